@@ -1,0 +1,1 @@
+"""cgroup v1 and v2: where the groups are, how they are read, and the plan of writes."""

@@ -1,0 +1,59 @@
+"""The answer to one sample. Topic slacktide.node.command.v1, key: node. Streams to agent."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Literal
+
+from slacktide.schemas.message import Count, Message, Terms
+from slacktide.schemas.sample import Limits
+
+Answer = Literal["set", "keep", "skipped"]
+
+
+class Hold(Message, frozen=True, kw_only=True):
+    """A limit that shall hold, and why."""
+
+    id: str
+    rule: str
+    target: str
+    limits: Limits
+    bound: str
+    """The step of the rule that fixed the result, e.g. ``stepped`` or ``floored``."""
+    terms: Terms = {}
+
+
+class Origin(Message, frozen=True, kw_only=True):
+    """Where the sample stood in the log: evidence, never order."""
+
+    topic: str
+    partition: Count
+    offset: Count
+
+
+class NodeCommand(Message, frozen=True, kw_only=True):
+    """What shall hold on the node that sent the sample (boot_id, seq)."""
+
+    id: str
+    node: str
+    boot_id: str
+    seq: Count
+    observed_ms: Count
+    """Event time of the sample that is answered."""
+    policy_version: str
+    facts_revision: str
+    pods_revision: str
+    answer: Answer
+    """set: the holds below; keep: what the sample says is in force; skipped: cannot decide."""
+    reason: str = ""
+    """Why it was skipped."""
+    hold: list[Hold] = []
+    decided_ms: Count = 0
+    worker: str = ""
+    sample: Origin | None = None
+
+
+def command_id(node: str, boot_id: str, seq: int, rule: str, target: str, policy_version: str) -> str:
+    """The same decision, made anywhere and any number of times, has one id."""
+    text = "\x00".join((node, boot_id, str(seq), rule, target, policy_version))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

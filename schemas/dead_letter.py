@@ -1,0 +1,25 @@
+"""A record that nobody can use. Topic slacktide.dead-letter.v1, key: the bad record's key."""
+
+from __future__ import annotations
+
+from slacktide.schemas.message import Count, Message
+
+VALUE_BYTES_MAX = 256 * 1024
+
+
+class DeadLetter(Message, frozen=True, kw_only=True):
+    """Where it came from, why it was refused, and the record itself."""
+
+    topic: str
+    partition: Count
+    offset: Count
+    reason: str
+    reader: str
+    """The part that refused it."""
+    refused_ms: Count
+    key: str | None = None
+    headers: dict[str, str] = {}
+    value_base64: str | None = None
+    """At most 256 KiB of the value; None: the value was null."""
+    value_bytes: Count = 0
+    """Size of the whole value."""

@@ -1,0 +1,56 @@
+"""Every error that Slacktide raises on purpose. Each says what, where and what to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class SlacktideError(Exception):
+    """The root of all errors raised on purpose."""
+
+
+class BadMessageError(SlacktideError):
+    """A record's body is not what its topic promises."""
+
+    def __init__(self, kind: str, why: str) -> None:
+        self.kind = kind
+        self.why = why
+        super().__init__(f"not a {kind}: {why}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing wrong, or without effect, in an operator's file."""
+
+    file: str
+    field: str
+    value: str
+    accepted: str
+
+    def __str__(self) -> str:
+        return f"{self.file}: {self.field}: {self.value}: accepted: {self.accepted}"
+
+
+class ConfigError(SlacktideError):
+    """An operator's file does not validate; the last good one stays in force."""
+
+    def __init__(self, findings: list[Finding]) -> None:
+        self.findings = findings
+        super().__init__("\n".join(str(finding) for finding in findings))
+
+
+class QuantityError(SlacktideError, ValueError):
+    """A text is not a Kubernetes quantity."""
+
+
+class CgroupError(SlacktideError):
+    """A control file could not be read, parsed or written."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path = path
+        self.why = why
+        super().__init__(f"{path}: {why}")
+
+
+class LogError(SlacktideError):
+    """Kafka could not be reached, or refused what was asked."""

@@ -1,0 +1,70 @@
+"""Node facts and pods. Topic slacktide.node.inventory.v1 (key: node), and inside samples."""
+
+from __future__ import annotations
+
+import hashlib
+
+import msgspec
+
+from slacktide.schemas.message import Count, Message
+
+
+class Resources(Message, frozen=True, kw_only=True):
+    """Amounts of resources; an absent one is not declared and counts as 0."""
+
+    cpu_milli: int | None = None
+    mem_bytes: int | None = None
+    batch_cpu_milli: int | None = None
+    batch_mem_bytes: int | None = None
+    mid_cpu_milli: int | None = None
+    mid_mem_bytes: int | None = None
+
+
+class Pod(Message, frozen=True, kw_only=True):
+    """What rules read of a pod."""
+
+    uid: str
+    namespace: str
+    name: str
+    phase: str = "Running"
+    qos_label: str | None = None
+    """Label koordinator.sh/qosClass as written, known or not."""
+    priority_class_label: str | None = None
+    """Label koordinator.sh/priority-class as written."""
+    sub_priority: int | None = None
+    """Label koordinator.sh/priority."""
+    priority: int | None = None
+    kube_qos: str = "BestEffort"
+    """Guaranteed, Burstable or BestEffort."""
+    requests: Resources = Resources()
+    limits: Resources = Resources()
+
+
+class NodeFacts(Message, frozen=True, kw_only=True):
+    """What rules and policy read of a node."""
+
+    name: str
+    capacity: Resources
+    allocatable: Resources
+    reserved: Resources = Resources()
+    """Annotation node.koordinator.sh/reservation: resources."""
+    reserved_cpus: str = ""
+    """The same annotation: CPU list such as ``0-3,6``; replaces the CPU part."""
+    labels: dict[str, str] = {}
+    annotations: dict[str, str] = {}
+    """Only those under koordinator.sh."""
+
+
+class NodeInventory(Message, frozen=True, kw_only=True):
+    """A node as Kubernetes (or a file) describes it. A null value: the node is gone."""
+
+    node: str
+    revision: str
+    facts: NodeFacts
+    writer_epoch: Count = 0
+    published_ms: Count = 0
+
+
+def revision_of(value: object) -> str:
+    """Content hash of facts or a pod list: equal content, equal revision."""
+    return hashlib.sha256(msgspec.json.encode(value)).hexdigest()[:12]

@@ -1,0 +1,19 @@
+"""The base of all records: immutable, lean on the wire; each repeats frozen and kw_only, as msgspec asks."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Count = Annotated[int, msgspec.Meta(ge=0)]
+Terms = dict[str, int | float]
+"""Named numbers in the order of the arithmetic; the unit is the end of each name."""
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A record's body or a part of it. Unknown fields are ignored, defaults left out.
+
+    A field without a default is always written, so that what a reader must see
+    (an unlimited quota, say: null) is there to be seen.
+    """

@@ -1,0 +1,62 @@
+"""QoS classes and priority bands, from labels and numbers. Names are Koordinator's.
+
+Reading: koordinator a7a1b76b, apis/extension/{qos,priority}.go.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from slacktide.schemas.inventory import Pod
+
+LABEL_QOS = "koordinator.sh/qosClass"
+LABEL_PRIORITY_CLASS = "koordinator.sh/priority-class"
+LABEL_SUB_PRIORITY = "koordinator.sh/priority"
+
+QOS_CLASSES = ("LSE", "LSR", "LS", "BE", "SYSTEM")
+# Gaps between the bands are wanted: a value in a gap has no class of its own.
+BANDS = {
+    "koord-prod": (9000, 9999),
+    "koord-mid": (7000, 7999),
+    "koord-batch": (5000, 5999),
+    "koord-free": (3000, 3999),
+}
+_QOS_OF_KUBE = {"Guaranteed": "LSR", "Burstable": "LS", "BestEffort": "BE"}
+
+
+def raw_qos(label: str | None) -> str:
+    """The QoS label if it names a class, else ""."""
+    return label if label in QOS_CLASSES else ""
+
+
+def effective_qos(label: str | None, kube_qos: str) -> str:
+    """The label's class, or what the Kubernetes QoS class stands for."""
+    return raw_qos(label) or _QOS_OF_KUBE.get(kube_qos, "LS")
+
+
+def band_of(priority: int | None) -> str:
+    """The priority class whose band holds the value, or ""."""
+    if priority is None:
+        return ""
+    return next((name for name, (low, high) in BANDS.items() if low <= priority <= high), "")
+
+
+def effective_priority_class(pod: Pod) -> str:
+    """The class a pod counts for: its label, else its number, else its QoS class.
+
+    A label that exists but names no class hides the number (koordinator's rule).
+    """
+    label = pod.priority_class_label
+    named = (label if label in BANDS else "") if label is not None else band_of(pod.priority)
+    if named:
+        return named
+    return "koord-batch" if effective_qos(pod.qos_label, pod.kube_qos) == "BE" else "koord-prod"
+
+
+def is_best_effort(pod: Pod) -> bool:
+    """Whether CPU suppress counts the pod as best-effort: by label or by Kubernetes QoS.
+
+    Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/helpers; cpu_suppress.go.
+    """
+    return raw_qos(pod.qos_label) == "BE" or pod.kube_qos == "BestEffort"

@@ -1,0 +1,69 @@
+"""The table of topics: what is said where, by whom, and how long it is kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.message import Message
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.sample import NodeSample
+
+HOUR_MS = 3_600_000
+NODE_PARTITIONS = 12
+"""All topics keyed by node: equal, so that joins need no repartition. 20 to 100 nodes a partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Topic:
+    """One row of the table."""
+
+    name: str
+    message: type[Message]
+    key: str
+    partitions: int = NODE_PARTITIONS
+    cleanup: Literal["delete", "compact"] = "delete"
+    retention_ms: int | None = None
+    """Time retention of facts: the replay window. None for compacted topics."""
+    replication: int = 3
+    min_insync_replicas: int = 2
+    acks: Literal["all", "1"] = "all"
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+
+    def config(self, replication: int) -> dict[str, str]:
+        """Broker settings, for the replication that the cluster can give."""
+        config = {
+            "cleanup.policy": self.cleanup,
+            "min.insync.replicas": str(min(self.min_insync_replicas, replication)),
+        }
+        if self.retention_ms is not None:
+            config["retention.ms"] = str(self.retention_ms)
+        return config
+
+
+SAMPLE = Topic(name="slacktide.node.sample.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS, acks="1",
+               producers=("agent",), consumers=("stream",))  # fmt: skip
+INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key="node", cleanup="compact",
+                  producers=("publisher",), consumers=("stream",))  # fmt: skip
+POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
+               producers=("publisher",), consumers=("stream", "agent"))  # fmt: skip
+METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",
+               producers=("stream",), consumers=("operator",))  # fmt: skip
+ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",
+                    producers=("stream",), consumers=("operator",))  # fmt: skip
+COMMAND = Topic(name="slacktide.node.command.v1", message=NodeCommand, key="node", retention_ms=48 * HOUR_MS,
+                producers=("stream",), consumers=("agent",))  # fmt: skip
+OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node", retention_ms=7 * 24 * HOUR_MS,
+                producers=("agent",), consumers=("operator",))  # fmt: skip
+DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
+                    retention_ms=7 * 24 * HOUR_MS, producers=("stream", "agent"), consumers=("operator",))  # fmt: skip
+
+TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, COMMAND, OUTCOME, DEAD_LETTER)
+BY_NAME = {topic.name: topic for topic in TOPICS}

@@ -1,0 +1,45 @@
+"""Kubernetes quantities to integers: CPU in millicores, memory in bytes."""
+
+from __future__ import annotations
+
+import re
+from decimal import ROUND_CEILING, Decimal
+
+from slacktide.schemas.errors import QuantityError
+
+_QUANTITY = re.compile(
+    r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
+)
+_SCALE = {
+    "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
+    "k": Decimal(10) ** 3, "M": Decimal(10) ** 6, "G": Decimal(10) ** 9,
+    "T": Decimal(10) ** 12, "P": Decimal(10) ** 15, "E": Decimal(10) ** 18,
+    "Ki": Decimal(2) ** 10, "Mi": Decimal(2) ** 20, "Gi": Decimal(2) ** 30,
+    "Ti": Decimal(2) ** 40, "Pi": Decimal(2) ** 50, "Ei": Decimal(2) ** 60,
+}  # fmt: skip
+
+
+def quantity(text: object) -> Decimal:
+    """Read a Kubernetes quantity such as ``500m``, ``2``, ``1.5Gi`` or ``1e3``.
+
+    Raises:
+        QuantityError: the text is not a quantity.
+
+    """
+    if isinstance(text, bool) or not isinstance(text, str | int | float):
+        raise QuantityError(f"{text!r} is not a quantity such as 500m, 2 or 4Gi")
+    match = _QUANTITY.fullmatch(str(text).strip())
+    if match is None:
+        raise QuantityError(f"{text!r} is not a quantity such as 500m, 2 or 4Gi")
+    number, suffix = match.groups(default="")
+    return Decimal(number) * _SCALE[suffix]
+
+
+def cpu_milli(text: object) -> int:
+    """CPU quantity to millicores, rounded up as Kubernetes does."""
+    return int((quantity(text) * 1000).to_integral_value(ROUND_CEILING))
+
+
+def whole(text: object) -> int:
+    """Quantity of an integer resource (bytes, batch millicores), rounded up."""
+    return int(quantity(text).to_integral_value(ROUND_CEILING))

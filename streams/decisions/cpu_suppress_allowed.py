@@ -1,0 +1,80 @@
+"""How much CPU best-effort pods may use.
+
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go,
+calculateBESuppressCPU. The order of the arithmetic is the reference's: it decides the last digit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from math import inf
+
+from slacktide.schemas.message import Terms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuUse:
+    """What one pod or host application used, in cores; None: no metric."""
+
+    used_cores: float | None
+    best_effort: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """May be negative: nobody is allowed less than nothing, but the arithmetic is kept."""
+
+    allowed_milli: int
+    bound: str
+    """``formula``, or ``minimum`` where the policy's minimum percent holds."""
+    terms: Terms
+
+
+def be_allowed_cpu(
+    *,
+    capacity_milli: int,
+    reserved_milli: int,
+    node_used_cores: float,
+    pods: Iterable[CpuUse],
+    threshold_pct: int,
+    min_pct: int | None = None,
+    hosts: Iterable[CpuUse] = (),
+) -> Allowed:
+    """Allowed = capacity x threshold% - non-BE pods - non-BE host applications - system.
+
+    System is what the node used and neither pods nor host applications account for, at least what
+    the node reserves.
+    """
+    pods_cores, pods_nonbe_cores = _sums(pods)
+    hosts_cores, hosts_nonbe_cores = _sums(hosts)
+    system_cores = max(0.0, node_used_cores - pods_cores - hosts_cores, reserved_milli / 1000)
+    ceiling_milli = capacity_milli * threshold_pct // 100
+    pods_milli, hosts_milli = int(pods_nonbe_cores * 1000), int(hosts_nonbe_cores * 1000)
+    system_milli = int(system_cores * 1000)
+    formula_milli = ceiling_milli - pods_milli - hosts_milli - system_milli
+    minimum_milli = -inf if min_pct is None else capacity_milli * min_pct // 100
+    terms: Terms = {
+        "capacity_milli": capacity_milli,
+        "threshold_pct": threshold_pct,
+        "ceiling_milli": ceiling_milli,
+        "nonbe_pods_milli": pods_milli,
+        "nonbe_hosts_milli": hosts_milli,
+        "system_milli": system_milli,
+        "formula_milli": formula_milli,
+    }
+    if formula_milli >= minimum_milli:
+        return Allowed(allowed_milli=formula_milli, bound="formula", terms=terms)
+    return Allowed(
+        allowed_milli=int(minimum_milli), bound="minimum", terms=terms | {"minimum_milli": int(minimum_milli)}
+    )
+
+
+def _sums(uses: Iterable[CpuUse]) -> tuple[float, float]:
+    """All, and non-best-effort, cores; what has no metric counts nothing."""
+    every = nonbe = 0.0
+    for use in uses:
+        if use.used_cores is not None:
+            every += use.used_cores
+            nonbe += 0.0 if use.best_effort else use.used_cores
+    return every, nonbe

@@ -1,0 +1,39 @@
+"""What a node keeps for itself (FORMULAS' "node reserved").
+
+Reading: koordinator a7a1b76b, pkg/util/node.go, GetNodeReservationFromAnnotation and kubelet reserved.
+"""
+
+from __future__ import annotations
+
+from slacktide.schemas.inventory import NodeFacts, Resources
+
+
+def cpu_list(text: str) -> list[int] | None:
+    """CPU ids of a list such as ``0-3,6``; None where the text is no such list."""
+    cpus: set[int] = set()
+    for part in filter(None, (piece.strip() for piece in text.split(","))):
+        first, dash, last = part.partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            return None
+        low, high = int(first), int(last or first)
+        if high < low:
+            return None
+        cpus.update(range(low, high + 1))
+    return sorted(cpus)
+
+
+def node_reserved(facts: NodeFacts) -> Resources:
+    """The larger of what the kubelet and what the annotation keep back: millicores and bytes.
+
+    A CPU list in the annotation replaces its CPU amount; one that cannot be read voids the annotation.
+    """
+    kept_milli = max((facts.capacity.cpu_milli or 0) - (facts.allocatable.cpu_milli or 0), 0)
+    kept_bytes = max((facts.capacity.mem_bytes or 0) - (facts.allocatable.mem_bytes or 0), 0)
+    asked_milli, asked_bytes = facts.reserved.cpu_milli or 0, facts.reserved.mem_bytes or 0
+    if facts.reserved_cpus:
+        cpus = cpu_list(facts.reserved_cpus)
+        if cpus is None:
+            asked_milli = asked_bytes = 0
+        elif cpus:
+            asked_milli = len(cpus) * 1000
+    return Resources(cpu_milli=max(kept_milli, asked_milli), mem_bytes=max(kept_bytes, asked_bytes))

@@ -1,0 +1,1 @@
+"""Windows over samples: what NodeMetric is averaged from."""
