@@ -1,0 +1,56 @@
+"""The one reader of the time. Logic takes numbers; loops take a clock."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+WALL_DRIFT_MS_MAX = 5_000
+
+
+class Clock(Protocol):
+    """Monotonic time orders things on a node, wall time names them for others."""
+
+    def mono_ns(self) -> int:
+        """Nanoseconds of the monotonic clock."""
+
+    def wall_ms(self) -> int:
+        """UTC epoch milliseconds."""
+
+
+class SystemClock:
+    """The machine's own."""
+
+    def mono_ns(self) -> int:
+        """Nanoseconds of the monotonic clock."""
+        return time.monotonic_ns()
+
+    def wall_ms(self) -> int:
+        """UTC epoch milliseconds."""
+        return time.time_ns() // 1_000_000
+
+
+@dataclass(slots=True)
+class EventTime:
+    """Event time of one boot: an anchor plus monotonic time, so that it never runs backwards.
+
+    A wall clock that is off by more than 5 s starts a new clock epoch with a new anchor.
+    """
+
+    anchor_wall_ms: int
+    anchor_mono_ns: int
+    epoch: int = 0
+
+    def at(self, mono_ns: int, wall_ms: int) -> int:
+        """Event time in UTC epoch milliseconds."""
+        event_ms = self.of(mono_ns)
+        if abs(wall_ms - event_ms) > WALL_DRIFT_MS_MAX:
+            self.anchor_wall_ms, self.anchor_mono_ns = wall_ms, mono_ns
+            self.epoch += 1
+            event_ms = wall_ms
+        return event_ms
+
+    def of(self, mono_ns: int) -> int:
+        """Event time of a monotonic instant, without looking at the wall clock."""
+        return self.anchor_wall_ms + (mono_ns - self.anchor_mono_ns) // 1_000_000
