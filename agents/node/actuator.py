@@ -1,0 +1,116 @@
+"""Acts on the kernel and reports: intent to the spool, write, read back, outcome to the spool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+from slacktide.agents.node.spool import Spool
+
+from slacktide.agents.node.kernel import Kernel
+from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.message import Terms
+from slacktide.schemas.outcome import NodeOutcome, Origin
+from slacktide.schemas.sample import Limits
+from slacktide.streams.decisions.cpu_suppress import looser
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """What shall hold and what its outcome says about it."""
+
+    limits: Limits | None
+    """None: nothing can be named, so nothing is changed."""
+    id: str
+    rule: str
+    origin: Origin
+    reason: str
+    bound: str
+    terms: Terms
+
+
+class Actuator:
+    """The one place that changes a node's best-effort limit."""
+
+    def __init__(
+        self,
+        *,
+        kernel: Kernel,
+        spool: Spool,
+        mono_ns: Callable[[], int],
+        dry_run: bool,
+        heard: Callable[[NodeOutcome], None],
+    ) -> None:
+        self.limits: Limits | None = None
+        """What the kernel holds, as last read."""
+        self._kernel = kernel
+        self._spool = spool
+        self._mono_ns = mono_ns
+        self._dry_run = dry_run
+        self._heard = heard
+        self._raised_ns: int | None = None
+
+    def since_raise_ms(self, now_ns: int) -> int | None:
+        """Time since the limit was last raised; None: not by this agent."""
+        return None if self._raised_ns is None else (now_ns - self._raised_ns) // 1_000_000
+
+    def settle_interrupted(self) -> None:
+        """Conclude what the last run began and did not end: the kernel shows what came of it."""
+        for intent in self._spool.interrupted():
+            after = self._read_back()
+            done = after is not None and intent.after is not None and not _differ(after, intent.after)
+            reason = "the agent stopped during the act; read back at its next start"
+            self.conclude(
+                msgspec.structs.replace(intent, result="applied" if done else "failed", reason=reason, after=after)
+            )
+
+    def perform(self, act: Act, outcome: NodeOutcome, *, age_ms: Callable[[], int]) -> None:
+        """Make the act's limits hold, where they differ from what holds.
+
+        Args:
+            act: what shall hold.
+            outcome: the report as far as it is known before the act.
+            age_ms: the sample's age, asked once the act was read back.
+
+        """
+        before = self.limits
+        outcome = msgspec.structs.replace(outcome, before=before, after=before, age_ms=age_ms())
+        if act.limits is None or before is None or not _differ(act.limits, before):
+            self.conclude(outcome)
+        elif self._dry_run:
+            self.conclude(msgspec.structs.replace(outcome, result="dry-run"))
+        else:
+            self._spool.intend(msgspec.structs.replace(outcome, result="applied", after=act.limits))
+            failure = self._write(act.limits)
+            after = self.limits = self._read_back()
+            if not failure and (after is None or _differ(after, act.limits)):
+                failure = "the kernel reads back something else than was written"
+            if after is None or looser(after, before):
+                self._raised_ns = self._mono_ns()
+            result = "failed" if failure else "applied"
+            reason = failure or outcome.reason
+            self.conclude(msgspec.structs.replace(outcome, result=result, reason=reason, after=after, age_ms=age_ms()))
+
+    def conclude(self, outcome: NodeOutcome) -> None:
+        """Hand one outcome to the spool, and to whoever counts them."""
+        self._spool.conclude(outcome)
+        self._heard(outcome)
+
+    def _write(self, limits: Limits) -> str:
+        """Write; "" when the kernel took it, else why not."""
+        try:
+            self._kernel.hold(limits)
+        except CgroupError as exc:
+            return str(exc)
+        return ""
+
+    def _read_back(self) -> Limits | None:
+        try:
+            return self._kernel.limits()
+        except CgroupError:
+            return None
+
+
+def _differ(one: Limits, other: Limits) -> bool:
+    return looser(one, other) or looser(other, one)

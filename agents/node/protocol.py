@@ -1,0 +1,120 @@
+"""Who decides on a node, and which answers may act. Pure: told what happened, asked what follows.
+
+The stream decides; the guard covers. Order comes from the node: a sample's seq within a boot, never
+an offset. Silence past the deadline puts the guard in charge until two successive samples were
+answered in time.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.sample import NodeSample
+
+HELD_SAMPLES = 64
+IN_TIME_TO_HAND_BACK = 2
+
+Refusal = Literal["foreign", "other boot", "unknown sample", "expired", "superseded", "repeated", "older"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A sample as it was taken, with all that its decision reads."""
+
+    sample: NodeSample
+    facts: NodeFacts
+    pods: Sequence[Pod]
+    taken_ns: int
+
+
+class Protocol:
+    """The order of samples and answers of one boot, and who is in charge."""
+
+    def __init__(self, *, node: str, boot_id: str, deadline_ns: int) -> None:
+        self.in_charge: Literal["stream", "guard"] = "stream"
+        self._node = node
+        self._boot_id = boot_id
+        self._deadline_ns = deadline_ns
+        self._held: deque[Taken] = deque(maxlen=HELD_SAMPLES)
+        self._answered_seq = -1
+        self._settled_seq = -1
+        self._settled_by_guard = False
+        self._in_time = 0
+
+    @property
+    def newest(self) -> Taken | None:
+        """The newest sample, answered or not."""
+        return self._held[-1] if self._held else None
+
+    def took(self, taken: Taken) -> None:
+        """A new sample was taken; its seq is above all before."""
+        self._held.append(taken)
+
+    def deadline_ns(self) -> int | None:
+        """When the guard takes charge if no answer comes: counted from the oldest unanswered sample."""
+        if self.in_charge == "guard":
+            return None
+        waiting = next((taken for taken in self._held if taken.sample.seq > self._answered_seq), None)
+        return None if waiting is None else waiting.taken_ns + self._deadline_ns
+
+    def overdue(self, now_ns: int) -> bool:
+        """Whether the stream has just lost its charge: true once, when the deadline has passed."""
+        deadline_ns = self.deadline_ns()
+        if deadline_ns is None or now_ns < deadline_ns:
+            return False
+        self.in_charge = "guard"
+        self._in_time = 0
+        return True
+
+    def judge(self, command: NodeCommand, now_ns: int) -> Taken | Refusal:
+        """The sample that the answer may settle, or why it may not.
+
+        Hears every answer, also those it refuses: two successive ones in time end the guard's charge.
+        """
+        taken = self.held(command.seq)
+        if command.node != self._node:
+            return "foreign"
+        if command.boot_id != self._boot_id:
+            return "other boot"
+        if taken is None:
+            newest = self.newest
+            return "unknown sample" if newest is None or command.seq > newest.sample.seq else "expired"
+        self._hear(taken, now_ns)
+        return taken if command.seq > self._settled_seq else self._out_of_order(command.seq)
+
+    def held(self, seq: int) -> Taken | None:
+        """The sample with this seq, if it is still held."""
+        return next((taken for taken in self._held if taken.sample.seq == seq), None)
+
+    def settle(self, seq: int, *, by_guard: bool) -> None:
+        """The sample was decided: nothing older, and not it again, acts from now on."""
+        assert seq > self._settled_seq, f"sample {seq} settled after {self._settled_seq}"
+        self._settled_seq = seq
+        self._settled_by_guard = by_guard
+
+    def settled(self, seq: int) -> bool:
+        """Whether this sample, or a newer one, was decided already."""
+        return seq <= self._settled_seq
+
+    def _out_of_order(self, seq: int) -> Refusal:
+        if self._settled_by_guard:
+            return "superseded"
+        return "repeated" if seq == self._settled_seq else "older"
+
+    def _hear(self, taken: Taken, now_ns: int) -> None:
+        seq = taken.sample.seq
+        if seq <= self._answered_seq:
+            return
+        follows = seq == self._answered_seq + 1
+        self._answered_seq = seq
+        if now_ns - taken.taken_ns > self._deadline_ns:
+            self._in_time = 0
+            return
+        self._in_time = self._in_time + 1 if follows else 1
+        if self._in_time >= IN_TIME_TO_HAND_BACK:
+            self.in_charge = "stream"

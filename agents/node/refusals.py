@@ -1,0 +1,27 @@
+"""Refused answers: those of one cause share one counted outcome a second."""
+
+from __future__ import annotations
+
+import msgspec
+
+from slacktide.schemas.outcome import NodeOutcome
+
+SHARE_NS = 1_000_000_000
+
+
+class Refusals:
+    """Holds the first refusal of each cause back for a second, counting the rest."""
+
+    def __init__(self) -> None:
+        self._held: dict[str, tuple[int, NodeOutcome]] = {}
+
+    def add(self, outcome: NodeOutcome, now_ns: int) -> None:
+        """Count one refusal; its cause is the outcome's reason."""
+        since_ns, first = self._held.get(outcome.reason, (now_ns, None))
+        counted = outcome if first is None else msgspec.structs.replace(first, count=first.count + 1)
+        self._held[outcome.reason] = (since_ns, counted)
+
+    def due(self, now_ns: int, *, everything: bool = False) -> list[NodeOutcome]:
+        """Take out what was held long enough."""
+        ripe = [cause for cause, (since_ns, _) in self._held.items() if everything or now_ns - since_ns >= SHARE_NS]
+        return [self._held.pop(cause)[1] for cause in ripe]

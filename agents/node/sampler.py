@@ -1,0 +1,106 @@
+"""From the kernel's figures to an enriched sample: numbered, dated, with pods and facts when due."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slacktide.agents.clock import Clock, EventTime
+from slacktide.agents.node.kernel import Kernel, Reading
+from slacktide.agents.node.protocol import Taken
+from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
+from slacktide.schemas.sample import Limits, NodeSample
+
+RATE_NS_MIN = 200_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """Facts and pods in force, with the revisions that name them."""
+
+    facts: NodeFacts
+    pods: Sequence[Pod]
+    facts_revision: str
+    pods_revision: str
+
+
+def inventory_of(facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
+    """Name facts and pods by their content."""
+    return Inventory(facts=facts, pods=pods, facts_revision=revision_of(facts), pods_revision=revision_of(list(pods)))
+
+
+class Sampler:
+    """Takes samples of one boot."""
+
+    def __init__(
+        self, *, node: str, boot_id: str, kernel: Kernel, clock: Clock, keyframe_ms: int, inventory: Inventory
+    ) -> None:
+        self.keyframe_wanted = False
+        self.inventory = inventory
+        self.event_time = EventTime(clock.wall_ms(), clock.mono_ns())
+        self._node = node
+        self._boot_id = boot_id
+        self._kernel = kernel
+        self._clock = clock
+        self._keyframe_ns = keyframe_ms * 1_000_000
+        self._keyframe_at_ns: int | None = None
+        self._said: Inventory | None = None
+        self._reading: Reading | None = None
+        self._read_at_ns = 0
+        self._seq = 0
+
+    def take(self, *, now_ns: int, limits: Limits | None, policy_version: str, since_raise_ms: int | None) -> Taken:
+        """Read the kernel once more and say what was seen.
+
+        Args:
+            now_ns: the monotonic instant of the sample.
+            limits: what is known to hold, should the kernel not be read anew.
+            policy_version: the policy that the agent decides by.
+            since_raise_ms: time since the limit was last raised.
+
+        """
+        reading = self._read(now_ns, limits)
+        self._seq += 1
+        keyframe = self._keyframe_due(now_ns)
+        inventory, said = self.inventory, self._said
+        self._said = inventory
+        sample = NodeSample(
+            node=self._node,
+            boot_id=self._boot_id,
+            seq=self._seq,
+            observed_ms=self.event_time.at(now_ns, self._clock.wall_ms()),
+            clock_epoch=self.event_time.epoch,
+            interval_ms=reading.interval_ms,
+            policy_version=policy_version,
+            facts_revision=inventory.facts_revision,
+            pods_revision=inventory.pods_revision,
+            use=reading.use,
+            pod_use=reading.pod_use,
+            limits=reading.limits,
+            since_raise_ms=since_raise_ms,
+            facts=inventory.facts if keyframe or not said or said.facts_revision != inventory.facts_revision else None,
+            pods=list(inventory.pods)
+            if keyframe or not said or said.pods_revision != inventory.pods_revision
+            else None,
+            missing=reading.missing,
+        )
+        return Taken(sample=sample, facts=inventory.facts, pods=inventory.pods, taken_ns=now_ns)
+
+    def _read(self, now_ns: int, limits: Limits | None) -> Reading:
+        """Read the kernel; a keyframe close upon another sample repeats its rates.
+
+        Over a few milliseconds a rate would be mostly the counters' own coarseness.
+        """
+        since_ns = now_ns - self._read_at_ns
+        if self._reading is not None and since_ns < RATE_NS_MIN:
+            return replace(self._reading, interval_ms=since_ns // 1_000_000, limits=limits)
+        self._reading, self._read_at_ns = self._kernel.read(now_ns), now_ns
+        return self._reading
+
+    def _keyframe_due(self, now_ns: int) -> bool:
+        since_ns = None if self._keyframe_at_ns is None else now_ns - self._keyframe_at_ns
+        due = self.keyframe_wanted or since_ns is None or since_ns >= self._keyframe_ns
+        if due:
+            self._keyframe_at_ns = now_ns
+            self.keyframe_wanted = False
+        return due
