@@ -65,17 +65,17 @@ class Actuator:
                 msgspec.structs.replace(intent, result="applied" if done else "failed", reason=reason, after=after)
             )
 
-    def perform(self, act: Act, outcome: NodeOutcome, *, age_ms: Callable[[], int]) -> None:
+    def perform(self, act: Act, outcome: NodeOutcome, *, dated: Callable[[NodeOutcome], NodeOutcome]) -> None:
         """Make the act's limits hold, where they differ from what holds.
 
         Args:
             act: what shall hold.
             outcome: the report as far as it is known before the act.
-            age_ms: the sample's age, asked once the act was read back.
+            dated: puts the time into a report; asked again once the act was read back.
 
         """
         before = self.limits
-        outcome = msgspec.structs.replace(outcome, before=before, after=before, age_ms=age_ms())
+        outcome = dated(msgspec.structs.replace(outcome, before=before, after=before))
         if act.limits is None or before is None or not _differ(act.limits, before):
             self.conclude(outcome)
         elif self._dry_run:
@@ -90,7 +90,7 @@ class Actuator:
                 self._raised_ns = self._mono_ns()
             result = "failed" if failure else "applied"
             reason = failure or outcome.reason
-            self.conclude(msgspec.structs.replace(outcome, result=result, reason=reason, after=after, age_ms=age_ms()))
+            self.conclude(dated(msgspec.structs.replace(outcome, result=result, reason=reason, after=after)))
 
     def conclude(self, outcome: NodeOutcome) -> None:
         """Hand one outcome to the spool, and to whoever counts them."""

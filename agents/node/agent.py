@@ -232,12 +232,18 @@ class NodeAgent:
             reason=act.reason,
             policy_version=self._policy.version,
             observed_ms=taken.sample.observed_ms,
-            acted_ms=self._sampler.event_time.of(self._clock.mono_ns()),
+            acted_ms=0,
             age_ms=0,
             bound=act.bound,
             terms=act.terms,
         )
-        self._actuator.perform(act, outcome, age_ms=lambda: (self._clock.mono_ns() - taken.taken_ns) // 1_000_000)
+        self._actuator.perform(act, outcome, dated=lambda report: self._dated(report, taken))
+
+    def _dated(self, outcome: NodeOutcome, taken: Taken) -> NodeOutcome:
+        now_ns = self._clock.mono_ns()
+        return msgspec.structs.replace(
+            outcome, acted_ms=self._sampler.event_time.of(now_ns), age_ms=(now_ns - taken.taken_ns) // 1_000_000
+        )
 
     def _refused(self, command: NodeCommand, cause: str) -> NodeOutcome:
         return NodeOutcome(
