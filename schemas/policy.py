@@ -175,7 +175,7 @@ def _data(document: object, file: str) -> Mapping[str, object]:
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind != "ConfigMap":
         raise ConfigError([Finding(file=file, field="kind", value=repr(kind), accepted='"ConfigMap"')])
-    data = cast("dict[str, object]", document).get("data") or {}
+    data = cast("dict[str, object]", document).get("data", {})
     if not isinstance(data, dict):
         raise ConfigError([Finding(file=file, field="data", value=repr(data)[:60], accepted="a map of JSON texts")])
     return data
@@ -202,13 +202,13 @@ class _Reader:
         if text is None:
             return {}
         try:
-            body = msgspec.json.decode(text) if isinstance(text, str) else text
+            body = msgspec.json.decode(text if isinstance(text, str) else b"")
         except msgspec.DecodeError as exc:
             self.refuse(path, text, f"JSON text ({exc})")
             return {}
         if nested and isinstance(body, dict):
             self._tell_unread(path, set(body) - {"clusterStrategy"}, frozenset({"nodeStrategies"}))
-            path, body = f"{path}.clusterStrategy", body.get("clusterStrategy") or {}
+            path, body = f"{path}.clusterStrategy", body.get("clusterStrategy", {})
         if not isinstance(body, dict):
             self.refuse(path, body, "a JSON object")
             return {}
