@@ -1,0 +1,211 @@
+"""A small model of a machine's kernel: CPU shared by weight and quota, memory, pressure. Pure.
+
+The tree is the kubelet's: root > {system, kubepods}, kubepods > {guaranteed pods, burstable,
+besteffort} > pods. Pods are leaves and want CPU; every group may hold a quota. Time is fluid: within a step
+each group gets its water-filled share at once, so a quota throttles evenly instead of at the end of each period.
+Not modelled: swap, OOM kills, single threads (a pod can use every CPU), IO.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+from slacktide.deploy.cli.virtual.share import share
+from slacktide.deploy.cli.virtual.stall import Stall
+from slacktide.schemas.errors import CgroupError
+
+ROOT, SYSTEM, KUBEPODS = "", "system", "kubepods"
+PARENT_OF_QOS = {"Guaranteed": KUBEPODS, "Burstable": f"{KUBEPODS}/burstable", "BestEffort": f"{KUBEPODS}/besteffort"}
+BEST_EFFORT = PARENT_OF_QOS["BestEffort"]
+SHARES_MIN = 2
+_NS_OF_MILLI_MS = 1_000
+"""CPU nanoseconds of one millicore busy for one millisecond."""
+_QUOTA_US_MIN, _PERIOD_US_MAX = 1_000, 1_000_000
+"""The kernel's: a quota and a period of at least 1 ms, a period of at most 1 s."""
+
+
+@dataclass(slots=True)
+class Group:
+    """One cgroup. Counters only grow."""
+
+    path: str
+    weight: int
+    """cpu.shares on v1, cpu.weight on v2."""
+    uid: str = ""
+    """The pod's, where the group is a pod's."""
+    request_milli: int = 0
+    quota_us: int | None = None
+    period_us: int = 100_000
+    demand_milli: int = 0
+    """What a leaf would use if it were alone."""
+    mem_bytes: int = 0
+    """Working set of a leaf."""
+    cache_bytes: int = 0
+    """Page cache of a leaf that can be dropped at once."""
+    children: list[Group] = field(default_factory=list)
+    usage_ns: int = 0
+    periods: int = 0
+    throttled_periods: int = 0
+    throttled_ns: int = 0
+    _period_ns: int = 0
+    _want_ns: int = 0
+    _asked_ns: int = 0
+
+    def walk(self) -> Iterator[Group]:
+        """The group and everything below it, parents first."""
+        yield self
+        for child in self.children:
+            yield from child.walk()
+
+    def sums(self) -> tuple[int, int]:
+        """Working set and droppable cache of the whole subtree, bytes."""
+        leaves = list(self.walk())
+        return sum(leaf.mem_bytes for leaf in leaves), sum(leaf.cache_bytes for leaf in leaves)
+
+    def ask(self, dt_ns: int, dt_ms: int) -> int:
+        """What the subtree would use of this step under its quotas, CPU nanoseconds."""
+        below = sum(child.ask(dt_ns, dt_ms) for child in self.children)
+        self._asked_ns = below + self.demand_milli * dt_ms * _NS_OF_MILLI_MS
+        self._want_ns = self._asked_ns
+        if self.quota_us is not None:
+            self._want_ns = min(self._asked_ns, self.quota_us * dt_ns // self.period_us)
+        return self._want_ns
+
+    def give(self, supply_ns: int, dt_ns: int) -> int:
+        """Use what is given and pass it on. Returns what the leaves went without, CPU nanoseconds."""
+        self.usage_ns += supply_ns
+        self._count_periods(dt_ns, held_back_ns=self._asked_ns - self._want_ns if supply_ns == self._want_ns else 0)
+        if not self.children:
+            return self._asked_ns - supply_ns
+        wants = [child._want_ns for child in self.children]  # noqa: SLF001
+        gives = share(supply_ns, wants, [child.weight for child in self.children])
+        return sum(child.give(given, dt_ns) for child, given in zip(self.children, gives, strict=True))
+
+    def _count_periods(self, dt_ns: int, held_back_ns: int) -> None:
+        if self.quota_us is None or not self._asked_ns:
+            return
+        self._period_ns += dt_ns
+        periods, self._period_ns = divmod(self._period_ns, self.period_us * 1_000)
+        self.periods += periods
+        if held_back_ns > 0:
+            self.throttled_periods += periods
+            self.throttled_ns += held_back_ns
+
+
+class Machine:
+    """One virtual machine. The caller sets what pods want, then lets time pass."""
+
+    def __init__(self, *, cpus: int, mem_bytes: int, version: int = 2) -> None:
+        """Make an idle machine with the kubelet's groups and no pods.
+
+        Args:
+            cpus: how many.
+            mem_bytes: all memory.
+            version: 1 or 2, of the cgroup hierarchy: weights and quota rules differ.
+
+        """
+        self.cpus = cpus
+        self.mem_bytes = mem_bytes
+        self.version = version
+        self.elapsed_ns = 0
+        self.cpu_stall, self.mem_stall = Stall(), Stall()
+        self.root = Group(ROOT, self.weight_of(cpus * 1000))
+        self.groups: dict[str, Group] = {ROOT: self.root}
+        self.pods: dict[str, Group] = {}
+        self._add(ROOT, SYSTEM, self.weight_of(1000))
+        self._add(ROOT, KUBEPODS, self.weight_of(cpus * 1000))
+        for path in (PARENT_OF_QOS["Burstable"], BEST_EFFORT):
+            self._add(KUBEPODS, path, self.weight_of(0))
+
+    @property
+    def system(self) -> Group:
+        """Everything that is not a pod: a leaf."""
+        return self.groups[SYSTEM]
+
+    @property
+    def best_effort(self) -> Group:
+        """The group that holds all best-effort pods."""
+        return self.groups[BEST_EFFORT]
+
+    def weight_of(self, request_milli: int) -> int:
+        """The kubelet's weight for a CPU request, in the unit of the hierarchy's version."""
+        shares = max(SHARES_MIN, request_milli * 1024 // 1000)
+        return shares if self.version == 1 else 1 + (shares - SHARES_MIN) * 9_999 // 262_142
+
+    def add_pod(self, uid: str, kube_qos: str, *, request_milli: int = 0, limit_milli: int | None = None) -> Group:
+        """Start a pod that wants nothing yet; its demand and memory are the caller's to set."""
+        path = f"{PARENT_OF_QOS[kube_qos]}/pod{uid}"
+        pod = self._add(PARENT_OF_QOS[kube_qos], path, self.weight_of(request_milli))
+        pod.uid, pod.request_milli = uid, request_milli
+        pod.quota_us = None if limit_milli is None else max(_QUOTA_US_MIN, limit_milli * pod.period_us // 1000)
+        self.pods[uid] = pod
+        self._weigh_burstable()
+        return pod
+
+    def remove_pod(self, uid: str) -> None:
+        """Stop a pod; the groups above keep what it used."""
+        pod = self.pods.pop(uid)
+        del self.groups[pod.path]
+        self.groups[pod.path.rpartition("/")[0]].children.remove(pod)
+        self._weigh_burstable()
+
+    def set_quota(self, path: str, quota_us: int | None, period_us: int = 100_000) -> None:
+        """Limit a group's CPU time, as a write to its control file does.
+
+        Raises:
+            CgroupError: no such group, or the kernel would answer EINVAL: out of range, or on v1 a child would
+                hold more than its parent.
+
+        """
+        group = self.groups.get(path)
+        if group is None:
+            raise CgroupError(path, "no such group")
+        if not _QUOTA_US_MIN <= period_us <= _PERIOD_US_MAX or (quota_us is not None and quota_us < _QUOTA_US_MIN):
+            raise CgroupError(path, f"invalid argument: quota {quota_us} us in a period of {period_us} us")
+        before = group.quota_us, group.period_us
+        group.quota_us, group.period_us = quota_us, period_us
+        if self.version == 1 and not _nested(self.root, None):
+            group.quota_us, group.period_us = before
+            raise CgroupError(path, f"invalid argument: quota {quota_us} us: a child would hold more than its parent")
+
+    def step(self, dt_ms: int) -> None:
+        """Let time pass under the present demands and quotas."""
+        dt_ns = dt_ms * 1_000_000
+        supply_ns = min(self.root.ask(dt_ns, dt_ms), self.cpus * dt_ns)
+        missed_ns = self.root.give(supply_ns, dt_ns)
+        self.elapsed_ns += dt_ns
+        self.cpu_stall.step(dt_ms, missed_ns / (missed_ns + supply_ns) if missed_ns else 0.0)
+        self.mem_stall.step(dt_ms, self._reclaim())
+
+    def _reclaim(self) -> float:
+        """Drop cache that no longer fits. Returns the part of the working sets that has no room."""
+        mem_bytes, cache_bytes = self.root.sums()
+        room_bytes = max(0, self.mem_bytes - mem_bytes)
+        if cache_bytes > room_bytes:
+            for leaf in self.root.walk():
+                leaf.cache_bytes = leaf.cache_bytes * room_bytes // cache_bytes
+        return max(0, mem_bytes - self.mem_bytes) / mem_bytes if mem_bytes else 0.0
+
+    def _weigh_burstable(self) -> None:
+        """The kubelet gives burstable pods together the weight of what they request."""
+        burstable = self.groups[PARENT_OF_QOS["Burstable"]]
+        burstable.weight = self.weight_of(sum(pod.request_milli for pod in burstable.children))
+
+    def _add(self, parent: str, path: str, weight: int) -> Group:
+        if path in self.groups:
+            raise CgroupError(path, "exists")
+        group = self.groups[path] = Group(path, weight)
+        self.groups[parent].children.append(group)
+        return group
+
+
+def _nested(group: Group, above: Fraction | None) -> bool:
+    """Whether nobody below holds more than its parent: cgroup v1's rule. None: unlimited."""
+    rate = above
+    if group.quota_us is not None:
+        rate = Fraction(group.quota_us, group.period_us)
+        if above is not None and rate > above:
+            return False
+    return all(_nested(child, rate) for child in group.children)

@@ -1,0 +1,34 @@
+"""Pressure stall information of one resource, as the kernel prints it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from math import exp
+
+_SPANS_S = (10, 60, 300)
+
+
+@dataclass(slots=True)
+class Stall:
+    """Running averages of the part of time stalled, and its total."""
+
+    averages: list[float] = field(default_factory=lambda: [0.0] * len(_SPANS_S))
+    """Over 10, 60 and 300 s, 0 to 1."""
+    total_us: int = 0
+
+    def step(self, dt_ms: int, part: float) -> None:
+        """Let time pass of which ``part`` (0 to 1) was spent waiting."""
+        for place, span_s in enumerate(_SPANS_S):
+            kept = exp(-dt_ms / 1000 / span_s)
+            self.averages[place] = self.averages[place] * kept + part * (1 - kept)
+        self.total_us += int(part * dt_ms * 1000)
+
+    @property
+    def avg10_pct(self) -> float:
+        """Percent over the last 10 s, to the kernel's two digits."""
+        return round(self.averages[0] * 100, 2)
+
+    def line(self, kind: str) -> str:
+        """One line of a pressure file, e.g. of kind ``some``."""
+        figures = " ".join(f"avg{s}={avg * 100:.2f}" for s, avg in zip(_SPANS_S, self.averages, strict=True))
+        return f"{kind} {figures} total={self.total_us}"
