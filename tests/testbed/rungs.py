@@ -1,0 +1,122 @@
+"""The rungs of the ladder, what each needs of a machine, and the line that would get it."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+TESTBED = Path(__file__).parent
+KAFKA_VERSION = re.findall(r"<version>([0-9.]+\.[0-9]+)</version>", (TESTBED / "kafka/pom.xml").read_text())[-1]
+JAVA_MIN = 17
+CANNOT = "this machine cannot: "
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lack:
+    """What a rung misses here."""
+
+    what: str
+    get: str
+    """The line that would get it."""
+    possible: bool
+    """Whether ``tests/testbed/setup`` could have got it: then CI takes its absence for a failure."""
+
+    def __str__(self) -> str:
+        return f"{self.what}; to get it: {self.get}"
+
+
+def machine_cannot(why: str) -> None:
+    """Skip a test for something that no set-up could add to this machine; the one skip that CI accepts.
+
+    Raises:
+        pytest.skip.Exception: always.
+
+    """
+    pytest.skip(CANNOT + why)
+
+
+def cache() -> Path:
+    """Where what was fetched once is kept between runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slacktide"
+
+
+def kafka_libs() -> Path:
+    """The folder with Apache Kafka's jars, filled by ``tests/testbed/setup kafka``."""
+    return cache() / f"kafka-{KAFKA_VERSION}"
+
+
+def _installs_packages() -> bool:
+    return os.geteuid() == 0 and shutil.which("apt-get") is not None
+
+
+def _java_version() -> int:
+    if shutil.which("java") is None:
+        return 0
+    told = subprocess.run(["java", "-version"], capture_output=True, text=True, check=False).stderr
+    found = re.search(r'version "(\d+)', told)
+    return int(found[1]) if found else 0
+
+
+@functools.cache
+def lacks_kafka() -> Lack | None:
+    """Java and the jars."""
+    if _java_version() < JAVA_MIN:
+        get = "apt-get install default-jre-headless maven && make kafka"
+        return Lack(what=f"Java {JAVA_MIN} or newer", get=get, possible=_installs_packages())
+    if not kafka_libs().is_dir():
+        maven = shutil.which("mvn") is not None
+        get = "make kafka" if maven else "apt-get install maven && make kafka"
+        return Lack(what=f"Apache Kafka {KAFKA_VERSION}'s jars", get=get, possible=maven or _installs_packages())
+    return None
+
+
+@functools.cache
+def lacks_cgroup_v1() -> Lack | None:
+    """Root and a writable cgroup v1 hierarchy with the cpu controller."""
+    mounts = [line.split() for line in Path("/proc/self/mounts").read_text().splitlines()]
+    cpu = [mount[1] for mount in mounts if mount[2] == "cgroup" and "cpu" in mount[3].split(",")]
+    if not cpu:
+        return Lack(what="a cgroup v1 hierarchy with cpu", get="boot with cgroup v1 mounted", possible=False)
+    if os.geteuid() != 0 or not os.access(cpu[0], os.W_OK):
+        return Lack(what="root with writable cgroups", get="sudo make test", possible=False)
+    return None
+
+
+@functools.cache
+def lacks_uml() -> Lack | None:
+    """User-mode Linux, and root: its root file system is this machine's."""
+    if os.uname().machine != "x86_64":
+        return Lack(what="an x86-64 machine for user-mode Linux", get="run on x86-64", possible=False)
+    if os.geteuid() != 0:
+        return Lack(what="root for user-mode Linux", get="sudo make test", possible=False)
+    if shutil.which("linux.uml") is None:
+        get = "apt-get install user-mode-linux"
+        return Lack(what="user-mode Linux", get=get, possible=_installs_packages())
+    return None
+
+
+LACKS = {"kafka": lacks_kafka, "kernel": lacks_cgroup_v1, "uml": lacks_uml}
+"""By marker."""
+
+RUNGS = ("pure", "pipeline", "simulation", "cgroup v1", "cgroup v2 (user-mode Linux)", "Apache Kafka", "install")
+"""In the order in which they run: what costs least tells first."""
+BY_MARKER = {"kafka": RUNGS[5], "uml": RUNGS[4], "kernel": RUNGS[3], "install": RUNGS[6]}
+BY_FOLDER = {"pipeline": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[6]}
+
+
+def rung_of(item: pytest.Item) -> str:
+    """The rung that a test stands on: by its markers, else by its broker, else by its folder."""
+    for marker, rung in BY_MARKER.items():
+        if item.get_closest_marker(marker) is not None:
+            return rung
+    if "broker" in getattr(item, "fixturenames", ()):
+        return BY_FOLDER["pipeline"]
+    folder = item.path.relative_to(TESTBED.parent).parts[0]
+    return BY_FOLDER.get(folder, RUNGS[0])
