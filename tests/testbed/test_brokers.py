@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from testbed.brokers import EmbeddedBroker, KafkaBroker
 
 from slacktide.schemas.topics import COMMAND
+from testbed.brokers import EmbeddedBroker, KafkaBroker
 
 PARTITION = TopicPartition(COMMAND.name, 0)
 

@@ -1,0 +1,64 @@
+# Needs Python >= 3.11 and make. `make demo` shows the loop, `make test` runs every rung this machine can.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+V := .venv/bin
+PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
+NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
+
+.PHONY: help setup demo test bench lint types imports check kafka lock wheel clean
+
+help: ## What there is
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+
+setup: .venv/.ready ## Make or refresh the environment (.venv), from the lock file
+
+# pip only brings uv, whose version and hashes stand in the lock file like all others.
+.venv/.ready: requirements.lock pyproject.toml
+	@python=; for each in $(PYTHONS); do $$each $(NEW_ENOUGH) >/dev/null 2>&1 && { python=$$each; break; }; done; \
+	[ -n "$$python" ] || { echo "Python 3.11 or newer is needed; found $$(python3 --version 2>&1 | head -1)" >&2; exit 1; }; \
+	$(V)/python $(NEW_ENOUGH) 2>/dev/null && $(V)/python -m pip --version >/dev/null 2>&1 || \
+	{ rm -rf .venv && $$python -m venv .venv; } || \
+	{ rm -rf .venv; echo "$$python has no venv module with pip: on Debian or Ubuntu, apt-get install python3-venv" >&2; exit 1; }
+	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > .venv/uv.txt
+	@$(V)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
+	@$(V)/uv pip sync --quiet --python $(V)/python --require-hashes requirements.lock
+	@$(V)/uv pip install --quiet --python $(V)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## See the loop close; options as ARGS="--seconds 30 --plain"
+	@$(V)/slacktide demo $(ARGS)
+
+test: setup ## Every rung that this machine can run; options for pytest as ARGS="-k quota"
+	@tests/testbed/setup
+	@$(V)/pytest $(ARGS)
+
+bench: setup ## Print the figures that the project promises
+	@$(V)/python tests/bench $(ARGS)
+
+lint: setup ## ruff: rules and format
+	@$(V)/ruff check && $(V)/ruff format --check
+
+types: setup ## mypy, strict
+	@$(V)/mypy
+
+imports: setup ## import-linter: imports go one way
+	@$(V)/lint-imports
+
+check: lint types imports ## All checks that need no run
+
+kafka: ## Fetch Apache Kafka's jars for the tests (needs Maven)
+	@tests/testbed/setup kafka
+
+# No host of a registry gets into the file: it is whoever installs that says where from.
+lock: setup ## Renew requirements.lock within what pyproject.toml allows
+	@$(V)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --all-extras --group dev \
+		--no-annotate --no-header --no-emit-index-url --no-emit-find-links $(ARGS) \
+		pyproject.toml -o requirements.lock
+
+wheel: setup ## Build the wheel into dist/
+	@$(V)/python -m hatchling build -t wheel
+
+clean: ## Remove the environment and everything built
+	@rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
