@@ -170,6 +170,18 @@ class Machine:
             group.quota_us, group.period_us = before
             raise CgroupError(path, f"invalid argument: quota {quota_us} us: a child would hold more than its parent")
 
+    def set_weight(self, path: str, weight: int) -> None:
+        """Weigh a group against its siblings, as a write to its control file does.
+
+        Raises:
+            CgroupError: out of the kernel's range.
+
+        """
+        low, high = (SHARES_MIN, 262_144) if self.version == 1 else (1, 10_000)
+        if not low <= weight <= high:
+            raise CgroupError(path, f"invalid argument: weight {weight}: accepted: {low} to {high}")
+        self.groups[path].weight = weight
+
     def step(self, dt_ms: int) -> None:
         """Let time pass under the present demands and quotas."""
         dt_ns = dt_ms * 1_000_000

@@ -1,0 +1,149 @@
+"""What the kernel's files would say about a virtual machine: cgroup v1, v2 and /proc as text. Pure."""
+
+from __future__ import annotations
+
+from slacktide.deploy.cli.virtual.machine import Group, Machine
+from slacktide.schemas.errors import CgroupError
+
+CONTROL_V1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares")
+CONTROL_V2 = ("cpu.max", "cpu.weight")
+"""The files that whoever manages the node writes; all others are the kernel's to write."""
+HIERARCHIES_V1 = ("cpu", "cpuacct", "memory")
+_CONTROLLERS_V2 = "cpu memory"
+_NO_MEMORY_LIMIT_V1 = 9_223_372_036_854_771_712
+_JIFFY_NS = 10_000_000
+
+
+def v2(group: Group) -> dict[str, str]:
+    """File name to text, of one group in the one hierarchy."""
+    mem_bytes, cache_bytes = group.sums()
+    usage_us = group.usage_ns // 1000
+    stat = {"usage_usec": usage_us, "user_usec": usage_us, "system_usec": 0}
+    if not group.path:
+        return {"cgroup.controllers": _CONTROLLERS_V2, "cgroup.procs": "", "cpu.stat": _pairs(stat)}
+    stat |= {
+        "nr_periods": group.periods,
+        "nr_throttled": group.throttled_periods,
+        "throttled_usec": group.throttled_ns // 1000,
+    }
+    quota = "max" if group.quota_us is None else str(group.quota_us)
+    return {
+        "cgroup.controllers": _CONTROLLERS_V2,
+        "cgroup.procs": "",
+        "cpu.stat": _pairs(stat),
+        "cpu.max": f"{quota} {group.period_us}",
+        "cpu.weight": str(group.weight),
+        "memory.current": str(mem_bytes + cache_bytes),
+        "memory.max": "max",
+        "memory.stat": _pairs({"anon": mem_bytes, "file": cache_bytes, "inactive_file": cache_bytes, "active_file": 0}),
+    }
+
+
+def v1(group: Group) -> dict[str, dict[str, str]]:
+    """Hierarchy to file name to text, of one group."""
+    mem_bytes, cache_bytes = group.sums()
+    cpu_stat = {
+        "nr_periods": group.periods,
+        "nr_throttled": group.throttled_periods,
+        "throttled_time": group.throttled_ns,
+    }
+    memory_stat = {"cache": cache_bytes, "rss": mem_bytes, "inactive_file": cache_bytes, "active_file": 0}
+    return {
+        "cpu": {
+            "cgroup.procs": "",
+            "cpu.cfs_quota_us": str(-1 if group.quota_us is None else group.quota_us),
+            "cpu.cfs_period_us": str(group.period_us),
+            "cpu.shares": str(group.weight),
+            "cpu.stat": _pairs(cpu_stat),
+        },
+        "cpuacct": {"cgroup.procs": "", "cpuacct.usage": str(group.usage_ns)},
+        "memory": {
+            "cgroup.procs": "",
+            "memory.usage_in_bytes": str(mem_bytes + cache_bytes),
+            "memory.limit_in_bytes": str(_NO_MEMORY_LIMIT_V1),
+            "memory.stat": _pairs(memory_stat | {f"total_{name}": value for name, value in memory_stat.items()}),
+        },
+    }
+
+
+def proc(machine: Machine) -> dict[str, str]:
+    """Path below /proc to text. Nothing waits for IO here, so its pressure is none."""
+    none = "avg10=0.00 avg60=0.00 avg300=0.00 total=0"
+    return {
+        "stat": _stat(machine),
+        "meminfo": _meminfo(machine),
+        "pressure/cpu": f"{machine.cpu_stall.line('some')}\nfull {none}",
+        "pressure/memory": f"{machine.mem_stall.line('some')}\n{machine.mem_stall.line('full')}",
+        "pressure/io": f"some {none}\nfull {none}",
+    }
+
+
+def quota_of_v1(quota: str, period: str) -> tuple[int | None, int]:
+    """Quota (None: unlimited) and period in microseconds, of the two files' texts.
+
+    Raises:
+        CgroupError: a text is no number.
+
+    """
+    quota_us = number(quota)
+    return None if quota_us < 0 else quota_us, number(period)
+
+
+def quota_of_v2(text: str, period_us: int) -> tuple[int | None, int]:
+    """Quota and period of ``cpu.max``; a missing second word leaves the period as it is.
+
+    Raises:
+        CgroupError: not ``max`` or a number, and perhaps another.
+
+    """
+    words = text.split()
+    if not 1 <= len(words) <= 2:
+        raise CgroupError("cpu.max", f"invalid argument: {text!r}")
+    quota_us = None if words[0] == "max" else number(words[0])
+    return quota_us, number(words[1]) if words[1:] else period_us
+
+
+def number(text: str) -> int:
+    """A control file's number.
+
+    Raises:
+        CgroupError: it is none; the kernel would answer EINVAL.
+
+    """
+    try:
+        return int(text)
+    except ValueError:
+        raise CgroupError("control file", f"invalid argument: {text!r}") from None
+
+
+def _pairs(figures: dict[str, int]) -> str:
+    return "\n".join(f"{name} {value}" for name, value in figures.items())
+
+
+def _stat(machine: Machine) -> str:
+    """Jiffies: all use counts as user time, spread evenly over the CPUs."""
+    user = machine.root.usage_ns // _JIFFY_NS
+    idle = machine.cpus * machine.elapsed_ns // _JIFFY_NS - user
+    lines = [f"cpu  {user} 0 0 {idle} 0 0 0 0 0 0"]
+    for cpu in range(machine.cpus):
+        mine = [(figure + cpu) // machine.cpus for figure in (user, idle)]
+        lines.append(f"cpu{cpu} {mine[0]} 0 0 {mine[1]} 0 0 0 0 0 0")
+    return "\n".join([*lines, "ctxt 0", "btime 0", "processes 0"])
+
+
+def _meminfo(machine: Machine) -> str:
+    mem_bytes, cache_bytes = machine.root.sums()
+    used_kib = min(mem_bytes, machine.mem_bytes) // 1024
+    total_kib, cache_kib = machine.mem_bytes // 1024, cache_bytes // 1024
+    figures = {
+        "MemTotal": total_kib,
+        "MemFree": total_kib - used_kib - cache_kib,
+        "MemAvailable": total_kib - used_kib,
+        "Buffers": 0,
+        "Cached": cache_kib,
+        "Active(file)": 0,
+        "Inactive(file)": cache_kib,
+        "Shmem": 0,
+        "SReclaimable": 0,
+    }
+    return "\n".join(f"{name + ':':<16}{value:>8} kB" for name, value in figures.items())
