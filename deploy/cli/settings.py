@@ -1,0 +1,139 @@
+"""Settings of a command: one frozen dataclass, filled from flags, then the environment, then defaults.
+
+One rule names the variable: the option ``--sample-interval`` of whichever command is
+``SLACKTIDE_SAMPLE_INTERVAL``. ``--show-settings`` prints each value with where it came from and ends.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+from click.core import ParameterSource
+
+C = TypeVar("C", bound=Callable[..., Any])
+S = TypeVar("S")
+
+PORT = click.IntRange(0, 65_535)
+LOOPBACK_BROKER = "127.0.0.1:9092"
+
+
+class HostPort(click.ParamType):
+    """``HOST:PORT``, or several with commas between."""
+
+    name = "HOST:PORT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what cannot be an address of a broker."""
+        for part in str(value).split(","):
+            host, _, port = part.strip().rpartition(":")
+            if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
+                self.fail(f"{part!r} is not HOST:PORT with a port from 1 to 65535", param, ctx)
+        return str(value)
+
+
+def setting(text: str, kind: Any = None, *, default: Any, hidden: bool = False) -> Any:
+    """A field of a settings class: what it means with its unit, what it accepts, its default.
+
+    A callable default is called when it is needed.
+    """
+    metadata = {"help": text, "kind": kind, "hidden": hidden}
+    if callable(default):
+        return dataclasses.field(default_factory=default, metadata=metadata)
+    return dataclasses.field(default=default, metadata=metadata)
+
+
+def file() -> click.Path:
+    """A file that must be there."""
+    return click.Path(exists=True, dir_okay=False, path_type=Path)
+
+
+def folder(*, exists: bool = True) -> click.Path:
+    """A folder; ``exists``: it must be there."""
+    return click.Path(exists=exists, file_okay=False, path_type=Path)
+
+
+def envvar(name: str) -> str:
+    """The environment variable of an option."""
+    return "SLACKTIDE_" + name.removeprefix("--").upper().replace("-", "_")
+
+
+def option(*declarations: str, **attributes: Any) -> Callable[[C], C]:
+    """An option with this command line's rule for the environment."""
+    flag = next(text for text in declarations if text.startswith("--")).partition("/")[0]
+    return click.option(*declarations, envvar=envvar(flag), show_envvar=True, show_default=True, **attributes)
+
+
+def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., None]]:
+    """Give a command one argument: its settings. Adds an option per field, and ``--show-settings``."""
+    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+
+    def decorate(command: Callable[[S], None]) -> Callable[..., None]:
+        @click.pass_context
+        def called(ctx: click.Context, /, *, show_settings: bool, **values: Any) -> None:
+            if show_settings:
+                click.echo(shown(ctx, [field.name for field in fields]))
+                return
+            command(kind(**values))
+
+        called.__doc__ = command.__doc__
+        wrapped: Any = click.option(
+            "--show-settings", is_flag=True, help="Print each setting with its value and origin, and end."
+        )(called)
+        for field in reversed(fields):
+            wrapped = _option_of(field)(wrapped)
+        made: Callable[..., None] = wrapped
+        return made
+
+    return decorate
+
+
+def _option_of(field: dataclasses.Field[Any]) -> Callable[[C], C]:
+    factory = field.default_factory
+    default = field.default if factory is dataclasses.MISSING else factory
+    flag = "--" + field.name.replace("_", "-")
+    meta = field.metadata
+    switch = isinstance(default, bool)
+    return option(flag, type=meta["kind"], is_flag=switch, default=default, help=meta["help"], hidden=meta["hidden"])
+
+
+def shown(ctx: click.Context, names: list[str]) -> str:
+    """One line per setting: name, value, origin."""
+    rows = [(name.replace("_", "-"), _text(ctx.params[name]), _origin(ctx, name)) for name in names]
+    name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
+    return "\n".join(f"{name:<{name_width}}  {value:<{value_width}}  {origin}" for name, value, origin in rows)
+
+
+def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "-" if value is None else str(value)
+
+
+def _origin(ctx: click.Context, name: str) -> str:
+    flag = "--" + name.replace("_", "-")
+    match ctx.get_parameter_source(name):
+        case ParameterSource.COMMANDLINE:
+            return f"flag {flag}"
+        case ParameterSource.ENVIRONMENT:
+            return f"environment {envvar(flag)}"
+        case _:
+            return "default"
+
+
+def node_name() -> str:
+    """The machine's host name: the default name of a node."""
+    return socket.gethostname()
+
+
+def state_folder() -> Path:
+    """Where what must outlive a process is kept: /var/lib/slacktide for root, else under XDG_STATE_HOME."""
+    if os.geteuid() == 0:
+        return Path("/var/lib/slacktide")
+    home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return Path(home) / "slacktide"

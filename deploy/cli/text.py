@@ -1,0 +1,45 @@
+"""Words for people: tables, durations, instants."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class Duration(click.ParamType):
+    """A time span such as ``90s``, ``5m``, ``2h`` or ``1d``; milliseconds once read."""
+
+    name = "DURATION"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Refuse what has no unit: a bare number could mean anything."""
+        match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", str(value))
+        if match is None:
+            self.fail(f"{value!r} is not a time span such as 90s, 5m, 2h or 1d", param, ctx)
+        return int(match[1]) * _UNITS_MS[match[2]]
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns padded to their widest cell; numbers stand to the right."""
+    texts = [[str(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
+    right = [bool(rows) and all(isinstance(row[index], int | float) for row in rows) for index in range(len(head))]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if to_right else cell.ljust(width)
+            for cell, width, to_right in zip(line, widths, right, strict=True)
+        ).rstrip()
+        for line in [list(head), *texts]
+    )
+
+
+def instant(epoch_ms: int) -> str:
+    """UTC, to the millisecond."""
+    when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,77 @@
+"""Child processes that never outlive their parent, however that ends.
+
+A parent that is killed cannot stop its children: the kernel must. PR_SET_PDEATHSIG does it for any
+program, ours or not, and needs no watcher that could be killed, too. It is bound to the thread that
+started the child, so start children on a thread that lives as long as the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import signal
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from typing import IO
+
+PR_SET_PDEATHSIG = 1
+_prctl = getattr(ctypes.CDLL(None), "prctl", None)  # found before a fork: afterwards little is safe
+_POLL_S = 0.05
+
+
+def popen(
+    command: Sequence[str],
+    *,
+    death: signal.Signals = signal.SIGKILL,
+    stdout: int | IO[bytes] | None = None,
+    stderr: int | IO[bytes] | None = None,
+    env: Mapping[str, str] | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a child that gets the signal ``death`` when this thread ends.
+
+    It has a session of its own, so that Ctrl-C reaches the parent alone, which stops its children in order.
+    """
+    return subprocess.Popen(  # noqa: S603 - callers name their own programs
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=stderr,
+        env=env,
+        start_new_session=True,
+        preexec_fn=_tie(os.getpid(), death),  # noqa: PLW1509 - one call of a function found before
+    )
+
+
+def _tie(parent_pid: int, death: signal.Signals) -> Callable[[], None] | None:
+    prctl = _prctl
+    if prctl is None:
+        return None
+
+    def tie() -> None:
+        prctl(PR_SET_PDEATHSIG, int(death), 0, 0, 0)
+        if os.getppid() != parent_pid:  # it ended between the fork and this line
+            os._exit(1)
+
+    return tie
+
+
+async def ended(process: subprocess.Popen[bytes]) -> int:
+    """Wait for a child's end; its exit code, negative for a signal."""
+    while (code := process.poll()) is None:  # noqa: ASYNC110 - portable, and no thread per child
+        await asyncio.sleep(_POLL_S)
+    return code
+
+
+async def end(process: subprocess.Popen[bytes], within_s: float) -> bool:
+    """Ask a child to end, make it end after ``within_s``; whether it did so by itself."""
+    if process.poll() is None:
+        process.terminate()
+    try:
+        async with asyncio.timeout(within_s):
+            await ended(process)
+    except TimeoutError:
+        process.kill()
+        process.wait()
+        return False
+    return True

@@ -1,0 +1,86 @@
+"""What a cluster lacks of the table of topics: pure comparison, and the words for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slacktide.agents.kafka import TopicState
+from slacktide.schemas.topics import Topic
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One difference between the table and the cluster."""
+
+    topic: str
+    kind: Literal["create", "set", "differs"]
+    """create, set: ``topics apply`` does it. differs: it stays, for it cannot be changed in place."""
+    text: str
+    config: Mapping[str, str]
+    """What is to be set."""
+
+
+SIGNS = {"create": "+", "set": "~", "differs": "!"}
+
+
+def changes(table: Sequence[Topic], there: Mapping[str, TopicState], brokers: int) -> list[Change]:
+    """Compare the table with what the cluster has; empty: they agree."""
+    found = []
+    for topic in table:
+        state = there.get(topic.name)
+        replication = min(topic.replication, brokers)
+        if state is None:
+            found.append(_creation(topic, replication, brokers))
+        else:
+            found += _differences(topic, state, replication)
+    return found
+
+
+def _creation(topic: Topic, replication: int, brokers: int) -> Change:
+    config = topic.config(replication)
+    limited = f" of {topic.replication} ({_count(brokers, 'broker')})" if replication < topic.replication else ""
+    text = f"{_count(topic.partitions, 'partition')}, replication {replication}{limited}, {_settings(config)}"
+    return Change(topic=topic.name, kind="create", text=text, config=config)
+
+
+def _differences(topic: Topic, state: TopicState, replication: int) -> list[Change]:
+    found = []
+    # A setting that the broker does not tell is taken as agreed: it could not be checked after a change either.
+    config = {
+        name: value
+        for name, value in topic.config(state.replication).items()
+        if state.config and state.config.get(name) != value
+    }
+    if config:
+        text = ", ".join(f"{name} {state.config.get(name, 'not set')} -> {value}" for name, value in config.items())
+        found.append(Change(topic=topic.name, kind="set", text=text, config=config))
+    if state.partitions != topic.partitions:
+        text = (
+            f"{_count(state.partitions, 'partition')}, the table says {topic.partitions}: stays, "
+            "for another count puts keys elsewhere; topics keyed by node must all have the same"
+        )
+        found.append(Change(topic=topic.name, kind="differs", text=text, config={}))
+    if state.replication < replication:
+        text = f"replication {state.replication}, could be {replication}: stays; kafka-reassign-partitions changes it"
+        found.append(Change(topic=topic.name, kind="differs", text=text, config={}))
+    return found
+
+
+def said(found: Sequence[Change]) -> str:
+    """The plan as lines, and its sum."""
+    if not found:
+        return "nothing to do: the cluster has every topic as the table says"
+    lines = [f"{SIGNS[change.kind]} {change.topic}: {change.text}" for change in found]
+    counts = {kind: sum(change.kind == kind for change in found) for kind in SIGNS}
+    lines.append(f"{counts['create']} to create, {counts['set']} to change, {counts['differs']} that differ and stay")
+    return "\n".join(lines)
+
+
+def _settings(config: Mapping[str, str]) -> str:
+    return " ".join(f"{name}={value}" for name, value in config.items())
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
