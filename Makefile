@@ -7,7 +7,7 @@ V := .venv/bin
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup demo test bench lint types imports check kafka lock wheel clean
+.PHONY: help setup demo test bench lint types imports check schemas kafka lock wheel clean
 
 help: ## What there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -46,7 +46,10 @@ types: setup ## mypy, strict
 imports: setup ## import-linter: imports go one way
 	@$(V)/lint-imports
 
-check: lint types imports ## All checks that need no run
+check: lint types imports test ## All that CI runs
+
+schemas: setup ## Renew schemas/jsonschema and the README's table of topics from the messages
+	@$(V)/python -m slacktide.schemas.export
 
 kafka: ## Fetch Apache Kafka's jars for the tests (needs Maven)
 	@tests/testbed/setup kafka

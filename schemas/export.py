@@ -1,0 +1,107 @@
+"""Write what is derived from the messages: a JSON Schema per topic, and the README's table of topics.
+
+``python -m slacktide.schemas.export`` in a checkout; ``--check`` writes nothing and fails where a file is behind.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import textwrap
+from pathlib import Path
+
+import msgspec
+
+from slacktide.schemas.message import Message
+from slacktide.schemas.topics import HOUR_MS, TOPICS, Topic
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+FOLDER = Path(__file__).resolve().parent / "jsonschema"
+README = Path(__file__).resolve().parent.parent / "README.md"
+BEGIN, END = "<!-- topics -->\n", "<!-- /topics -->"
+
+
+def json_schema(topic: Topic) -> dict[str, object]:
+    """The topic's body as JSON Schema: descriptions are the docstrings, units the ends of the names."""
+    schema = msgspec.json.schema(topic.message)
+    kinds = {kind.__name__: kind for kind in Message.__subclasses__()}
+    for name, definition in schema["$defs"].items():
+        for field, text in _field_docs(kinds[name]).items():
+            definition["properties"][field]["description"] = text
+    return {"$schema": DIALECT, "$id": f"{topic.name}.json", "title": topic.name, **schema}
+
+
+def _field_docs(kind: type[Message]) -> dict[str, str]:
+    """The text under each field that has one."""
+    body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    assert isinstance(body, ast.ClassDef), f"{kind} is written as a class"
+    docs = {}
+    for field, text in zip(body.body, body.body[1:], strict=False):
+        if (
+            isinstance(field, ast.AnnAssign)
+            and isinstance(field.target, ast.Name)
+            and isinstance(text, ast.Expr)
+            and isinstance(text.value, ast.Constant)
+        ):
+            docs[field.target.id] = inspect.cleandoc(str(text.value.value)).replace("\n", " ")
+    return docs
+
+
+def topics_table() -> str:
+    """The table of topics in Markdown."""
+    rows = [
+        "| topic | key | partitions | kept | replicas (in sync) | acks | from → to |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for topic in TOPICS:
+        kept = "compacted" if topic.retention_ms is None else _duration(topic.retention_ms)
+        route = f"{', '.join(topic.producers)} → {', '.join(topic.consumers)}"
+        replicas = f"{topic.replication} ({topic.min_insync_replicas})"
+        rows.append(
+            f"| `{topic.name}` | {topic.key} | {topic.partitions} | {kept} | {replicas} | {topic.acks} | {route} |"
+        )
+    return "\n".join(rows) + "\n"
+
+
+def _duration(span_ms: int) -> str:
+    hours = span_ms // HOUR_MS
+    return f"{hours} h" if hours <= 48 else f"{hours // 24} d"
+
+
+def derived() -> dict[Path, str]:
+    """Every derived file with the text that it should hold."""
+    files = {
+        FOLDER / f"{topic.name}.json": msgspec.json.format(msgspec.json.encode(json_schema(topic)), indent=2).decode()
+        + "\n"
+        for topic in TOPICS
+    }
+    if README.is_file() and BEGIN in (readme := README.read_text()):
+        before, _, rest = readme.partition(BEGIN)
+        files[README] = before + BEGIN + topics_table() + rest[rest.index(END) :]
+    return files
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files that are behind, or with ``--check`` name them.
+
+    Returns:
+        0 when all is as it should be.
+
+    """
+    behind = [path for path, text in derived().items() if not path.is_file() or path.read_text() != text]
+    stray = sorted(set(FOLDER.glob("*.json")) - set(derived()))
+    if arguments == ["--check"]:
+        for path in behind + stray:
+            print(f"{path}: not what the messages say; run python -m slacktide.schemas.export")  # noqa: T201
+        return 1 if behind or stray else 0
+    FOLDER.mkdir(exist_ok=True)
+    for path in behind:
+        path.write_text(derived()[path])
+    for path in stray:
+        path.unlink()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
