@@ -1,0 +1,137 @@
+"""Where the groups are: cgroup v1 or v2, and which group holds the pods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from slacktide.schemas.errors import CgroupError
+
+BEST_EFFORT = "besteffort"
+BURSTABLE = "burstable"
+GUARANTEED = ""
+TIERS = (BEST_EFFORT, BURSTABLE, GUARANTEED)
+_SLICE = ".slice"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hierarchy:
+    """The roots of the controllers and the group that holds the pods, the same below each root."""
+
+    version: Literal[1, 2]
+    mount: Path
+    cpu: Path
+    cpuacct: Path | None
+    """Counts CPU time; on v2 the same as ``cpu``. None: not mounted."""
+    memory: Path | None
+    """None: not mounted."""
+    pods: PurePosixPath
+    """``kubepods`` or ``kubepods.slice`` or a path that ends in such a name, relative to each root."""
+
+    def tier(self, name: str) -> PurePosixPath:
+        """The group of one QoS tier, relative to each root. Guaranteed pods lie in the pods' group itself."""
+        if name == GUARANTEED:
+            return self.pods
+        if self.pods.suffix == _SLICE:
+            return self.pods / f"{self.pods.stem}-{name}{_SLICE}"
+        return self.pods / name
+
+    @property
+    def best_effort(self) -> Path:
+        """The folder of the one group that is ever written."""
+        return self.cpu / self.tier(BEST_EFFORT)
+
+    def pod_names(self, tier: str) -> tuple[str, str]:
+        """What a pod's group in this tier begins and ends with; between them stands its uid."""
+        if self.pods.suffix == _SLICE:
+            return f"{self.tier(tier).stem}-pod", _SLICE
+        return "pod", ""
+
+    def pod_uid(self, written: str) -> str:
+        """The uid as Kubernetes writes it: systemd's names have no dashes to spare."""
+        return written.replace("_", "-") if self.pods.suffix == _SLICE else written
+
+
+def find(mount: Path, kubepods: str | None) -> Hierarchy:
+    """Find the hierarchies below ``mount`` and the group that holds the pods.
+
+    Args:
+        mount: /sys/fs/cgroup, or a folder that looks like it.
+        kubepods: the pods' group relative to each hierarchy; None: looked for at the top and one level below.
+
+    Raises:
+        CgroupError: no hierarchy, no pods' group, or more than one.
+
+    """
+    version, roots = _roots(mount)
+    cpu = roots["cpu"]
+    assert cpu is not None
+    pods = _given(cpu, kubepods) if kubepods is not None else _found(cpu)
+    return Hierarchy(version=version, mount=mount, cpu=cpu, cpuacct=roots["cpuacct"], memory=roots["memory"], pods=pods)
+
+
+def _roots(mount: Path) -> tuple[Literal[1, 2], dict[str, Path | None]]:
+    if (mount / "cgroup.controllers").exists():
+        return 2, dict.fromkeys(("cpu", "cpuacct", "memory"), mount)
+    # A hybrid machine has v2 beside them, but its controllers are here.
+    version_1 = {controller: _version_1_root(mount, controller) for controller in ("cpu", "cpuacct", "memory")}
+    if version_1["cpu"] is not None:
+        return 1, version_1
+    raise CgroupError(
+        str(mount),
+        "no cgroup hierarchy here: neither v2 (a file cgroup.controllers) nor v1 (a folder cpu or cpu,cpuacct); "
+        "give the folder where they are mounted with --cgroup-mount",
+    )
+
+
+def _version_1_root(mount: Path, controller: str) -> Path | None:
+    """Its own mount (or the link to it), else the mount that it shares, such as ``cpu,cpuacct``."""
+    if (mount / controller).is_dir():
+        return mount / controller
+    return next((folder for folder in _folders(mount) if controller in folder.name.split(",")), None)
+
+
+def _given(cpu: Path, kubepods: str) -> PurePosixPath:
+    pods = PurePosixPath(kubepods.strip("/"))
+    if not pods.parts or ".." in pods.parts:
+        raise CgroupError(kubepods, "not a group: give a path relative to each hierarchy, such as kubepods")
+    if not (cpu / pods).is_dir():
+        raise CgroupError(
+            str(cpu / pods),
+            "no such group; --kubepods is the path of the group that holds the pods, relative to each hierarchy",
+        )
+    return pods
+
+
+def _found(cpu: Path) -> PurePosixPath:
+    found = [PurePosixPath(name) for name in ("kubepods", "kubepods.slice") if (cpu / name).is_dir()]
+    found = found or list(_nested(cpu))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        names = ", ".join(map(str, found))
+        raise CgroupError(str(cpu), f"more than one group may hold the pods: {names}; say which with --kubepods")
+    raise CgroupError(
+        str(cpu),
+        "no group holds pods: looked for kubepods and kubepods.slice, here and one level below; does a kubelet run "
+        "on this machine? If its pods are elsewhere, give that group, relative to each hierarchy, with --kubepods",
+    )
+
+
+def _nested(cpu: Path) -> Iterator[PurePosixPath]:
+    """As in kind: ``kubelet/kubepods``, or by systemd's naming ``kubelet.slice/kubelet-kubepods.slice``."""
+    for above in _folders(cpu):
+        for name in ("kubepods", "kubepods.slice", f"{above.stem}-kubepods.slice"):
+            if (above / name).is_dir():
+                yield PurePosixPath(above.name, name)
+
+
+def _folders(folder: Path) -> list[Path]:
+    try:
+        with os.scandir(folder) as entries:
+            return sorted(Path(entry.path) for entry in entries if entry.is_dir())
+    except OSError:
+        return []

@@ -1,0 +1,118 @@
+"""A node's kernel through its cgroups, v1 or v2: ``slacktide.agents.node.kernel.Kernel``."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from slacktide.agents.node.cgroup.apply import Holder
+from slacktide.agents.node.cgroup.files import Room
+from slacktide.agents.node.cgroup.hierarchy import Hierarchy, find
+from slacktide.agents.node.cgroup.originals import Originals
+from slacktide.agents.node.cgroup.plan import Bandwidth
+from slacktide.agents.node.cgroup.rates import Counters, PodRates, rates
+from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodReading, PodsReader
+from slacktide.agents.node.kernel import Reading
+from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
+
+MISSING_MAX = 20
+"""A reading names no more; what more there is, it counts."""
+
+
+class CgroupKernel:
+    """Reads a node and its pods, and holds its best-effort pods. A plain folder with the same files will do.
+
+    Args:
+        cgroup_mount: /sys/fs/cgroup.
+        proc_mount: /proc.
+        kubepods: the group that holds the pods, relative to each hierarchy; None: looked for.
+        state_folder: where it is remembered what groups held before they were cut to fit; it must exist.
+
+    Raises:
+        CgroupError: there is no hierarchy or no group that holds pods.
+
+    """
+
+    def __init__(self, cgroup_mount: Path, proc_mount: Path, kubepods: str | None, state_folder: Path) -> None:
+        self.hierarchy: Hierarchy = find(cgroup_mount, kubepods)
+        """What was found."""
+        room = Room.of_process()
+        self._node = NodeReader(proc_mount, room)
+        self._pods = PodsReader(self.hierarchy, room)
+        self._originals = Originals(state_folder)
+        self._holder = Holder(self.hierarchy, self._originals)
+        self._before: Counters | None = None
+
+    def read(self, mono_ns: int) -> Reading:
+        """Read every figure once. Never raises for what is missing or malformed: it is in ``missing``."""
+        notes = Notes()
+        cpu_ns = self._node.cpu_ns(notes)
+        pods = self._pods.read(notes)
+        now = Counters(mono_ns=mono_ns, cpu_ns=cpu_ns, pods={uid: pod.counters for uid, pod in pods.items()})
+        rate = rates(self._before, now)
+        self._before = now
+        use = NodeUse(
+            cpu_milli=rate.cpu_milli, mem_bytes=self._node.mem_bytes(notes), pressure=self._node.pressure(notes)
+        )
+        limits = self._limits_or_note(notes)
+        return Reading(
+            interval_ms=rate.interval_ms,
+            use=use,
+            pod_use=[_pod_use(uid, pod, rate.pods[uid]) for uid, pod in pods.items()],
+            limits=limits,
+            missing=bounded(notes.missing + rate.missing),
+        )
+
+    def limits(self) -> Limits:
+        """Read back what the best-effort group holds now.
+
+        Raises:
+            CgroupError: it cannot be read.
+
+        """
+        held = self._holder.held()
+        return Limits(be_cfs_quota_us=held.quota_us, be_cfs_period_us=held.period_us)
+
+    def hold(self, limits: Limits) -> None:
+        """Make the best-effort group hold these limits; nothing else is ever touched.
+
+        Raises:
+            CgroupError: a write was refused; what was written before it stays.
+
+        """
+        self._holder.hold(Bandwidth(limits.be_cfs_quota_us, limits.be_cfs_period_us))
+
+    def close(self) -> None:
+        """Let go of all files. What the kernel holds stays."""
+        self._node.close()
+        self._pods.close()
+
+    def _limits_or_note(self, notes: Notes) -> Limits | None:
+        if self._originals.trouble:
+            notes.add(str(self._originals.path), self._originals.trouble)
+            self._originals.trouble = ""
+        try:
+            return self.limits()
+        except CgroupError as error:
+            notes.add(os.path.relpath(error.path, self.hierarchy.mount), error.why)
+            return None
+
+
+def _pod_use(uid: str, pod: PodReading, rate: PodRates) -> PodUse:
+    return PodUse(
+        uid=uid,
+        cpu_milli=rate.cpu_milli,
+        mem_bytes=pod.mem_bytes,
+        periods=rate.periods,
+        throttled_periods=rate.throttled_periods,
+        best_effort_group=pod.best_effort,
+    )
+
+
+def bounded(missing: list[Missing]) -> list[Missing]:
+    """The first 20, and how many more there are."""
+    if len(missing) <= MISSING_MAX:
+        return missing
+    more = len(missing) - MISSING_MAX
+    return [*missing[:MISSING_MAX], Missing(what=f"and {more} more", why=f"only the first {MISSING_MAX} are named")]

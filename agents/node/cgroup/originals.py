@@ -1,0 +1,70 @@
+"""What groups below the best-effort group held before they were cut to fit: a small file that outlives the agent."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+
+import msgspec
+
+from slacktide.agents.node.cgroup.plan import Clipped
+from slacktide.schemas.errors import CgroupError
+
+FILE = "cgroup-originals.json"
+
+
+class Originals:
+    """The memory of ``plan.plan_v1``, in memory and on disk.
+
+    A file that cannot be read is set aside under ``.bad``: its groups keep the limit they have; ``trouble`` says so.
+    """
+
+    def __init__(self, state_folder: Path) -> None:
+        self._file = state_folder / FILE
+        self.trouble = ""
+        """Why the file was not usable, once; the reader empties it."""
+        self.clipped: dict[PurePosixPath, Clipped] = self._load()
+
+    @property
+    def path(self) -> Path:
+        """Where it is kept."""
+        return self._file
+
+    def keep(self, clipped: Mapping[PurePosixPath, Clipped]) -> None:
+        """Remember this and nothing else, on disk before it returns.
+
+        Raises:
+            CgroupError: the file could not be written; then nothing may be cut, for it could not be given back.
+
+        """
+        if clipped == self.clipped:
+            return
+        text = msgspec.json.format(msgspec.json.encode({str(path): known for path, known in clipped.items()}))
+        part = self._file.with_suffix(".part")
+        try:
+            with part.open("wb") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            part.replace(self._file)
+        except OSError as error:
+            raise CgroupError(str(self._file), f"the limits to give back cannot be kept: {error.strerror}") from error
+        self.clipped = dict(clipped)
+
+    def _load(self) -> dict[PurePosixPath, Clipped]:
+        try:
+            entries = msgspec.json.decode(self._file.read_bytes(), type=dict[str, Clipped])
+        except FileNotFoundError:
+            return {}
+        except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+            self.trouble = f"malformed, set aside as {self._file.name}.bad; groups cut to fit stay cut: {error}"
+            self._set_aside()
+            return {}
+        return {PurePosixPath(path): known for path, known in entries.items()}
+
+    def _set_aside(self) -> None:
+        try:
+            self._file.replace(self._file.with_name(f"{self._file.name}.bad"))
+        except OSError as error:
+            self.trouble += f" ({error.strerror})"

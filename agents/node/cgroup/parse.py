@@ -1,0 +1,159 @@
+"""PURE: the texts of control files and of /proc to numbers. Whatever is not as it should be is a ValueError."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+_SHOWN_CHARS = 40
+
+
+def number(text: bytes) -> int:
+    """One non-negative integer, alone in its file.
+
+    Raises:
+        ValueError: it is something else.
+
+    """
+    return _digits(text.strip())
+
+
+def field(key: bytes) -> Callable[[bytes], int]:
+    """Make a reader of one line of a ``key value`` file, such as ``cpu.stat``.
+
+    The reader raises ValueError where the line is absent or not a number.
+    """
+    needle = b"\n" + key + b" "
+    head = key + b" "
+
+    def read(text: bytes) -> int:
+        before = 0 if text.startswith(head) else text.find(needle) + 1
+        if not before and not text.startswith(head):
+            raise ValueError(f"malformed: no line {key.decode()!r}")
+        start = before + len(head)
+        end = text.find(b"\n", start)
+        if end < 0:  # cut off: the number may be, too
+            raise ValueError(f"malformed: the line {key.decode()!r} does not end")
+        return _digits(text[start:end].strip())
+
+    return read
+
+
+def optional_field(key: bytes) -> Callable[[bytes], int | None]:
+    """Make a reader as ``field`` does, but of a line that need not be there: None then."""
+    needle = b"\n" + key + b" "
+    read = field(key)
+
+    def read_optional(text: bytes) -> int | None:
+        return read(text) if needle in text or text.startswith(needle[1:]) else None
+
+    return read_optional
+
+
+def busy_ticks(text: bytes) -> int:
+    """All CPUs' busy time from /proc/stat: user, nice, system, irq, softirq.
+
+    Waiting for disks is idle time, and what another machine took (steal) was not used here; guest time is in user's.
+
+    Raises:
+        ValueError: the first line is not the sum of all CPUs.
+
+    """
+    words = text[: text.find(b"\n")].split()
+    if len(words) < 8 or words[0] != b"cpu":
+        raise ValueError(f"malformed: the first line is {_shown(text)}, not 'cpu' and its times")
+    user, nice, system, _, _, irq, softirq = (_digits(word) for word in words[1:8])
+    return user + nice + system + irq + softirq
+
+
+_mem_total = field(b"MemTotal:")
+_mem_available = field(b"MemAvailable:")
+
+
+def used_bytes(text: bytes) -> int:
+    """The node's working set from /proc/meminfo: what could not be had without taking it from somebody.
+
+    Raises:
+        ValueError: ``MemTotal`` or ``MemAvailable`` is absent or not in kB.
+
+    """
+    plain = text.replace(b" kB\n", b"\n")
+    return max(0, _mem_total(plain) - _mem_available(plain)) * 1024
+
+
+def pressure_pct(kind: bytes) -> Callable[[bytes], float]:
+    """Make a reader of ``avg10`` in one line (``some`` or ``full``) of a PSI file, in percent.
+
+    The reader raises ValueError where the line is absent or has no ``avg10``.
+    """
+
+    def read(text: bytes) -> float:
+        for line in text.splitlines():
+            words = line.split()
+            if words and words[0] == kind:
+                if len(words) > 1 and words[1].startswith(b"avg10="):
+                    return _percent(words[1][6:])
+                raise ValueError(f"malformed: no avg10 in {_shown(line)}")
+        raise ValueError(f"malformed: no line {kind.decode()!r}")
+
+    return read
+
+
+def quota_us(text: bytes) -> int | None:
+    """Read ``cpu.cfs_quota_us``; None: unlimited.
+
+    Raises:
+        ValueError: neither -1 nor a positive integer.
+
+    """
+    word = text.strip()
+    if word == b"-1":
+        return None
+    return _positive(word)
+
+
+def period_us(text: bytes) -> int:
+    """Read ``cpu.cfs_period_us``.
+
+    Raises:
+        ValueError: not a positive integer.
+
+    """
+    return _positive(text.strip())
+
+
+def cpu_max(text: bytes) -> tuple[int | None, int]:
+    """Read ``cpu.max``: quota (None: unlimited) and period in microseconds.
+
+    Raises:
+        ValueError: not ``max 100000`` or ``20000 100000`` or the like.
+
+    """
+    words = text.split()
+    if len(words) != 2:
+        raise ValueError(f"malformed: {_shown(text)} is not a quota and a period")
+    return (None if words[0] == b"max" else _positive(words[0])), _positive(words[1])
+
+
+def _digits(word: bytes) -> int:
+    if not word.isdigit():
+        raise ValueError(f"malformed: {_shown(word)} is not a number")
+    return int(word)
+
+
+def _positive(word: bytes) -> int:
+    value = _digits(word)
+    if not value:
+        raise ValueError("malformed: 0 is not a positive number of microseconds")
+    return value
+
+
+def _percent(word: bytes) -> float:
+    whole, _, part = word.partition(b".")
+    if not (whole + part).isdigit():
+        raise ValueError(f"malformed: {_shown(word)} is not a number of percent")
+    return float(word)
+
+
+def _shown(text: bytes) -> str:
+    shown = text[:_SHOWN_CHARS].decode(errors="replace")
+    return repr(shown if len(text) <= _SHOWN_CHARS else shown + "…")

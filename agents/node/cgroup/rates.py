@@ -1,0 +1,98 @@
+"""PURE: counters of two readings to rates between them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slacktide.schemas.sample import Missing
+
+NO_PREVIOUS = "no previous reading"
+RESET = "counter reset"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodCounters:
+    """What one pod's group has counted since it was made. None: could not be read."""
+
+    cpu_ns: int | None = None
+    periods: int | None = None
+    """0 where no limit ever held."""
+    throttled_periods: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """All counters of one reading."""
+
+    mono_ns: int
+    cpu_ns: int | None
+    """Busy time of all CPUs of the node."""
+    pods: Mapping[str, PodCounters]
+    """By uid."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRates:
+    """What one pod did between two readings; None: not known, or of periods: no limit ever held."""
+
+    cpu_milli: int | None = None
+    periods: int | None = None
+    throttled_periods: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rates:
+    """What happened between two readings."""
+
+    interval_ms: int
+    cpu_milli: int | None
+    pods: Mapping[str, PodRates]
+    missing: list[Missing]
+    """Why a rate is None although its counter was read."""
+
+
+def rates(before: Counters | None, now: Counters) -> Rates:
+    """Rates since ``before``; all None for a first reading, or where no time has passed.
+
+    A counter below its earlier value has begun anew: its rate is unknown this once.
+    """
+    interval_ns = 0 if before is None else now.mono_ns - before.mono_ns
+    if before is None or interval_ns <= 0:
+        why = NO_PREVIOUS if before is None else "no time has passed since the previous reading"
+        pods = dict.fromkeys(now.pods, PodRates())
+        return Rates(interval_ms=0, cpu_milli=None, pods=pods, missing=[Missing(what="rates", why=why)])
+    missing: list[Missing] = []
+    cpu_milli = _milli(_rise("node cpu", before.cpu_ns, now.cpu_ns, missing), interval_ns)
+    return Rates(
+        interval_ms=interval_ns // 1_000_000,
+        cpu_milli=cpu_milli,
+        pods={uid: _pod(uid, before.pods.get(uid), pod, interval_ns, missing) for uid, pod in now.pods.items()},
+        missing=missing,
+    )
+
+
+def _pod(uid: str, before: PodCounters | None, now: PodCounters, interval_ns: int, missing: list[Missing]) -> PodRates:
+    if before is None:
+        missing.append(Missing(what=f"pod {uid}", why=NO_PREVIOUS))
+        return PodRates()
+    cpu_milli = _milli(_rise(f"pod {uid} cpu", before.cpu_ns, now.cpu_ns, missing), interval_ns)
+    if not now.periods:
+        return PodRates(cpu_milli=cpu_milli)
+    throttled = _rise(f"pod {uid} throttled periods", before.throttled_periods, now.throttled_periods, missing)
+    periods = _rise(f"pod {uid} periods", before.periods, now.periods, missing)
+    return PodRates(cpu_milli=cpu_milli, periods=periods, throttled_periods=throttled)
+
+
+def _rise(what: str, before: int | None, now: int | None, missing: list[Missing]) -> int | None:
+    if now is None:  # its reader has said why
+        return None
+    if before is None or now < before:
+        missing.append(Missing(what=what, why=NO_PREVIOUS if before is None else RESET))
+        return None
+    return now - before
+
+
+def _milli(cpu_ns: int | None, interval_ns: int) -> int | None:
+    """1000 is one CPU busy for the whole interval."""
+    return None if cpu_ns is None else round(cpu_ns * 1000 / interval_ns)

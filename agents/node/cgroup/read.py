@@ -1,0 +1,214 @@
+"""Every figure of the node and of each pod, read once. What cannot be read is noted with the reason; nothing raises."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from slacktide.agents.node.cgroup import parse
+from slacktide.agents.node.cgroup.files import KeptFile, Room
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, TIERS, Hierarchy
+from slacktide.agents.node.cgroup.rates import PodCounters
+from slacktide.schemas.sample import Missing, Pressure
+
+_T = TypeVar("_T")
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_PSI = {
+    "cpu_some_pct": ("cpu", parse.pressure_pct(b"some")),
+    "mem_some_pct": ("memory", parse.pressure_pct(b"some")),
+    "mem_full_pct": ("memory", parse.pressure_pct(b"full")),
+    "io_some_pct": ("io", parse.pressure_pct(b"some")),
+    "io_full_pct": ("io", parse.pressure_pct(b"full")),
+}
+
+
+class Notes:
+    """What could not be read in one reading."""
+
+    def __init__(self) -> None:
+        self.missing: list[Missing] = []
+
+    def figure(self, file: KeptFile, read: Callable[[bytes], _T]) -> _T | None:
+        """One figure of one file, or None and a note."""
+        try:
+            return read(file.read())
+        except (OSError, ValueError) as error:
+            self.add(file.name, why_of(error))
+            return None
+
+    def add(self, what: str, why: str) -> None:
+        """Note one thing."""
+        self.missing.append(Missing(what=what, why=why))
+
+
+def why_of(error: OSError | ValueError) -> str:
+    """The reason as a report says it: the name that a search finds, then the words."""
+    if isinstance(error, OSError) and error.errno is not None:
+        return f"{errno.errorcode.get(error.errno, error.errno)} ({os.strerror(error.errno)})"
+    return str(error)
+
+
+class NodeReader:
+    """/proc of the node, or a folder that looks like it."""
+
+    def __init__(self, proc_mount: Path, room: Room) -> None:
+        def file(name: str) -> KeptFile:
+            return KeptFile(str(proc_mount / name), str(proc_mount / name), room)
+
+        self._stat = file("stat")
+        self._meminfo = file("meminfo")
+        self._pressure = {kind: file(f"pressure/{kind}") for kind in ("cpu", "memory", "io")}
+
+    def cpu_ns(self, notes: Notes) -> int | None:
+        """Busy time of all CPUs since the machine started."""
+        ticks = notes.figure(self._stat, parse.busy_ticks)
+        return None if ticks is None else ticks * _TICK_NS
+
+    def mem_bytes(self, notes: Notes) -> int | None:
+        """Working set of the node."""
+        return notes.figure(self._meminfo, parse.used_bytes)
+
+    def pressure(self, notes: Notes) -> Pressure:
+        """PSI averages over 10 s; one note for a file, however many of its figures are wanted."""
+        texts = {kind: notes.figure(file, bytes) for kind, file in self._pressure.items()}
+        figures: dict[str, float] = {}
+        for name, (kind, read) in _PSI.items():
+            text = texts[kind]
+            if text is None:
+                continue
+            try:
+                figures[name] = read(text)
+            except ValueError as error:
+                notes.add(self._pressure[kind].name, why_of(error))
+        return Pressure(**figures)
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for file in (self._stat, self._meminfo, *self._pressure.values()):
+            file.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodReading:
+    """What one pod's group holds now."""
+
+    counters: PodCounters
+    mem_bytes: int | None
+    """Working set: page cache that could be dropped at once does not count."""
+    best_effort: bool
+
+
+_USAGE_USEC = parse.field(b"usage_usec")
+_PERIODS = parse.optional_field(b"nr_periods")
+_THROTTLED = parse.optional_field(b"nr_throttled")
+
+
+class _Pod:
+    """The files of one pod."""
+
+    def __init__(self, hierarchy: Hierarchy, group: str, room: Room, *, best_effort: bool) -> None:
+        def file(root: Path, name: str) -> KeptFile:
+            path = f"{root}/{group}/{name}"
+            return KeptFile(path, os.path.relpath(path, hierarchy.mount), room)
+
+        unified = hierarchy.version == 2
+        cpuacct, memory = hierarchy.cpuacct, hierarchy.memory
+        self.group = f"{hierarchy.cpu}/{group}"
+        self.best_effort = best_effort
+        self._cpu_stat = file(hierarchy.cpu, "cpu.stat")
+        self._cpu_time_in_stat = unified
+        self._cpuacct = None if unified or cpuacct is None else file(cpuacct, "cpuacct.usage")
+        usage = "memory.current" if unified else "memory.usage_in_bytes"
+        self._memory = None if memory is None else (file(memory, usage), file(memory, "memory.stat"))
+        self._inactive = parse.field(b"inactive_file" if unified else b"total_inactive_file")
+
+    def read(self, notes: Notes) -> PodReading:
+        return PodReading(
+            counters=self._counters(notes), mem_bytes=self._working_set(notes), best_effort=self.best_effort
+        )
+
+    def _counters(self, notes: Notes) -> PodCounters:
+        cpu_ns, periods, throttled = notes.figure(self._cpu_stat, self._cpu_figures) or (None, None, None)
+        if self._cpuacct is not None:
+            cpu_ns = notes.figure(self._cpuacct, parse.number)
+        return PodCounters(cpu_ns=cpu_ns, periods=periods, throttled_periods=throttled)
+
+    def _cpu_figures(self, text: bytes) -> tuple[int | None, int | None, int | None]:
+        cpu_ns = _USAGE_USEC(text) * 1000 if self._cpu_time_in_stat else None
+        return cpu_ns, _PERIODS(text), _THROTTLED(text)
+
+    def _working_set(self, notes: Notes) -> int | None:
+        if self._memory is None:
+            return None
+        usage = notes.figure(self._memory[0], parse.number)
+        inactive = notes.figure(self._memory[1], self._inactive)
+        return None if usage is None or inactive is None else max(0, usage - inactive)
+
+    def close(self) -> None:
+        for file in (self._cpu_stat, self._cpuacct, *(self._memory or ())):
+            if file is not None:
+                file.close()
+
+
+class PodsReader:
+    """All pods' groups of the three tiers; new ones are noticed, gone ones let go, in each reading."""
+
+    def __init__(self, hierarchy: Hierarchy, room: Room) -> None:
+        self._hierarchy = hierarchy
+        self._room = room
+        self._pods: dict[str, _Pod] = {}
+
+    def read(self, notes: Notes) -> dict[str, PodReading]:
+        """Every pod's figures, by uid."""
+        for controller, root in (("cpuacct", self._hierarchy.cpuacct), ("memory", self._hierarchy.memory)):
+            if root is None:
+                notes.add(controller, f"the controller is not mounted under {self._hierarchy.mount}")
+        self._look(notes)
+        readings: dict[str, PodReading] = {}
+        for uid, pod in list(self._pods.items()):
+            noted = len(notes.missing)
+            reading = pod.read(notes)
+            if len(notes.missing) > noted and not os.path.isdir(pod.group):  # noqa: PTH112 - the path is a text
+                del notes.missing[noted:]
+                notes.add(f"pod {uid}", "vanished while it was read")
+                self._forget(uid)
+            else:
+                readings[uid] = reading
+        return readings
+
+    def close(self) -> None:
+        """Let go of all files."""
+        for uid in list(self._pods):
+            self._forget(uid)
+
+    def _look(self, notes: Notes) -> None:
+        """Bring the list of pods to what is there now."""
+        there: dict[str, tuple[str, str]] = {}
+        for tier in TIERS:
+            try:
+                there.update((uid, (tier, group)) for uid, group in self._tier(tier))
+            except OSError as error:
+                path = self._hierarchy.cpu / self._hierarchy.tier(tier)
+                notes.add(os.path.relpath(path, self._hierarchy.mount), why_of(error))
+        for uid in self._pods.keys() - there.keys():
+            self._forget(uid)
+        for uid, (tier, group) in there.items():
+            if uid not in self._pods:
+                self._pods[uid] = _Pod(self._hierarchy, group, self._room, best_effort=tier == BEST_EFFORT)
+
+    def _tier(self, tier: str) -> Iterator[tuple[str, str]]:
+        """Uid and group of each pod of one tier."""
+        relative = self._hierarchy.tier(tier)
+        head, tail = self._hierarchy.pod_names(tier)
+        with os.scandir(self._hierarchy.cpu / relative) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith(head) and name.endswith(tail) and entry.is_dir():
+                    yield self._hierarchy.pod_uid(name[len(head) : len(name) - len(tail)]), f"{relative}/{name}"
+
+    def _forget(self, uid: str) -> None:
+        self._pods.pop(uid).close()

@@ -1,0 +1,234 @@
+"""The plan of writes against a simulated kernel that refuses what cgroup v1 refuses."""
+
+from pathlib import PurePosixPath
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.agents.node.cgroup.plan import (
+    BEST_EFFORT_ITSELF,
+    PERIOD_FILE,
+    QUOTA_FILE,
+    Bandwidth,
+    Write,
+    plan_v1,
+    plan_v2,
+)
+
+BE = BEST_EFFORT_ITSELF
+POD, POD_2 = PurePosixPath("pod1"), PurePosixPath("pod2")
+CONTAINER = POD / "c1"
+PATHS = [BE, POD, POD_2, CONTAINER, POD / "c2", POD_2 / "c3", CONTAINER / "nested"]
+
+
+class RefusedError(Exception):
+    """EINVAL."""
+
+
+class V1Kernel:
+    """Quotas of a tree of groups, by the rules of kernel/sched/core.c (tg_cfs_schedulable_down, cgroup v1)."""
+
+    def __init__(self, held: dict[PurePosixPath, Bandwidth]) -> None:
+        self.held = dict(held)
+        self.check()
+
+    def write(self, write: Write) -> None:
+        before = self.held[write.group]
+        number = int(write.text)
+        if write.file == PERIOD_FILE:
+            after = Bandwidth(before.quota_us, number)
+        else:
+            assert write.file == QUOTA_FILE
+            after = Bandwidth(None if number < 0 else number, before.period_us)
+        self.held[write.group] = after
+        try:
+            self.check()
+        except RefusedError:
+            self.held[write.group] = before
+            raise
+
+    def check(self) -> None:
+        for path, now in self.held.items():
+            if not 1_000 <= now.period_us <= 1_000_000 or (now.quota_us is not None and now.quota_us < 1_000):
+                raise RefusedError(path, now)
+            if path.parts and ratio(now) is not None:
+                limit = self.effective(path.parent)
+                if limit is not None and ratio(now) > limit:
+                    raise RefusedError(path, now, limit)
+
+    def effective(self, path: PurePosixPath) -> int | None:
+        own = ratio(self.held[path])
+        return own if own is not None or not path.parts else self.effective(path.parent)
+
+    def carry_out(self, wanted: Bandwidth, clipped: dict, stop_after: int | None = None) -> dict:
+        plan = plan_v1(self.held, wanted, clipped)
+        for write in plan.writes[:stop_after]:
+            self.write(write)
+        return plan.after if stop_after is None else plan.before
+
+
+def ratio(bandwidth: Bandwidth) -> int | None:
+    return None if bandwidth.quota_us is None else (bandwidth.quota_us << 20) // bandwidth.period_us
+
+
+def at(quota_us: int | None, period_us: int = 100_000) -> Bandwidth:
+    return Bandwidth(quota_us, period_us)
+
+
+periods = st.sampled_from([100_000, 100_000, 100_000, 50_000, 10_000, 1_000, 250_000, 1_000_000])
+bandwidths = st.builds(Bandwidth, st.one_of(st.none(), st.integers(1_000, 800_000)), periods)
+limits = st.builds(Bandwidth, st.one_of(st.none(), st.integers(1_000, 800_000)), st.just(100_000) | periods)
+
+
+@st.composite
+def kernels(draw: st.DrawFn) -> V1Kernel:
+    """Any state that a kernel can be in: what it would refuse is left unlimited."""
+    kernel = V1Kernel({path: Bandwidth(None, draw(periods)) for path in PATHS})
+    for path in PATHS:
+        wanted = draw(bandwidths)
+        before = kernel.held[path]
+        kernel.held[path] = wanted
+        try:
+            kernel.check()
+        except RefusedError:
+            kernel.held[path] = before
+    return kernel
+
+
+@given(kernels(), st.lists(limits, min_size=1, max_size=5))
+def test_every_plan_is_accepted_from_any_state_to_any_limit(kernel: V1Kernel, wanted: list[Bandwidth]) -> None:
+    own = dict(kernel.held)
+    clipped: dict = {}
+    for limit in wanted:
+        clipped = kernel.carry_out(limit, clipped)
+
+        assert kernel.held[BE] == limit
+        for path in PATHS[1:]:
+            assert kernel.held[path].within(own[path])
+            if all(own[path].within(kernel.held[above]) for above in path.parents):
+                assert kernel.held[path] == own[path], "what fits is its own"
+    kernel.carry_out(at(None), clipped)
+
+    assert {path: kernel.held[path] for path in PATHS[1:]} == {path: own[path] for path in PATHS[1:]}
+
+
+@given(kernels(), limits)
+def test_after_an_unlimited_group_nothing_is_remembered(kernel: V1Kernel, limit: Bandwidth) -> None:
+    clipped = kernel.carry_out(limit, {})
+
+    assert kernel.carry_out(at(None), clipped) == {}
+
+
+@given(kernels(), limits)
+def test_a_cut_stopped_anywhere_has_loosened_nothing(kernel: V1Kernel, limit: Bandwidth) -> None:
+    before = {path: kernel.effective(path) for path in PATHS}
+    if not limit.within(kernel.held[BE]):
+        return
+    for write in plan_v1(kernel.held, limit, {}).writes:
+        kernel.write(write)
+        for path in PATHS:
+            now = kernel.effective(path)
+            assert before[path] is None or (now is not None and now <= before[path])
+
+
+@given(kernels(), st.lists(st.tuples(limits, st.integers(0, 12)), min_size=1, max_size=4))
+def test_an_agent_that_died_within_a_plan_gives_back_what_was_not_its_own(
+    kernel: V1Kernel, attempts: list[tuple[Bandwidth, int]]
+) -> None:
+    own = dict(kernel.held)
+    clipped: dict = {}
+    for limit, stop_after in attempts:
+        clipped = kernel.carry_out(limit, clipped, stop_after)
+    kernel.carry_out(at(None), clipped)
+
+    assert {path: kernel.held[path] for path in PATHS[1:]} == {path: own[path] for path in PATHS[1:]}
+
+
+def test_a_plain_cut_is_one_write() -> None:
+    plan = plan_v1({BE: at(None)}, at(20_000), {})
+
+    assert plan.writes == [Write(BE, QUOTA_FILE, "20000")]
+
+
+def test_lifting_is_minus_one() -> None:
+    plan = plan_v1({BE: at(20_000)}, at(None), {})
+
+    assert plan.writes == [Write(BE, QUOTA_FILE, "-1")]
+
+
+def test_what_holds_already_is_not_written() -> None:
+    assert plan_v1({BE: at(20_000)}, at(20_000), {}).writes == []
+    assert plan_v2(at(20_000), at(20_000)) == []
+
+
+def test_another_period_is_written_before_the_quota() -> None:
+    plan = plan_v1({BE: at(None, 50_000)}, at(20_000), {})
+
+    assert plan.writes == [Write(BE, PERIOD_FILE, "100000"), Write(BE, QUOTA_FILE, "20000")]
+
+
+HELD = {BE: at(None), POD: at(80_000), CONTAINER: at(50_000, 50_000), POD_2: at(None)}
+
+
+def test_groups_below_are_cut_first_and_the_deepest_before_all() -> None:
+    plan = plan_v1(HELD | {CONTAINER: at(30_000, 50_000)}, at(40_000), {})
+
+    assert plan.writes == [
+        Write(CONTAINER, QUOTA_FILE, "20000"),
+        Write(POD, QUOTA_FILE, "40000"),
+        Write(BE, QUOTA_FILE, "40000"),
+    ]
+
+
+def test_groups_below_get_back_their_own_after_the_group_is_raised_and_the_highest_first() -> None:
+    held = {BE: at(None), POD: at(80_000), CONTAINER: at(60_000)}
+    kernel = V1Kernel(held)
+    clipped = kernel.carry_out(at(40_000), {})
+    plan = plan_v1(kernel.held, at(70_000), clipped)
+
+    assert plan.writes == [
+        Write(BE, QUOTA_FILE, "70000"),
+        Write(POD, QUOTA_FILE, "70000"),
+        Write(CONTAINER, QUOTA_FILE, "60000"),
+    ]
+    assert set(plan.after) == {POD}
+
+
+def test_a_quota_that_somebody_else_wrote_meanwhile_stands() -> None:
+    kernel = V1Kernel({BE: at(None), POD: at(80_000)})
+    clipped = kernel.carry_out(at(40_000), {})
+    kernel.held[POD] = at(30_000)
+    clipped = kernel.carry_out(at(None), clipped)
+
+    assert kernel.held[POD] == at(30_000)
+    assert clipped == {}
+
+
+def test_a_pod_that_ended_is_forgotten() -> None:
+    kernel = V1Kernel({BE: at(None), POD: at(80_000)})
+    clipped = kernel.carry_out(at(40_000), {})
+
+    assert plan_v1({BE: at(40_000)}, at(20_000), clipped).after == {}
+
+
+def test_a_cut_below_the_kernels_smallest_quota_becomes_a_longer_period() -> None:
+    kernel = V1Kernel({BE: at(None), POD: at(9_000, 10_000)})
+    clipped = kernel.carry_out(at(2_000), {})
+
+    assert kernel.held[POD] == at(1_000, 50_000)
+    kernel.carry_out(at(None), clipped)
+    assert kernel.held[POD] == at(9_000, 10_000)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "text"),
+    [
+        pytest.param(at(20_000), "20000 100000", id="a limit"),
+        pytest.param(at(None), "max 100000", id="no limit"),
+    ],
+)
+def test_on_v2_one_file_says_it_all(wanted: Bandwidth, text: str) -> None:
+    plan = plan_v2(at(30_000), wanted)
+
+    assert [(write.group, write.file, write.text) for write in plan] == [(BE, "cpu.max", text)]
