@@ -15,6 +15,8 @@ from testbed.brokers import EmbeddedBroker, KafkaBroker, running
 REQUIRE_ALL = bool(os.environ.get("SLACKTIDE_REQUIRE_ALL"))
 """A rung that this machine could run must not be skipped: what CI asks."""
 
+OUTCOMES = ("passed", "failed", "skipped", "xfailed")
+
 _tally = pytest.StashKey[Counter[tuple[str, str]]]()
 
 
@@ -64,16 +66,39 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
+    """Where all is required, a file that skips itself whole is a failure, too."""
+    report: pytest.CollectReport = yield
+    if REQUIRE_ALL and report.skipped and rungs.CANNOT not in str(report.longrepr):
+        report.outcome = "failed"
+        report.longrepr = f"{collector.nodeid}: skipped although this machine can run it: {report.longrepr}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
     """Count by rung; where all is required, a skip that a set-up could have avoided is a failure."""
     report: pytest.TestReport = yield
     why = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
-    if REQUIRE_ALL and why and rungs.CANNOT not in why and not hasattr(report, "wasxfail"):
-        report.outcome = "failed"
+    outcome = "xfailed" if hasattr(report, "wasxfail") and report.skipped else report.outcome
+    if REQUIRE_ALL and why and outcome == "skipped" and rungs.CANNOT not in why:
+        outcome = report.outcome = "failed"
         report.longrepr = f"skipped although this machine can run it: {why}"
     if report.when == "call" or not report.passed:
-        item.config.stash[_tally][rungs.rung_of(item), report.outcome] += 1
+        item.config.stash[_tally][rungs.rung_of(item), outcome] += 1
     return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Where all is required, a rung without a single test has been lost."""
+    config = session.config
+    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
+    if REQUIRE_ALL and whole and session.exitstatus == pytest.ExitCode.OK and set(rungs.RUNGS) - _ran(config):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _ran(config: pytest.Config) -> set[str]:
+    return {rung for rung, _ in config.stash[_tally]}
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
@@ -81,9 +106,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
     tally = config.stash[_tally]
     terminalreporter.section("rungs")
     for rung in rungs.RUNGS:
-        counts = [
-            f"{tally[rung, outcome]} {outcome}" for outcome in ("passed", "failed", "skipped") if tally[rung, outcome]
-        ]
+        counts = [f"{tally[rung, outcome]} {outcome}" for outcome in OUTCOMES if tally[rung, outcome]]
         terminalreporter.line(f"{rung:<28} {', '.join(counts) or 'none'}")
     for marker, lacks in rungs.LACKS.items():
         if tally[rungs.BY_MARKER[marker], "skipped"] and (lack := lacks()) is not None:

@@ -116,7 +116,7 @@ def rung_of(item: pytest.Item) -> str:
     for marker, rung in BY_MARKER.items():
         if item.get_closest_marker(marker) is not None:
             return rung
-    if "broker" in getattr(item, "fixturenames", ()):
+    if {"broker", "embedded_broker"} & set(getattr(item, "fixturenames", ())):
         return BY_FOLDER["pipeline"]
     folder = item.path.relative_to(TESTBED.parent).parts[0]
     return BY_FOLDER.get(folder, RUNGS[0])

@@ -1,0 +1,50 @@
+"""Who loads what: import rules, and what a process has in memory."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+HEAVY = ("faust", "mode", "numpy", "kubernetes_asyncio", "rich")
+
+
+def loaded_by(code: str) -> set[str]:
+    """Top-level modules that a fresh interpreter has loaded after the code."""
+    report = "import json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
+    done = subprocess.run([sys.executable, "-c", f"{code}\n{report}"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize(
+    "module", ["slacktide.agents.node.loop", "slacktide.deploy.cli.agent", "slacktide.deploy.cli.main"]
+)
+def test_a_node_agent_loads_nothing_that_it_does_not_need(module: str) -> None:
+    """It runs on every node: Faust, numpy and Kubernetes' models would be tens of megabytes each."""
+    assert loaded_by(f"import {module}") & set(HEAVY) == set()
+
+
+def test_the_agent_command_itself_stays_as_lean() -> None:
+    code = "from slacktide.deploy.cli.main import main\ntry: main(['agent', '--help'])\nexcept SystemExit: pass"
+
+    assert loaded_by(code) & set(HEAVY) == set()
+
+
+@pytest.mark.parametrize(
+    "module", ["slacktide.streams", "slacktide.streams.worker", "slacktide.streams.decisions.cpu_suppress"]
+)
+def test_thinking_needs_neither_faust_nor_kafka(module: str) -> None:
+    assert loaded_by(f"import {module}") & {*HEAVY, "aiokafka", "asyncio"} == set()
+
+
+def test_imports_go_one_way() -> None:
+    """All contracts in pyproject.toml hold."""
+    command = [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout[-3000:]

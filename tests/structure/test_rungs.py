@@ -1,0 +1,51 @@
+"""CI may not lose a rung: a skip that a set-up could have avoided is a failure there, and only there."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).parent
+
+
+@functools.cache
+def run(file: str, *, require_all: bool) -> tuple[int, str]:
+    """Run one file in a pytest of its own."""
+    given = os.environ | {"SLACKTIDE_REQUIRE_ALL": "1" if require_all else "", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / file)]
+    done = subprocess.run(command, cwd=HERE.parents[1], env=given, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout
+
+
+def test_elsewhere_a_rung_that_lacks_its_part_is_skipped_by_name() -> None:
+    code, said = run("skips_itself.py", require_all=False)
+
+    assert code == 0
+    assert "1 passed, 2 skipped, 1 xfailed" in said.splitlines()[-1]
+
+
+def test_in_ci_a_skip_that_could_have_been_avoided_fails() -> None:
+    code, said = run("skips_itself.py", require_all=True)
+
+    assert code == 1
+    assert "test_that_could_run - skipped although this machine can run it: Skipped: a part is missing" in said
+    assert "this machine cannot: there is no such kernel" in said
+    assert "1 failed, 1 passed, 1 skipped, 1 xfailed" in said.splitlines()[-1]
+
+
+def test_in_ci_a_file_that_skips_itself_whole_fails() -> None:
+    code, said = run("skips_itself_whole.py", require_all=True)
+
+    assert code != 0
+    assert "skipped although this machine can run it" in said
+
+
+def test_each_rung_is_accounted_for() -> None:
+    _, said = run("skips_itself.py", require_all=False)
+    account = said[said.index("rungs") :]
+
+    assert "pure                         1 passed, 2 skipped" in account
+    assert "Apache Kafka                 none" in account
