@@ -103,8 +103,11 @@ class PodReading:
 
 
 _USAGE_USEC = parse.field(b"usage_usec")
-_PERIODS = parse.optional_field(b"nr_periods")
-_THROTTLED = parse.optional_field(b"nr_throttled")
+_PERIODS = parse.field(b"nr_periods")
+_THROTTLED = parse.field(b"nr_throttled")
+# On v2 cpu.stat is there without the cpu controller, too.
+_PERIODS_V2 = parse.optional_field(b"nr_periods")
+_THROTTLED_V2 = parse.optional_field(b"nr_throttled")
 
 
 class _Pod:
@@ -138,8 +141,9 @@ class _Pod:
         return PodCounters(cpu_ns=cpu_ns, periods=periods, throttled_periods=throttled)
 
     def _cpu_figures(self, text: bytes) -> tuple[int | None, int | None, int | None]:
-        cpu_ns = _USAGE_USEC(text) * 1000 if self._cpu_time_in_stat else None
-        return cpu_ns, _PERIODS(text), _THROTTLED(text)
+        if self._cpu_time_in_stat:
+            return _USAGE_USEC(text) * 1000, _PERIODS_V2(text), _THROTTLED_V2(text)
+        return None, _PERIODS(text), _THROTTLED(text)
 
     def _working_set(self, notes: Notes) -> int | None:
         if self._memory is None:
