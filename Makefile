@@ -38,7 +38,7 @@ bench: setup ## Print the figures that the project promises
 	@$(V)/python tests/bench $(ARGS)
 
 lint: setup ## ruff: rules and format
-	@$(V)/ruff check && $(V)/ruff format --check
+	@$(V)/ruff check; code=$$?; $(V)/ruff format --check && exit $$code
 
 types: setup ## mypy, strict
 	@$(V)/mypy
