@@ -1,0 +1,170 @@
+"""Records as they are read and as they are written: bodies into envelopes, bad ones into dead letters."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import encode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
+from slacktide.schemas.headers import headers
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC
+
+TIME_MS_MAX = 253_402_300_799_999
+"""The last millisecond of the year 9999: what can be written as a date."""
+TEXT_BYTES_MAX = 1_024
+HEADERS_MAX = 32
+"""What a dead letter repeats of a bad record beside its value: so that the letter itself is never too large."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One record as it stands in the log."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Out:
+    """One record to be written; what follows ``headers`` is for whoever counts."""
+
+    topic: str
+    partition: int | None
+    """None: by key."""
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes]] = ()
+    answer: str = ""
+    """Of a command: set, keep or skipped."""
+    age_ms: int | None = None
+    """Of a command: from the sample being taken to its being decided, by two clocks."""
+
+
+def text_of(raw: bytes) -> str:
+    """Any bytes as text; what is no UTF-8 is written as escapes."""
+    return raw.decode(errors="backslashreplace")
+
+
+def _clipped(raw: bytes | None) -> str | None:
+    return None if raw is None else text_of(raw[:TEXT_BYTES_MAX])
+
+
+class Writer:
+    """Puts what one part says into records."""
+
+    def __init__(self, source: str) -> None:
+        self._source = source
+
+    def answer(self, command: NodeCommand, partition: int) -> Out:
+        """Give the answer to a sample of that partition."""
+        out = self._out(COMMAND.name, command, partition, command.id)
+        return replace(out, answer=command.answer, age_ms=max(0, command.decided_ms - command.observed_ms))
+
+    def metric(self, metric: NodeMetric, partition: int) -> Out:
+        """Publish a node's averages."""
+        return self._out(METRIC.name, metric, partition, f"metric/{_which(metric)}")
+
+    def allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
+        """Publish what batch pods may ask for."""
+        return self._out(ALLOCATABLE.name, allocatable, partition, f"allocatable/{_which(allocatable)}")
+
+    def tombstones(self, record: Record, node: str) -> list[Out]:
+        """Withdraw the figures of a node whose inventory is gone with that record."""
+        return [
+            Out(
+                topic=topic,
+                partition=record.partition,
+                key=record.key,
+                value=None,
+                headers=headers(
+                    kind=topic,
+                    source=self._source,
+                    subject=node,
+                    event_id=f"removed/{record.topic}/{record.partition}/{record.offset}",
+                    event_ms=_dated(record.timestamp_ms),
+                ),
+            )
+            for topic in (METRIC.name, ALLOCATABLE.name)
+        ]
+
+    def dead(self, record: Record, reason: str, now_ms: int) -> Out:
+        """Lay a record aside that nobody can use."""
+        value = record.value or b""
+        letter = DeadLetter(
+            topic=record.topic,
+            partition=record.partition,
+            offset=record.offset,
+            reason=reason[:TEXT_BYTES_MAX],
+            reader=self._source,
+            refused_ms=now_ms,
+            key=_clipped(record.key),
+            headers={name[:TEXT_BYTES_MAX]: _clipped(text) or "" for name, text in record.headers[:HEADERS_MAX]},
+            value_base64=b64encode(value[:VALUE_BYTES_MAX]).decode(),
+            value_bytes=len(value),
+        )
+        return self._letter(letter, record.key)
+
+    def refused(self, out: Out, why: str, now_ms: int) -> Out:
+        """Lay aside what the log refused: it has no offset, and its value would be refused again."""
+        letter = DeadLetter(
+            topic=out.topic,
+            partition=out.partition or 0,
+            offset=0,
+            reason=f"written by {self._source}, refused by the log: {why}",
+            reader=self._source,
+            refused_ms=now_ms,
+            key=_clipped(out.key),
+            value_bytes=len(out.value or b""),
+        )
+        return self._letter(letter, out.key)
+
+    def _letter(self, letter: DeadLetter, key: bytes | None) -> Out:
+        return Out(
+            topic=DEAD_LETTER.name,
+            partition=None,
+            key=key if key is None or len(key) <= TEXT_BYTES_MAX else None,
+            value=encode(letter),
+            headers=headers(
+                kind=DEAD_LETTER.name,
+                source=self._source,
+                subject=letter.key or "",
+                event_id=f"{letter.topic}/{letter.partition}/{letter.offset}",
+                event_ms=_dated(letter.refused_ms),
+            ),
+        )
+
+    def _out(
+        self, topic: str, message: NodeCommand | NodeMetric | NodeAllocatable, partition: int, event_id: str
+    ) -> Out:
+        return Out(
+            topic=topic,
+            partition=partition,
+            key=message.node.encode(),
+            value=encode(message),
+            headers=headers(
+                kind=topic,
+                source=self._source,
+                subject=message.node,
+                event_id=event_id,
+                event_ms=_dated(message.observed_ms),
+                trace=_which(message),
+            ),
+        )
+
+
+def _which(message: NodeCommand | NodeMetric | NodeAllocatable) -> str:
+    return f"{message.node}/{message.boot_id}/{message.seq}"
+
+
+def _dated(time_ms: int) -> int:
+    return min(max(0, time_ms), TIME_MS_MAX)
