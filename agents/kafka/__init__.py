@@ -1,0 +1,31 @@
+"""The agents' and the command line's one door to Kafka. No other module of theirs imports aiokafka."""
+
+from __future__ import annotations
+
+from slacktide.agents.kafka.admin import (
+    PartitionLag,
+    TopicState,
+    create_topics,
+    describe_topics,
+    group_lag,
+    read_topic,
+)
+from slacktide.agents.kafka.reader import Heard, NodeReader
+from slacktide.agents.kafka.records import Out, Placed, Record, partition_of
+from slacktide.agents.kafka.sender import Sender
+
+__all__ = [
+    "Heard",
+    "NodeReader",
+    "Out",
+    "PartitionLag",
+    "Placed",
+    "Record",
+    "Sender",
+    "TopicState",
+    "create_topics",
+    "describe_topics",
+    "group_lag",
+    "partition_of",
+    "read_topic",
+]

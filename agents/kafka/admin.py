@@ -1,0 +1,308 @@
+"""Topics made, described and read, and a group's lag: for operators, not for the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from slacktide.agents.kafka.closing import stop
+from slacktide.agents.kafka.records import Record, partition_of, record_of
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.topics import TOPICS, Topic
+
+REQUEST_MS = 5_000
+FETCH_WAIT_MS = 100
+STALLED_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic as the broker has it."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: dict[str, str]
+    """Only what the broker tells; an embedded broker tells only what was set."""
+    begin: dict[int, int]
+    """Per partition the offset of the oldest record."""
+    end: dict[int, int]
+    """Per partition the offset that the next record will have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """How far a group is behind in one partition."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    """The offset that the group reads next; None: it never committed one."""
+    end: int
+    records: int
+    seconds: float
+    """From the record that is read next to the newest one, by their timestamps; 0 where nothing waits."""
+
+
+async def create_topics(bootstrap: str, topics: Sequence[Topic] = TOPICS, *, timeout_s: float = 10.0) -> list[str]:
+    """Create the topics that are missing; those that exist stay as they are.
+
+    Replication is the table's, but at most the number of brokers.
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        topics: rows of the table.
+        timeout_s: how long to wait until all have leaders.
+
+    Returns:
+        The names of those that were created.
+
+    Raises:
+        LogError: the broker cannot be reached or refused.
+
+    """
+    async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
+        brokers = len((await admin.describe_cluster())["brokers"])
+        there = set(await admin.list_topics())
+        missing = [topic for topic in topics if topic.name not in there]
+        if not missing:
+            return []
+        asked = [_new_topic(topic, min(topic.replication, brokers)) for topic in missing]
+        response = await admin.create_topics(asked, timeout_ms=REQUEST_MS)
+        for name, code, text in response.topic_errors:
+            error = for_code(code)
+            if code and error is not TopicAlreadyExistsError:
+                raise LogError(f"{bootstrap}: topic {name} could not be created: {text or error.__name__}")
+        while not await _all_led(admin, {topic.name for topic in topics}):  # noqa: ASYNC110 - the broker has no event
+            await asyncio.sleep(0.05)
+        return [topic.name for topic in missing]
+
+
+async def describe_topics(bootstrap: str, names: Sequence[str], *, timeout_s: float = 10.0) -> dict[str, TopicState]:
+    """What the broker has of these topics; a missing one is left out, and not created by the question.
+
+    Raises:
+        LogError: the broker cannot be reached.
+
+    """
+    async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap, timeout_s):
+        found = {t["topic"]: t["partitions"] for t in await admin.describe_topics() if t["topic"] in names}
+        configs = await _configs(admin, list(found))
+        tps = [TopicPartition(name, part["partition"]) for name, parts in found.items() for part in parts]
+        begin = await consumer.beginning_offsets(tps) if tps else {}
+        end = await _ends(consumer, tps)
+        return {
+            name: TopicState(
+                name=name,
+                partitions=len(parts),
+                replication=min((len(part["replicas"]) for part in parts), default=0),
+                config=configs.get(name, {}),
+                begin={tp.partition: offset for tp, offset in begin.items() if tp.topic == name},
+                end={tp.partition: offset for tp, offset in end.items() if tp.topic == name},
+            )
+            for name, parts in sorted(found.items())
+        }
+
+
+async def read_topic(
+    bootstrap: str,
+    topic: str,
+    *,
+    since_ms: int | None = None,
+    start: Mapping[int, int] | None = None,
+    follow: bool = False,
+    key: str | None = None,
+) -> AsyncGenerator[Record, None]:
+    """Read a topic's records: in order within a partition, about in time across partitions.
+
+    Close it (``contextlib.aclosing``) if you stop before its end.
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        topic: its name.
+        since_ms: only records with this timestamp or a later one; None: from the oldest that is kept.
+        start: without ``since_ms``: per partition the offset to start from, where it is kept.
+        follow: go on with what comes; else stop at what is there now.
+        key: only records with this key, read from its partition alone.
+
+    Raises:
+        LogError: the broker cannot be reached, has no such topic, or stopped answering.
+
+    """
+    async with _consumer(bootstrap) as consumer:
+        async with _asking(bootstrap, REQUEST_MS / 1000):
+            tps = await _partitions(consumer, topic)
+            if key is not None:
+                tps = [tps[partition_of(key, len(tps))]]
+            ends = await _seek(consumer, tps, since_ms, start or {})
+        async for batch in _batches(bootstrap, consumer, None if follow else ends):
+            for record in sorted(batch, key=lambda one: one.timestamp):
+                if (key is None or record.key == key.encode()) and (since_ms is None or record.timestamp >= since_ms):
+                    yield record_of(record)
+
+
+async def group_lag(
+    bootstrap: str, group: str, topics: Sequence[str], *, timeout_s: float = 10.0
+) -> list[PartitionLag]:
+    """How far a consumer group is behind the end of each partition of these topics, missing ones left out.
+
+    Raises:
+        LogError: the broker cannot be reached, or does not know its groups' coordinator.
+
+    """
+    async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap, timeout_s):
+        there = {t["topic"]: len(t["partitions"]) for t in await admin.describe_topics()}
+        tps = [TopicPartition(name, p) for name in topics for p in range(there.get(name, 0))]
+        if not tps:
+            return []
+        committed = await admin.list_consumer_group_offsets(group, partitions=tps)
+        begin, end = await consumer.beginning_offsets(tps), await _ends(consumer, tps)
+        kept = {tp: found.offset for tp, found in committed.items() if found.offset >= 0}
+        # Between begin and end, also where a re-created topic starts anew below what was committed.
+        at = {tp: min(max(kept.get(tp, begin[tp]), begin[tp]), end[tp]) for tp in tps}
+        waiting = [tp for tp in tps if at[tp] < end[tp]]
+        oldest = await _timestamps(consumer, {tp: at[tp] for tp in waiting})
+        newest = await _timestamps(consumer, {tp: end[tp] - 1 for tp in waiting})
+        return [
+            PartitionLag(
+                topic=tp.topic,
+                partition=tp.partition,
+                committed=kept.get(tp),
+                end=end[tp],
+                records=end[tp] - at[tp],
+                seconds=max(0, newest.get(tp, 0) - oldest.get(tp, 0)) / 1000,
+            )
+            for tp in tps
+        ]
+
+
+@asynccontextmanager
+async def _asking(bootstrap: str, timeout_s: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as exc:
+        raise LogError(f"{bootstrap}: no answer within {timeout_s:g} s") from exc
+    except KafkaError as exc:
+        raise LogError(f"{bootstrap}: {exc!r}") from exc
+
+
+@asynccontextmanager
+async def _admin(bootstrap: str) -> AsyncIterator[Any]:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=REQUEST_MS)
+    try:
+        async with _asking(bootstrap, 2 * REQUEST_MS / 1000):
+            await admin.start()
+        yield admin
+    finally:
+        await admin.close()
+
+
+@asynccontextmanager
+async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        group_id=None,
+        request_timeout_ms=REQUEST_MS,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+        auto_offset_reset="earliest",
+    )
+    try:
+        async with _asking(bootstrap, 2 * REQUEST_MS / 1000):
+            await consumer.start()
+        yield consumer
+    finally:
+        await stop(consumer)
+
+
+def _new_topic(topic: Topic, replication: int) -> NewTopic:
+    return NewTopic(topic.name, topic.partitions, replication, topic_configs=topic.config(replication))
+
+
+async def _all_led(admin: Any, names: set[str]) -> bool:
+    found = {t["topic"]: t["partitions"] for t in await admin.describe_topics()}
+    return all(found.get(name) and all(part["leader"] >= 0 for part in found[name]) for name in names)
+
+
+async def _configs(admin: Any, names: list[str]) -> Mapping[str, dict[str, str]]:
+    if not names:
+        return {}
+    responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
+    return {
+        name: {entry[0]: entry[1] for entry in entries}
+        for response in responses
+        for _, _, _, name, entries in response.resources
+    }
+
+
+async def _partitions(consumer: Any, topic: str) -> list[TopicPartition]:
+    if topic not in await consumer.topics():
+        raise LogError(f"there is no topic {topic}: slacktide topics list")
+    partitions = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - what subscribe() does
+    return [TopicPartition(topic, partition) for partition in sorted(partitions)]
+
+
+async def _seek(
+    consumer: Any, tps: Sequence[TopicPartition], since_ms: int | None, start: Mapping[int, int]
+) -> dict[TopicPartition, int]:
+    """Go to where reading starts; returns where it would end now."""
+    ends = await _ends(consumer, tps)
+    starts = {tp: max(at, start.get(tp.partition, 0)) for tp, at in (await consumer.beginning_offsets(tps)).items()}
+    if since_ms is not None:
+        found = await consumer.offsets_for_times(dict.fromkeys(tps, since_ms))
+        # No such record: Kafka says None, the embedded broker a timestamp of -1.
+        starts = {tp: at.offset if at is not None and at.timestamp >= 0 else ends[tp] for tp, at in found.items()}
+    for tp in tps:
+        consumer.seek(tp, starts[tp])
+    return ends
+
+
+async def _ends(consumer: Any, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offset that the next record will have, as fetching tells it. Assigns the partitions.
+
+    The embedded broker's answer to the plain question is too low where its last batch holds several records.
+    """
+    if not tps:
+        return {}
+    listed = await consumer.end_offsets(tps)
+    consumer.assign(list(tps))
+    for tp, offset in listed.items():
+        consumer.seek(tp, offset)
+    while unknown := [tp for tp in tps if consumer.highwater(tp) is None]:
+        await consumer.getmany(*unknown, timeout_ms=FETCH_WAIT_MS)
+    return {tp: consumer.highwater(tp) for tp in tps}
+
+
+async def _batches(
+    bootstrap: str, consumer: Any, ends: Mapping[TopicPartition, int] | None
+) -> AsyncIterator[list[ConsumerRecord]]:
+    """What the assigned partitions hold, until every position has reached its end (None: for ever)."""
+    silent_s = 0.0
+    while ends is None or [tp for tp, end in ends.items() if await consumer.position(tp) < end]:
+        try:
+            got = await consumer.getmany(timeout_ms=1_000)
+        except KafkaError as exc:
+            raise LogError(f"{bootstrap}: {exc!r}") from exc
+        silent_s = 0.0 if got else silent_s + 1
+        if ends is not None and silent_s >= STALLED_S:
+            raise LogError(f"{bootstrap}: nothing came for {STALLED_S:g} s although records are there")
+        yield [record for tp, records in got.items() for record in records if ends is None or record.offset < ends[tp]]
+
+
+async def _timestamps(consumer: Any, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Timestamp of the record at, or next after, each offset of assigned partitions."""
+    for tp, offset in offsets.items():
+        consumer.seek(tp, offset)
+    found: dict[TopicPartition, int] = {}
+    while missing := [tp for tp in offsets if tp not in found]:
+        for tp, records in (await consumer.getmany(*missing, timeout_ms=FETCH_WAIT_MS)).items():
+            found[tp] = records[0].timestamp
+    return found

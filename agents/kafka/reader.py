@@ -1,0 +1,142 @@
+"""What a node hears: the answers in its partition and the one policy, without a consumer group."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from slacktide.agents.kafka.closing import stop
+from slacktide.agents.kafka.records import Record, partition_of, record_of
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.topics import COMMAND, POLICY
+
+REQUEST_MS = 5_000
+METADATA_MS = 30_000
+SILENCE_MS = 2_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What came at once."""
+
+    commands: list[Record]
+    """Of this node."""
+    policies: list[Record]
+    """The first time all that the topic holds, then what comes."""
+    foreign: int
+    """Other nodes' answers, dropped unread."""
+
+
+class NodeReader:
+    """Reads commands from their end and the policy from its beginning. After any failure connect anew."""
+
+    def __init__(self, bootstrap: str, node: str, *, client_id: str, fetch_wait_ms: int) -> None:
+        self.partition = -1
+        """Where this node's answers lie; -1 before the first connection."""
+        self._bootstrap = bootstrap
+        self._node = node
+        self._key = node.encode()
+        self._client_id = client_id
+        self._fetch_wait_ms = fetch_wait_ms
+        self._consumer: Any = None
+        self._commands = TopicPartition(COMMAND.name, 0)
+        self._policies = TopicPartition(POLICY.name, 0)
+        self._policy_held: list[Record] | None = []
+        self._polled_ms: tuple[int | None, ...] = ()
+
+    async def connect(self) -> None:
+        """Connect, and stand at the end of the commands and at the beginning of the policy.
+
+        Raises:
+            LogError: the broker cannot be reached, or lacks a topic.
+
+        """
+        await self.close()
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap,
+            client_id=self._client_id,
+            group_id=None,
+            request_timeout_ms=REQUEST_MS,
+            metadata_max_age_ms=METADATA_MS,
+            fetch_max_wait_ms=self._fetch_wait_ms,
+            auto_offset_reset="none",  # a position that is not there: connect anew
+        )
+        try:
+            async with asyncio.timeout(2 * REQUEST_MS / 1000):
+                await consumer.start()
+                await self._assign(consumer)
+        except (KafkaError, TimeoutError) as exc:
+            await stop(consumer)
+            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
+        except BaseException:
+            await stop(consumer)
+            raise
+        self._consumer = consumer
+
+    async def read(self) -> Heard:
+        """Wait for what comes next; empty after two seconds of silence.
+
+        Raises:
+            LogError: the broker is away, or its log is not the one that was being read.
+
+        """
+        try:
+            got = await self._consumer.getmany(timeout_ms=SILENCE_MS)
+            if not got:
+                await self._look_closer()
+            policies = await self._policies_of([record_of(one) for one in got.get(self._policies, [])])
+        except KafkaError as exc:
+            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
+        commands = got.get(self._commands, [])
+        mine = [record_of(one) for one in commands if one.key == self._key]
+        return Heard(commands=mine, policies=policies, foreign=len(commands) - len(mine))
+
+    async def close(self) -> None:
+        """Disconnect."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await stop(consumer)
+
+    async def _assign(self, consumer: Any) -> None:
+        there = await consumer.topics()
+        missing = [name for name in (COMMAND.name, POLICY.name) if name not in there]
+        if missing:
+            raise LogError(f"{self._bootstrap}: no topic {missing[0]}: slacktide topics apply")
+        count = len(await consumer._client._wait_on_metadata(COMMAND.name))  # noqa: SLF001 - as subscribe() does
+        self.partition = partition_of(self._node, count)
+        self._commands = TopicPartition(COMMAND.name, self.partition)
+        tps = [self._commands, self._policies]
+        begin, end = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+        consumer.assign(tps)
+        consumer.seek(self._commands, end[self._commands])
+        consumer.seek(self._policies, begin[self._policies])
+        self._policy_held, self._polled_ms = [], ()
+
+    async def _policies_of(self, records: list[Record]) -> list[Record]:
+        """Held back until the topic was read whole: no policy of yesterday may act on the way."""
+        if self._policy_held is None:
+            return records
+        self._policy_held += records
+        end = self._consumer.highwater(self._policies)
+        if end is None or await self._consumer.position(self._policies) < end:
+            return []
+        whole, self._policy_held = self._policy_held, None
+        return whole
+
+    async def _look_closer(self) -> None:
+        """In silence: is the broker there, and is its log still the one that was being read?
+
+        A broker that lost its memory may say nothing to an offset that is not there any more.
+        """
+        for tp in (self._commands, self._policies):
+            end = self._consumer.highwater(tp)
+            if end is not None and await self._consumer.position(tp) > end:
+                raise LogError(f"{self._bootstrap}: {tp.topic} was re-created")
+        polled_ms = tuple(self._consumer.last_poll_timestamp(tp) for tp in (self._commands, self._policies))
+        if polled_ms == self._polled_ms:
+            raise LogError(f"{self._bootstrap}: no fetch was answered for {SILENCE_MS / 1000:g} s")
+        self._polled_ms = polled_ms

@@ -1,0 +1,123 @@
+"""Sends records, and holds none back: what was not acknowledged in time is given up, never sent later."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaConnectionError, KafkaError
+
+from slacktide.agents.kafka.closing import abandon
+from slacktide.agents.kafka.records import Out, Placed
+from slacktide.schemas.errors import LogError
+
+METADATA_MS = 30_000
+
+
+class Sender:
+    """One producer, connected or not. After any failure it is not, and must be connected anew.
+
+    So a broker that comes back is met with fresh metadata, and nothing that was queued for it before.
+    With acks="all" it is idempotent where the broker can be.
+    """
+
+    def __init__(self, bootstrap: str, *, client_id: str, acks: Literal["all", "1"], timeout_s: float = 1.0) -> None:
+        self._bootstrap = bootstrap
+        self._client_id = client_id
+        self._acks = acks
+        self._timeout_s = timeout_s
+        self._producer: AIOKafkaProducer | None = None
+
+    @property
+    def connected(self) -> bool:
+        """Whether ``send`` may be called."""
+        return self._producer is not None
+
+    async def connect(self, topics: Sequence[str]) -> None:
+        """Connect anew and learn where the topics' partitions are.
+
+        Raises:
+            LogError: the broker cannot be reached, or lacks one of the topics.
+
+        """
+        await self.close()
+        producer = await self._started()
+        for topic in topics:
+            try:
+                await producer.partitions_for(topic)
+            except KafkaError as exc:
+                await abandon(producer)
+                raise LogError(
+                    f"{self._bootstrap}: topic {topic}: {exc!r}; is it there (slacktide topics plan)?"
+                ) from exc
+            except BaseException:
+                await abandon(producer)
+                raise
+        self._producer = producer
+
+    async def send(self, records: Sequence[Out]) -> list[Placed]:
+        """Send records and wait until all are acknowledged; in order within a partition.
+
+        Raises:
+            LogError: some were not acknowledged in time. They may have reached the log all the same.
+
+        """
+        producer = self._producer
+        if producer is None:
+            raise LogError(f"{self._bootstrap}: not connected")
+        try:
+            async with asyncio.timeout(2 * self._timeout_s):
+                sent = [
+                    await producer.send(record.topic, record.value, record.key, headers=list(record.headers))
+                    for record in records
+                ]
+                placed: list[Any] = await asyncio.gather(*sent, return_exceptions=True)
+        except (KafkaError, TimeoutError) as exc:
+            await self.close()
+            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
+        failed = next((result for result in placed if isinstance(result, BaseException)), None)
+        if failed is not None:
+            await self.close()
+            raise LogError(f"{self._bootstrap}: {failed!r}") from failed
+        return [Placed(partition=result.partition, offset=result.offset) for result in placed]
+
+    async def close(self) -> None:
+        """Disconnect; what is not acknowledged is given up."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await abandon(producer)
+
+    async def _started(self) -> AIOKafkaProducer:
+        try:
+            if self._acks != "all":
+                return await self._start(idempotent=False)
+            try:
+                return await self._start(idempotent=True)
+            except KafkaConnectionError:
+                raise
+            except KafkaError:  # a broker without idempotence refuses the very first request
+                return await self._start(idempotent=False)
+        except KafkaError as exc:
+            raise LogError(f"{self._bootstrap}: {exc}") from exc
+
+    async def _start(self, *, idempotent: bool) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            client_id=self._client_id,
+            acks="all" if self._acks == "all" else 1,
+            enable_idempotence=idempotent,
+            request_timeout_ms=round(self._timeout_s * 1000),
+            metadata_max_age_ms=METADATA_MS,
+        )
+        try:
+            async with asyncio.timeout(4 * self._timeout_s):
+                await producer.start()
+        except TimeoutError as exc:
+            await abandon(producer)
+            raise KafkaConnectionError(f"no answer within {4 * self._timeout_s} s") from exc
+        except BaseException:
+            await abandon(producer)
+            raise
+        return producer
