@@ -27,8 +27,9 @@ def json_schema(topic: Topic) -> dict[str, object]:
     schema = msgspec.json.schema(topic.message)
     kinds = {kind.__name__: kind for kind in Message.__subclasses__()}
     for name, definition in schema["$defs"].items():
+        definition["description"] = _one_line(definition["description"])
         for field, text in _field_docs(kinds[name]).items():
-            definition["properties"][field]["description"] = text
+            definition["properties"][field]["description"] = _one_line(text)
     return {"$schema": DIALECT, "$id": f"{topic.name}.json", "title": topic.name, **schema}
 
 
@@ -44,8 +45,13 @@ def _field_docs(kind: type[Message]) -> dict[str, str]:
             and isinstance(text, ast.Expr)
             and isinstance(text.value, ast.Constant)
         ):
-            docs[field.target.id] = inspect.cleandoc(str(text.value.value)).replace("\n", " ")
+            docs[field.target.id] = str(text.value.value)
     return docs
+
+
+def _one_line(text: str) -> str:
+    """Python versions differ in how they indent a docstring; readers do not care for its lines."""
+    return " ".join(text.split())
 
 
 def topics_table() -> str:
