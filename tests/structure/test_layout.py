@@ -15,7 +15,9 @@ EACH_ROOM = pytest.mark.parametrize("room", ROOMS)
 
 
 def tracked() -> list[Path]:
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(
+        ["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
     return [path for name in listed.split("\0") if name and (path := ROOT / name).is_file()]
 
 
