@@ -27,6 +27,8 @@ from . import rungs
 
 START_S = 60.0
 STOP_S = 20.0
+SPAWNER = concurrent.futures.ThreadPoolExecutor(1)
+"""The kernel ends a broker with the thread that started it: one that lives as long as we do, whoever calls."""
 
 
 def free_port() -> int:
@@ -122,7 +124,10 @@ class _Process:
         assert self._process is None, "the broker is running already"
         tied = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
         with (self.folder / "broker.log").open("ab") as log:
-            self._process = subprocess.Popen([*tied, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+            spawned = SPAWNER.submit(
+                subprocess.Popen, [*tied, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+            self._process = spawned.result()
         until_s = time.monotonic() + START_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until_s:
