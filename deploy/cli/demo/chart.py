@@ -1,0 +1,151 @@
+"""The node stack over time, drawn with block characters. Pure: points in, coloured text out.
+
+One column is one sample. From the bottom: what the service uses, what the batch work uses, what the
+system uses; dots above it are what is reclaimable and not used. Lines: the machine's capacity, the
+ceiling of the policy, what the service requests, and on top of the service where batch work must end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slacktide.deploy.cli.demo.conditions import Name
+from slacktide.deploy.cli.demo.story import Point
+
+EIGHTHS = " ▁▂▃▄▅▆▇█"
+# After Okabe and Ito: told apart by the colour-blind, too.
+LS, BE, SYSTEM, RECLAIMABLE = "#d55e00", "#0072b2", "#6c6c6c", "#56b4e9"
+BE_TEXT = "#3a9bdc"
+"""As a text on black: the fill would be too dark."""
+CAPACITY, CEILING, REQUEST, ALLOWANCE = "#e4e4e4", "#f0e442", "#b0b0b0", "#8fd3ff"
+GOOD, FAIR, BAD = "#009e73", "#e69f00", "#d55e00"
+RIBBON: dict[Name | None, tuple[str, str]] = {
+    "ls_alone": ("alone", "white on #4a4a4a"),
+    "uncontrolled": ("native", "white on #9c3d00"),
+    "weights_only": ("weights", "white on #8a6100"),
+    "controlled": ("controlled", "white on #006b4f"),
+    None: ("", ""),
+}
+"""A word that fits into six seconds, and its colours."""
+
+Run = tuple[str, str]
+"""Text and its style, as rich writes styles."""
+Rows = list[list[Run]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """What the lines of the chart stand at, millicores."""
+
+    capacity_milli: int
+    ceiling_milli: int
+    request_milli: int
+
+
+def stack(points: Sequence[Point], scale: Scale, width: int, height: int) -> Rows:
+    """The stack chart, ``height`` rows of ``width`` cells, oldest on the left."""
+    shown = points[-width:]
+    step = scale.capacity_milli / height
+    rows = []
+    for row in reversed(range(height)):
+        cells = [_cell(point, scale, row * step, step) for point in shown]
+        cells += [_line(scale, row * step, step) or (" ", "")] * (width - len(shown))
+        rows.append(runs(cells))
+    return rows
+
+
+def _cell(point: Point, scale: Scale, low: float, step: float) -> Run:
+    """The cell of one point between two levels: a boundary of two layers at most, or a line over a layer."""
+    tops = ((point.ls_milli, LS), (point.ls_milli + point.be_milli, BE),
+            (point.ls_milli + point.be_milli + point.system_milli, SYSTEM))  # fmt: skip
+    below = next((colour for top, colour in tops if top > low), "")
+    middle = next((colour for top, colour in tops if top > low + step / 2), "")
+    allowed = None if point.allowance_milli is None else point.ls_milli + point.allowance_milli
+    if allowed is not None and low <= allowed < low + step:
+        return "━", _style(ALLOWANCE, middle)
+    if line := _line(scale, low, step):
+        return line[0], _style(line[1], middle)
+    if not below:
+        reclaimable = point.ls_milli + (point.reclaimable_milli or 0)
+        return ("·", RECLAIMABLE) if reclaimable > low + step / 2 else (" ", "")
+    top = next(top for top, colour in tops if colour == below)
+    above = next((colour for top, colour in tops if top >= low + step), "")
+    if above == below:
+        return "█", below
+    eighth = max(1, min(8, round((top - low) / step * 8)))
+    return EIGHTHS[eighth], _style(below, next((c for t, c in tops if t > top + step / 16), ""))
+
+
+def _line(scale: Scale, low: float, step: float) -> Run | None:
+    """The line that runs through a row, if one does."""
+    for level, mark, colour in ((scale.ceiling_milli, "─", CEILING), (scale.request_milli, "╌", REQUEST)):
+        if low <= level < low + step:
+            return mark, colour
+    return None
+
+
+def labels(scale: Scale, height: int) -> list[Run]:
+    """The left margin of each row, top first: CPUs, in the colour of the line that stands there."""
+    step = scale.capacity_milli / height
+    margin: list[Run] = [("", "")] * height
+    margin[-1] = ("0.0", CAPACITY)
+    top = height - 1
+    for milli, colour in (
+        (scale.request_milli, REQUEST),
+        (scale.ceiling_milli, CEILING),
+        (scale.capacity_milli, CAPACITY),
+    ):
+        margin[top - min(top, int(milli / step))] = (f"{milli / 1000:.1f}", colour)
+    return margin
+
+
+def legend() -> list[Run]:
+    """What each mark of the stack stands for."""
+    return [
+        ("█ ", LS), ("service  ", ""), ("█ ", BE), ("batch  ", ""), ("█ ", SYSTEM), ("system  ", ""),
+        ("· ", RECLAIMABLE), ("reclaimable  ", ""), ("━ ", ALLOWANCE), ("batch may use  ", ""),
+        ("─ ", CEILING), ("ceiling  ", ""), ("╌ ", REQUEST), ("requested", ""),
+    ]  # fmt: skip
+
+
+def ribbon(points: Sequence[Point], width: int) -> list[Run]:
+    """Which condition held in each column; its name where there is room."""
+    spans: list[tuple[Name | None, int]] = []
+    for point in points[-width:]:
+        if spans and spans[-1][0] == point.condition:
+            spans[-1] = (point.condition, spans[-1][1] + 1)
+        else:
+            spans.append((point.condition, 1))
+    drawn = [(RIBBON[name][0][:length].center(length), RIBBON[name][1]) for name, length in spans]
+    return [*drawn, (" " * (width - sum(len(text) for text, _ in drawn)), "")]
+
+
+def bars(
+    values: Sequence[float | None], width: int, height: int, *, full: float, colour: Callable[[float], str]
+) -> Rows:
+    """A bar for each value (0 to ``full``); None leaves its column empty."""
+    shown = values[-width:]
+    rows = []
+    for row in reversed(range(height)):
+        cells = []
+        for value in shown:
+            eighth = 0 if value is None else round(value / full * height * 8) - row * 8
+            cells.append((EIGHTHS[max(0, min(8, eighth))], "" if value is None else colour(value)))
+        rows.append(runs([*cells, *[(" ", "")] * (width - len(shown))]))
+    return rows
+
+
+def runs(cells: Sequence[Run]) -> list[Run]:
+    """Neighbours of one style joined."""
+    joined: list[Run] = []
+    for text, style in cells:
+        if joined and joined[-1][1] == style:
+            joined[-1] = (joined[-1][0] + text, style)
+        else:
+            joined.append((text, style))
+    return joined
+
+
+def _style(front: str, back: str) -> str:
+    return f"{front} on {back}" if back else front

@@ -1,0 +1,143 @@
+"""Leads the world through the conditions and has each measured."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+from slacktide.agents.clock import Clock
+from slacktide.deploy.cli.demo.conditions import Condition
+from slacktide.deploy.cli.demo.ledger import Ledger
+from slacktide.deploy.cli.demo.load import Load, spiky, steady
+from slacktide.deploy.cli.demo.pods import DemoPod
+from slacktide.deploy.cli.demo.report import Report
+from slacktide.deploy.cli.demo.story import Story
+from slacktide.deploy.cli.demo.world import DemoError, Used, World
+
+POLL_S = 0.2
+LEAD_S = 0.4
+"""From telling the service of a load to its beginning: its workers look a few times a second."""
+SETTLED_WITHIN_S = 20.0
+DRAIN_S = 0.8
+"""Until the last requests were served and the last outcomes read."""
+STEADY_S = 3_600.0
+
+
+class Files(Protocol):
+    """The operator's files."""
+
+    def write(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
+        """Let inventory and policy say this."""
+
+
+class Conductor:
+    """Runs the conditions in order; its figures can be asked for at any time."""
+
+    def __init__(self, world: World, story: Story, files: Files, clock: Clock, *, trouble: Callable[[], str]) -> None:
+        self.condition: Condition | None = None
+        self.stage = "starting"
+        """What is being waited for; "" while measuring."""
+        self.ledger = Ledger(clock.wall_ms() - clock.mono_ns() / 1e6)
+        self._world = world
+        self._story = story
+        self._files = files
+        self._clock = clock
+        self._trouble = trouble
+
+    def now_s(self) -> float:
+        """The monotonic clock."""
+        return self._clock.mono_ns() / 1e9
+
+    def left_s(self) -> float:
+        """Of the measurement that runs; 0 outside."""
+        windows = self.ledger.windows
+        return max(0.0, windows[-1].end_s - self.now_s()) if windows and windows[-1].used is None else 0.0
+
+    def report(self) -> Report:
+        """The figures so far."""
+        return self.ledger.report(self._world, self._story, self.now_s())
+
+    async def run(self, conditions: Sequence[Condition]) -> None:
+        """Go through all conditions.
+
+        Raises:
+            DemoError: something ended that should run, or a change did not come through the loop.
+
+        """
+        for condition in conditions:
+            await self._settle(condition)
+            await self._measure(condition)
+        self.stage = "ending"
+        await self._pass(DRAIN_S)
+
+    async def _settle(self, condition: Condition) -> None:
+        """Change what runs, and wait until the change has come through the loop to the kernel."""
+        self.condition, self.stage = condition, "settling"
+        self._story.condition = condition.name
+        self._play({name: steady(STEADY_S) for name in self._world.nodes}, condition.seed)
+        await self._world.enter(condition.batch)
+        self._files.write(self._world.pods(), suppress=condition.limited)
+        begun_s = self.now_s()
+        await self._pass(condition.settle_s)
+        while waiting := self._unsettled(condition):
+            self.stage = f"waiting: {waiting}"
+            if self.now_s() - begun_s > SETTLED_WITHIN_S:
+                raise DemoError(f"The loop did not close: after {SETTLED_WITHIN_S:.0f} s there is {waiting}.")
+            await self._pass(POLL_S)
+
+    def _unsettled(self, condition: Condition) -> str:
+        """What is still missing, by the nodes' newest samples, for the condition to hold."""
+        for name in self._world.nodes:
+            story = self._story.nodes.get(name)
+            if story is None or not story.points:
+                return f"no sample of node {name}"
+            limited = story.points[-1].allowance_milli is not None
+            if condition.limited and not limited:
+                return f"no limit in the kernel of node {name}"
+            if limited and not condition.limited:
+                return f"still a limit in the kernel of node {name}, though the policy has none"
+        return ""
+
+    async def _measure(self, condition: Condition) -> None:
+        loads = {
+            name: spiky(condition.seed * 1_000 + number, condition.measured_s)
+            for number, name in enumerate(self._world.nodes)
+        }
+        start_s = self._play(loads, condition.seed)
+        await self._pass(start_s - self.now_s())
+        before = self._world.used()
+        self.stage = ""
+        window = self.ledger.begin(condition, start_s)
+        if condition.limited:
+            for node, load in loads.items():
+                self.ledger.expect(node, [start_s + offset_s for offset_s in load.steps_s], window.end_s)
+        try:
+            await self._pass(window.end_s - self.now_s())
+        finally:  # also where the demo is stopped within
+            after = self._world.used()
+            window.end_s = min(window.end_s, self.now_s())
+            window.used = Used(service_s=after.service_s - before.service_s, batch_s=after.batch_s - before.batch_s)
+
+    def _play(self, loads: Mapping[str, Load], seed: int) -> float:
+        start_s = self.now_s() + LEAD_S
+        self._world.play(loads, seed, start_s)
+        return start_s
+
+    async def _pass(self, seconds: float) -> None:
+        """Let time pass, hearing what the service says and looking for trouble."""
+        until_s = self.now_s() + seconds
+        while True:
+            self.hear()
+            if trouble := self._world.trouble() or self._trouble():
+                raise DemoError(f"The demo cannot go on: {trouble}.")
+            left_s = until_s - self.now_s()
+            if left_s <= 0:
+                return
+            await asyncio.sleep(min(POLL_S, left_s))
+
+    def hear(self) -> None:
+        """Take in what the service said."""
+        served = self._world.served()
+        self.ledger.hear(served)
+        self._story.latencies((self.ledger.wall_ms(request.arrival_s), request.latency_ms) for request in served)

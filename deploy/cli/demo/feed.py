@@ -1,0 +1,61 @@
+"""What the topics say, told to the story as it comes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import aclosing
+from typing import TypeVar
+
+from slacktide.agents.kafka import read_topic
+from slacktide.deploy.cli.demo.story import Story
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.message import Message
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, Topic
+
+M = TypeVar("M", bound=Message)
+
+
+async def feed(bootstrap: str, story: Story) -> None:
+    """Read for ever.
+
+    Raises:
+        LogError: the broker is away.
+
+    """
+    readers = [
+        asyncio.create_task(_follow(bootstrap, topic, tell), name=f"reads {topic.name}")
+        for topic, tell in (
+            (SAMPLE, _decoded(SAMPLE, story.sample)),
+            (COMMAND, _decoded(COMMAND, story.command)),
+            (OUTCOME, _decoded(OUTCOME, story.outcome)),
+            (ALLOCATABLE, _decoded(ALLOCATABLE, story.allocatable)),
+        )
+    ]
+    try:
+        await asyncio.gather(*readers)
+    finally:
+        for reader in readers:
+            reader.cancel()
+        await asyncio.gather(*readers, return_exceptions=True)
+
+
+async def _follow(bootstrap: str, topic: Topic, tell: Callable[[bytes], None]) -> None:
+    async with aclosing(read_topic(bootstrap, topic.name, follow=True)) as records:
+        async for record in records:
+            if record.value is not None:
+                tell(record.value)
+
+
+def _decoded(topic: Topic, tell: Callable[[M], None]) -> Callable[[bytes], None]:
+    kind: type[M] = topic.message  # type: ignore[assignment] # the table pairs them
+
+    def told(value: bytes) -> None:
+        try:
+            message = decode(value, kind)
+        except BadMessageError:  # the worker has put it among the dead letters
+            return
+        tell(message)
+
+    return told

@@ -1,0 +1,221 @@
+"""The demo's own control groups, in the layout and with the weights that the kubelet gives.
+
+All lie under ``<hierarchy>/slacktide-demo``. Nothing outside that group is ever killed or removed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from slacktide.schemas.errors import SlacktideError
+
+OWN = "slacktide-demo"
+KUBEPODS = f"{OWN}/kubepods"
+"""The group that holds the pods, relative to each hierarchy."""
+CONTAINER = "main"
+V1_NEEDED = ("cpu", "cpuacct")
+V1_WANTED = (*V1_NEEDED, "memory")
+V2_CONTROLLERS = "+cpu +memory"
+SHARES_MIN = 2
+Tier = Literal["burstable", "besteffort"]
+
+
+class NoGroupsError(SlacktideError):
+    """Control groups cannot be had here; the text says why."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodGroup:
+    """A pod's place and weight."""
+
+    uid: str
+    tier: Tier
+    request_milli: int = 0
+
+    @property
+    def path(self) -> str:
+        """Relative to a hierarchy."""
+        return f"{KUBEPODS}/{self.tier}/pod{self.uid}"
+
+
+def shares_of(request_milli: int) -> int:
+    """``cpu.shares`` of a CPU request, as the kubelet figures it."""
+    return max(SHARES_MIN, request_milli * 1024 // 1000)
+
+
+def weight_of(shares: int) -> int:
+    """``cpu.weight`` of ``cpu.shares``, as the kubelet converts it."""
+    return (shares - 2) * 9999 // 262142 + 1
+
+
+def plan(pods: list[PodGroup], capacity_milli: int) -> dict[str, int]:
+    """The groups from the top down, each with its ``cpu.shares``.
+
+    The demo's own group stands in for the machine: what runs beside it weighs little against it.
+    """
+    whole = shares_of(capacity_milli)
+    burstable = shares_of(sum(pod.request_milli for pod in pods if pod.tier == "burstable"))
+    groups = {
+        OWN: whole,
+        KUBEPODS: whole,
+        f"{KUBEPODS}/burstable": burstable,
+        f"{KUBEPODS}/besteffort": SHARES_MIN,
+    }
+    for pod in pods:
+        groups[pod.path] = groups[f"{pod.path}/{CONTAINER}"] = shares_of(pod.request_milli)
+    return groups
+
+
+class Groups:
+    """Makes, fills, reads and removes the demo's groups in each hierarchy below a cgroup mount."""
+
+    def __init__(self, mount: Path) -> None:
+        """Find the hierarchies.
+
+        Raises:
+            NoGroupsError: no hierarchy with CPU accounting lies below the mount.
+
+        """
+        self.mount = mount
+        self.version = 2 if (mount / "cgroup.controllers").exists() else 1
+        if self.version == 2:
+            self._hierarchies = [mount]
+        else:
+            absent = [name for name in V1_NEEDED if not (mount / name / "cgroup.procs").exists()]
+            if absent:
+                raise NoGroupsError(f"{mount} holds no cgroup controller {' or '.join(absent)}")
+            # cpu and cpuacct are often one hierarchy under two names.
+            found = {(mount / name).resolve(): None for name in V1_WANTED if (mount / name / "cgroup.procs").exists()}
+            self._hierarchies = list(found)
+        self._lock: int | None = None
+
+    def open(self, capacity_milli: int) -> int:
+        """Take the machine for this demo, remove what a crashed one left, make the tiers.
+
+        Returns:
+            How many processes of an earlier run had to be ended.
+
+        Raises:
+            NoGroupsError: another demo is running, or the groups cannot be written.
+
+        """
+        try:
+            self._take()
+            ended = self.remove()
+            self.make([], capacity_milli)
+        except OSError as exc:
+            self.close()
+            raise NoGroupsError(f"{exc.filename or self.mount}: {exc.strerror}") from exc
+        return ended
+
+    def _take(self) -> None:
+        self._lock = os.open(self._hierarchies[0], os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._lock)
+            self._lock = None
+            raise NoGroupsError("another demo is running on this machine") from None
+
+    def make(self, pods: list[PodGroup], capacity_milli: int) -> None:
+        """Bring the groups to what these pods need; groups of other pods are removed.
+
+        Raises:
+            OSError: a group or file cannot be written.
+
+        """
+        wanted = plan(pods, capacity_milli)
+        for hierarchy in self._hierarchies:
+            self._remove_pods(hierarchy, keep=set(wanted))
+            if self.version == 2:
+                (hierarchy / "cgroup.subtree_control").write_text(V2_CONTROLLERS)
+            for group, shares in wanted.items():
+                self._make_one(hierarchy / group, shares, leaf=group.endswith(f"/{CONTAINER}"))
+
+    def _make_one(self, group: Path, shares: int, *, leaf: bool) -> None:
+        group.mkdir(exist_ok=True)
+        if self.version == 2:
+            (group / "cpu.weight").write_text(str(weight_of(shares)))
+            if not leaf:
+                (group / "cgroup.subtree_control").write_text(V2_CONTROLLERS)
+        elif (group / "cpu.shares").exists():
+            (group / "cpu.shares").write_text(str(shares))
+
+    def _remove_pods(self, hierarchy: Path, *, keep: set[str]) -> None:
+        for pod in (hierarchy / KUBEPODS).glob("*/pod*"):
+            if str(pod.relative_to(hierarchy)) not in keep:
+                _remove_tree(pod)
+
+    def join_files(self, pod: PodGroup) -> list[Path]:
+        """The files that a process of the pod writes itself into, one a hierarchy."""
+        return [hierarchy / pod.path / CONTAINER / "cgroup.procs" for hierarchy in self._hierarchies]
+
+    def cpu_s(self, group: str) -> float:
+        """CPU seconds that a group has used so far; 0 where it does not exist."""
+        name, unit = ("cpuacct.usage", 1e9) if self.version == 1 else ("cpu.stat", 1e6)
+        hierarchy = (self.mount / "cpuacct") if self.version == 1 else self.mount
+        try:
+            text = (hierarchy / group / name).read_text()
+        except FileNotFoundError:
+            return 0.0
+        return int(text if self.version == 1 else text.split()[1]) / unit
+
+    def remove(self) -> int:
+        """Remove the demo's groups with all processes in them; says how many there were."""
+        return sum(_remove_tree(hierarchy / OWN) for hierarchy in self._hierarchies)
+
+    def close(self) -> None:
+        """Remove the groups and let the machine go."""
+        if self._lock is None:
+            return
+        self.remove()
+        os.close(self._lock)
+        self._lock = None
+
+
+def _remove_tree(root: Path, wait_s: float = 5.0) -> int:
+    """End every process in a group and those below it, then remove them from the leaves up."""
+    ended: set[int] = set()
+    until_s = time.monotonic() + wait_s
+    while (pids := set(_pids(root))) and time.monotonic() < until_s:
+        for pid in pids - {os.getpid()}:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        ended |= pids
+        time.sleep(0.01)
+    for folder, _, _ in os.walk(root, topdown=False):
+        _remove_one(Path(folder), until_s)
+    return len(ended)
+
+
+def _remove_one(group: Path, until_s: float) -> None:
+    """Remove an empty group; the kernel needs a moment after its last process has gone."""
+    while True:
+        try:
+            group.rmdir()
+        except FileNotFoundError:
+            return
+        except OSError:
+            if time.monotonic() > until_s:
+                raise
+            time.sleep(0.01)
+        else:
+            return
+
+
+def _pids(root: Path) -> Iterator[int]:
+    for folder, _, _ in os.walk(root):
+        try:
+            text = (Path(folder) / "cgroup.procs").read_text()
+        except OSError:  # it vanished meanwhile
+            continue
+        yield from map(int, text.split())

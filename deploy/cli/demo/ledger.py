@@ -1,0 +1,142 @@
+"""What was measured of each condition, and the figures that follow. Pure: told instants, asked figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from slacktide.deploy.cli.demo.conditions import Condition, Name
+from slacktide.deploy.cli.demo.figures import Cut, Step, percentile, reactions_ms, slowdown
+from slacktide.deploy.cli.demo.report import Decided, Reaction, Report, Slowdown, Utilization
+from slacktide.deploy.cli.demo.story import Story
+from slacktide.deploy.cli.demo.world import Served, Used, World
+
+
+@dataclass(slots=True, kw_only=True)
+class Window:
+    """One condition's measured time, on the monotonic clock."""
+
+    condition: Condition
+    start_s: float
+    end_s: float
+    """Planned; where the demo stopped within, that instant."""
+    used: Used | None = None
+    """In the window; None: it has not ended."""
+    latencies_ms: list[float] = field(default_factory=list)
+    _p99: tuple[int, float | None] = (0, None)
+
+    @property
+    def p99_ms(self) -> float | None:
+        """Of the requests that arrived in it; kept until more have come."""
+        if self._p99[0] != len(self.latencies_ms):
+            self._p99 = len(self.latencies_ms), percentile(self.latencies_ms, 99)
+        return self._p99[1]
+
+
+class Ledger:
+    """The windows of one run."""
+
+    def __init__(self, wall_offset_ms: float) -> None:
+        """Start empty; the offset leads from the monotonic clock's milliseconds to the epoch's."""
+        self.windows: list[Window] = []
+        self._steps: list[Step] = []
+        self._wall_offset_ms = wall_offset_ms
+
+    def wall_ms(self, mono_s: float) -> int:
+        """An instant of the monotonic clock in epoch milliseconds."""
+        return round(mono_s * 1000 + self._wall_offset_ms)
+
+    def begin(self, condition: Condition, start_s: float) -> Window:
+        """A measured time begins."""
+        window = Window(condition=condition, start_s=start_s, end_s=start_s + condition.measured_s)
+        self.windows.append(window)
+        return window
+
+    def expect(self, node: str, steps_s: Sequence[float], until_s: float) -> None:
+        """The load steps up on a node at these instants; each can be answered until the next one."""
+        for step_s, next_s in zip(steps_s, [*steps_s[1:], until_s], strict=True):
+            self._steps.append(Step(node=node, at_ms=self.wall_ms(step_s), until_ms=self.wall_ms(next_s)))
+
+    def hear(self, served: Iterable[Served]) -> None:
+        """Requests belong to the window in which they were due, however late they were served."""
+        for request in served:
+            for window in reversed(self.windows):
+                if window.start_s <= request.arrival_s < window.end_s:
+                    window.latencies_ms.append(request.latency_ms)
+                    break
+
+    def p99_ms(self) -> Mapping[Name, float]:
+        """By condition: the median of its blocks."""
+        return {name: round(median(blocks.values()), 3) for name, blocks in self._p99_by_block().items()}
+
+    def slowdowns(self) -> Mapping[Name, float]:
+        """By condition, against the service alone."""
+        by_block = self._p99_by_block()
+        found = {name: slowdown(blocks, by_block.get("ls_alone", {})) for name, blocks in by_block.items()}
+        return {name: round(value, 3) for name, value in found.items() if value is not None}
+
+    def reaction(self, cuts: Sequence[Cut], now_s: float) -> Reaction:
+        """Of the steps whose time to be answered has passed."""
+        due = [step for step in self._steps if step.until_ms <= self.wall_ms(now_s)]
+        answered = reactions_ms(due, cuts)
+        p50, p99 = percentile(answered, 50), percentile(answered, 99)
+        return Reaction(
+            p50=None if p50 is None else round(p50),
+            p99=None if p99 is None else round(p99),
+            n=len(answered),
+            steps=len(due),
+        )
+
+    def decided(self, story: Story, now_s: float) -> tuple[Decided, int]:
+        """Who decided in controlled time, and how many of the decisions changed a limit."""
+        counts = {"stream": 0, "guard": 0, "applied": 0}
+        for window in self._of("controlled"):
+            span = self.wall_ms(window.start_s), self.wall_ms(min(now_s, window.end_s))
+            for (origin, result), count in story.decided(*span).items():
+                counts[origin] += count
+                counts["applied"] += count if result == "applied" else 0
+        return Decided(stream=counts["stream"], guard=counts["guard"]), counts["applied"]
+
+    def report(self, world: World, story: Story, now_s: float) -> Report:
+        """All figures of what was measured so far."""
+        decided, applied = self.decided(story, now_s)
+        slowdowns = self.slowdowns()
+        controlled = self._ended("controlled")
+        cpus = world.machine.capacity_milli / 1000 * len(world.nodes)
+        return Report(
+            mode=world.mode,
+            reaction_ms=self.reaction(story.cuts, now_s),
+            utilization=Utilization(ls_alone=self._part("ls_alone", cpus), colocated=self._part("controlled", cpus)),
+            ls_slowdown=Slowdown(
+                uncontrolled=slowdowns.get("uncontrolled"),
+                weights_only=slowdowns.get("weights_only"),
+                controlled=slowdowns.get("controlled"),
+            ),
+            batch_cpu_seconds=round(sum(used.batch_s for _, used in controlled), 3),
+            decided_by=decided,
+            ls_p99_ms=dict(self.p99_ms()),
+            ls_requests=sum(len(window.latencies_ms) for window in self.windows),
+            applied=applied,
+            controlled_seconds=round(sum(span_s for span_s, _ in controlled), 3),
+        )
+
+    def _p99_by_block(self) -> dict[Name, dict[int, float]]:
+        by_name: dict[Name, dict[int, float]] = {}
+        for window in self.windows:
+            if window.used is not None and window.p99_ms is not None:
+                by_name.setdefault(window.condition.name, {})[window.condition.block] = window.p99_ms
+        return by_name
+
+    def _part(self, name: Name, cpus: float) -> float | None:
+        """What the pods used in a condition, as a part of all nodes' capacity."""
+        ended = self._ended(name)
+        span_s = sum(span_s for span_s, _ in ended)
+        return round(sum(used.service_s + used.batch_s for _, used in ended) / span_s / cpus, 4) if span_s else None
+
+    def _of(self, name: Name) -> list[Window]:
+        return [window for window in self.windows if window.condition.name == name]
+
+    def _ended(self, name: Name) -> list[tuple[float, Used]]:
+        """Spans in seconds, and what was used in them."""
+        return [(window.end_s - window.start_s, window.used) for window in self._of(name) if window.used is not None]

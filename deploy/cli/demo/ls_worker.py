@@ -1,0 +1,132 @@
+"""One worker of the latency-sensitive service: an open loop of requests of about 5 ms of CPU each.
+
+Arrival times are drawn ahead from a seed, and latency counts from the scheduled arrival, so that a
+request which had to wait counts as late, whoever made it wait. It imports almost nothing: it lives
+in the pod whose CPU is measured. Latencies leave as lines of JSON on stdout.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+
+REQUEST_CPU_MS = 5.0
+REPORT_EVERY_S = 0.25
+
+
+def arrivals(seed: int | str, phases: Iterable[Sequence[float]]) -> Iterator[float]:
+    """Offsets in seconds of a Poisson process whose rate changes by phase.
+
+    Args:
+        seed: equal seed, equal arrivals.
+        phases: pairs of (seconds, requests a second).
+
+    """
+    dice = random.Random(seed)  # noqa: S311 a load, not a secret
+    phase_start_s, due = 0.0, dice.expovariate(1.0)
+    for seconds, rate_per_s in phases:
+        at_s, phase_end_s = phase_start_s, phase_start_s + seconds
+        while rate_per_s > 0 and at_s + due / rate_per_s < phase_end_s:
+            at_s += due / rate_per_s
+            yield at_s
+            due = dice.expovariate(1.0)
+        due -= (phase_end_s - at_s) * rate_per_s
+        phase_start_s = phase_end_s
+
+
+def work(units: int) -> int:
+    """One request's work: ``units`` of some hundred nanoseconds."""
+    total = 0
+    for number in range(units):
+        total += number & 7
+    return total
+
+
+def calibrate(tries: int = 40) -> int:
+    """Units that take 5 ms of CPU on an idle machine: the median of several tries.
+
+    Thread CPU time, so that waiting for a CPU does not count.
+    """
+    units = 20_000
+    usual_ns = sorted(_timed_ns(units) for _ in range(tries))[tries // 2]
+    return max(1, round(units * REQUEST_CPU_MS * 1e6 / usual_ns))
+
+
+def _timed_ns(units: int) -> int:
+    start_ns = time.thread_time_ns()
+    work(units)
+    return time.thread_time_ns() - start_ns
+
+
+class Worker:
+    """Serves what is due, in order of arrival; a new play takes the place of what had not arrived yet.
+
+    A play is a JSON file that is replaced whole: ``start_s`` (monotonic), ``seed``, ``phases``.
+    """
+
+    def __init__(self, units: int, play: str, number: int) -> None:
+        self._units = units
+        self._play = play
+        self._number = number
+        self._play_changed_ns = 0
+        self._late: deque[float] = deque()
+        self._coming: Iterator[float] = iter(())
+        self._start_s = 0.0
+        self._next_s: float | None = None
+        self._done: list[tuple[float, float]] = []
+        self._reported_s = 0.0
+
+    def run(self) -> None:
+        """Serve for ever."""
+        while True:
+            now_s = time.monotonic()
+            if now_s - self._reported_s >= REPORT_EVERY_S:
+                self._report(now_s)
+            while self._next_s is not None and self._next_s <= now_s:
+                self._late.append(self._next_s)
+                self._draw()
+            if self._late:
+                self._serve(self._late.popleft())
+            else:
+                wait_s = REPORT_EVERY_S if self._next_s is None else self._next_s - now_s
+                time.sleep(min(REPORT_EVERY_S, wait_s))
+
+    def _serve(self, arrival_s: float) -> None:
+        work(self._units)
+        self._done.append((round(arrival_s, 6), round((time.monotonic() - arrival_s) * 1000, 3)))
+
+    def _draw(self) -> None:
+        offset_s = next(self._coming, None)
+        self._next_s = None if offset_s is None else self._start_s + offset_s
+
+    def _report(self, now_s: float) -> None:
+        """Say what was served, and look for a new play."""
+        if self._done:
+            os.write(1, json.dumps(self._done).encode() + b"\n")
+            self._done.clear()
+        self._reported_s = now_s
+        changed_ns = os.stat(self._play).st_mtime_ns if os.path.exists(self._play) else 0  # noqa: PTH110, PTH116 lean
+        if changed_ns != self._play_changed_ns:
+            self._play_changed_ns = changed_ns
+            with open(self._play, encoding="utf-8") as file:  # noqa: PTH123 lean
+                play = json.load(file)
+            self._start_s = play["start_s"]
+            self._coming = arrivals(f"{play['seed']}/{self._number}", play["phases"])
+            self._draw()
+
+
+def main() -> None:
+    """``ls_worker calibrate`` prints the units of a request; ``ls_worker UNITS PLAY_FILE NUMBER`` serves."""
+    if sys.argv[1] == "calibrate":
+        print(calibrate())
+        return
+    Worker(int(sys.argv[1]), sys.argv[2], int(sys.argv[3])).run()
+
+
+if __name__ == "__main__":
+    main()

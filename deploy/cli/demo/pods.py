@@ -1,0 +1,123 @@
+"""The demo's pods, as Kubernetes would print them, and the policy that holds between them. Pure."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import yaml
+
+from slacktide.deploy.cli.demo.groups import PodGroup
+
+BATCH_PODS = 2
+REQUEST_MEM = "256Mi"
+WINDOW_S = 10
+"""Short, so that what is reclaimable follows within the demo."""
+CEILING_PCT = 65
+Form = Literal["none", "burstable", "besteffort"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoPod:
+    """One pod: the service, or a part of the batch work in one of its two forms."""
+
+    name: str
+    kind: Literal["service", "burstable", "besteffort"]
+    cpu_milli: int
+    """What it requests: CPU, or batch CPU for best-effort."""
+
+    @property
+    def uid(self) -> str:
+        """Equal in each run."""
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"slacktide-demo/{self.name}"))
+
+    @property
+    def kube_qos(self) -> str:
+        """Kubernetes' QoS class."""
+        return "BestEffort" if self.kind == "besteffort" else "Burstable"
+
+    @property
+    def request_milli(self) -> int:
+        """Native CPU request."""
+        return 0 if self.kind == "besteffort" else self.cpu_milli
+
+    @property
+    def group(self) -> PodGroup:
+        """Its control group."""
+        tier: Literal["burstable", "besteffort"] = "besteffort" if self.kind == "besteffort" else "burstable"
+        return PodGroup(uid=self.uid, tier=tier, request_milli=self.request_milli)
+
+
+def service_pod(capacity_milli: int) -> DemoPod:
+    """The latency-sensitive service: requests half of the machine."""
+    return DemoPod(name="service", kind="service", cpu_milli=capacity_milli // 2)
+
+
+def batch_pods(form: Form, capacity_milli: int) -> list[DemoPod]:
+    """The batch work: two pods that together request the other half, as native CPU or as batch CPU."""
+    if form == "none":
+        return []
+    each_milli = capacity_milli // 2 // BATCH_PODS
+    suffix = "native" if form == "burstable" else "batch"
+    return [DemoPod(name=f"crunch-{suffix}-{n}", kind=form, cpu_milli=each_milli) for n in range(BATCH_PODS)]
+
+
+def batch_uids(capacity_milli: int) -> set[str]:
+    """The uids of the batch work in both forms."""
+    forms: tuple[Form, ...] = ("burstable", "besteffort")
+    return {pod.uid for form in forms for pod in batch_pods(form, capacity_milli)}
+
+
+def inventory_yaml(node: str, capacity_milli: int, mem_bytes: int, pods: Sequence[DemoPod]) -> str:
+    """What ``kubectl get node,pods -o yaml`` would print of this node."""
+    capacity = {"cpu": _cpu(capacity_milli), "memory": f"{mem_bytes // 1024}Ki", "pods": "110"}
+    item = {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}},
+        "status": {"capacity": capacity, "allocatable": capacity},
+    }
+    items = [item, *(_pod(node, pod) for pod in pods)]
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}, sort_keys=False)
+
+
+def _pod(node: str, pod: DemoPod) -> dict[str, Any]:
+    best_effort = pod.kind == "besteffort"
+    if best_effort:
+        amounts = {"kubernetes.io/batch-cpu": str(pod.cpu_milli), "kubernetes.io/batch-memory": REQUEST_MEM}
+        labels = {"koordinator.sh/qosClass": "BE"}
+    else:
+        amounts = {"cpu": _cpu(pod.cpu_milli), "memory": REQUEST_MEM}
+        labels = {"koordinator.sh/qosClass": "LS"}
+    resources = {"requests": amounts} | ({"limits": amounts} if best_effort else {})
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": pod.name, "namespace": "slacktide-demo", "uid": pod.uid, "labels": labels},
+        "spec": {
+            "nodeName": node,
+            "priority": 5500 if best_effort else 9500,
+            "priorityClassName": "koord-batch" if best_effort else "koord-prod",
+            "containers": [{"name": "main", "resources": resources}],
+        },
+        "status": {"phase": "Running", "qosClass": pod.kube_qos},
+    }
+
+
+def policy_yaml(*, suppress: bool) -> str:
+    """The demo's ``slo-controller-config``."""
+    threshold = {"enable": suppress, "cpuSuppressThresholdPercent": CEILING_PCT, "cpuSuppressPolicy": "cfsQuota"}
+    colocation = {"enable": True, "metricAggregateDurationSeconds": WINDOW_S}
+    data = {
+        "colocation-config": json.dumps(colocation),
+        "resource-threshold-config": json.dumps({"clusterStrategy": threshold}),
+    }
+    name = {"name": "slo-controller-config", "namespace": "koordinator-system"}
+    return yaml.safe_dump({"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}, sort_keys=False)
+
+
+def _cpu(milli: int) -> str:
+    return str(milli // 1000) if milli % 1000 == 0 else f"{milli}m"

@@ -1,0 +1,168 @@
+"""The real machine: real processes in real control groups."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from slacktide.deploy.cli import tied
+from slacktide.deploy.cli.demo import busy, join, ls_worker
+from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups, NoGroupsError
+from slacktide.deploy.cli.demo.load import Load
+from slacktide.deploy.cli.demo.pods import BATCH_PODS, DemoPod, Form, batch_pods, service_pod
+from slacktide.deploy.cli.demo.world import DemoError, Machine, Served, Used
+
+MOUNT = Path("/sys/fs/cgroup")
+CALIBRATION_S_MAX = 20.0
+PIPE_BYTES = 1 << 20
+
+
+def groups_here(mount: Path = MOUNT) -> Groups:
+    """The machine's control groups, tried out.
+
+    Raises:
+        NoGroupsError: they cannot be had here; the text says why.
+
+    """
+    if os.geteuid() != 0:
+        raise NoGroupsError("not root")
+    groups = Groups(mount)
+    groups.open(this_machine().capacity_milli)
+    return groups
+
+
+def this_machine() -> Machine:
+    """Its CPUs and memory."""
+    pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return Machine(capacity_milli=(os.cpu_count() or 1) * 1000, mem_bytes=pages)
+
+
+class RealWorld:
+    """One node: this machine."""
+
+    mode: Literal["real", "virtual"] = "real"
+
+    def __init__(self, groups: Groups, folder: Path) -> None:
+        """Take opened groups, and a folder for what the workers read."""
+        self.machine = this_machine()
+        self.nodes: Sequence[str] = ("demo",)
+        self.why = f"root, cgroup v{groups.version} at {groups.mount}: real processes under {OWN}"
+        self._groups = groups
+        self._play = folder / "play.json"
+        self._cpus = self.machine.capacity_milli // 1000
+        self._service = service_pod(self.machine.capacity_milli)
+        self._form: Form = "none"
+        self._batch: list[DemoPod] = []
+        self._workers: list[subprocess.Popen[bytes]] = []
+        self._crunchers: list[subprocess.Popen[bytes]] = []
+        self._unread: dict[int, bytes] = {}
+
+    async def open(self) -> None:
+        """Make the service's pod and start its workers.
+
+        Raises:
+            DemoError: they did not start.
+
+        """
+        self._groups.make([self._service.group], self.machine.capacity_milli)
+        units = await self._calibrate()
+        joined = self._groups.join_files(self._service.group)
+        for number in range(self._cpus):
+            arguments = join.command(ls_worker.__name__, str(units), str(self._play), str(number), join=joined)
+            worker = tied.popen(arguments, stdout=subprocess.PIPE)
+            assert worker.stdout is not None
+            os.set_blocking(worker.stdout.fileno(), False)
+            self._workers.append(worker)
+
+    def agent_arguments(self) -> list[list[str]]:
+        """One agent, on the demo's own groups."""
+        return [["--node-name", self.nodes[0], "--cgroup-mount", str(self._groups.mount), "--kubepods", KUBEPODS]]
+
+    async def enter(self, form: Form) -> None:
+        """End the batch work and start it anew in the other form's pods."""
+        if form == self._form:
+            return
+        await self._end(self._crunchers)
+        self._form, self._batch = form, batch_pods(form, self.machine.capacity_milli)
+        self._groups.make([pod.group for pod in self.pods()], self.machine.capacity_milli)
+        for pod in self._batch:
+            joined = self._groups.join_files(pod.group)
+            for _ in range(-(-self._cpus // BATCH_PODS)):
+                self._crunchers.append(tied.popen(join.command(busy.__name__, join=joined)))
+
+    def pods(self) -> list[DemoPod]:
+        """The service and the batch work."""
+        return [self._service, *self._batch]
+
+    def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
+        """Tell the workers; they look a few times a second."""
+        load = loads[self.nodes[0]]
+        rates = load.rates(self.machine.capacity_milli, self._cpus)
+        new = self._play.with_suffix(".new")
+        new.write_text(json.dumps({"start_s": start_s, "seed": seed, "phases": rates}))
+        new.replace(self._play)
+
+    def served(self) -> list[Served]:
+        """Read what the workers said."""
+        return [Served(*request) for worker in self._workers for line in self._lines(worker) for request in line]
+
+    def used(self) -> Used:
+        """From the pods' own groups."""
+        return Used(
+            service_s=self._groups.cpu_s(self._service.group.path),
+            batch_s=sum(self._groups.cpu_s(pod.group.path) for pod in self._batch),
+        )
+
+    def trouble(self) -> str:
+        """A worker or cruncher that ended."""
+        for what, processes in (("a worker of the service", self._workers), ("a batch process", self._crunchers)):
+            ended = next((process for process in processes if process.poll() is not None), None)
+            if ended is not None:
+                return f"{what} (pid {ended.pid}) ended with exit code {ended.returncode}"
+        return ""
+
+    async def close(self) -> None:
+        """End the processes, remove the groups."""
+        await self._end(self._crunchers)
+        await self._end(self._workers)
+        self._groups.close()
+
+    async def _calibrate(self) -> int:
+        """How much work makes a request of 5 ms."""
+        arguments = [sys.executable, "-m", ls_worker.__name__, "calibrate"]
+        process = tied.popen(arguments, stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        with process.stdout as said:
+            try:
+                async with asyncio.timeout(CALIBRATION_S_MAX):
+                    code = await tied.ended(process)
+            except TimeoutError:
+                process.kill()
+                process.wait()
+                raise DemoError(f"a request's work could not be measured within {CALIBRATION_S_MAX:g} s") from None
+            if code:
+                raise DemoError(f"the service's worker did not start: exit code {code}")
+            return int(said.read())
+
+    def _lines(self, worker: subprocess.Popen[bytes]) -> list[list[tuple[float, float]]]:
+        assert worker.stdout is not None
+        chunk = worker.stdout.read(PIPE_BYTES) or b""
+        *lines, rest = (self._unread.get(worker.pid, b"") + chunk).split(b"\n")
+        self._unread[worker.pid] = rest
+        return [json.loads(line) for line in lines]
+
+    @staticmethod
+    async def _end(processes: list[subprocess.Popen[bytes]]) -> None:
+        for process in processes:
+            process.kill()
+        for process in processes:
+            await tied.ended(process)
+            if process.stdout is not None:
+                process.stdout.close()
+        processes.clear()

@@ -1,0 +1,110 @@
+"""Where the demo shows itself: the live view on a terminal, or a line a second; then the summary."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Protocol, Self
+
+import click
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from slacktide.deploy.cli.demo.frame import Frame, plain_line
+from slacktide.deploy.cli.demo.report import Report, rows, sentences
+from slacktide.deploy.cli.demo.view import View
+from slacktide.deploy.cli.demo.world import World
+
+
+class Screen(Protocol):
+    """A context: open while the demo runs."""
+
+    every_s: float
+    """How often it wants a frame."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, frame: Frame) -> None:
+        """Show a frame."""
+
+    def summary(self, report: Report, world: World) -> None:
+        """After the end: the figures, to be quoted."""
+
+
+def screen_of(*, plain: bool) -> Screen:
+    """The one that the user wants."""
+    return PlainScreen() if plain else LiveScreen()
+
+
+class PlainScreen:
+    """Lines of ``key=value``."""
+
+    every_s = 1.0
+
+    def __init__(self) -> None:
+        self._said = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, frame: Frame) -> None:
+        """One line; before the first, what the whole is."""
+        if not self._said:
+            click.echo(f"slacktide demo: {frame.mode}: {frame.why}")
+            self._said = True
+        click.echo(plain_line(frame))
+
+    def summary(self, report: Report, world: World) -> None:
+        """The table without colours or lines."""
+        click.echo(f"slacktide demo: {report.mode}: {world.why}")
+        for name, meaning, p99, slowdown in rows(report):
+            click.echo(f"{name:<14} {meaning:<38} service p99 {p99:>8}  slowdown {slowdown:>8}")
+        for name, value in sentences(report):
+            click.echo(f"{name}: {value}")
+
+
+class LiveScreen:
+    """The whole terminal, given back at the end."""
+
+    every_s = 0.5
+
+    def __init__(self) -> None:
+        self._console = Console()
+        self._live = Live(console=self._console, screen=True, auto_refresh=False, redirect_stdout=False)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, frame: Frame) -> None:
+        """Draw it."""
+        self._live.update(View(frame), refresh=True)
+
+    def summary(self, report: Report, world: World) -> None:
+        """A table, and the other figures below it."""
+        table = Table(box=box.SIMPLE_HEAD, title=f"slacktide demo, {report.mode}", title_justify="left")
+        table.add_column("condition", style="bold")
+        table.add_column("what it is")
+        table.add_column("service p99", justify="right")
+        table.add_column("slowdown", justify="right")
+        for row in rows(report):
+            table.add_row(*row)
+        self._console.print(table)
+        for name, value in sentences(report):
+            self._console.print(f"  [bold]{name}[/]: {value}", highlight=False)
+        self._console.print(f"  [dim]{world.why}[/]", highlight=False)

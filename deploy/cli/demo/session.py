@@ -1,0 +1,165 @@
+"""One run of the demo: put together, led, shown, reported, taken apart."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.demo.chart import Scale
+from slacktide.deploy.cli.demo.conditions import conditions
+from slacktide.deploy.cli.demo.conductor import Conductor
+from slacktide.deploy.cli.demo.feed import feed
+from slacktide.deploy.cli.demo.frame import Frame
+from slacktide.deploy.cli.demo.groups import NoGroupsError
+from slacktide.deploy.cli.demo.pods import CEILING_PCT, batch_uids, service_pod
+from slacktide.deploy.cli.demo.real import RealWorld, groups_here
+from slacktide.deploy.cli.demo.report import as_json, not_closed
+from slacktide.deploy.cli.demo.screen import Screen, screen_of
+from slacktide.deploy.cli.demo.stack import OperatorFiles, Stack
+from slacktide.deploy.cli.demo.story import Story
+from slacktide.deploy.cli.demo.virtual import VirtualWorld
+from slacktide.deploy.cli.demo.world import World
+from slacktide.schemas.errors import SlacktideError
+
+NODES_USUAL = 2
+"""Virtual nodes where none are asked for."""
+OVERHEAD_S = 2.0
+"""What a condition takes beside its settling and measured time, about."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the user asked for."""
+
+    seconds: float
+    virtual_nodes: int | None
+    """None: real if it can be had."""
+    plain: bool
+    report: Path | None
+
+
+class Session:
+    """One run."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._wish = wish
+        self._clock = SystemClock()
+        self._plan = conditions(wish.seconds)
+
+    def run(self) -> str:
+        """Run to the end, or to Ctrl-C; says in one sentence why the loop did not close, or ""."""
+        with (
+            tempfile.TemporaryDirectory(prefix="slacktide-demo-") as folder,
+            asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
+        ):
+            return runner.run(self._run(Path(folder)))
+
+    async def _run(self, folder: Path) -> str:
+        stop = asyncio.Event()
+        for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            asyncio.get_running_loop().add_signal_handler(name, stop.set)
+        world = choose(self._wish.virtual_nodes, folder)
+        stack = Stack(folder)
+        files = OperatorFiles(folder, world.nodes, world.machine)
+        story = Story(batch_uids(world.machine.capacity_milli))
+        conductor = Conductor(world, story, files, self._clock, trouble=stack.trouble)
+        screen = screen_of(plain=self._wish.plain)
+        failure = ""
+        try:
+            with screen:
+                shown = asyncio.create_task(self._show(screen, world, story, conductor))
+                try:
+                    leading = asyncio.create_task(self._lead(world, stack, files, story, conductor))
+                    await first(leading, asyncio.create_task(stop.wait()))
+                except SlacktideError as exc:
+                    failure = str(exc)
+                finally:
+                    shown.cancel()
+                    await asyncio.gather(shown, return_exceptions=True)
+        finally:
+            await stack.stop()
+            await world.close()
+        report = conductor.report()
+        screen.summary(report, world)
+        if self._wish.report is not None:
+            self._wish.report.write_bytes(as_json(report))
+        return failure or not_closed(report)
+
+    async def _lead(self, world: World, stack: Stack, files: OperatorFiles, story: Story, conductor: Conductor) -> None:
+        """Start everything, then go through the conditions."""
+        conductor.stage = "starting the service"
+        await world.open()
+        files.write(world.pods(), suppress=False)
+        conductor.stage = "starting broker, stream worker and agent"
+        await stack.start(world.agent_arguments(), files)
+        feeding = asyncio.create_task(feed(stack.bootstrap, story))
+        try:
+            await first(feeding, asyncio.create_task(conductor.run(self._plan)))
+        finally:
+            feeding.cancel()
+            await asyncio.gather(feeding, return_exceptions=True)
+
+    async def _show(self, screen: Screen, world: World, story: Story, conductor: Conductor) -> None:
+        while True:
+            screen.show(self._frame(world, story, conductor))
+            await asyncio.sleep(screen.every_s)
+
+    def _frame(self, world: World, story: Story, conductor: Conductor) -> Frame:
+        capacity_milli = world.machine.capacity_milli
+        decided, _ = conductor.ledger.decided(story, conductor.now_s())
+        return Frame(
+            mode=world.mode,
+            why=world.why,
+            now_ms=self._clock.wall_ms(),
+            story=story,
+            scale=Scale(
+                capacity_milli=capacity_milli,
+                ceiling_milli=capacity_milli * CEILING_PCT // 100,
+                request_milli=service_pod(capacity_milli).cpu_milli,
+            ),
+            condition=conductor.condition,
+            stage=conductor.stage,
+            left_s=conductor.left_s(),
+            done_part=self._done_part(conductor),
+            p99_ms=conductor.ledger.p99_ms(),
+            slowdowns=conductor.ledger.slowdowns(),
+            reaction=conductor.ledger.reaction(story.cuts, conductor.now_s()),
+            decided=decided,
+        )
+
+    def _done_part(self, conductor: Conductor) -> float:
+        """How far the whole run is, 0 to 1."""
+        spans_s = [condition.settle_s + condition.measured_s + OVERHEAD_S for condition in self._plan]
+        windows = conductor.ledger.windows
+        done_s = sum(spans_s[: len(windows)]) - conductor.left_s()
+        return min(1.0, done_s / sum(spans_s))
+
+
+async def first(*tasks: asyncio.Task[Any]) -> None:
+    """Wait for the first to end and cancel the others; what any of them raised is raised here."""
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in tasks:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            raise error
+
+
+def choose(virtual_nodes: int | None, folder: Path) -> World:
+    """The real machine where it can be had and nothing else is asked for."""
+    if virtual_nodes is not None:
+        return VirtualWorld(virtual_nodes, folder, "as asked")
+    try:
+        return RealWorld(groups_here(), folder)
+    except NoGroupsError as exc:
+        return VirtualWorld(NODES_USUAL, folder, str(exc))

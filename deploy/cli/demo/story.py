@@ -1,0 +1,200 @@
+"""What the topics told so far, kept for the view and the figures. Pure: fed records, asked questions."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from slacktide.deploy.cli.demo.because import because, limit_milli
+from slacktide.deploy.cli.demo.conditions import Name
+from slacktide.deploy.cli.demo.figures import Cut, percentile
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions.cpu_suppress import looser
+
+POINTS_MAX = 400
+LINES_MAX = 40
+SECONDS_MAX = 600
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One sample as the chart shows it, in millicores."""
+
+    at_ms: int
+    ls_milli: int
+    be_milli: int
+    """The batch work, whatever it runs as."""
+    system_milli: int
+    """What the node used and no pod accounts for."""
+    allowance_milli: int | None
+    """The best-effort limit in force; None: unlimited."""
+    reclaimable_milli: int | None
+    """Batch CPU that the stream publishes; None: none yet."""
+    condition: Name | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ages:
+    """How long the stages of one decision took, milliseconds."""
+
+    sample_to_command: int | None
+    """None: the guard decided, or the command was not read yet."""
+    command_to_applied: int | None
+    sample_to_applied: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One change of the limit, in words."""
+
+    at_ms: int
+    node: str
+    origin: str
+    ages: Ages
+    text: str
+
+
+@dataclass(slots=True)
+class NodeStory:
+    """One node's part of it."""
+
+    points: deque[Point] = field(default_factory=lambda: deque(maxlen=POINTS_MAX))
+    newest: NodeSample | None = None
+    answered_seq: int = -1
+    reclaimable_milli: int | None = None
+    decided_ms: dict[int, int] = field(default_factory=dict)
+    """By seq: when the stream decided."""
+    moved_milli: dict[int, int] = field(default_factory=dict)
+    """By seq: how far the service's use moved."""
+    last: NodeOutcome | None = None
+    """The newest decision that was applied, or found in force."""
+
+    @property
+    def in_charge(self) -> str:
+        """Who decided last; "" before the first decision."""
+        return self.last.origin if self.last else ""
+
+    @property
+    def ages(self) -> Ages | None:
+        """Of the newest decision."""
+        return self.ages_of(self.last) if self.last else None
+
+    def ages_of(self, outcome: NodeOutcome) -> Ages:
+        """Asked late, for an outcome may be read before the command that it came of."""
+        decided_ms = self.decided_ms.get(outcome.seq) if outcome.origin == "stream" else None
+        return Ages(
+            sample_to_command=None if decided_ms is None else max(0, decided_ms - outcome.observed_ms),
+            command_to_applied=None if decided_ms is None else max(0, outcome.acted_ms - decided_ms),
+            sample_to_applied=outcome.age_ms,
+        )
+
+
+class Story:
+    """All nodes."""
+
+    def __init__(self, batch_uids: Iterable[str]) -> None:
+        self.nodes: dict[str, NodeStory] = {}
+        self._changes: deque[NodeOutcome] = deque(maxlen=LINES_MAX)
+        self.cuts: list[Cut] = []
+        self.condition: Name | None = None
+        """The condition now running."""
+        self._batch_uids = frozenset(batch_uids)
+        self._decided: list[tuple[int, str, str]] = []
+        self._latencies: dict[int, list[float]] = {}
+        self._p99_ms: dict[int, float | None] = {}
+
+    def sample(self, sample: NodeSample) -> None:
+        """A node was sampled."""
+        story = self.nodes.setdefault(sample.node, NodeStory())
+        before = story.points[-1].ls_milli if story.points else None
+        story.newest = sample
+        batch = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid in self._batch_uids)
+        service = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid not in self._batch_uids)
+        story.points.append(
+            Point(
+                at_ms=sample.observed_ms,
+                ls_milli=service,
+                be_milli=batch,
+                system_milli=max(0, (sample.use.cpu_milli or 0) - service - batch),
+                allowance_milli=limit_milli(sample.limits) if sample.limits else None,
+                reclaimable_milli=story.reclaimable_milli,
+                condition=self.condition,
+            )
+        )
+        if before is not None:
+            _remember(story.moved_milli, sample.seq, service - before)
+
+    def command(self, command: NodeCommand) -> None:
+        """The stream answered a sample."""
+        story = self.nodes.setdefault(command.node, NodeStory())
+        story.answered_seq = max(story.answered_seq, command.seq)
+        _remember(story.decided_ms, command.seq, command.decided_ms)
+
+    def outcome(self, outcome: NodeOutcome) -> None:
+        """The agent acted, found nothing to do, or refused."""
+        if outcome.result not in {"applied", "unchanged"} or outcome.origin == "agent":
+            return
+        self.nodes.setdefault(outcome.node, NodeStory()).last = outcome
+        self._decided.append((outcome.acted_ms, outcome.origin, outcome.result))
+        if outcome.result == "applied":
+            self._changes.append(outcome)
+            if outcome.before and outcome.after and looser(outcome.before, outcome.after):
+                cut = Cut(node=outcome.node, observed_ms=outcome.observed_ms, acted_ms=outcome.acted_ms)
+                self.cuts.append(cut)
+
+    def lines(self, count: int) -> list[Line]:
+        """The last changes of a limit in words, newest first."""
+        newest = list(self._changes)[: -count - 1 : -1]
+        return [self._line(outcome, self.nodes[outcome.node]) for outcome in newest]
+
+    def allocatable(self, allocatable: NodeAllocatable) -> None:
+        """Batch resources were published."""
+        self.nodes.setdefault(allocatable.node, NodeStory()).reclaimable_milli = allocatable.batch_cpu_milli
+
+    def latencies(self, served: Iterable[tuple[int, float]]) -> None:
+        """Requests were served: (scheduled arrival in epoch milliseconds, latency in milliseconds)."""
+        for arrival_ms, latency_ms in served:
+            second = arrival_ms // 1000
+            self._latencies.setdefault(second, []).append(latency_ms)
+            self._p99_ms.pop(second, None)
+        while len(self._latencies) > SECONDS_MAX:
+            oldest = next(iter(self._latencies))
+            del self._latencies[oldest]
+            self._p99_ms.pop(oldest, None)
+
+    def p99_ms(self, at_ms: int) -> float | None:
+        """The service's p99 latency in the second that holds an instant; None: no request served yet."""
+        second = at_ms // 1000
+        if second not in self._p99_ms:
+            self._p99_ms[second] = percentile(self._latencies.get(second, ()), 99)
+        return self._p99_ms[second]
+
+    def decided(self, since_ms: int, until_ms: int) -> Counter[tuple[str, str]]:
+        """Decisions of a span, counted by (origin, result)."""
+        return Counter((who, what) for at_ms, who, what in self._decided if since_ms <= at_ms < until_ms)
+
+    def lag(self) -> int:
+        """Samples that the demo saw and that have no answer yet, over all nodes."""
+        return sum(
+            max(0, story.newest.seq - story.answered_seq) for story in self.nodes.values() if story.newest is not None
+        )
+
+    @staticmethod
+    def _line(outcome: NodeOutcome, story: NodeStory) -> Line:
+        return Line(
+            at_ms=outcome.acted_ms,
+            node=outcome.node,
+            origin=outcome.origin,
+            ages=story.ages_of(outcome),
+            text=because(outcome, story.moved_milli.get(outcome.seq)),
+        )
+
+
+def _remember(by_seq: dict[int, int], seq: int, value: int) -> None:
+    by_seq[seq] = value
+    if len(by_seq) > POINTS_MAX:
+        del by_seq[next(iter(by_seq))]

@@ -1,0 +1,182 @@
+"""Virtual nodes: a model of a kernel for each, driven in real time, its cgroup files in a folder."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+from slacktide.deploy.cli.demo.load import Load, steady
+from slacktide.deploy.cli.demo.ls_worker import REQUEST_CPU_MS, arrivals
+from slacktide.deploy.cli.demo.pods import DemoPod, Form, batch_pods, service_pod
+from slacktide.deploy.cli.demo.queueing import Queue
+from slacktide.deploy.cli.demo.world import Machine, Served, Used
+from slacktide.deploy.cli.virtual import machine as model
+from slacktide.deploy.cli.virtual.files import Projection
+
+CPUS = 8
+MEM_BYTES = 32 << 30
+TICK_S = 0.05
+SYSTEM_PART = 0.03
+POD_MEM_BYTES = 200 << 20
+WITHOUT_END_S = 1e9
+
+
+class VirtualNode:
+    """One node: its machine, its service's queue, its batch work."""
+
+    def __init__(self, name: str, number: int, size: Machine, folder: Path) -> None:
+        self.name = name
+        self.folder = folder
+        self.form: Form = "none"
+        self.batch: list[DemoPod] = []
+        self.machine = model.Machine(cpus=size.capacity_milli // 1000, mem_bytes=size.mem_bytes)
+        self.machine.system.demand_milli = round(size.capacity_milli * SYSTEM_PART)
+        self._size = size
+        self._number = number
+        self._service = service_pod(size.capacity_milli)
+        self._add(self._service)
+        self.files = Projection(self.machine, folder)
+        self._queue = Queue(self.machine.cpus, seed=number)
+        self._coming: Iterator[float] = iter(())
+        self._next_s: float | None = None
+        self._batch_ns = 0
+
+    def play(self, load: Load, seed: int, start_s: float) -> None:
+        """Another load from an instant on."""
+        rates = load.rates(self._size.capacity_milli, 1)
+        self._coming = (start_s + offset_s for offset_s in arrivals(f"{seed}/{self._number}", rates))
+        self._next_s = next(self._coming, None)
+
+    def enter(self, form: Form) -> None:
+        """Other batch pods."""
+        for pod in self.batch:
+            self.machine.remove_pod(pod.uid)
+        self.form, self.batch, self._batch_ns = form, batch_pods(form, self._size.capacity_milli), 0
+        for pod in self.batch:
+            self._add(pod)
+            self.machine.pods[pod.uid].demand_milli = self._size.capacity_milli
+
+    def step(self, now_s: float, dt_ms: int) -> list[Served]:
+        """Let time pass until now: the agent's writes hold, requests are served, the files tell it."""
+        due = list(self._due(now_s))
+        self.machine.pods[self._service.uid].demand_milli = round(len(due) * REQUEST_CPU_MS * 1000 / dt_ms)
+        self.files.read_back()
+        self.machine.step(dt_ms)
+        self.files.write_files()
+        batch_ns = sum(self.machine.pods[pod.uid].usage_ns for pod in self.batch)
+        part = (batch_ns - self._batch_ns) / (dt_ms * 1_000_000 * self.machine.cpus)
+        self._batch_ns = batch_ns
+        served = self._queue.serve(due, batch_part=min(1.0, max(0.0, part)), batch_share=self._batch_share())
+        return [Served(*request) for request in served]
+
+    def used(self) -> Used:
+        """CPU seconds so far."""
+        pods = self.machine.pods
+        return Used(
+            service_s=pods[self._service.uid].usage_ns / 1e9,
+            batch_s=sum(pods[pod.uid].usage_ns for pod in self.batch) / 1e9,
+        )
+
+    def pods(self) -> list[DemoPod]:
+        """The service and the batch work."""
+        return [self._service, *self.batch]
+
+    def _add(self, pod: DemoPod) -> None:
+        group = self.machine.add_pod(pod.uid, pod.kube_qos, request_milli=pod.request_milli)
+        group.mem_bytes = POD_MEM_BYTES
+
+    def _due(self, now_s: float) -> Iterator[float]:
+        while self._next_s is not None and self._next_s <= now_s:
+            yield self._next_s
+            self._next_s = next(self._coming, None)
+
+    def _batch_share(self) -> float:
+        """By the weights that the kubelet gives: of the pods in one tier, else of the tiers."""
+        if self.form == "none":
+            return 0.0
+        if self.form == "besteffort":
+            batch, service = self.machine.best_effort.weight, self.machine.groups["kubepods/burstable"].weight
+        else:
+            batch = sum(self.machine.pods[pod.uid].weight for pod in self.batch)
+            service = self.machine.pods[self._service.uid].weight
+        return batch / (batch + service)
+
+
+class VirtualWorld:
+    """Some virtual nodes, all alike."""
+
+    mode: Literal["real", "virtual"] = "virtual"
+
+    def __init__(self, count: int, folder: Path, why: str) -> None:
+        self.machine = Machine(capacity_milli=CPUS * 1000, mem_bytes=MEM_BYTES)
+        self.nodes: Sequence[str] = tuple(f"virtual-{number + 1}" for number in range(count))
+        self.why = f"{why}: {count} virtual node{'s' * (count > 1)} of {CPUS} CPUs, a kernel model with cgroup files"
+        self._folder = folder
+        self._running: list[VirtualNode] = []
+        self._served: list[Served] = []
+        self._driver: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        """Make the nodes and let their time pass."""
+        for number, name in enumerate(self.nodes):
+            self._running.append(VirtualNode(name, number, self.machine, self._folder / name))
+        self.play({name: steady(WITHOUT_END_S) for name in self.nodes}, 0, time.monotonic())
+        self._driver = asyncio.create_task(self._drive(), name="virtual kernel")
+
+    def agent_arguments(self) -> list[list[str]]:
+        """One agent a node."""
+        return [
+            ["--node-name", node.name, "--cgroup-mount", str(node.files.cgroup_mount),
+             "--proc-mount", str(node.files.proc_mount), "--kubepods", "kubepods"]
+            for node in self._running
+        ]  # fmt: skip
+
+    async def enter(self, form: Form) -> None:
+        """Other batch pods on each node."""
+        for node in self._running:
+            if node.form != form:
+                node.enter(form)
+
+    def pods(self) -> list[DemoPod]:
+        """On each node."""
+        return self._running[0].pods()
+
+    def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
+        """Another load on each node."""
+        for node in self._running:
+            node.play(loads[node.name], seed, start_s)
+
+    def served(self) -> list[Served]:
+        """Requests that came since the last call."""
+        served, self._served = self._served, []
+        return served
+
+    def used(self) -> Used:
+        """Over all nodes."""
+        each = [node.used() for node in self._running]
+        return Used(service_s=sum(used.service_s for used in each), batch_s=sum(used.batch_s for used in each))
+
+    def trouble(self) -> str:
+        """Whether the model still runs."""
+        if self._driver is None or not self._driver.done():
+            return ""
+        return f"the kernel model stopped: {self._driver.exception()!r}"
+
+    async def close(self) -> None:
+        """Stop time."""
+        if self._driver is not None:
+            self._driver.cancel()
+            await asyncio.gather(self._driver, return_exceptions=True)
+
+    async def _drive(self) -> None:
+        before_s = time.monotonic()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now_s = time.monotonic()
+            dt_ms = round((now_s - before_s) * 1000)
+            before_s += dt_ms / 1000
+            for node in self._running:
+                self._served += node.step(now_s, dt_ms)

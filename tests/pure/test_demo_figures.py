@@ -1,0 +1,163 @@
+"""The demo's figures: percentiles, reactions, slowdowns, the report and its verdict."""
+
+from __future__ import annotations
+
+import json
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.deploy.cli.demo.conditions import Condition, conditions
+from slacktide.deploy.cli.demo.figures import Cut, Step, percentile, reactions_ms, slowdown
+from slacktide.deploy.cli.demo.ledger import Ledger
+from slacktide.deploy.cli.demo.report import (
+    Decided,
+    Reaction,
+    Report,
+    Slowdown,
+    Utilization,
+    as_json,
+    not_closed,
+    rows,
+    sentences,
+)
+from slacktide.deploy.cli.demo.world import Served, Used
+
+STEP = Step(node="n", at_ms=10_000, until_ms=12_500)
+GOOD = Report(
+    mode="real",
+    reaction_ms=Reaction(p50=640, p99=1210, n=22, steps=23),
+    utilization=Utilization(ls_alone=0.25, colocated=0.58),
+    ls_slowdown=Slowdown(uncontrolled=5.05, weights_only=1.36, controlled=1.3),
+    batch_cpu_seconds=31.4,
+    decided_by=Decided(stream=58, guard=1),
+    ls_p99_ms={"ls_alone": 14.0},
+    ls_requests=4_000,
+    applied=44,
+    controlled_seconds=60.0,
+)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=1), st.floats(0.1, 100))
+def test_a_percentile_is_one_of_the_values_and_enough_values_lie_at_or_below_it(values, pct):
+    """Nearest rank: no value is made up."""
+    found = percentile(values, pct)
+
+    assert found in values
+    assert sum(value <= found for value in values) >= len(values) * pct / 100 - 1e-9
+
+
+def test_nothing_has_no_percentile():
+    """Not measured is not zero."""
+    assert percentile([], 99) is None
+
+
+@pytest.mark.parametrize(
+    ("cut", "reaction"),
+    [
+        pytest.param((10_300, 10_340), [340], id="a cut after a sample after the step answers it"),
+        pytest.param((9_900, 10_020), [], id="a cut by a sample from before the step does not"),
+        pytest.param((12_400, 12_600), [], id="nor one after the next step"),
+    ],
+)
+def test_what_answers_a_step(cut, reaction):
+    """The sample must have seen the step, and the act must come before the next one."""
+    observed_ms, acted_ms = cut
+
+    assert reactions_ms([STEP], [Cut(node="n", observed_ms=observed_ms, acted_ms=acted_ms)]) == reaction
+
+
+def test_the_first_cut_on_the_same_node_counts():
+    """Other nodes' cuts and later ones do not."""
+    cuts = [
+        Cut(node=node, observed_ms=at, acted_ms=at + 20) for node, at in (("m", 10_100), ("n", 11_000), ("n", 10_700))
+    ]
+
+    assert reactions_ms([STEP], cuts) == [720]
+
+
+def test_slowdown_is_the_median_of_the_ratios_within_blocks():
+    """A noisy block does not decide; a block without its own reference does not count."""
+    assert slowdown({0: 30.0, 1: 20.0, 2: 900.0, 3: 1.0}, {0: 10.0, 1: 10.0, 2: 10.0}) == 3.0
+    assert slowdown({0: 30.0}, {}) is None
+
+
+def test_the_report_says_what_it_promised():
+    """The keys that scripts read."""
+    said = json.loads(as_json(GOOD))
+
+    assert said["mode"] == "real"
+    assert {"p50", "p99", "n"} <= said["reaction_ms"].keys()
+    assert said["utilization"] == {"ls_alone": 0.25, "colocated": 0.58}
+    assert said["ls_slowdown"] == {"uncontrolled": 5.05, "weights_only": 1.36, "controlled": 1.3}
+    assert said["batch_cpu_seconds"] == 31.4
+    assert said["decided_by"] == {"stream": 58, "guard": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        pytest.param({}, "", id="all is well"),
+        pytest.param({"applied": 0}, "no decision was applied", id="nothing applied"),
+        pytest.param({"ls_requests": 0}, "answered no request", id="the service never ran"),
+        pytest.param({"batch_cpu_seconds": 0.0}, "batch work got no CPU", id="the batch never ran"),
+        pytest.param({"controlled_seconds": 0.0}, "before any controlled time", id="stopped too early"),
+    ],
+)
+def test_a_loop_that_did_not_close_is_said_in_one_sentence(change, said):
+    """And only then."""
+    verdict = not_closed(msgspec.structs.replace(GOOD, **change))
+
+    assert said in verdict
+    assert bool(verdict) == bool(said)
+    assert verdict.count("\n") == 0
+
+
+def test_the_summary_holds_every_figure():
+    """What a person quotes; what was not measured is a dash."""
+    text = str(rows(GOOD)) + str(sentences(GOOD))
+
+    assert all(part in text for part in ("5.05 x", "1.30 x", "14 ms", "25%", "58%", "31.4", "640 ms", "22 of 23", "58"))
+    assert rows(GOOD)[1][2] == "-"
+
+
+def window_of(ledger: Ledger, name: str, block: int, start_s: float, latencies_ms: list[float], used: Used | None):
+    condition = next(c for c in conditions(15) if (c.name, c.block) == (name, block))
+    window = ledger.begin(condition, start_s)
+    ledger.hear(Served(start_s + 0.1, latency_ms) for latency_ms in latencies_ms)
+    window.used = used
+    return window
+
+
+def test_a_request_belongs_to_the_window_in_which_it_was_due():
+    """However late it was served; requests between windows belong to none."""
+    ledger = Ledger(wall_offset_ms=0)
+    condition: Condition = conditions(15)[0]
+    first, second = ledger.begin(condition, 100.0), ledger.begin(condition, 110.0)
+
+    ledger.hear([Served(104.9, 9_000.0), Served(107.0, 1.0), Served(110.0, 2.0)])
+
+    assert (first.latencies_ms, second.latencies_ms) == ([9_000.0], [2.0])
+
+
+def test_slowdowns_come_from_ended_windows_only():
+    """A figure does not jump while it is being measured."""
+    ledger = Ledger(wall_offset_ms=0)
+    window_of(ledger, "ls_alone", 0, 100.0, [10.0], Used(service_s=1.0, batch_s=0.0))
+    running = window_of(ledger, "controlled", 0, 110.0, [15.0], None)
+
+    assert ledger.slowdowns() == {"ls_alone": 1.0}
+    running.used = Used(service_s=1.0, batch_s=1.0)
+    assert ledger.slowdowns() == {"ls_alone": 1.0, "controlled": 1.5}
+
+
+def test_steps_are_judged_when_their_time_is_over():
+    """A step that can still be answered is no missed one."""
+    ledger = Ledger(wall_offset_ms=1_000_000)
+    ledger.expect("n", [10.0, 12.5], 15.0)
+    cuts = [Cut(node="n", observed_ms=1_010_500, acted_ms=1_010_530)]
+
+    assert ledger.reaction(cuts, now_s=13.0) == Reaction(p50=530, p99=530, n=1, steps=1)
+    assert ledger.reaction(cuts, now_s=15.0).steps == 2

@@ -1,0 +1,195 @@
+"""What the demo shows: the story it takes from the topics, decisions in words, the chart, the screen."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.deploy.cli.demo import chart
+from slacktide.deploy.cli.demo.because import because
+from slacktide.deploy.cli.demo.chart import Scale
+from slacktide.deploy.cli.demo.conditions import conditions
+from slacktide.deploy.cli.demo.frame import Frame, plain_line
+from slacktide.deploy.cli.demo.report import Decided, Reaction
+from slacktide.deploy.cli.demo.story import Point, Story
+from slacktide.deploy.cli.demo.view import layout
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+
+SCALE = Scale(capacity_milli=2000, ceiling_milli=1300, request_milli=1000)
+TERMS = {"ceiling_milli": 1300, "nonbe_pods_milli": 890, "nonbe_hosts_milli": 0, "system_milli": 100,
+         "formula_milli": 310, "target_us": 2000, "step_us_max": 20_000}  # fmt: skip
+
+
+def sample(seq: int, service_milli: int, *, batch_milli: int = 300, limit_us: int | None = 30_000) -> NodeSample:
+    return NodeSample(
+        node="n", boot_id="1", seq=seq, observed_ms=seq * 1000, interval_ms=1000, policy_version="p",
+        facts_revision="f", pods_revision="q", use=NodeUse(cpu_milli=service_milli + batch_milli + 100),
+        pod_use=[PodUse(uid="s", cpu_milli=service_milli), PodUse(uid="b", cpu_milli=batch_milli)],
+        limits=Limits(be_cfs_quota_us=limit_us),
+    )  # fmt: skip
+
+
+def outcome(seq: int, before_us: int | None, after_us: int | None, **other) -> NodeOutcome:
+    values = {"origin": "stream", "result": "applied", "bound": "target", "terms": TERMS} | other
+    return NodeOutcome(
+        node="n", boot_id="1", seq=seq, command_id="c", rule="cpu_suppress", target="besteffort", policy_version="p",
+        observed_ms=seq * 1000, acted_ms=seq * 1000 + 10, age_ms=10, before=Limits(be_cfs_quota_us=before_us),
+        after=Limits(be_cfs_quota_us=after_us), **values,
+    )  # fmt: skip
+
+
+def answered(seq: int, decided_ms: int) -> NodeCommand:
+    return NodeCommand(
+        id="c", node="n", boot_id="1", seq=seq, observed_ms=seq * 1000, policy_version="p", facts_revision="f",
+        pods_revision="q", answer="set", decided_ms=decided_ms,
+    )  # fmt: skip
+
+
+def story_so_far() -> Story:
+    story = Story({"b"})
+    story.condition = "controlled"
+    for seq, service_milli in ((1, 370), (2, 890)):
+        story.sample(sample(seq, service_milli))
+    return story
+
+
+def frame_of(story: Story, **other) -> Frame:
+    values = {
+        "mode": "real", "why": "root, cgroup v1", "now_ms": 2_500, "story": story, "scale": SCALE,
+        "condition": conditions(15)[3], "stage": "", "left_s": 3.0, "done_part": 0.5, "p99_ms": {"ls_alone": 9.0},
+        "slowdowns": {"ls_alone": 1.0}, "reaction": Reaction(p50=600, p99=900, n=2, steps=2),
+        "decided": Decided(stream=3, guard=0),
+    } | other  # fmt: skip
+    return Frame(**values)
+
+
+def test_a_decision_is_told_with_its_arithmetic():
+    """What moved, what follows, and the terms, in one line."""
+    story = story_so_far()
+    story.outcome(outcome(2, 84_000, 31_000))
+
+    assert story.lines(5)[0].text == "LS +520m → BE 840m → 310m: ceiling 1300 - LS 890 - system 100"
+
+
+@pytest.mark.parametrize(
+    ("bound", "ends"),
+    [
+        ("stepped", "= 310, at most +200m a step"),
+        ("floored", "= 310, never below 20m"),
+        ("disabled", "system 100 = 310, disabled"),
+        ("kept", "= 310, kept"),
+    ],
+)
+def test_what_else_fixed_the_result_is_said(bound, ends):
+    """The formula is not the whole of the rule."""
+    assert because(outcome(2, None, 31_000, bound=bound)).endswith(ends)
+
+
+def test_a_decision_without_arithmetic_says_why():
+    """A lifted limit has no terms."""
+    assert because(outcome(2, 31_000, None, bound="disabled", terms={})) == (
+        "BE 310m → unlimited: the policy does not limit batch work"
+    )
+
+
+def test_the_age_of_each_stage_is_known_in_whatever_order_topics_are_read():
+    """The outcome may be read before the command that it came of."""
+    story = story_so_far()
+    story.outcome(outcome(2, 84_000, 31_000))
+    story.command(answered(2, decided_ms=2_004))
+    ages = story.nodes["n"].ages
+
+    assert (ages.sample_to_command, ages.command_to_applied, ages.sample_to_applied) == (4, 6, 10)
+
+
+def test_only_lower_limits_are_cuts_and_only_acts_are_decisions():
+    """Raises, refusals and housekeeping are something else."""
+    story = story_so_far()
+    story.outcome(outcome(1, 30_000, 50_000))
+    story.outcome(outcome(2, 50_000, 30_000, origin="guard"))
+    story.outcome(outcome(2, 50_000, 50_000, result="refused"))
+    story.outcome(outcome(2, 50_000, None, origin="agent"))
+
+    assert [cut.acted_ms for cut in story.cuts] == [2_010]
+    assert story.decided(0, 10_000) == {("stream", "applied"): 1, ("guard", "applied"): 1}
+
+
+def test_samples_without_an_answer_are_the_lag():
+    """Until the stream has answered them."""
+    story = story_so_far()
+    story.command(answered(1, 1_004))
+
+    assert story.lag() == 1
+    story.command(answered(2, 2_004))
+    assert story.lag() == 0
+
+
+def test_the_p99_of_a_second_is_of_the_requests_that_were_due_in_it():
+    """And known again when more of them have been served."""
+    story = Story(set())
+    story.latencies([(1_500, 5.0)])
+
+    assert story.p99_ms(1_900) == 5.0
+    story.latencies([(1_999, 80.0)])
+    assert (story.p99_ms(1_000), story.p99_ms(2_000)) == (80.0, None)
+
+
+points = st.builds(
+    Point,
+    at_ms=st.just(0), ls_milli=st.integers(0, 3000), be_milli=st.integers(0, 3000), system_milli=st.integers(0, 3000),
+    allowance_milli=st.none() | st.integers(0, 5000), reclaimable_milli=st.none() | st.integers(0, 5000),
+    condition=st.sampled_from(["ls_alone", "controlled", None]),
+)  # fmt: skip
+
+
+@given(st.lists(points, max_size=30), st.integers(1, 40), st.integers(2, 30))
+def test_the_chart_always_fits(shown, width, height):
+    """Whatever the machine does, each row has as many cells as asked for."""
+    drawn = chart.stack(shown, SCALE, width, height)
+
+    assert len(drawn) == height
+    assert all(sum(len(text) for text, _ in row) == width for row in drawn)
+    assert sum(len(text) for text, _ in chart.ribbon(shown, width)) == width
+
+
+def test_a_column_is_as_high_as_what_is_used():
+    """Half a machine of eight rows: four full cells of the service, then of the batch."""
+    point = Point(at_ms=0, ls_milli=500, be_milli=500, system_milli=0, allowance_milli=None,
+                  reclaimable_milli=None, condition=None)  # fmt: skip
+    column = [row[0] for row in chart.stack([point], Scale(capacity_milli=2000, ceiling_milli=1999, request_milli=1998),
+                                            1, 8)]  # fmt: skip
+
+    assert [style for _, style in column][-4:] == [chart.BE, chart.BE, chart.LS, chart.LS]
+    assert [text for text, _ in column][1:4] == [" ", " ", " "]
+
+
+@pytest.mark.parametrize(("width", "height"), [(60, 16), (80, 24), (100, 30), (120, 40), (220, 70)])
+def test_the_screen_fits_any_terminal(width, height):
+    """Never a line more, never a cell more or less."""
+    story = story_so_far()
+    story.outcome(outcome(2, 84_000, 31_000))
+    lines = layout(frame_of(story), width, height)
+
+    assert len(lines) <= height
+    assert {sum(len(text) for text, _ in line) for line in lines} == {width}
+
+
+def test_the_screen_says_which_of_the_two_worlds_it_shows():
+    """Real or virtual, and why, before anything else."""
+    line = "".join(text for text, _ in layout(frame_of(Story(set()), condition=None), 120, 40)[0])
+
+    assert "REAL" in line
+    assert "root, cgroup v1" in line
+
+
+def test_a_plain_line_is_key_value_pairs():
+    """So that a script can read what a person sees."""
+    story = story_so_far()
+    story.outcome(outcome(2, 84_000, 31_000))
+    pairs = dict(pair.split("=") for pair in plain_line(frame_of(story)).split())
+
+    assert pairs["condition"] == "controlled"
+    assert (pairs["ls_milli"], pairs["be_limit_milli"], pairs["by"], pairs["lag"]) == ("890", "300", "stream", "3")
