@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import msgspec
-from slacktide.agents.node.spool import Spool
 
 from slacktide.agents.node.kernel import Kernel
+from slacktide.agents.node.spool import Spool
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome, Origin

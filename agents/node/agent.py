@@ -11,7 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import msgspec
-from slacktide.agents.node.spool import Spool
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.node.actuator import Act, Actuator
@@ -19,6 +18,7 @@ from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.protocol import Protocol, Taken
 from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.sampler import Sampler, inventory_of
+from slacktide.agents.node.spool import Spool
 from slacktide.schemas.command import Hold, NodeCommand, command_id
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin
@@ -250,7 +250,7 @@ class NodeAgent:
             node=self.node,
             boot_id=self.boot_id,
             seq=command.seq,
-            command_id=command.id,
+            command_id=command.hold[0].id if command.hold else command.id,
             rule=RULE,
             target=TARGET,
             origin="stream",
@@ -270,5 +270,5 @@ def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
     """What the answer wants held for best-effort pods; nothing else is ever touched."""
     if command.answer == "keep":
         limits = taken.sample.limits
-        return limits and Hold(id=command.id, rule=RULE, target=TARGET, limits=limits, bound="kept")
+        return None if limits is None else Hold(id=command.id, rule=RULE, target=TARGET, limits=limits, bound="kept")
     return next((hold for hold in command.hold if (hold.rule, hold.target) == (RULE, TARGET)), None)
