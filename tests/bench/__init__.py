@@ -1,0 +1,1 @@
+"""The figures that the project promises, measured on this machine."""

@@ -1,0 +1,60 @@
+"""Figures: what an agent with 100 pods costs, CPU time and memory."""
+
+from __future__ import annotations
+
+import time
+
+from bench import log, loop
+from bench.node import NAME, node
+from bench.plan import wobble
+from bench.rig import Rig, wait
+from bench.rows import Row, judged, told
+from slacktide.deploy.cli.demo.pods import DemoPod
+
+PODS = 100
+WARM_UP_S, KAFKA_S, EMBEDDED_S = 8.0, 32.0, 16.0
+CORE_PCT, RSS_MB = 2.0, 64.0
+
+
+def measure(rig: Rig) -> list[Row]:
+    """Through Apache Kafka, then for comparison through the embedded broker."""
+    core_pct, rss_mb, said = _run(rig, rig.kafka().bootstrap, "Apache Kafka", KAFKA_S)
+    with rig.embedded() as broker:
+        other_pct, other_mb, other = _run(rig, broker.bootstrap, "embedded broker", EMBEDDED_S)
+    return [
+        judged(f"agent, {PODS} pods, 1 s: CPU time", f"<= {CORE_PCT:g}% of a core",
+               f"{core_pct:.2f}% over {KAFKA_S:.0f} s; {said}", met=core_pct <= CORE_PCT, core_pct=core_pct),
+        judged(f"agent, {PODS} pods: RSS", f"<= {RSS_MB:g} MB", f"{rss_mb:.1f} MB",
+               met=rss_mb <= RSS_MB, rss_mb=rss_mb),
+        told("the same through the embedded broker", f"{other_pct:.2f}% of a core, {other_mb:.1f} MB; {other}",
+             core_pct=other_pct, rss_mb=other_mb),
+    ]  # fmt: skip
+
+
+def more_pods(count: int) -> list[DemoPod]:
+    """Pods beside the demo's own, two of three latency-sensitive."""
+    return [
+        DemoPod(name=f"more-{number}", kind="besteffort" if number % 3 == 0 else "burstable", cpu_milli=10)
+        for number in range(count)
+    ]
+
+
+def _run(rig: Rig, bootstrap: str, broker: str, measured_s: float) -> tuple[float, float, str]:
+    rig.say(f"cost: agent with {PODS} pods on {broker}, {WARM_UP_S + measured_s:.0f} s")
+    own = 3
+    with (
+        loop.worker(rig, bootstrap) as worker,
+        node(rig, more=more_pods(PODS - own), crunch=False) as one,
+        loop.agent(rig, bootstrap, one) as agent,
+    ):
+        one.play(wobble(3, WARM_UP_S + measured_s))
+        wait(WARM_UP_S, worker, agent)
+        cpu_s, begin_s = agent.cpu_s(), time.monotonic()
+        rss_mb = 0.0
+        while time.monotonic() - begin_s < measured_s:
+            wait(1.0, worker, agent)
+            rss_mb = max(rss_mb, agent.rss_mb())
+        core_pct = 100 * (agent.cpu_s() - cpu_s) / (time.monotonic() - begin_s)
+        streamed = [one.result for one in log.outcomes(bootstrap, NAME) if one.origin == "stream"]
+        said = f"{streamed.count('applied')} applied, {streamed.count('unchanged')} unchanged; {one.mode} node"
+        return core_pct, rss_mb, said

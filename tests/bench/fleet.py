@@ -1,0 +1,99 @@
+"""A hundred other nodes: samples as their agents would write them, about 3 kB for 30 pods. Pure."""
+
+from __future__ import annotations
+
+import random
+import uuid
+
+from slacktide.schemas.codec import encode
+from slacktide.schemas.headers import Headers, headers
+from slacktide.schemas.inventory import NodeFacts, Pod, Resources, revision_of
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse, Pressure
+from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.decisions.cpu_suppress import decide
+
+PODS = 30
+CAPACITY = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
+KEYFRAME_EVERY = 10
+
+
+class FleetNode:
+    """One node whose pods' use varies; its limit follows its own decisions, as the stream's answers would have it."""
+
+    def __init__(self, number: int, policy: Policy) -> None:
+        self.name = f"fleet-{number:04d}"
+        self._dice = random.Random(number)
+        self._policy = policy
+        self._boot_id = f"{1:012d}-{number:08x}"
+        self._seq = 0
+        self._facts = NodeFacts(name=self.name, capacity=CAPACITY, allocatable=CAPACITY)
+        self._pods = [self._pod(place) for place in range(PODS)]
+        self._usual_milli = [self._dice.randrange(50, 400) for _ in self._pods]
+        self._revisions = revision_of(self._facts), revision_of(self._pods)
+        self._limits = Limits(be_cfs_quota_us=None)
+
+    def sample(self, now_ms: int) -> NodeSample:
+        """The next sample; every tenth carries pods and facts."""
+        keyframe = self._seq % KEYFRAME_EVERY == 0
+        self._seq += 1
+        use_milli = [round(usual * self._dice.uniform(0.7, 1.3)) for usual in self._usual_milli]
+        sample = NodeSample(
+            node=self.name,
+            boot_id=self._boot_id,
+            seq=self._seq,
+            observed_ms=now_ms,
+            interval_ms=1000 if self._seq > 1 else 0,
+            policy_version=self._policy.version,
+            facts_revision=self._revisions[0],
+            pods_revision=self._revisions[1],
+            use=NodeUse(
+                cpu_milli=sum(use_milli) + 400,
+                mem_bytes=self._dice.randrange(20 << 30, 30 << 30),
+                pressure=Pressure(cpu_some_pct=round(self._dice.uniform(0, 30), 2), mem_some_pct=0.0),
+            ),
+            pod_use=[self._pod_use(pod, use) for pod, use in zip(self._pods, use_milli, strict=True)],
+            limits=self._limits,
+            since_raise_ms=1000,
+            facts=self._facts if keyframe else None,
+            pods=self._pods if keyframe else None,
+        )
+        self._limits = decide(sample, self._facts, self._pods, self._policy).limits or self._limits
+        return sample
+
+    def record(self, now_ms: int) -> tuple[bytes, bytes, Headers]:
+        """The next sample as key, value and headers."""
+        sample = self.sample(now_ms)
+        trace = f"{self.name}/{self._boot_id}/{self._seq}"
+        head = headers(
+            kind=SAMPLE.name,
+            source=f"agent/{self.name}",
+            subject=self.name,
+            event_id=f"{self._boot_id}/{self._seq}",
+            event_ms=now_ms,
+            trace=trace,
+        )
+        return self.name.encode(), encode(sample), head
+
+    def _pod(self, place: int) -> Pod:
+        batch = place % 3 == 0
+        return Pod(
+            uid=str(uuid.UUID(int=self._dice.getrandbits(128), version=4)),
+            namespace="batch" if batch else "shop",
+            name=f"{'crunch' if batch else 'service'}-{place}-{self._dice.getrandbits(20):05x}",
+            qos_label="BE" if batch else "LS",
+            priority=5_500 if batch else 9_500,
+            kube_qos="BestEffort" if batch else "Burstable",
+            requests=Resources(batch_cpu_milli=500) if batch else Resources(cpu_milli=400, mem_bytes=1 << 30),
+        )
+
+    def _pod_use(self, pod: Pod, use_milli: int) -> PodUse:
+        batch = pod.kube_qos == "BestEffort"
+        return PodUse(
+            uid=pod.uid,
+            cpu_milli=use_milli,
+            mem_bytes=self._dice.randrange(1 << 28, 1 << 30),
+            periods=10 if batch else None,
+            throttled_periods=self._dice.randrange(10) if batch else None,
+            best_effort_group=batch,
+        )

@@ -1,0 +1,81 @@
+"""What the log says: outcomes and answers of one node, ends of topics; and the policy written into it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import aclosing
+from typing import TypeVar
+
+import yaml
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
+from bench.rig import CannotRunError
+from slacktide.agents.kafka import describe_topics, read_topic
+from slacktide.deploy.cli.demo.pods import policy_yaml
+from slacktide.schemas import policy as policies
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.message import Message
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, Topic
+
+M = TypeVar("M", bound=Message)
+POLL_S = 0.05
+
+POLICY_IN_FORCE = policies.parse(yaml.safe_load(policy_yaml(suppress=True)), "the demo's policy").policy
+
+
+def outcomes(bootstrap: str, node: str, since_ms: int = 0) -> list[NodeOutcome]:
+    """A node's outcomes of samples that were taken since, in the order of the log."""
+    return [one for one in _of(bootstrap, OUTCOME, node, NodeOutcome) if one.observed_ms >= since_ms]
+
+
+def commands(bootstrap: str, node: str, since_ms: int = 0) -> list[NodeCommand]:
+    """A node's answers, likewise."""
+    return [one for one in _of(bootstrap, COMMAND, node, NodeCommand) if one.observed_ms >= since_ms]
+
+
+def end(bootstrap: str, topic: Topic) -> int:
+    """How many records a topic ever got."""
+    return sum(asyncio.run(describe_topics(bootstrap, [topic.name]))[topic.name].end.values())
+
+
+def wait_for_end(bootstrap: str, topic: Topic, at_least: int, within_s: float, *alive) -> None:
+    """Wait until a topic got so many records.
+
+    Raises:
+        CannotRunError: it did not, in time.
+
+    """
+
+    async def reach() -> None:
+        partitions = [TopicPartition(topic.name, partition) for partition in range(topic.partitions)]
+        until_s = time.monotonic() + within_s
+        async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
+            while (got := sum((await consumer.end_offsets(partitions)).values())) < at_least:
+                for process in alive:
+                    process.check()
+                if time.monotonic() > until_s:
+                    raise CannotRunError(f"{topic.name}: {got} of {at_least} records after {within_s:g} s")
+                await asyncio.sleep(POLL_S)
+
+    asyncio.run(reach())
+
+
+def publish_policy(bootstrap: str) -> None:
+    """Write the policy that node files of a bench have, too."""
+
+    async def publish() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
+            await producer.send_and_wait(POLICY.name, encode(POLICY_IN_FORCE), policies.KEY.encode())
+
+    asyncio.run(publish())
+
+
+def _of(bootstrap: str, topic: Topic, node: str, kind: type[M]) -> list[M]:
+    async def read() -> list[M]:
+        async with aclosing(read_topic(bootstrap, topic.name, key=node)) as records:
+            return [decode(record.value, kind) async for record in records]
+
+    return asyncio.run(read())

@@ -1,0 +1,35 @@
+"""Worker and agent as processes of their own, against a broker: the loop that most parts measure."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Literal
+
+from bench import log
+from bench.node import Node
+from bench.process import Slacktide
+from bench.rig import Rig
+
+Shell = Literal["faust", "plain"]
+SHELLS: tuple[Shell, ...] = ("faust", "plain")
+TITLES: dict[Shell, str] = {"faust": "Faust", "plain": "plain aiokafka"}
+
+
+@contextlib.contextmanager
+def worker(rig: Rig, bootstrap: str, shell: Shell = "faust") -> Iterator[Slacktide]:
+    """A ready worker that holds the bench's policy."""
+    log.publish_policy(bootstrap)
+    with Slacktide(rig, "stream", "--bootstrap", bootstrap, "--shell", shell) as running:
+        running.wait_ready()
+        yield running
+
+
+@contextlib.contextmanager
+def agent(rig: Rig, bootstrap: str, node: Node, *, interval: str = "1s") -> Iterator[Slacktide]:
+    """A ready agent on a node, with a state folder of its own."""
+    state = rig.folder / f"state-{len(list(rig.folder.iterdir()))}"
+    arguments = ["--bootstrap", bootstrap, *node.arguments]
+    with Slacktide(rig, "agent", *arguments, "--sample-interval", interval, "--state-folder", str(state)) as running:
+        running.wait_ready()
+        yield running

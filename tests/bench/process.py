@@ -1,0 +1,123 @@
+"""Processes of the command line under measurement: CPU time, memory, readiness."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+import psutil
+
+from bench.rig import CannotRunError, Rig
+from slacktide.deploy.cli import tied
+from testbed.brokers import free_port
+
+SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
+STOP_S = 12.0
+POLL_S = 0.01
+
+
+class Running:
+    """A child with its output in a file."""
+
+    def __init__(self, rig: Rig, name: str, command: list[str], env: dict[str, str] | None = None) -> None:
+        self.name = name
+        self.started_s = time.monotonic()
+        self._log = rig.folder / f"{name}-{time.monotonic_ns()}.log"
+        with self._log.open("wb") as log:
+            self._child = tied.popen(command, stdout=log, stderr=subprocess.STDOUT, env=env)
+        self._process = psutil.Process(self._child.pid)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._child.poll() is None:
+            self._child.terminate()
+        try:
+            self._child.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._child.kill()
+            self._child.wait()
+
+    @property
+    def process(self) -> psutil.Process:
+        """For figures that look closer."""
+        return self._process
+
+    def check(self) -> None:
+        """Raise where it has ended.
+
+        Raises:
+            CannotRunError: with the end of its output.
+
+        """
+        if self._child.poll() is not None:
+            raise CannotRunError(f"{self.name} ended with exit code {self._child.returncode}:\n{self.last_words()}")
+
+    def wait_end(self, within_s: float) -> int:
+        """Wait until it ends by itself; its exit code.
+
+        Raises:
+            CannotRunError: it does not, in time.
+
+        """
+        try:
+            return self._child.wait(within_s)
+        except subprocess.TimeoutExpired:
+            raise CannotRunError(f"{self.name} still runs after {within_s:g} s:\n{self.last_words()}") from None
+
+    def last_words(self) -> str:
+        """The end of its output."""
+        return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+
+    def cpu_s(self) -> float:
+        """User and system time so far, all threads."""
+        times = self._process.cpu_times()
+        return times.user + times.system
+
+    def rss_mb(self) -> float:
+        """Resident memory now, 10^6 bytes."""
+        return self._process.memory_info().rss / 1e6
+
+
+class Slacktide(Running):
+    """A long-running command with endpoints."""
+
+    def __init__(self, rig: Rig, command: str, *arguments: str) -> None:
+        self._url = f"http://127.0.0.1:{(port := free_port())}"
+        super().__init__(
+            rig, command, [SLACKTIDE, command, *arguments, "--metrics-port", str(port), "--log-format", "json"]
+        )
+
+    ready_s: float | None = None
+    """From its start until it was first seen to be ready."""
+
+    def look(self) -> str:
+        """Ask once whether it is ready; "" or why not."""
+        try:
+            with urllib.request.urlopen(f"{self._url}/ready", timeout=1):
+                self.ready_s = self.ready_s or time.monotonic() - self.started_s
+                return ""
+        except urllib.error.HTTPError as error:
+            with contextlib.closing(error):
+                return error.read().decode().strip()
+        except OSError as error:
+            return str(error)
+
+    def wait_ready(self, within_s: float = 60.0) -> None:
+        """Wait until it is ready.
+
+        Raises:
+            CannotRunError: it is not, in time.
+
+        """
+        while why := self.look():
+            self.check()
+            if time.monotonic() - self.started_s > within_s:
+                raise CannotRunError(f"{self.name} not ready within {within_s:g} s: {why}\n{self.last_words()}")
+            time.sleep(POLL_S)

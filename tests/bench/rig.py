@@ -1,0 +1,95 @@
+"""What the parts of a run share: brokers, a folder, progress on stderr. All gone when it ends, however it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Self
+
+import psutil
+
+from testbed import rungs
+from testbed.brokers import EmbeddedBroker, KafkaBroker, running
+
+
+class CannotRunError(Exception):
+    """A part could not run; the text says why."""
+
+
+class Rig:
+    """One run of the bench."""
+
+    def __init__(self, *, virtual: bool) -> None:
+        self.virtual = virtual
+        """Virtual nodes although real ones could be had."""
+        self._stack = contextlib.ExitStack()
+        self._kafka: KafkaBroker | None = None
+        self._started_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self.folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="slacktide-bench-")))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def say(self, text: str) -> None:
+        """One line of progress."""
+        sys.stderr.write(f"[{time.monotonic() - self._started_s:5.0f} s] {text}\n")
+        sys.stderr.flush()
+
+    def kafka(self) -> KafkaBroker:
+        """Apache Kafka with empty topics: one process for all parts.
+
+        Raises:
+            CannotRunError: this machine lacks it.
+
+        """
+        if (lack := rungs.lacks_kafka()) is not None:
+            raise CannotRunError(f"lacks {lack}")
+        if self._kafka is None:
+            self.say("starting Apache Kafka")
+            self._kafka = self._stack.enter_context(running(KafkaBroker))
+        elif not self._kafka.running:
+            self._kafka.start()
+        self._kafka.forget()
+        self._kafka.apply_topics()
+        return self._kafka
+
+    @contextlib.contextmanager
+    def embedded(self):
+        """An embedded broker with topics."""
+        with running(EmbeddedBroker) as broker:
+            broker.apply_topics()
+            yield broker
+
+    def conditions(self) -> dict[str, float | int]:
+        """What else this machine does, seen for a second: parts of all its CPU time."""
+        before = psutil.cpu_times()
+        time.sleep(1.0)
+        after = psutil.cpu_times()
+        spent = {name: getattr(after, name) - getattr(before, name) for name in after._fields}
+        whole = sum(spent[name] for name in ("user", "nice", "system", "idle", "iowait", "irq", "softirq", "steal"))
+        return {
+            "cpus": psutil.cpu_count() or 1,
+            "load_1m": round(psutil.getloadavg()[0], 2),
+            "busy_pct": round(100 * (1 - (spent["idle"] + spent["iowait"]) / whole), 1),
+            "steal_pct": round(100 * spent["steal"] / whole, 1),
+        }
+
+
+def wait(seconds: float, *alive) -> None:
+    """Let time pass while processes run.
+
+    Raises:
+        CannotRunError: one of them ended.
+
+    """
+    until_s = time.monotonic() + seconds
+    while (left_s := until_s - time.monotonic()) > 0:
+        for process in alive:
+            process.check()
+        time.sleep(min(0.25, left_s))

@@ -1,0 +1,98 @@
+"""Runs the parts one after the other, prints the table."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import signal
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from bench import cost, latency, reaction, slowdown, start, throughput
+from bench.rig import CannotRunError, Rig
+from bench.rows import Row, table
+
+PARTS: dict[str, Callable[[Rig], list[Row]]] = {
+    "latency": latency.measure,
+    "reaction": reaction.measure,
+    "start": start.measure,
+    "cost": cost.measure,
+    "slowdown": slowdown.measure,
+    "throughput": throughput.measure,
+}
+
+
+def main() -> int:
+    """Exit code: 0, also where a target is missed; 1 where a part could not run."""
+    asked = _asked()
+    # As Ctrl-C: whatever ends the run, what it started ends before it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    rows: list[Row] = []
+    failed: dict[str, str] = {}
+    seen: dict[str, Any] = {}
+    try:
+        with Rig(virtual=asked.virtual) as rig:
+            for name in asked.only or PARTS:
+                seen[name] = rig.conditions()
+                rig.say(f"--- {name}: {_told(seen[name])}")
+                _part(rig, name, rows, failed)
+    except KeyboardInterrupt:
+        failed["bench"] = "interrupted"
+    if asked.json:
+        asked.json.write_text(json.dumps(_report(rows, failed, seen), indent=2) + "\n")
+    sys.stdout.write(_summary(rows, failed, seen))
+    return 1 if failed else 0
+
+
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make bench", description="Measure what the project promises.", epilog='make bench ARGS="--only cost"'
+    )
+    parser.add_argument("--only", choices=PARTS, action="append", help="this part; may be repeated")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers as JSON, too")
+    parser.add_argument("--virtual", action="store_true", help="virtual nodes, also where real ones can be had")
+    return parser.parse_args()
+
+
+def _part(rig: Rig, name: str, rows: list[Row], failed: dict[str, str]) -> None:
+    try:
+        rows += PARTS[name](rig)
+    except CannotRunError as error:
+        failed[name] = str(error)
+    except Exception:  # noqa: BLE001 - the other parts can still be measured
+        failed[name] = traceback.format_exc()
+    if name in failed:
+        rig.say(f"{name} could not run: {failed[name]}")
+
+
+def _told(conditions: dict[str, Any]) -> str:
+    return (
+        f"{conditions['cpus']} CPUs, load {conditions['load_1m']}, before it {conditions['busy_pct']}% busy, "
+        f"{conditions['steal_pct']}% stolen"
+    )
+
+
+def _report(rows: list[Row], failed: dict[str, str], seen: dict[str, Any]) -> dict[str, Any]:
+    figures = [
+        {"figure": row.figure, "target": row.target, "measured": row.measured, "n": row.n, "verdict": row.verdict}
+        | {"values": row.values}
+        for row in rows
+    ]
+    machine = {"kernel": platform.release(), "python": platform.python_version(), "before_each_part": seen}
+    return {"machine": machine, "figures": figures, "could_not_run": failed}
+
+
+def _summary(rows: list[Row], failed: dict[str, str], seen: dict[str, Any]) -> str:
+    lines = [table(rows) if rows else "nothing was measured", ""]
+    over = sum(row.verdict == "over" for row in rows)
+    judged = sum(row.verdict != "info" for row in rows)
+    lines.append(
+        f"{judged - over} of {judged} targets met; Linux {platform.release()}, Python {sys.version.split()[0]}"
+    )
+    lines += [f"{name}: {_told(conditions)}" for name, conditions in seen.items()]
+    lines += [f"COULD NOT RUN {name}: {why.splitlines()[0] if why else ''}" for name, why in failed.items()]
+    return "\n".join(lines) + "\n"
