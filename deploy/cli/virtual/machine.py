@@ -20,8 +20,6 @@ ROOT, SYSTEM, KUBEPODS = "", "system", "kubepods"
 PARENT_OF_QOS = {"Guaranteed": KUBEPODS, "Burstable": f"{KUBEPODS}/burstable", "BestEffort": f"{KUBEPODS}/besteffort"}
 BEST_EFFORT = PARENT_OF_QOS["BestEffort"]
 SHARES_MIN = 2
-_NS_OF_MILLI_MS = 1_000
-"""CPU nanoseconds of one millicore busy for one millisecond."""
 _QUOTA_US_MIN, _PERIOD_US_MAX = 1_000, 1_000_000
 """The kernel's: a quota and a period of at least 1 ms, a period of at most 1 s."""
 
@@ -61,31 +59,38 @@ class Group:
 
     def sums(self) -> tuple[int, int]:
         """Working set and droppable cache of the whole subtree, bytes."""
-        leaves = list(self.walk())
-        return sum(leaf.mem_bytes for leaf in leaves), sum(leaf.cache_bytes for leaf in leaves)
+        mem_bytes, cache_bytes = self.mem_bytes, self.cache_bytes
+        for child in self.children:
+            below = child.sums()
+            mem_bytes += below[0]
+            cache_bytes += below[1]
+        return mem_bytes, cache_bytes
 
-    def ask(self, dt_ns: int, dt_ms: int) -> int:
+    def ask(self, dt_ns: int) -> int:
         """What the subtree would use of this step under its quotas, CPU nanoseconds."""
-        below = sum(child.ask(dt_ns, dt_ms) for child in self.children)
-        self._asked_ns = below + self.demand_milli * dt_ms * _NS_OF_MILLI_MS
-        self._want_ns = self._asked_ns
+        asked_ns = self.demand_milli * dt_ns // 1000
+        for child in self.children:
+            asked_ns += child.ask(dt_ns)
+        self._asked_ns = self._want_ns = asked_ns
         if self.quota_us is not None:
-            self._want_ns = min(self._asked_ns, self.quota_us * dt_ns // self.period_us)
+            self._want_ns = min(asked_ns, self.quota_us * dt_ns // self.period_us)
         return self._want_ns
 
     def give(self, supply_ns: int, dt_ns: int) -> int:
         """Use what is given and pass it on. Returns what the leaves went without, CPU nanoseconds."""
         self.usage_ns += supply_ns
-        self._count_periods(dt_ns, held_back_ns=self._asked_ns - self._want_ns if supply_ns == self._want_ns else 0)
+        if self.quota_us is not None and self._asked_ns:
+            self._count_periods(dt_ns, held_back_ns=self._asked_ns - supply_ns if supply_ns == self._want_ns else 0)
         if not self.children:
             return self._asked_ns - supply_ns
         wants = [child._want_ns for child in self.children]  # noqa: SLF001
         gives = share(supply_ns, wants, [child.weight for child in self.children])
-        return sum(child.give(given, dt_ns) for child, given in zip(self.children, gives, strict=True))
+        missed_ns = 0
+        for child, given_ns in zip(self.children, gives, strict=True):
+            missed_ns += child.give(given_ns, dt_ns)
+        return missed_ns
 
     def _count_periods(self, dt_ns: int, held_back_ns: int) -> None:
-        if self.quota_us is None or not self._asked_ns:
-            return
         self._period_ns += dt_ns
         periods, self._period_ns = divmod(self._period_ns, self.period_us * 1_000)
         self.periods += periods
@@ -185,7 +190,7 @@ class Machine:
     def step(self, dt_ms: int) -> None:
         """Let time pass under the present demands and quotas."""
         dt_ns = dt_ms * 1_000_000
-        supply_ns = min(self.root.ask(dt_ns, dt_ms), self.cpus * dt_ns)
+        supply_ns = min(self.root.ask(dt_ns), self.cpus * dt_ns)
         missed_ns = self.root.give(supply_ns, dt_ns)
         self.elapsed_ns += dt_ns
         self.cpu_stall.step(dt_ms, missed_ns / (missed_ns + supply_ns) if missed_ns else 0.0)
