@@ -1,0 +1,115 @@
+"""Acts that have begun and not yet been reported, in a file of their own that is mostly empty."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from slacktide.agents.node.spool_files import OPEN_FLAGS, whole_lines, write_line, write_whole
+from slacktide.schemas.message import Message
+from slacktide.schemas.outcome import NodeOutcome
+
+Key = tuple[str, str, str]
+
+
+class _Line(Message, frozen=True, kw_only=True):
+    intent: NodeOutcome | None = None
+    concluded: Key | None = None
+
+
+_decoder = msgspec.json.Decoder(_Line)
+_encoder = msgspec.json.Encoder()
+
+
+def key_of(outcome: NodeOutcome) -> Key:
+    """What an intent and its outcome have in common."""
+    return outcome.command_id, outcome.rule, outcome.target
+
+
+class Intents:
+    """The open intents, in memory and on disk. Never raises; what the disk refused is counted."""
+
+    def __init__(self, path: Path) -> None:
+        self.open: dict[Key, NodeOutcome] = {}
+        self.torn = 0
+        self.failures = 0
+        self._path = path
+        self._fd: int | None = None
+        self._dirty = False
+        self._recover()
+
+    def begin(self, outcome: NodeOutcome) -> None:
+        """An act is about to happen."""
+        self.open[key_of(outcome)] = outcome
+        self._write(_Line(intent=outcome))
+
+    def end(self, key: Key) -> None:
+        """Its outcome is kept elsewhere now."""
+        if self.open.pop(key, None) is None:
+            return
+        if self.open:
+            self._write(_Line(concluded=key))
+        else:
+            self._empty()
+
+    def rewrite(self) -> None:
+        """Leave in the file what is open, and nothing that was cut short."""
+        self.close()
+        lines = [_encoder.encode(_Line(intent=outcome)) + b"\n" for outcome in self.open.values()]
+        try:
+            write_whole(self._path, b"".join(lines))
+            self._dirty = False
+        except OSError:
+            self.failures += 1
+            self._dirty = True
+
+    def close(self) -> None:
+        """Give the file back."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with suppress(OSError):
+                os.close(fd)
+
+    def _recover(self) -> None:
+        try:
+            lines, self.torn = whole_lines(self._path.read_bytes())
+        except FileNotFoundError:
+            return
+        except OSError:
+            self.failures += 1
+            return
+        for raw in lines:
+            try:
+                line = _decoder.decode(raw)
+            except msgspec.DecodeError:
+                self.torn += 1
+                continue
+            if line.intent is not None:
+                self.open[key_of(line.intent)] = line.intent
+            if line.concluded is not None:
+                self.open.pop(line.concluded, None)
+
+    def _write(self, line: _Line) -> None:
+        if self._dirty:
+            self.rewrite()
+            return
+        try:
+            if self._fd is None:
+                self._fd = os.open(self._path, OPEN_FLAGS, 0o600)
+            write_line(self._fd, _encoder.encode(line) + b"\n")
+        except OSError:
+            self.failures += 1
+            self._dirty = True
+
+    def _empty(self) -> None:
+        if self._dirty or self._fd is None:
+            self.rewrite()
+            return
+        try:
+            os.ftruncate(self._fd, 0)
+        except OSError:
+            self.failures += 1
+            self._dirty = True
