@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -81,9 +82,9 @@ def cli(*, debug: bool) -> None:
     """
 
 
-def main() -> None:
-    """Run the command line."""
-    cli()
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line; without arguments, the process' own."""
+    cli(arguments)
 
 
 if __name__ == "__main__":

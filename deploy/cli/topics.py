@@ -1,0 +1,210 @@
+"""``slacktide topics``: what the cluster lacks, create it, what there is, read it, who is behind."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+import click
+
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
+from slacktide.agents.kafka.change import broker_count, set_configs
+from slacktide.agents.kafka.records import Record
+from slacktide.deploy.cli import settings
+from slacktide.deploy.cli.records import line, topic_named
+from slacktide.deploy.cli.text import Duration, table
+from slacktide.deploy.cli.topic_plan import Change, changes, said
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.topics import HOUR_MS, SAMPLE, TOPICS, Topic
+
+STREAM_GROUP = "slacktide-stream"
+PENDING = 2
+LAST = 10
+
+bootstrap_option = settings.option(
+    "--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
+)
+
+
+@click.group(epilog="Example: slacktide topics plan --bootstrap kafka-1:9092")
+def command() -> None:
+    """Topics: what is missing, create it, read them, lag."""
+
+
+@command.command(epilog="Example: slacktide topics plan --bootstrap kafka-1:9092 || slacktide topics apply")
+@bootstrap_option
+def plan(bootstrap: str) -> None:
+    """Show what the cluster lacks of the table of topics.
+
+    Exit code 0: nothing; 2: something differs; 1: the cluster could not be asked.
+    """
+    found = asyncio.run(_changes(bootstrap))
+    click.echo(said(found))
+    if found:
+        raise SystemExit(PENDING)
+
+
+@command.command(epilog="Example: slacktide topics apply --bootstrap kafka-1:9092")
+@bootstrap_option
+def apply(bootstrap: str) -> None:
+    """Create what is missing and set what differs; delete nothing.
+
+    Partition counts and replication of existing topics stay: what differs there is said.
+    """
+    found = asyncio.run(_apply(bootstrap))
+    click.echo(said(found))
+
+
+async def _changes(bootstrap: str) -> list[Change]:
+    there = await describe_topics(bootstrap, [topic.name for topic in TOPICS])
+    return changes(TOPICS, there, await broker_count(bootstrap))
+
+
+async def _apply(bootstrap: str) -> list[Change]:
+    found = await _changes(bootstrap)
+    if any(change.kind == "create" for change in found):
+        await create_topics(bootstrap)
+    different = {change.topic: change.config for change in found if change.kind == "set"}
+    if different:
+        await set_configs(bootstrap, different)
+    return found
+
+
+@command.command(name="list", epilog="Example: slacktide topics list --bootstrap kafka-1:9092")
+@settings.option("--bootstrap", type=settings.HostPort(), help="Broker to ask for live figures; none: the table alone.")
+def list_(bootstrap: str | None) -> None:
+    """List the topics: key, partitions, how long records are kept, who writes and reads them."""
+    if bootstrap is None:
+        click.echo(_listed(None))
+        return
+    click.echo(_listed(asyncio.run(describe_topics(bootstrap, [topic.name for topic in TOPICS]))))
+
+
+def _listed(there: Mapping[str, TopicState] | None) -> str:
+    head = ["TOPIC", "KEY", "PARTITIONS", "KEPT", "CLEANUP", "REPLICATION", "ACKS", "PRODUCERS", "CONSUMERS"]
+    if there is not None:
+        head.append("LIVE")
+    rows = []
+    for topic in TOPICS:
+        row: list[object] = [topic.name, topic.key, topic.partitions, _kept(topic), topic.cleanup, topic.replication]
+        row += [topic.acks, ", ".join(topic.producers), ", ".join(topic.consumers)]
+        if there is not None:
+            row.append(_live(there.get(topic.name)))
+        rows.append(row)
+    return table(head, rows)
+
+
+def _kept(topic: Topic) -> str:
+    return "the newest of each key" if topic.retention_ms is None else f"{topic.retention_ms / HOUR_MS:g} h"
+
+
+def _live(state: TopicState | None) -> str:
+    if state is None:
+        return "missing: slacktide topics apply"
+    records = sum(state.end.values()) - sum(state.begin.values())
+    return f"{state.partitions} partitions, replication {state.replication}, {records} records"
+
+
+@command.command(epilog="Example: slacktide topics tail outcome --key node-1 --since 5m --follow")
+@click.argument("topic")
+@bootstrap_option
+@click.option("--key", help="Only records with this key, such as a node's name.")
+@click.option("--since", type=Duration(), help="Only records of the last 90s, 5m, 2h or 1d.")
+@click.option("-n", "--last", type=click.IntRange(1), help=f"Only the last N records; without --since: {LAST}.")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+def tail(topic: str, *, bootstrap: str, key: str | None, since: int | None, last: int | None, follow: bool) -> None:
+    """Print a topic's records, decoded, one a line: time, partition:offset, key, headers, body.
+
+    Short names will do: sample, node.sample, slacktide.node.sample.v1.
+    """
+    meant = topic_named(topic)
+    since_ms = None if since is None else SystemClock().wall_ms() - since
+    limit = last if last is not None or since is not None else LAST
+    asked = _Asked(topic=meant.name, key=key, since_ms=since_ms, limit=limit, follow=follow)
+    try:
+        asyncio.run(_print(bootstrap, meant, asked))
+    except KeyboardInterrupt:  # how a --follow ends
+        click.echo()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Asked:
+    """Which records of a topic."""
+
+    topic: str
+    key: str | None
+    since_ms: int | None
+    limit: int | None
+    """The last so many of what is there; None: all."""
+    follow: bool
+
+
+async def _print(bootstrap: str, topic: Topic, asked: _Asked) -> None:
+    async with aclosing(_records(bootstrap, asked)) as records:
+        async for record in records:
+            click.echo(line(record, topic))
+
+
+async def _records(bootstrap: str, asked: _Asked) -> AsyncGenerator[Record, None]:
+    """What is there of what was asked, then, to follow, what comes after it."""
+    state = (await describe_topics(bootstrap, [asked.topic])).get(asked.topic)
+    if state is None:
+        raise LogError(f"{bootstrap}: topic {asked.topic} is not there: slacktide topics apply")
+    there = _there(bootstrap, asked, state)
+    async with aclosing(there):
+        async for record in there if asked.limit is None else _last(there, asked.limit):
+            yield record
+    if asked.follow:
+        coming = read_topic(bootstrap, asked.topic, follow=True, key=asked.key, start=state.end)
+        async with aclosing(coming):
+            async for record in coming:
+                yield record
+
+
+async def _there(bootstrap: str, asked: _Asked, state: TopicState) -> AsyncGenerator[Record, None]:
+    """Records before the ends that ``state`` names: what comes later belongs to what follows."""
+    first = state.begin
+    # Without a key the last of each partition hold the last of all; records of one key may lie anywhere.
+    if asked.limit is not None and asked.key is None:
+        first = {part: max(state.begin[part], end - asked.limit) for part, end in state.end.items()}
+    reading = read_topic(bootstrap, asked.topic, since_ms=asked.since_ms, key=asked.key, start=first)
+    async with aclosing(reading):
+        async for record in reading:
+            if record.offset < state.end[record.partition]:
+                yield record
+
+
+async def _last(records: AsyncIterator[Record], limit: int) -> AsyncGenerator[Record, None]:
+    """The newest ``limit`` records in time; partitions come in any order."""
+    newest: list[tuple[int, int, int, Record]] = []
+    async for record in records:
+        heapq.heappush(newest, (record.timestamp_ms, record.partition, record.offset, record))
+        if len(newest) > limit:
+            heapq.heappop(newest)
+    for *_, record in sorted(newest):
+        yield record
+
+
+@command.command(epilog="Example: slacktide topics lag --bootstrap kafka-1:9092 --group slacktide-stream")
+@bootstrap_option
+@settings.option("--group", default=STREAM_GROUP, help="The workers' consumer group.")
+def lag(bootstrap: str, group: str) -> None:
+    """Show how far a worker group is behind, in records and seconds. Agents use no group."""
+    parts = asyncio.run(group_lag(bootstrap, group, [SAMPLE.name]))
+    if not parts:
+        raise LogError(f"{bootstrap}: topic {SAMPLE.name} is not there: slacktide topics apply")
+    head = ["GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "RECORDS", "SECONDS"]
+    rows: list[list[object]] = []
+    for part in parts:
+        committed = "-" if part.committed is None else part.committed
+        seconds = round(part.seconds, 1)
+        rows.append([group, part.topic, part.partition, committed, part.end, part.records, seconds])
+    click.echo(table(head, rows))
+    behind = sum(part.records for part in parts)
+    click.echo(f"{behind} records, {max(part.seconds for part in parts):.1f} s behind")
+    if all(part.committed is None for part in parts):
+        click.echo(f"group {group} has never committed here: no worker has run, or it has another --group")
