@@ -100,7 +100,7 @@ def test_the_report_says_what_it_promised():
     ("change", "said"),
     [
         pytest.param({}, "", id="all is well"),
-        pytest.param({"applied": 0}, "no decision was applied", id="nothing applied"),
+        pytest.param({"applied": 0}, "no decision changed", id="nothing applied"),
         pytest.param({"ls_requests": 0}, "answered no request", id="the service never ran"),
         pytest.param({"batch_cpu_seconds": 0.0}, "batch work got no CPU", id="the batch never ran"),
         pytest.param({"controlled_seconds": 0.0}, "before any controlled time", id="stopped too early"),

@@ -77,7 +77,7 @@ def test_a_decision_is_told_with_its_arithmetic():
 @pytest.mark.parametrize(
     ("bound", "ends"),
     [
-        ("stepped", "= 310, at most +200m a step"),
+        ("stepped", "= 310, a step is +200m"),
         ("floored", "= 310, never below 20m"),
         ("disabled", "system 100 = 310, disabled"),
         ("kept", "= 310, kept"),

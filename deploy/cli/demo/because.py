@@ -56,7 +56,7 @@ def _fixed(bound: str, terms: Terms) -> str:
     """What else than the formula fixed the result."""
     match bound:
         case "stepped":
-            return f"at most +{_milli(terms['step_us_max'])} a step"
+            return f"a step is +{_milli(terms['step_us_max'])}"
         case "floored":
             return f"never below {_milli(terms['target_us'])}"
         case "minimum":

@@ -22,7 +22,7 @@ KUBEPODS = f"{OWN}/kubepods"
 CONTAINER = "main"
 V1_NEEDED = ("cpu", "cpuacct")
 V1_WANTED = (*V1_NEEDED, "memory")
-V2_CONTROLLERS = "+cpu +memory"
+V2_WANTED = ("cpu", "memory")
 SHARES_MIN = 2
 Tier = Literal["burstable", "besteffort"]
 
@@ -85,8 +85,14 @@ class Groups:
         """
         self.mount = mount
         self.version = 2 if (mount / "cgroup.controllers").exists() else 1
+        self._controllers = ""
+        """On v2: what every group above a leaf passes on to those below it."""
         if self.version == 2:
             self._hierarchies = [mount]
+            there = (mount / "cgroup.controllers").read_text().split()
+            if "cpu" not in there:
+                raise NoGroupsError(f"{mount} holds no cgroup controller cpu")
+            self._controllers = " ".join(f"+{name}" for name in V2_WANTED if name in there)
         else:
             absent = [name for name in V1_NEEDED if not (mount / name / "cgroup.procs").exists()]
             if absent:
@@ -135,7 +141,7 @@ class Groups:
         for hierarchy in self._hierarchies:
             self._remove_pods(hierarchy, keep=set(wanted))
             if self.version == 2:
-                (hierarchy / "cgroup.subtree_control").write_text(V2_CONTROLLERS)
+                (hierarchy / "cgroup.subtree_control").write_text(self._controllers)
             for group, shares in wanted.items():
                 self._make_one(hierarchy / group, shares, leaf=group.endswith(f"/{CONTAINER}"))
 
@@ -144,7 +150,7 @@ class Groups:
         if self.version == 2:
             (group / "cpu.weight").write_text(str(weight_of(shares)))
             if not leaf:
-                (group / "cgroup.subtree_control").write_text(V2_CONTROLLERS)
+                (group / "cgroup.subtree_control").write_text(self._controllers)
         elif (group / "cpu.shares").exists():
             (group / "cpu.shares").write_text(str(shares))
 

@@ -88,19 +88,17 @@ class Ledger:
             steps=len(due),
         )
 
-    def decided(self, story: Story, now_s: float) -> tuple[Decided, int]:
-        """Who decided in controlled time, and how many of the decisions changed a limit."""
-        counts = {"stream": 0, "guard": 0, "applied": 0}
+    def decided(self, story: Story, now_s: float) -> Decided:
+        """Who decided in controlled time."""
+        counts = {"stream": 0, "guard": 0}
         for window in self._of("controlled"):
             span = self.wall_ms(window.start_s), self.wall_ms(min(now_s, window.end_s))
-            for (origin, result), count in story.decided(*span).items():
+            for (origin, _), count in story.decided(*span).items():
                 counts[origin] += count
-                counts["applied"] += count if result == "applied" else 0
-        return Decided(stream=counts["stream"], guard=counts["guard"]), counts["applied"]
+        return Decided(stream=counts["stream"], guard=counts["guard"])
 
     def report(self, world: World, story: Story, now_s: float) -> Report:
         """All figures of what was measured so far."""
-        decided, applied = self.decided(story, now_s)
         slowdowns = self.slowdowns()
         controlled = self._ended("controlled")
         cpus = world.machine.capacity_milli / 1000 * len(world.nodes)
@@ -114,10 +112,10 @@ class Ledger:
                 controlled=slowdowns.get("controlled"),
             ),
             batch_cpu_seconds=round(sum(used.batch_s for _, used in controlled), 3),
-            decided_by=decided,
+            decided_by=self.decided(story, now_s),
             ls_p99_ms=dict(self.p99_ms()),
             ls_requests=sum(len(window.latencies_ms) for window in self.windows),
-            applied=applied,
+            applied=story.applied(),
             controlled_seconds=round(sum(span_s for span_s, _ in controlled), 3),
         )
 

@@ -10,10 +10,10 @@ from slacktide.deploy.cli.demo.ls_worker import REQUEST_CPU_MS
 
 LOW_PART, HIGH_PART = 0.15, 0.45
 """Parts of the machine that the service uses between and in spikes."""
-FIRST_STEP_S = (0.3, 1.0)
-STEP_EVERY_S = (2.0, 2.8)
-SPIKE_S = (0.6, 0.9)
-ROOM_S = 1.8
+FIRST_STEP_S = (0.2, 0.8)
+STEP_EVERY_S = (2.0, 2.7)
+SPIKE_S = (0.5, 0.7)
+ROOM_S = 1.5
 """No step begins later than this before the end: each has the time to be answered."""
 
 
@@ -38,7 +38,7 @@ class Load:
 
 
 def spiky(seed: int, seconds: float, *, quiet_s: float = 0.0, tail_s: float = 10.0) -> Load:
-    """A low base with a spike of 0.6-0.9 s every 2.0-2.8 s, at random phase.
+    """A low base with a spike of 0.5-0.7 s every 2.0-2.7 s, at random phase.
 
     The spikes are shorter than a sample's interval on purpose: that is what a service does to a
     controller that looks once a second.

@@ -57,7 +57,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ls_p99_ms: dict[Name, float | None]
     ls_requests: int
     applied: int
-    """Limits that were changed in controlled time."""
+    """Decisions that changed a limit in a kernel, in the whole run."""
     controlled_seconds: float
     """Controlled time that was measured."""
 
@@ -78,7 +78,7 @@ def not_closed(report: Report) -> str:
     if not report.applied:
         return (
             f"The loop did not close: in {report.controlled_seconds:.0f} s of controlled time "
-            "no decision was applied to the kernel."
+            "no decision changed a limit in the kernel."
         )
     return ""
 
@@ -97,7 +97,7 @@ def sentences(report: Report) -> list[tuple[str, str]]:
         ("utilization by pods", f"{_part(use.ls_alone)} service alone -> {_part(use.colocated)} together, controlled"),
         ("batch work done", f"{report.batch_cpu_seconds:.1f} CPU seconds in {report.controlled_seconds:.0f} s"),
         ("load step -> lower limit", reacted),
-        ("decided by", f"stream {decided.stream}, guard {decided.guard}; {report.applied} changed the limit"),
+        ("decided by", f"stream {decided.stream}, guard {decided.guard}; in all {report.applied} changed a limit"),
     ]
 
 

@@ -113,7 +113,6 @@ class Session:
 
     def _frame(self, world: World, story: Story, conductor: Conductor) -> Frame:
         capacity_milli = world.machine.capacity_milli
-        decided, _ = conductor.ledger.decided(story, conductor.now_s())
         return Frame(
             mode=world.mode,
             why=world.why,
@@ -131,7 +130,7 @@ class Session:
             p99_ms=conductor.ledger.p99_ms(),
             slowdowns=conductor.ledger.slowdowns(),
             reaction=conductor.ledger.reaction(story.cuts, conductor.now_s()),
-            decided=decided,
+            decided=conductor.ledger.decided(story, conductor.now_s()),
         )
 
     def _done_part(self, conductor: Conductor) -> float:

@@ -177,6 +177,10 @@ class Story:
         """Decisions of a span, counted by (origin, result)."""
         return Counter((who, what) for at_ms, who, what in self._decided if since_ms <= at_ms < until_ms)
 
+    def applied(self) -> int:
+        """Decisions that changed a limit in a kernel, in the whole run."""
+        return sum(what == "applied" for _, _, what in self._decided)
+
     def lag(self) -> int:
         """Samples that the demo saw and that have no answer yet, over all nodes."""
         return sum(

@@ -1,0 +1,77 @@
+"""The demo's pods, groups and policy as plain data: what Kubernetes would say of them."""
+
+from __future__ import annotations
+
+import yaml
+
+from slacktide.deploy.cli.demo.groups import Groups, PodGroup, plan, shares_of, weight_of
+from slacktide.deploy.cli.demo.pods import batch_pods, batch_uids, inventory_yaml, policy_yaml, service_pod
+from slacktide.schemas.policy import parse
+
+
+def test_the_policy_is_valid_and_limits_only_when_told_to():
+    """All that the demo sets is in effect: nothing to remark."""
+    on, off = (parse(yaml.safe_load(policy_yaml(suppress=suppress)), "policy.yaml") for suppress in (True, False))
+
+    assert (on.notes, off.notes) == ((), ())
+    assert (on.policy.resource_threshold.enable, off.policy.resource_threshold.enable) == (True, False)
+    assert on.policy.colocation.metric_aggregate_duration_s == 10
+
+
+def test_the_batch_requests_what_the_service_leaves_in_either_form():
+    """As native CPU it is what a scheduler would still place; as batch CPU it is no native request at all."""
+    native, best_effort = batch_pods("burstable", 8000), batch_pods("besteffort", 8000)
+
+    assert service_pod(8000).request_milli + sum(pod.request_milli for pod in native) == 8000
+    assert [pod.request_milli for pod in best_effort] == [0, 0]
+    assert {pod.uid for pod in native + best_effort} == batch_uids(8000)
+    assert len(batch_uids(8000)) == 4
+    assert batch_pods("none", 8000) == []
+
+
+def test_the_inventory_is_what_kubectl_prints():
+    """A List of the node and its pods."""
+    pods = [service_pod(2000), *batch_pods("besteffort", 2000)]
+    found = yaml.safe_load(inventory_yaml("demo", 2000, 4 << 30, pods))
+    node, service, batch = found["items"][:3]
+
+    assert found["kind"] == "List"
+    assert (node["kind"], node["status"]["capacity"]["cpu"]) == ("Node", "2")
+    assert (service["status"]["qosClass"], batch["status"]["qosClass"]) == ("Burstable", "BestEffort")
+    assert batch["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
+    assert batch["spec"]["containers"][0]["resources"]["requests"]["kubernetes.io/batch-cpu"] == "500"
+
+
+def test_groups_lie_and_weigh_as_the_kubelet_has_it():
+    """Parents first; a tier weighs what its pods request."""
+    pods = [PodGroup(uid="a", tier="burstable", request_milli=1000), PodGroup(uid="b", tier="besteffort")]
+
+    assert plan(pods, 2000) == {
+        "slacktide-demo": 2048,
+        "slacktide-demo/kubepods": 2048,
+        "slacktide-demo/kubepods/burstable": 1024,
+        "slacktide-demo/kubepods/besteffort": 2,
+        "slacktide-demo/kubepods/burstable/poda": 1024,
+        "slacktide-demo/kubepods/burstable/poda/main": 1024,
+        "slacktide-demo/kubepods/besteffort/podb": 2,
+        "slacktide-demo/kubepods/besteffort/podb/main": 2,
+    }
+
+
+def test_version_2_weights_are_the_kubelets_conversion():
+    """1 for the least, 39 for a CPU, 10000 for the most."""
+    assert [weight_of(shares) for shares in (2, shares_of(1000), 262_144)] == [1, 39, 10_000]
+
+
+def test_on_version_2_every_group_above_a_leaf_passes_its_controllers_on(tmp_path):
+    """Else the groups below would have no cpu.max; a leaf holds processes and must not."""
+    (tmp_path / "cgroup.controllers").write_text("cpu memory")
+    groups = Groups(tmp_path)
+    groups.make([PodGroup(uid="a", tier="burstable", request_milli=1000)], 2000)
+    pod = tmp_path / "slacktide-demo/kubepods/burstable/poda"
+
+    for group in (tmp_path, pod.parent.parent.parent, pod.parent.parent, pod.parent, pod):
+        assert (group / "cgroup.subtree_control").read_text() == "+cpu +memory"
+    assert not (pod / "main/cgroup.subtree_control").exists()
+    assert (pod / "cpu.weight").read_text() == "39"
+    assert groups.join_files(PodGroup(uid="a", tier="burstable")) == [pod / "main/cgroup.procs"]
