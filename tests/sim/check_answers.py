@@ -1,0 +1,176 @@
+"""Workers answer every sample, equally and truly, and skip only what they cannot decide."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from sim.log import COMMAND, DEAD_LETTER, INVENTORY, PARTITIONS, POLICY, SAMPLE, Entry
+from sim.trace import Trace
+from slacktide.schemas.codec import decode
+from slacktide.schemas.command import NodeCommand, command_id
+from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.policy import DEFAULT, Policy
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import BY_NAME
+from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, decide
+from slacktide.streams.worker import Out
+
+if TYPE_CHECKING:
+    from sim.world import World
+
+Name = tuple[str, str, int]
+
+
+@dataclass(slots=True)
+class Known:
+    """What a worker was shown since its start, and has not been told to forget."""
+
+    policy: Policy = DEFAULT
+    pods: dict[int, dict[str, str]] = field(default_factory=lambda: {partition: {} for partition in range(PARTITIONS)})
+    """Partition to node to the newest revision."""
+    facts: dict[int, dict[str, str]] = field(default_factory=lambda: {partition: {} for partition in range(PARTITIONS)})
+
+    def shown(self, partition: int, sample: NodeSample) -> None:
+        """A sample passed by."""
+        if sample.pods is not None:
+            self.pods[partition][sample.node] = sample.pods_revision
+        if sample.facts is not None:
+            self.facts[partition][sample.node] = sample.facts_revision
+
+    def removed(self, partition: int, node: str) -> None:
+        """The node is gone, its writer says."""
+        self.pods[partition].pop(node, None)
+        self.facts[partition].pop(node, None)
+
+
+class AnswerChecks:
+    """Judges the workers by what they were handed."""
+
+    def __init__(self, world: World, trace: Trace) -> None:
+        self._world = world
+        self._trace = trace
+        self._known: dict[str, Known] = {}
+        self._sent: set[Name] = set()
+
+    def worker_started(self, worker: str) -> None:
+        """It knows nothing."""
+        self._known[worker] = Known()
+
+    def worker_told(self, worker: str, entry: Entry, outs: Sequence[Out]) -> None:
+        """A policy or inventory record: bad ones are dead letters, null ones are not."""
+        kind = BY_NAME[entry.topic].message
+        try:
+            message = decode(entry.value, kind)
+        except BadMessageError:
+            message = None
+        letters = [out for out in outs if out.topic == DEAD_LETTER.name]
+        bad = message is None and entry.value is not None
+        self._must(len(letters) == bad, "not one dead letter for a bad record", worker, letters, entry)
+        if isinstance(message, Policy):
+            self._known[worker].policy = message
+        if entry.topic == INVENTORY.name and entry.value is None and entry.key is not None:
+            self._known[worker].removed(entry.partition, entry.key.decode())
+        if entry.topic in {POLICY.name, INVENTORY.name}:
+            self._letters(worker, [entry] * bad, letters)
+
+    def learns(self, worker: str, entries: Sequence[Entry]) -> None:
+        """Samples read back mute."""
+        for entry in entries:
+            sample = self._sample(entry)
+            if sample is not None:
+                self._known[worker].shown(entry.partition, sample)
+
+    def forgets(self, worker: str, partition: int) -> None:
+        """The partition moved away."""
+        self._known[worker].pods[partition] = {}
+        self._known[worker].facts[partition] = {}
+
+    def answered(self, worker: str, entries: Sequence[Entry], outs: Sequence[Out]) -> None:
+        """One batch: one answer to each sample, a dead letter for each record that is none."""
+        commands = [(out, decode(out.value, NodeCommand)) for out in outs if out.topic == COMMAND.name]
+        by_name: dict[Name, list[NodeCommand]] = {}
+        for out, command in commands:
+            self._must(out.partition == entries[0].partition, "answers into another partition", command)
+            self._must(out.key == command.node.encode(), "answers under another key", command)
+            by_name.setdefault(_name(command), []).append(command)
+        samples = [(entry, self._sample(entry)) for entry in entries]
+        good = [sample for _, sample in samples if sample is not None]
+        asked, told = Counter(map(_name, good)), Counter(_name(command) for _, command in commands)
+        self._must(asked == told, "not answered, or unasked", worker, asked - told, told - asked)
+        for sample in good:
+            self._known[worker].shown(entries[0].partition, sample)
+            self._true(worker, entries[0].partition, sample, by_name[_name(sample)].pop(0))
+        bad = [entry for entry, sample in samples if sample is None and entry.value is not None]
+        self._letters(worker, bad, [out for out in outs if out.topic == DEAD_LETTER.name])
+        for out in outs:
+            kind = BY_NAME[out.topic].message
+            if out.value is not None:
+                decode(out.value, kind)
+
+    def sent(self, outs: Sequence[Out]) -> None:
+        """A batch reached the log, whatever became of it there."""
+        self._sent.update(_name(decode(out.value, NodeCommand)) for out in outs if out.topic == COMMAND.name)
+
+    def finished(self) -> None:
+        """Every sample that the log still holds was answered, at least once."""
+        for partition in range(PARTITIONS):
+            for entry in self._world.log.read(SAMPLE.name, partition, 0):
+                sample = self._sample(entry)
+                recent = entry.timestamp_ms > self._world.timeline.wall_ms - 500
+                self._must(sample is None or recent or _name(sample) in self._sent, "never answered", sample)
+
+    def _true(self, worker: str, partition: int, sample: NodeSample, command: NodeCommand) -> None:
+        known, checker = self._known[worker], self._world.checker
+        lacks = {
+            "no pods": known.pods[partition].get(sample.node) != sample.pods_revision,
+            "no facts": known.facts[partition].get(sample.node) != sample.facts_revision,
+            "other policy": known.policy.version != sample.policy_version,
+        }
+        what = (worker, command, sample, lacks)
+        if command.reason in lacks:
+            self._must(command.answer == "skipped" and lacks[command.reason], "skipped for an untrue reason", *what)
+            return
+        self._must(not lacks["other policy"], "decided by another policy than the sample's", *what)
+        pods = checker.pods.get(sample.pods_revision)
+        facts = checker.facts.get(sample.facts_revision)
+        self._must(pods is not None and facts is not None, "decided by what nobody ever said", *what)
+        assert pods is not None
+        assert facts is not None
+        own = decide(sample, facts, pods, known.policy)
+        self._must(command.answer == own.answer, "decided otherwise than", own, *what)
+        self._must(command.reason == own.reason, "another reason than", own, *what)
+        held = [hold.limits for hold in command.hold]
+        self._must(held == ([own.limits] if own.answer == "set" else []), "another limit than", own, *what)
+        versions = (command.policy_version, command.facts_revision, command.pods_revision)
+        inputs = (sample.policy_version, sample.facts_revision, sample.pods_revision)
+        self._must(versions == inputs, "other inputs", *what)
+        ids = {command_id(sample.node, sample.boot_id, sample.seq, RULE, TARGET, known.policy.version)}
+        self._must({hold.id for hold in command.hold} <= ids, "another id than its inputs give", *what)
+
+    def _letters(self, worker: str, bad: Sequence[Entry], letters: Sequence[Out]) -> None:
+        """Each bad record is kept, with where it came from and why."""
+        read = [decode(out.value, DeadLetter) for out in letters]
+        where = Counter((letter.topic, letter.partition, letter.offset) for letter in read)
+        wanted = Counter((entry.topic, entry.partition, entry.offset) for entry in bad)
+        self._must(where == wanted, "other dead letters than bad records", worker, where, wanted)
+        self._must(all(letter.reason for letter in read), "a dead letter without a reason", worker)
+
+    def _sample(self, entry: Entry) -> NodeSample | None:
+        """The sample, or None for a record that is none, or not under its node's key."""
+        try:
+            sample = decode(entry.value, NodeSample)
+        except BadMessageError:
+            return None
+        return sample if entry.key == sample.node.encode() else None
+
+    def _must(self, holds: bool, why: str, *evidence: object) -> None:  # noqa: FBT001 - reads as a sentence
+        if not holds:
+            self._trace.complain(why, *evidence)
+
+
+def _name(message: NodeSample | NodeCommand) -> Name:
+    return message.node, message.boot_id, message.seq

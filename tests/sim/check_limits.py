@@ -1,0 +1,226 @@
+"""What must hold at each node's kernel: never over the allowance for long, in order, once, and best-effort alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sim.trace import Trace
+from slacktide.agents.clock import WALL_DRIFT_MS_MAX
+from slacktide.agents.node.sampler import RATE_NS_MIN
+from slacktide.deploy.cli.virtual.kernel import VirtualKernel
+from slacktide.deploy.cli.virtual.machine import BEST_EFFORT
+from slacktide.schemas.inventory import revision_of
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.streams.decisions.cpu_suppress import RAISE_SPACING_MS, RULE, TARGET, Decision, decide, looser
+
+if TYPE_CHECKING:
+    from sim.node import Node
+
+SLACK_MS = 60
+"""Ticks and timers come late by some milliseconds here, as they do in a process."""
+KEYFRAME_MS = 10_000
+
+
+class LimitChecks:
+    """Judges one node by its machine, and by what its agent was told; never by what the agent says."""
+
+    def __init__(self, node: Node, trace: Trace, interval_ms: int) -> None:
+        self._node = node
+        self._trace = trace
+        self._interval_ms = interval_ms
+        self._over_ms_max = 0
+        self.over_ms_longest = 0
+        self.applied_ids: set[str] = set()
+        self.booted("")
+
+    def booted(self, boot_id: str) -> None:
+        """A new agent: it may repeat no id, but counts anew."""
+        self.boot_id = boot_id
+        self.samples: dict[int, NodeSample] = {}
+        self._newest: NodeSample | None = None
+        self._pods = list(self._node.pods)
+        self._policy: Policy = self._node.policy
+        self._mirror = VirtualKernel(self._node.machine)
+        self._mirrored_ns: int | None = None
+        self._hidden = False
+        self._others: dict[str, tuple[int | None, int]] = {}
+        self._raised_ms: int | None = None
+        self._over_since_ms: int | None = None
+        self._last_seq: dict[tuple[str, str], int] = {}
+        self._said = ("", "")
+        self._keyframe_ms = -KEYFRAME_MS
+        self._dates = (-1, 0)
+        self._taking = False
+
+    def stopped(self) -> None:
+        """Nobody is there to act."""
+        self._over_since_ms = None
+        self._newest = None
+
+    def told(self) -> None:
+        """The agent has another policy now, and will look again at its next tick."""
+        self._policy = self._node.policy
+        self.judge()
+
+    def taking(self) -> None:
+        """The agent begins a sample; where the guard is in charge it acts before it is done."""
+        self._taking = True
+
+    def acts(self, intent: NodeOutcome | None) -> None:
+        """It is about to act: what the sample of this very tick should say is what the kernel shows now."""
+        self._others = self._other_groups()
+        if self._taking and intent is not None and intent.seq == max(self.samples, default=0) + 1:
+            self._see(intent.seq, intent.observed_ms)
+
+    def took(self, sample: NodeSample) -> None:
+        """A sample says what the kernel shows, and carries pods and facts where they are due."""
+        self._taking = False
+        self._must(sample.boot_id == self.boot_id, "a sample of another boot")
+        if sample.seq not in self.samples:
+            self._must(sample.seq > max(self.samples, default=-1), "a sample's seq does not rise")
+            self._see(sample.seq, sample.observed_ms)
+        true = self.samples[sample.seq]
+        bare = msgspec.structs.replace(sample, clock_epoch=0, pods=None, facts=None)
+        self._must(self._hidden or bare == true, "a sample does not say what the kernel shows", bare, true)
+        self._carries(sample)
+        self._dated(sample)
+        self._pods = list(self._node.pods)
+        self._newest = true
+        self.judge(just_taken=True)
+
+    def held(self, before: Limits, limits: Limits, intent: NodeOutcome | None, *, refused: bool) -> None:
+        """An act on the kernel: meant, in order, once, allowed, spaced, and on best-effort pods alone."""
+        self._must(intent is not None, "an act without an intent")
+        assert intent is not None
+        self._must((intent.before, intent.after) == (before, limits), "the act is not what was meant", intent)
+        self._must((intent.node, intent.boot_id) == (self._node.name, self.boot_id), "acts for another boot", intent)
+        self._must(intent.seq in self.samples, "acts on a sample that was never taken", intent)
+        last = self._last_seq.get((intent.rule, intent.target), -1)
+        self._must(intent.seq > last, "acts out of order: on this sample after that one", intent.seq, last)
+        self._must(intent.command_id not in self.applied_ids, "acts twice on", intent.command_id)
+        self._last_seq[intent.rule, intent.target] = intent.seq
+        self.applied_ids.add(intent.command_id)
+        if intent.rule == RULE:
+            self._allowed(before, limits, intent)
+            # A policy that suppresses nothing lifts the limit at once.
+            if not refused and looser(limits, before) and intent.bound != "disabled":
+                since_ms = None if self._raised_ms is None else self._now_ms - self._raised_ms
+                self._must(
+                    since_ms is None or since_ms >= RAISE_SPACING_MS,
+                    "raises again too soon: milliseconds since the last",
+                    since_ms,
+                )
+        # What cannot be read back may have been a raise: the agent counts it as one.
+        if self._node.kernel.hides or (not refused and looser(limits, before)):
+            self._raised_ms = self._now_ms
+        self._must(intent.target == TARGET and self._others == self._other_groups(), "touches more than best-effort")
+        self.judge()
+
+    def judge(self, *, just_taken: bool = False) -> None:
+        """How long more has been given than the node's own decision allows, and whether that is too long.
+
+        What a sample shows, the guard cuts within its deadline; what comes to be between two, an interval later.
+        """
+        now_ms = self._now_ms
+        over = self._is_over()
+        if self._over_since_ms is not None:
+            over_ms = now_ms - self._over_since_ms
+            self.over_ms_longest = max(self.over_ms_longest, over_ms)
+            self._must(over_ms <= self._over_ms_max, "over its allowance for so many milliseconds", over_ms)
+        if not over:
+            self._over_since_ms = None
+        elif self._over_since_ms is None:
+            self._over_since_ms = now_ms
+            deadline_ms = self._node.settings.guard_deadline_ms
+            self._over_ms_max = deadline_ms + SLACK_MS + (0 if just_taken else self._interval_ms)
+
+    def _is_over(self) -> bool:
+        kernel = self._node.kernel
+        if self._newest is None or kernel.hides or kernel.refuses:
+            self._over_since_ms = None
+            return False
+        current = self._machine_limits()
+        own = self._own(self._newest, current)
+        return own.answer == "set" and own.limits is not None and looser(current, own.limits)
+
+    def _allowed(self, before: Limits, limits: Limits, intent: NodeOutcome) -> None:
+        own = self._own(self.samples[intent.seq], before)
+        self._must(own.limits is not None, "acts where the node cannot decide", intent)
+        assert own.limits is not None
+        self._must(not looser(limits, own.limits), "gives more than its own decision", own.limits, intent)
+        if intent.origin == "guard":
+            self._must(limits == own.limits, "the guard does not carry out its own decision", own.limits, intent)
+
+    def _own(self, sample: NodeSample, limits: Limits) -> Decision:
+        now = msgspec.structs.replace(sample, limits=limits, since_raise_ms=self._since_raise_ms())
+        pods = self._pods if sample is self._newest else self._node.world.checker.pods[sample.pods_revision]
+        return decide(now, self._node.facts, pods, self._policy)
+
+    def _see(self, seq: int, observed_ms: int) -> None:
+        """What this sample should say: read independently of the agent, at the same instant."""
+        node, mono_ns = self._node, self._node.clock.mono_ns()
+        since_ns = None if self._mirrored_ns is None else mono_ns - self._mirrored_ns
+        again = since_ns is not None and since_ns < RATE_NS_MIN
+        if not again:
+            self._reading, self._mirrored_ns = self._mirror.read(mono_ns), mono_ns
+            self._hidden = node.kernel.hides
+        self.samples[seq] = NodeSample(
+            node=node.name,
+            boot_id=self.boot_id,
+            seq=seq,
+            observed_ms=observed_ms,
+            interval_ms=(since_ns or 0) // 1_000_000 if again else self._reading.interval_ms,
+            policy_version=node.policy.version,
+            facts_revision=revision_of(node.facts),
+            pods_revision=revision_of(node.pods),
+            use=self._reading.use,
+            pod_use=self._reading.pod_use,
+            limits=self._machine_limits(),
+            since_raise_ms=self._since_raise_ms(),
+        )
+
+    def _carries(self, sample: NodeSample) -> None:
+        """Pods and facts come where they changed, and both every ten seconds."""
+        said = (sample.facts_revision, sample.pods_revision)
+        whole = sample.pods is not None and sample.facts is not None
+        self._must(whole or self._now_ms - self._keyframe_ms < KEYFRAME_MS, "a keyframe is overdue")
+        self._must(said[0] == self._said[0] or sample.facts == self._node.facts, "facts changed and are not told")
+        self._must(said[1] == self._said[1] or sample.pods == self._node.pods, "pods changed and are not told")
+        self._must(sample.pods in (None, self._node.pods), "other pods than the node's")
+        if whole:
+            self._keyframe_ms = self._now_ms
+        self._said = said
+
+    def _dated(self, sample: NodeSample) -> None:
+        """Event time keeps step with monotonic time, and starts anew where the wall clock was set."""
+        off_ms = abs(sample.observed_ms - self._node.clock.wall_ms())
+        self._must(off_ms <= WALL_DRIFT_MS_MAX, "a sample's time is off by milliseconds", off_ms)
+        now = sample.clock_epoch, sample.observed_ms - self._now_ms
+        self._must(self._dates[0] < now[0] or self._dates == now, "event time jumps within a clock epoch")
+        self._dates = now
+
+    def _since_raise_ms(self) -> int | None:
+        return None if self._raised_ms is None else self._now_ms - self._raised_ms
+
+    def _machine_limits(self) -> Limits:
+        group = self._node.machine.best_effort
+        return Limits(be_cfs_quota_us=group.quota_us, be_cfs_period_us=group.period_us)
+
+    def _other_groups(self) -> dict[str, tuple[int | None, int]]:
+        return {
+            path: (group.quota_us, group.weight)
+            for path, group in self._node.machine.groups.items()
+            if not path.startswith(BEST_EFFORT)
+        }
+
+    @property
+    def _now_ms(self) -> int:
+        return self._node.world.timeline.now_ms
+
+    def _must(self, holds: bool, why: str, *evidence: object) -> None:  # noqa: FBT001 - reads as a sentence
+        if not holds:
+            self._trace.complain(f"{self._node.name}: {why}", *evidence)

@@ -1,0 +1,107 @@
+"""The agent's kernel and spool, watched: each act is told to the checker, may fail, and may be the agent's last."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from slacktide.agents.node.kernel import Reading
+from slacktide.deploy.cli.virtual.kernel import VirtualKernel
+from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import Limits, Missing
+
+if TYPE_CHECKING:
+    from sim.node import Node
+
+
+class CrashError(BaseException):
+    """The agent's process is killed, here and now."""
+
+
+def perhaps_the_last(node: Node) -> None:
+    """One step of an act: the agent may be killed here.
+
+    Raises:
+        CrashError: it is.
+
+    """
+    if node.crash_in is None:
+        return
+    node.crash_in -= 1
+    if node.crash_in <= 0:
+        node.crash_in = None
+        raise CrashError
+
+
+class WatchedKernel:
+    """A virtual kernel whose every change is seen, and which sometimes refuses."""
+
+    def __init__(self, node: Node) -> None:
+        self.refuses = False
+        self.hides = False
+        self._node = node
+        self._inner = VirtualKernel(node.machine)
+
+    def restart(self) -> None:
+        """A new agent starts: rates begin anew."""
+        self._inner = VirtualKernel(self._node.machine)
+
+    def read(self, mono_ns: int) -> Reading:
+        self._node.advance()
+        reading = self._inner.read(mono_ns)
+        if not self.hides:
+            return reading
+        return Reading(
+            interval_ms=reading.interval_ms,
+            use=msgspec.structs.replace(reading.use, cpu_milli=None),
+            pod_use=reading.pod_use,
+            limits=None,
+            missing=[Missing(what="node cpu", why="hidden"), Missing(what="limits", why="hidden")],
+        )
+
+    def limits(self) -> Limits:
+        if self.hides:
+            raise CgroupError("cpu.max", "hidden")
+        return self._inner.limits()
+
+    def hold(self, limits: Limits) -> None:
+        node = self._node
+        perhaps_the_last(node)
+        node.advance()
+        node.world.checker.acts(node)
+        before = self._inner.limits()
+        if self.refuses:
+            node.world.checker.held(node, before, limits, refused=True)
+            raise CgroupError("cpu.max", "refused")
+        self._inner.hold(limits)
+        node.world.checker.held(node, before, limits, refused=False)
+        perhaps_the_last(node)
+
+
+class WatchedSpool:
+    """A spool that outlives the agent's process, and may be the last thing that it touches."""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self.reopen()
+
+    def reopen(self) -> None:
+        """A new process opens what the last one left."""
+        inner = self._inner = self._node.world.parts.spool(self._node.name)
+        self.interrupted = inner.interrupted
+        self.pending = inner.pending
+        self.acknowledge = inner.acknowledge
+
+    def intend(self, outcome: NodeOutcome) -> None:
+        perhaps_the_last(self._node)
+        self._inner.intend(outcome)
+        self._node.world.checker.intended(self._node, outcome)
+        perhaps_the_last(self._node)
+
+    def conclude(self, outcome: NodeOutcome) -> None:
+        perhaps_the_last(self._node)
+        self._inner.conclude(outcome)
+        self._node.world.checker.concluded(self._node, outcome)
+        perhaps_the_last(self._node)

@@ -1,0 +1,49 @@
+"""What happened, in order: the checker's evidence, the replay's text, and the run's fingerprint."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NoReturn
+
+from sim.timeline import Timeline
+
+
+class ComplaintError(AssertionError):
+    """The world did something that it must never do."""
+
+
+class Trace:
+    """Lines with their time. Formatted only when somebody reads them."""
+
+    def __init__(self, seed: int, timeline: Timeline) -> None:
+        self.seed = seed
+        self._timeline = timeline
+        self._lines: list[tuple[int, str, str, tuple[object, ...]]] = []
+
+    def note(self, who: str, what: str, *facts: object) -> None:
+        """Remember one event."""
+        self._lines.append((self._timeline.now_ms, who, what, facts))
+
+    def complain(self, why: str, *evidence: object) -> NoReturn:
+        """Stop: with the evidence, the seed that replays it and what happened last.
+
+        Raises:
+            ComplaintError: always.
+
+        """
+        raise ComplaintError(
+            "\n".join([why, *map(str, evidence)])
+            + f"\nat {self._timeline.now_ms} ms; replay: SLACKTIDE_SEED={self.seed} pytest -s tests/sim\n"
+            + self.text(last=40)
+        )
+
+    def fingerprint(self) -> str:
+        """Equal runs, equal fingerprints."""
+        return hashlib.sha256(self.text().encode()).hexdigest()
+
+    def text(self, last: int = 0) -> str:
+        """The events as lines, all or the last few."""
+        lines = self._lines[-last:] if last else self._lines
+        return "\n".join(
+            f"{at_ms:>7} ms  {who:<10} {what:<12} {' '.join(map(str, facts))}" for at_ms, who, what, facts in lines
+        )
