@@ -23,11 +23,13 @@ from slacktide.schemas.command import Hold, NodeCommand, command_id
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, decide, looser
 
 NO_PODS = "no pods"
 NO_FACTS = "no facts"
+QUOTA_US_MIN, PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000, 1_000_000
+"""What the kernel takes, on cgroup v1 and v2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,11 +187,12 @@ class NodeAgent:
         if command.policy_version != self._policy.version:
             return self._own_act(own, taken, "other policy")
         hold = _hold_of(command, taken)
-        if hold is None or own.limits is None or looser(hold.limits, own.limits):
+        if hold is None or own.limits is None or not _holdable(hold.limits) or looser(hold.limits, own.limits):
             return self._own_act(own, taken, "disagrees")
         return Act(
             limits=hold.limits,
-            id=hold.id,
+            # Not the one that it claims: two answers under one id would be one act with two outcomes.
+            id=self._id(taken, RULE) if command.answer == "set" else self._id(taken, "answer", self.node),
             rule=hold.rule,
             origin="stream",
             reason="",
@@ -262,8 +265,8 @@ class NodeAgent:
             age_ms=0,
         )
 
-    def _id(self, taken: Taken, rule: str) -> str:
-        return command_id(self.node, self.boot_id, taken.sample.seq, rule, TARGET, self._policy.version)
+    def _id(self, taken: Taken, rule: str, target: str = TARGET) -> str:
+        return command_id(self.node, self.boot_id, taken.sample.seq, rule, target, self._policy.version)
 
 
 def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
@@ -272,3 +275,9 @@ def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
         limits = taken.sample.limits
         return None if limits is None else Hold(id=command.id, rule=RULE, target=TARGET, limits=limits, bound="kept")
     return next((hold for hold in command.hold if (hold.rule, hold.target) == (RULE, TARGET)), None)
+
+
+def _holdable(limits: Limits) -> bool:
+    """Whether a kernel can hold it; an answer that none can is no answer."""
+    quota_us, period_us = limits.be_cfs_quota_us, limits.be_cfs_period_us
+    return PERIOD_US_MIN <= period_us <= PERIOD_US_MAX and (quota_us is None or quota_us >= QUOTA_US_MIN)
