@@ -1,0 +1,75 @@
+"""Who an agent is this time: a boot id above all before it, from a folder that one agent has at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+from pathlib import Path
+
+from slacktide.agents.node.spool_files import write_whole
+from slacktide.schemas.errors import SlacktideError
+
+_COUNTER = re.compile(r"[0-9]{1,12}\n?")
+
+
+class Identity:
+    """A boot id, and the folder's lock for as long as the process lives."""
+
+    def __init__(self, folder: Path, *, start_ms: int) -> None:
+        """Take the folder and count this start.
+
+        The counter goes up by one; where it is lost, the start time in seconds stands in, which is
+        above any count, so that the higher boot is always the later one.
+
+        Args:
+            folder: the agent's state folder; made if absent.
+            start_ms: UTC epoch milliseconds.
+
+        Raises:
+            SlacktideError: another agent has the folder, or it cannot be used.
+
+        """
+        self._lock: int | None = _locked(folder)
+        file = folder / "starts"
+        last = _counted(file)
+        count = start_ms // 1000 if last is None else last + 1
+        try:
+            write_whole(file, f"{count}\n".encode())
+        except OSError as exc:
+            self.release()
+            raise SlacktideError(
+                f"{file}: cannot count starts there: {exc.strerror}; give the agent a folder it can write to"
+            ) from exc
+        self.boot_id = f"{count:012d}-{os.urandom(4).hex()}"
+
+    def release(self) -> None:
+        """Let another agent have the folder."""
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as exc:
+        raise SlacktideError(f"{folder}: not usable as state folder: {exc.strerror}") from exc
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as exc:
+        os.close(lock)
+        raise SlacktideError(
+            f"{folder}: another agent uses this state folder; stop it, or give this one its own"
+        ) from exc
+    return lock
+
+
+def _counted(file: Path) -> int | None:
+    """Starts so far; None where that is not known."""
+    try:
+        text = file.read_bytes()[:32].decode("ascii", errors="replace")
+    except OSError:
+        return None
+    return int(text) if _COUNTER.fullmatch(text) else None

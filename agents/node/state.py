@@ -1,0 +1,73 @@
+"""What an agent knew last, for a start without Kafka: the policy, the node's facts and its pods."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from slacktide.agents.node.spool_files import write_whole
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.message import Message
+from slacktide.schemas.policy import Policy
+
+log = logging.getLogger(__name__)
+M = TypeVar("M", bound=Message)
+
+
+class KeptInventory(Message, frozen=True, kw_only=True):
+    """Facts and pods as they were last."""
+
+    facts: NodeFacts
+    pods: list[Pod]
+
+
+class State:
+    """Two small files in the agent's state folder, each replaced as a whole. Never raises."""
+
+    def __init__(self, folder: Path) -> None:
+        self._policy = folder / "policy.json"
+        self._inventory = folder / "inventory.json"
+        self._written: dict[Path, bytes] = {}
+
+    def policy(self) -> Policy | None:
+        """The last good policy; None where there is none to be had."""
+        return self._read(self._policy, Policy)
+
+    def inventory(self) -> KeptInventory | None:
+        """The last facts and pods; None where there are none to be had."""
+        return self._read(self._inventory, KeptInventory)
+
+    def keep_policy(self, policy: Policy) -> None:
+        """Remember the policy in force."""
+        self._write(self._policy, policy)
+
+    def keep_inventory(self, facts: NodeFacts, pods: Sequence[Pod]) -> None:
+        """Remember the node as it is."""
+        self._write(self._inventory, KeptInventory(facts=facts, pods=list(pods)))
+
+    def _read(self, path: Path, kind: type[M]) -> M | None:
+        try:
+            content = path.read_bytes()
+            found = decode(content, kind)
+        except FileNotFoundError:
+            return None
+        except (OSError, BadMessageError) as exc:
+            log.warning("what was kept is lost", extra={"file": str(path), "why": str(exc)})
+            return None
+        self._written[path] = content
+        return found
+
+    def _write(self, path: Path, message: Message) -> None:
+        content = encode(message)
+        if self._written.get(path) == content:
+            return
+        try:
+            write_whole(path, content)
+        except OSError as exc:
+            log.warning("could not be kept for the next start", extra={"file": str(path), "why": str(exc)})
+            return
+        self._written[path] = content

@@ -1,0 +1,127 @@
+"""Boot ids order the starts of an agent, and a state folder has one agent at a time."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.agents.node.identity import Identity
+from slacktide.agents.node.state import State
+from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.policy import DEFAULT
+
+START_MS = 1_700_000_000_000
+
+
+def boot(folder: Path, start_ms: int = START_MS) -> str:
+    identity = Identity(folder, start_ms=start_ms)
+    identity.release()
+    return identity.boot_id
+
+
+def test_each_start_is_above_the_one_before(tmp_path: Path) -> None:
+    """The counter decides, whatever the clock says; ids compare as text."""
+    boots = [boot(tmp_path, START_MS - 1_000_000 * number) for number in range(12)]
+
+    assert boots == sorted(boots)
+    assert len({one.partition("-")[0] for one in boots}) == 12
+    assert {len(one) for one in boots} == {12 + 1 + 8}
+
+
+@pytest.mark.parametrize("content", [b"", b"x", b"-3", b"1 2", b"9" * 13, b"\xff", b"12\n\n"])
+def test_lost_counter_is_the_start_time(tmp_path: Path, content: bytes) -> None:
+    """A folder that lost its count, or never had one, counts on from the start time in seconds."""
+    (tmp_path / "starts").write_bytes(content)
+
+    assert boot(tmp_path).startswith("001700000000-")
+    assert boot(tmp_path, 1).startswith("001700000001-")
+
+
+@given(starts=st.lists(st.booleans(), min_size=2, max_size=8), first_ms=st.integers(START_MS, 2 * START_MS))
+def test_order_survives_the_loss_of_the_folder(tmp_path_factory, starts: list[bool], first_ms: int) -> None:
+    """With a clock that goes on, and starts not once a second, a lost folder changes no order."""
+    folder = tmp_path_factory.mktemp("state")
+    boots = []
+    for number, lost in enumerate(starts):
+        if lost:
+            (folder / "starts").unlink(missing_ok=True)
+        boots.append(boot(folder, first_ms + 2_000 * number))
+
+    assert [one[:12] for one in boots] == sorted({one[:12] for one in boots})
+
+
+def test_second_agent_is_refused_until_the_first_is_gone(tmp_path: Path) -> None:
+    """The lock is held for the process' life, and goes with it."""
+    folder = tmp_path / "state"
+    code = (
+        "import sys, pathlib; from slacktide.agents.node.identity import Identity;"
+        "held = Identity(pathlib.Path(sys.argv[1]), start_ms=0); print(held.boot_id, flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as first:
+        assert first.stdout is not None
+        assert first.stdout.readline()
+        with pytest.raises(SlacktideError, match=f"{folder}: another agent uses this state folder"):
+            boot(folder)
+        first.kill()
+        first.wait()
+        assert boot(folder).startswith("000000000001-")
+
+
+def test_folder_that_cannot_be_used_is_said(tmp_path: Path) -> None:
+    """A file in the folder's place is named."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SlacktideError, match="not usable as state folder"):
+        boot(tmp_path / "file" / "state")
+
+
+FACTS = NodeFacts(name="n", capacity=Resources(cpu_milli=1), allocatable=Resources())
+PODS = [Pod(uid="u", namespace="default", name="p")]
+
+
+def test_state_is_there_at_the_next_start(tmp_path: Path) -> None:
+    """Policy, facts and pods come back as they were."""
+    state = State(tmp_path)
+    assert (state.policy(), state.inventory()) == (None, None)
+    state.keep_policy(DEFAULT)
+    state.keep_inventory(FACTS, PODS)
+    kept = State(tmp_path).inventory()
+
+    assert kept is not None
+    assert (kept.facts, kept.pods) == (FACTS, PODS)
+    assert State(tmp_path).policy() == DEFAULT
+
+
+def test_unchanged_state_is_not_written_again(tmp_path: Path) -> None:
+    """The same policy each minute costs no write."""
+    state = State(tmp_path)
+    state.keep_policy(DEFAULT)
+    (tmp_path / "policy.json").unlink()
+    state.keep_policy(DEFAULT)
+
+    assert not (tmp_path / "policy.json").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b'{"version": 3}'])
+def test_state_that_cannot_be_read_is_none(tmp_path: Path, content: bytes) -> None:
+    """A broken file is as good as no file."""
+    for name in ("policy.json", "inventory.json"):
+        (tmp_path / name).write_bytes(content)
+    state = State(tmp_path)
+
+    assert (state.policy(), state.inventory()) == (None, None)
+
+
+def test_state_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
+    """A folder that is gone costs the next start its memory, no more."""
+    state = State(tmp_path / "gone")
+    state.keep_policy(DEFAULT)
+
+    assert state.policy() is None
