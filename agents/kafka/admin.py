@@ -11,7 +11,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError, TopicAlreadyExistsError, for_code
 
 from slacktide.agents.kafka.closing import stop
 from slacktide.agents.kafka.records import Record, partition_of, record_of
@@ -163,7 +163,7 @@ async def group_lag(
         tps = [TopicPartition(name, p) for name in topics for p in range(there.get(name, 0))]
         if not tps:
             return []
-        committed = await admin.list_consumer_group_offsets(group, partitions=tps)
+        committed = await _committed(admin, group, tps)
         begin, end = await consumer.beginning_offsets(tps), await _ends(consumer, tps)
         kept = {tp: found.offset for tp, found in committed.items() if found.offset >= 0}
         # Between begin and end, also where a re-created topic starts anew below what was committed.
@@ -221,6 +221,17 @@ async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
         yield consumer
     finally:
         await stop(consumer)
+
+
+async def _committed(admin: Any, group: str, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, Any]:
+    """What a group has committed; a cluster that never had a group first makes a topic to keep that in."""
+    while True:
+        try:
+            found: Mapping[TopicPartition, Any] = await admin.list_consumer_group_offsets(group, partitions=tps)
+        except GroupCoordinatorNotAvailableError:
+            await asyncio.sleep(0.2)
+        else:
+            return found
 
 
 def _new_topic(topic: Topic, replication: int) -> NewTopic:

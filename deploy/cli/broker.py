@@ -53,6 +53,7 @@ class EmbeddedBroker:
 
         """
         binary = _binary()
+        await self.stop()
         _refuse_taken(self._port)
         url = f"tcp://{self.bootstrap}"
         command = [binary, "broker", "--listener-url", url, "--advertised-listener-url", url]
@@ -65,6 +66,9 @@ class EmbeddedBroker:
         except TimeoutError:
             await self.stop()
             raise BrokerError(f"embedded broker: no answer on {self.bootstrap} within {READY_S:g} s") from None
+        except BaseException:
+            await self.stop()
+            raise
 
     async def wait(self) -> int:
         """Wait until its process ends; the exit code as Popen gives it."""

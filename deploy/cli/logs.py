@@ -54,8 +54,8 @@ def _json(process: str, record: logging.LogRecord, trace: str, fields: dict[str,
         "logger": record.name,
         "message": record.getMessage(),
     }
-    # A part's own fields never hide these.
-    line = fields | line
+    # A part's own fields follow, and never hide these.
+    line |= {name: value for name, value in fields.items() if name not in line}
     if trace:
         line["error"] = trace
     return orjson.dumps(line, default=str, option=orjson.OPT_NON_STR_KEYS).decode()

@@ -7,6 +7,7 @@ Commands load when they run, not before: a node agent's process holds nothing of
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -80,6 +81,8 @@ def cli(*, debug: bool) -> None:
     Every option can come from the environment: --sample-interval is SLACKTIDE_SAMPLE_INTERVAL.
     Exit codes: 0 done, 1 failed, 2 wrong usage (topics plan: changes are pending).
     """
+    if not debug:  # an error is told once, by us
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,0 +1,63 @@
+"""``slacktide stream``: one stream worker."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import os
+from dataclasses import dataclass
+from typing import Literal
+
+import click
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli import process
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, node_name, setting
+from slacktide.schemas.health import Health
+
+METRICS_PORT = 9465
+SHELLS = {"faust": "slacktide.streams.faust_shell", "plain": "slacktide.streams.plain_shell"}
+
+
+def worker_name() -> str:
+    """Host name and process id: workers of one machine differ."""
+    return f"{node_name()}-{os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StreamSettings(process.ProcessSettings):
+    """How one worker runs."""
+
+    bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    group: str = setting("Workers of one group share the nodes out.", default="slacktide-stream")
+    worker_name: str = setting("Name of this worker in its records.", default=worker_name)
+    shell: Literal["faust", "plain"] = setting(
+        "What fetches and sends: Faust, or plain aiokafka.", click.Choice(list(SHELLS)), default="faust"
+    )
+    fetch_wait_ms: int = setting(
+        "How long the broker may hold a fetch, in milliseconds. Kafka answers as soon as there is a record, "
+        "the embedded broker after this time.",
+        click.IntRange(1, 5_000),
+        default=20,
+    )
+    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+
+
+@click.command(epilog="Example: slacktide stream --bootstrap kafka-1:9092,kafka-2:9092 --worker-name blue")
+@configured(StreamSettings)
+def command(settings: StreamSettings) -> None:
+    """Run one stream worker: answers the samples of its share of the nodes.
+
+    Start more of them to share the nodes out. SIGTERM: finishes its batch, commits, leaves the group.
+    """
+    shell = importlib.import_module(SHELLS[settings.shell])
+    from slacktide.streams.shell import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
+    from slacktide.streams.worker import Worker  # noqa: PLC0415
+
+    async def work(stop: asyncio.Event, health: Health) -> None:
+        connection = ShellSettings(
+            bootstrap=settings.bootstrap, group=settings.group, fetch_wait_ms=settings.fetch_wait_ms
+        )
+        await shell.run(Worker(settings.worker_name), connection, stop, health, SystemClock().wall_ms)
+
+    process.run("stream", settings, work)

@@ -1,0 +1,110 @@
+"""Child processes kept running: started, watched until they are ready, started again when they end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from urllib.parse import urlsplit
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli import tied
+from slacktide.schemas.errors import SlacktideError
+
+log = logging.getLogger(__name__)
+
+BACKOFF_S, BACKOFF_S_MAX = 0.2, 5.0
+STEADY_S = 30.0
+"""A part that ran this long ended for a new reason: it is started again without delay."""
+ATTEMPTS = 5
+"""So often a part may end before it was ever ready."""
+POLL_S = 0.05
+ANSWER_S = 1.0
+
+
+class PartError(SlacktideError):
+    """A part does not start."""
+
+
+class Part:
+    """One child with endpoints."""
+
+    def __init__(self, name: str, arguments: Sequence[str], url: str) -> None:
+        self.name = name
+        self.url = url
+        """Where it serves ``/ready``."""
+        self.ready = asyncio.Event()
+        """It was ready once, this time or before."""
+        # -P: nothing in the folder where the user stands may shadow a module.
+        self._command = [sys.executable, "-P", "-m", "slacktide.deploy.cli.main", *arguments]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._clock = SystemClock()
+
+    async def keep(self) -> None:
+        """Run it for ever.
+
+        Raises:
+            PartError: it ends time and again before it was ever ready.
+
+        """
+        pause_s, attempts = BACKOFF_S, 0
+        while True:
+            started_ns = self._clock.mono_ns()
+            # It may end in order where this process is killed: SIGTERM, not SIGKILL.
+            self._process = tied.popen(self._command, death=signal.SIGTERM)
+            watching = asyncio.create_task(self._watch(started_ns))
+            code = await tied.ended(self._process)
+            watching.cancel()
+            attempts += 1
+            if not self.ready.is_set() and attempts >= ATTEMPTS:
+                raise PartError(f"{self.name} ended {attempts} times before it was ready; its last {how(code)}")
+            if self._ran_s(started_ns) > STEADY_S:
+                pause_s = BACKOFF_S
+            log.warning("%s ended (%s); starting it again in %.1f s", self.name, how(code), pause_s)
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, BACKOFF_S_MAX)
+
+    async def stop(self, within_s: float) -> None:
+        """End it in order, or by force after ``within_s``."""
+        if self._process is not None and not await tied.end(self._process, within_s):
+            log.warning("%s did not stop within %g s: killed", self.name, within_s)
+
+    async def _watch(self, started_ns: int) -> None:
+        again = self.ready.is_set()
+        while (why := await why_not_ready(self.url)) != "":
+            log.debug("%s: %s", self.name, why)
+            await asyncio.sleep(POLL_S)
+        self.ready.set()
+        if again:
+            log.info("%s is ready again after %.1f s", self.name, self._ran_s(started_ns))
+
+    def _ran_s(self, started_ns: int) -> float:
+        return (self._clock.mono_ns() - started_ns) / 1e9
+
+
+async def why_not_ready(url: str) -> str:
+    """Ask a part's ``/ready``: "" if it is, else what it says or that it does not answer."""
+    parts = urlsplit(url)
+    with contextlib.suppress(OSError, TimeoutError, ValueError):
+        async with asyncio.timeout(ANSWER_S):
+            reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+            try:
+                writer.write(f"GET /ready HTTP/1.0\r\nHost: {parts.netloc}\r\n\r\n".encode())
+                head, _, body = (await reader.read()).decode(errors="replace").partition("\r\n\r\n")
+            finally:
+                writer.close()
+        return "" if head.split(maxsplit=2)[1:2] == ["200"] else body.strip() or "no answer"
+    return "no answer"
+
+
+def how(code: int) -> str:
+    """How a process ended, from its exit code as Popen gives it."""
+    if code >= 0:
+        return f"exit code {code}"
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(-code).name}"
+    return f"killed by signal {-code}"

@@ -1,0 +1,211 @@
+"""``slacktide topics`` and ``dead-letter`` as an operator calls them, on both brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from slacktide.agents.kafka import Out, Sender, describe_topics
+from slacktide.agents.kafka.change import set_configs
+from slacktide.schemas.codec import encode
+from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.headers import headers
+from slacktide.schemas.policy import DEFAULT
+from slacktide.schemas.topics import COMMAND, DEAD_LETTER, OUTCOME, POLICY, SAMPLE, TOPICS
+
+SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
+
+
+def slacktide(broker, *arguments: str) -> subprocess.CompletedProcess[str]:
+    env = os.environ | {"SLACKTIDE_BOOTSTRAP": broker.bootstrap}
+    return subprocess.run([SLACKTIDE, *arguments], capture_output=True, text=True, check=False, timeout=60, env=env)
+
+
+async def write(broker, *records: Out) -> None:
+    sender = Sender(broker.bootstrap, client_id="test", acks="1", timeout_s=5)
+    await sender.connect(sorted({record.topic for record in records}))
+    await sender.send(records)
+    await sender.close()
+
+
+def policies(count: int, first: int = 0) -> list[Out]:
+    """Records that tell themselves apart by ce_id."""
+    return [
+        Out(
+            topic=POLICY.name,
+            key=b"policy",
+            value=encode(DEFAULT),
+            headers=headers(
+                kind=POLICY.name, source="publisher", subject="policy", event_id=f"p{number}", event_ms=1763712000000
+            ),
+        )
+        for number in range(first, first + count)
+    ]
+
+
+def ids(lines: Sequence[str]) -> list[str]:
+    return [line.partition("ce_id=")[2].partition(" ")[0] for line in lines]
+
+
+def test_plan_then_apply_then_nothing_is_left_to_do(broker) -> None:
+    """Exit code 2 while something differs, 0 when the cluster is as the table says. Apply may be repeated."""
+    first = slacktide(broker, "topics", "plan")
+    assert first.returncode == 2
+    assert [line.split(":")[0] for line in first.stdout.splitlines()[:-1]] == [f"+ {topic.name}" for topic in TOPICS]
+
+    applied = slacktide(broker, "topics", "apply")
+    assert (applied.returncode, applied.stdout) == (0, first.stdout)
+    again = slacktide(broker, "topics", "apply")
+    assert (again.returncode, again.stdout) == (0, "nothing to do: the cluster has every topic as the table says\n")
+    assert slacktide(broker, "topics", "plan").returncode == 0
+
+
+@pytest.mark.kafka
+async def test_apply_sets_a_drifted_setting_and_leaves_the_operators_own(kafka_broker) -> None:
+    """Retention is the replay window: the table has the say. What else was set for the topic stays."""
+    kafka_broker.apply_topics()
+    drift = {"retention.ms": "60000", "segment.bytes": "20971520"}
+    await set_configs(kafka_broker.bootstrap, {SAMPLE.name: drift})
+    planned = slacktide(kafka_broker, "topics", "plan")
+    assert planned.returncode == 2
+    assert planned.stdout.splitlines()[0] == f"~ {SAMPLE.name}: retention.ms 60000 -> {SAMPLE.retention_ms}"
+
+    assert slacktide(kafka_broker, "topics", "apply").returncode == 0
+    config = (await describe_topics(kafka_broker.bootstrap, [SAMPLE.name]))[SAMPLE.name].config
+    assert (config["retention.ms"], config["segment.bytes"]) == (str(SAMPLE.retention_ms), "20971520")
+    assert slacktide(kafka_broker, "topics", "plan").returncode == 0
+
+
+def test_another_partition_count_is_told_and_left(broker) -> None:
+    broker.apply_topics(partitions=3)
+    applied = slacktide(broker, "topics", "apply")
+
+    assert applied.returncode == 0
+    assert f"! {COMMAND.name}: 3 partitions, the table says 12: stays" in applied.stdout
+    assert slacktide(broker, "topics", "plan").returncode == 2
+
+
+def test_list_needs_no_broker_and_shows_more_with_one(broker) -> None:
+    env = {name: value for name, value in os.environ.items() if name != "SLACKTIDE_BOOTSTRAP"}
+    alone = subprocess.run([SLACKTIDE, "topics", "list"], capture_output=True, text=True, check=True, env=env).stdout
+    lines = alone.splitlines()
+    assert lines[0].split() == [
+        "TOPIC", "KEY", "PARTITIONS", "KEPT", "CLEANUP", "REPLICATION", "ACKS", "PRODUCERS", "CONSUMERS",
+    ]  # fmt: skip
+    assert lines[1].split() == f"{SAMPLE.name} node 12 48 h delete 3 1 agent stream".split()
+    assert len(lines) == 1 + len(TOPICS)
+
+    assert "missing: slacktide topics apply" in slacktide(broker, "topics", "list").stdout
+    broker.apply_topics()
+    assert "12 partitions, replication 1, 0 records" in slacktide(broker, "topics", "list").stdout
+
+
+async def test_tail_shows_the_last_records_decoded_with_their_headers(broker) -> None:
+    broker.apply_topics()
+    await write(broker, *policies(12))
+    lines = slacktide(broker, "topics", "tail", "policy").stdout.splitlines()
+
+    assert ids(lines) == [f"p{number}" for number in range(2, 12)]
+    assert " 0:11 policy [ce_specversion=1.0 ce_id=p11 ce_type=slacktide.policy.v1 " in lines[-1]
+    assert lines[-1].endswith(f"] {encode(DEFAULT).decode()}")
+    assert ids(slacktide(broker, "topics", "tail", "policy", "-n", "3").stdout.splitlines()) == ["p9", "p10", "p11"]
+
+
+async def test_tail_since_prints_all_of_that_time(broker) -> None:
+    broker.apply_topics()
+    await write(broker, *policies(3))
+    await asyncio.sleep(2.5)
+    await write(broker, *policies(12, first=3))
+
+    assert len(slacktide(broker, "topics", "tail", "policy", "--since", "1h").stdout.splitlines()) == 15
+    recent = ids(slacktide(broker, "topics", "tail", "policy", "--since", "2s", "-n", "4").stdout.splitlines())
+    assert recent == ["p11", "p12", "p13", "p14"][-len(recent) :]
+
+
+async def test_tail_of_one_key_reads_only_that_key(broker) -> None:
+    broker.apply_topics()
+    nodes = [f"node-{number}" for number in range(30)]
+    await write(broker, *(Out(topic=OUTCOME.name, key=node.encode(), value=b"{}") for node in nodes))
+    lines = slacktide(broker, "topics", "tail", "outcome", "--key", "node-7").stdout.splitlines()
+
+    assert [line.split()[2] for line in lines] == ["node-7"]
+    assert "(not a NodeOutcome: " in lines[0]
+
+
+async def test_tail_follows_until_ctrl_c(broker) -> None:
+    """First the last there are, then what comes, each once; it ends without a word of complaint."""
+    broker.apply_topics()
+    await write(broker, *policies(3))
+    process = subprocess.Popen(  # noqa: ASYNC220 - its lines are read in a thread
+        [SLACKTIDE, "topics", "tail", "policy", "--follow", "-n", "1", "--bootstrap", broker.bootstrap],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        bufsize=1,
+    )
+    try:
+        lines = [await asyncio.to_thread(process.stdout.readline)]
+        await write(broker, *policies(2, first=3))
+        lines += [await asyncio.to_thread(process.stdout.readline) for _ in range(2)]
+        process.send_signal(signal.SIGINT)
+        rest, complaint = process.communicate(timeout=20)
+    finally:
+        process.kill()
+
+    assert ids(lines) == ["p2", "p3", "p4"]
+    assert (process.returncode, rest.strip(), complaint) == (0, "", "")
+
+
+def test_tail_of_an_unknown_or_missing_topic_says_what_to_do(broker) -> None:
+    unknown = slacktide(broker, "topics", "tail", "comand")
+    missing = slacktide(broker, "topics", "tail", "command")
+
+    assert (unknown.returncode, unknown.stderr) == (1, "Error: no topic comand; known: node.command\n")
+    assert missing.returncode == 1
+    assert missing.stderr.endswith(f"topic {COMMAND.name} is not there: slacktide topics apply\n")
+
+
+async def test_lag_counts_what_no_worker_has_read(broker) -> None:
+    broker.apply_topics()
+    await write(broker, *(Out(topic=SAMPLE.name, key=b"node-1", value=b"{}") for _ in range(5)))
+    done = slacktide(broker, "topics", "lag")
+
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 1 + SAMPLE.partitions + 2
+    assert done.stdout.splitlines()[-2].startswith("5 records, ")
+    assert "group slacktide-stream has never committed here" in done.stdout
+
+
+async def test_dead_letters_are_listed_and_shown(broker) -> None:
+    broker.apply_topics()
+    assert slacktide(broker, "dead-letter", "list").stdout == "no dead letters\n"
+    letter = DeadLetter(
+        topic=SAMPLE.name,
+        partition=3,
+        offset=1042,
+        reason="not a NodeSample",
+        reader="stream/blue",
+        refused_ms=1763712000000,
+        key="node-1",
+        value_base64="e29vcHM=",
+        value_bytes=5,
+    )
+    await write(broker, *(Out(topic=DEAD_LETTER.name, key=b"node-1", value=encode(letter)) for _ in range(2)))
+    listed = slacktide(broker, "dead-letter", "list", "--since", "1h").stdout.splitlines()
+    shown = slacktide(broker, "dead-letter", "show", "1").stdout
+
+    assert [line.split()[1:] for line in listed[1:]] == [
+        [offset, "node.sample", "3:1042", "node-1", "stream/blue", "not", "a", "NodeSample"] for offset in ("0", "1")
+    ]
+    assert shown.splitlines()[0] == "offset   1"
+    assert shown.splitlines()[-1] == "{oops"
+    absent = slacktide(broker, "dead-letter", "show", "2")
+    assert absent.returncode == 1
+    assert "no dead letter at offset 2: slacktide dead-letter list" in absent.stderr

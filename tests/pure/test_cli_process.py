@@ -1,0 +1,180 @@
+"""Long-running processes: endpoints, logs, signals."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+
+from slacktide.deploy.cli import logs
+from slacktide.deploy.cli.endpoints import Endpoints, EndpointsError
+from slacktide.schemas.health import Health
+
+PROCESS = """
+import asyncio, logging, sys, time
+from slacktide.deploy.cli import process
+from slacktide.schemas.errors import LogError
+
+async def work(stop, health):
+    logging.getLogger("work").info("working")
+    {body}
+
+process.DRAIN_S = 1.0
+process.run("worker", process.ProcessSettings(log_format="json"), work)
+"""
+
+
+def get(url: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(url) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def started(body: str) -> subprocess.Popen[str]:
+    """A process that has begun its work."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", PROCESS.format(body=body)], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    )
+    while "working" not in process.stderr.readline():
+        assert process.poll() is None
+    return process
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, list[dict]]:
+    """Its exit code, and the lines that it still wrote."""
+    _, written = process.communicate(timeout=20)
+    return process.returncode, [json.loads(line) for line in written.splitlines()]
+
+
+def test_each_question_is_answered_with_its_reason() -> None:
+    """200 and ok, or 503 and what is wrong, as the parts of the process keep it."""
+    health = Health()
+    with Endpoints("127.0.0.1", 0, health) as endpoints:
+        assert get(f"{endpoints.url}/live") == (200, "ok\n")
+        assert get(f"{endpoints.url}/ready") == (503, "starting\n")
+        assert get(f"{endpoints.url}/fresh") == (503, "nothing seen yet\n")
+        health.not_live, health.not_ready, health.not_fresh = "broken", "", "last sample 9 s ago"
+
+        assert get(f"{endpoints.url}/live") == (503, "broken\n")
+        assert get(f"{endpoints.url}/ready") == (200, "ok\n")
+        assert get(f"{endpoints.url}/fresh") == (503, "last sample 9 s ago\n")
+
+
+def test_metrics_are_prometheus_text() -> None:
+    with Endpoints("127.0.0.1", 0, Health()) as endpoints:
+        status, text = get(f"{endpoints.url}/metrics")
+
+    assert status == 200
+    assert "# TYPE process_cpu_seconds_total counter" in text
+
+
+def test_an_unknown_path_names_those_that_exist() -> None:
+    with Endpoints("127.0.0.1", 0, Health()) as endpoints:
+        assert get(f"{endpoints.url}/health") == (404, "no /health: /metrics, /live, /ready, /fresh\n")
+
+
+def test_a_process_whose_loop_hangs_is_not_live() -> None:
+    """The endpoints have threads of their own: they tell what the loop cannot."""
+    with Endpoints("127.0.0.1", 0, Health(), lambda: "the event loop has not turned for 12 s") as endpoints:
+        assert get(f"{endpoints.url}/live") == (503, "the event loop has not turned for 12 s\n")
+
+
+def test_a_taken_port_is_refused_with_the_way_out() -> None:
+    with Endpoints("127.0.0.1", 0, Health()) as endpoints:
+        port = int(endpoints.url.rpartition(":")[2])
+
+        with pytest.raises(EndpointsError, match=f"127.0.0.1:{port}: .*--metrics-port"):
+            Endpoints("127.0.0.1", port, Health())
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_told_to_stop_it_finishes_in_order(name: str) -> None:
+    process = started('await stop.wait(); logging.getLogger("work").info("drained")')
+    process.send_signal(signal.Signals[name])
+    code, lines = ended(process)
+
+    assert code == 0
+    assert [line["message"] for line in lines if line["logger"] == "work"] == ["drained"]
+
+
+def test_told_twice_it_leaves_at_once() -> None:
+    process = started("await asyncio.sleep(60)")
+    process.terminate()
+    time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+
+    assert ended(process)[0] == 128 + signal.SIGINT
+
+
+@pytest.mark.parametrize("body", ["await asyncio.sleep(60)", "await stop.wait(); time.sleep(60)"])
+def test_a_drain_that_hangs_is_cut_short(body: str) -> None:
+    """Also where it hangs in a call that never gives the loop a turn."""
+    process = started(body)
+    process.terminate()
+    code, lines = ended(process)
+
+    assert code == 1
+    assert lines[-1]["message"] == "did not stop within 1 s: leaving as it is"
+
+
+def test_an_error_on_purpose_is_one_line_in_the_log() -> None:
+    code, lines = ended(started('raise LogError("kafka-1:9092: away")'))
+
+    assert code == 1
+    assert (lines[-1]["level"], lines[-1]["message"]) == ("error", "kafka-1:9092: away")
+    assert "error" not in lines[-1]
+
+
+def test_an_error_of_its_own_is_logged_with_where_it_came_from() -> None:
+    code, lines = ended(started("1 / 0"))
+
+    assert code == 1
+    assert "ZeroDivisionError" in lines[-1]["error"]
+
+
+def formatted(style, **fields: object) -> str:
+    record = logging.makeLogRecord({"name": "agent", "levelname": "WARNING", "levelno": 30, "msg": "late"} | fields)
+    return logs._Formatter("agent", style).format(record)
+
+
+def test_a_json_line_carries_the_fields_of_its_part() -> None:
+    line = json.loads(formatted(logs._json, created=1763712000.25, seq=7, level="mine"))
+
+    assert line == {
+        "time": "2025-11-21T08:00:00.250+00:00",
+        "level": "warning",
+        "process": "agent",
+        "logger": "agent",
+        "message": "late",
+        "seq": 7,
+    }
+
+
+def test_a_human_line_is_short() -> None:
+    line = formatted(logs._human, created=1763712000.25, seq=7)
+
+    assert line.endswith(" agent  warning: late seq=7")
+    assert len(line.split(" ", 1)[0]) == len("08:00:00")
+
+
+def test_logs_are_json_where_nobody_looks(capfd: pytest.CaptureFixture[str]) -> None:
+    """Format auto: stderr is no terminal here."""
+    assert not os.isatty(2)
+    code = (
+        "import logging; from slacktide.deploy.cli import logs; logs.configure('up', 'info', 'auto');"
+        "logging.getLogger('x').info('said'); logging.getLogger('x').debug('not said')"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+    assert [json.loads(line)["message"] for line in capfd.readouterr().err.splitlines()] == ["said"]

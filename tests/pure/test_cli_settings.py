@@ -1,0 +1,134 @@
+"""Settings of the command line: where a value comes from, what is refused, what help says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from slacktide.deploy.cli import settings
+from slacktide.deploy.cli.main import COMMANDS, cli
+from slacktide.deploy.cli.settings import configured, setting
+
+LONG_RUNNING = ("up", "agent", "stream")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TeaSettings:
+    leaf: str = setting("Which leaf.", default="oolong")
+    steep_s: float = setting("How long, in seconds.", click.FloatRange(1, 600), default=180.0)
+    strainer: Path | None = setting("File to strain through.", settings.file(), default=None)  # noqa: RUF009
+    sugar: bool = setting("With sugar.", default=False)
+
+
+@click.command()
+@configured(TeaSettings)
+def tea(given: TeaSettings) -> None:
+    """Make tea."""
+    click.echo(repr(given))
+
+
+def made(*arguments: str, **env: str) -> Result:
+    return CliRunner().invoke(tea, list(arguments), env=env)
+
+
+def run(*arguments: str, **env: str | None) -> Result:
+    return CliRunner().invoke(cli, list(arguments), env=env)
+
+
+def every_command() -> Iterator[tuple[str, ...]]:
+    """Names of all commands and subcommands, the group itself first."""
+    yield ()
+    for name in COMMANDS:
+        yield (name,)
+        command = cli.get_command(click.Context(cli), name)
+        if isinstance(command, click.Group):
+            yield from ((name, below) for below in command.commands)
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_default() -> None:
+    shown = made("--show-settings", "--leaf", "assam", SLACKTIDE_LEAF="sencha", SLACKTIDE_STEEP_S="60").output
+
+    assert shown.splitlines() == [
+        "leaf      assam  flag --leaf",
+        "steep-s   60.0   environment SLACKTIDE_STEEP_S",
+        "strainer  -      default",
+        "sugar     no     default",
+    ]
+
+
+def test_showing_settings_does_nothing_else() -> None:
+    assert "TeaSettings" not in made("--show-settings").output
+    assert made("--sugar").output.strip() == repr(TeaSettings(sugar=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(("--steep-s", "0.5"), "0.5 is not in the range 1<=x<=600", id="out of range"),
+        pytest.param(("--strainer", "/nowhere"), "'/nowhere' does not exist", id="a file that is not there"),
+        pytest.param(("--milk",), "No such option", id="an unknown flag"),
+    ],
+)
+def test_a_refused_value_says_what_is_accepted(arguments: tuple[str, ...], said: str) -> None:
+    result = made(*arguments)
+
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_a_refused_value_from_the_environment_names_the_option() -> None:
+    result = made(SLACKTIDE_STEEP_S="forever")
+
+    assert result.exit_code == 2
+    assert "--steep-s" in result.output
+
+
+@pytest.mark.parametrize("address", ["kafka", "kafka:", ":9092", "kafka:0", "kafka:70000", "a:1,b"])
+def test_what_cannot_be_a_broker_is_refused_before_anything_starts(address: str) -> None:
+    result = run("topics", "plan", "--bootstrap", address)
+
+    assert result.exit_code == 2
+    assert "is not HOST:PORT" in result.output
+
+
+@pytest.mark.parametrize("names", list(every_command()), ids=" ".join)
+def test_help_of_every_command_has_an_example(names: tuple[str, ...]) -> None:
+    result = run(*names, "--help")
+
+    assert result.exit_code == 0, result.output
+    assert f"Example: slacktide {' '.join(names)}".strip() in result.output
+
+
+@pytest.mark.parametrize("name", LONG_RUNNING)
+def test_every_long_running_command_shows_its_settings_and_ends(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACKTIDE_LOG_LEVEL", "warning")
+    result = run(name, "--show-settings", "--metrics-port", "0")
+    shown = {line.split()[0]: line.split(maxsplit=2)[1:] for line in result.output.splitlines()}
+
+    assert result.exit_code == 0, result.output
+    assert shown["metrics-port"] == ["0", "flag --metrics-port"]
+    assert shown["log-level"] == ["warning", "environment SLACKTIDE_LOG_LEVEL"]
+    assert shown["log-format"] == ["auto", "default"]
+
+
+@pytest.mark.parametrize("name", LONG_RUNNING)
+def test_help_names_the_environment_variable_of_each_setting(name: str) -> None:
+    """One rule for all: --metrics-port is SLACKTIDE_METRICS_PORT."""
+    text = run(name, "--help").output
+
+    for flag in ("--bootstrap", "--metrics-port", "--log-level"):
+        assert settings.envvar(flag) in text
+
+
+def test_state_lies_where_the_user_may_write(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 1000)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert settings.state_folder() == tmp_path / "slacktide"
+
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    assert settings.state_folder() == Path("/var/lib/slacktide")
