@@ -1,0 +1,294 @@
+"""The worker on Faust: group, rebalance, flow control and supervision are Faust's; a fetch is one event.
+
+Faust's own path costs about 100 us a record. Here all that one fetch brought, of all partitions, is
+one message to Faust, and offsets are committed by what the log has acknowledged, not by what an
+agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly:
+
+* ``Consumer.getmany``: yields one message per fetch; Faust's read offsets and gaps do not apply to it.
+* ``Consumer._wait_next_records``: stock Faust sleeps a second while no partition is active, as after a join.
+* ``Consumer.force_commit``: the answered offsets. Faust acks an event also when its agent fails.
+* ``Consumer.on_partitions_revoked``: offsets answered by then are committed by Faust before; they go.
+* ``Consumer.verify_event_path``: warns of partitions that never come first in a fetch.
+* ``AIOKafkaConsumerThread._create_worker_consumer``: stock Faust holds each fetch for 1.5 s.
+* ``AIOKafkaConsumerThread._commit``: stock Faust crashes where a commit must only wait.
+* ``Schema.compile``: a fetch stays as it is.
+* ``TableManager.on_start``: stock Faust waits a second for tables to be declared.
+
+A Faust that has crashed is not mended: the session ends, and the next one has a new app.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, cast
+
+import faust
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.errors import KafkaError
+from faust.app.base import BootStrategy
+from faust.events import Event
+from faust.exceptions import ConsumerNotStarted
+from faust.tables.manager import TableManager
+from faust.transport.drivers import aiokafka as driver
+from faust.types import TP, ConsumerMessage
+
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.health import Health
+from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.kafka import POLL_RECORDS_MAX, committed, leave_first_generation, record_of
+from slacktide.streams.shell import Session, ShellSettings, keep_connected
+from slacktide.streams.worker import Worker
+
+log = logging.getLogger(__name__)
+
+COMMIT_EVERY_S = 1.0
+STOP_S = 8.0
+POLL_S = 0.2
+IDLE_S = 0.02
+FETCHES_AHEAD_MAX = 16
+
+
+async def run(
+    worker: Worker, settings: ShellSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
+) -> None:
+    """Answer samples until told to stop.
+
+    Args:
+        worker: decides.
+        settings: of the connection.
+        stop: set: finish the batch at hand, commit, leave the group, return.
+        health: filled here.
+        now_ms: wall clock, UTC epoch milliseconds.
+
+    Raises:
+        Exception: a fault of the program; trouble with the log is waited out.
+
+    """
+
+    async def session() -> None:
+        async with Session(worker, settings, health, now_ms) as connected:
+            with tempfile.TemporaryDirectory(prefix="slacktide-faust-") as folder:
+                await _run_app(_app(connected, settings, folder), connected, stop)
+
+    await keep_connected(session, stop, health)
+
+
+async def _run_app(app: _App, session: Session, stop: asyncio.Event) -> None:
+    watching = asyncio.create_task(_watch(app, session))
+    try:
+        if await session.until(stop, app.start()):
+            await session.until(stop)
+    finally:
+        watching.cancel()
+        try:
+            async with asyncio.timeout(STOP_S):
+                await app.stop()
+        except TimeoutError as exc:
+            raise RuntimeError(f"Faust did not stop within {STOP_S:g} s") from exc
+
+
+async def _watch(app: _App, session: Session) -> None:
+    """End the session when Faust crashes; what is trouble with the log counts as such."""
+    await app._crashed.wait()  # noqa: SLF001 - mode has no other way to wait for it
+    reason = app.crash_reason
+    if isinstance(reason, KafkaError | OSError | TimeoutError | ConsumerNotStarted):
+        session.fail(LogError(f"Faust gave up: {reason or type(reason).__name__}"))
+    else:
+        session.fail(reason or RuntimeError("Faust crashed without a reason"))
+
+
+def _app(session: Session, settings: ShellSettings, folder: str) -> _App:
+    session_timeout_s = settings.session_timeout_ms / 1_000
+    app = _App(
+        settings.group,
+        broker=";".join(f"kafka://{place.strip()}" for place in settings.bootstrap.split(",")),
+        autodiscover=False,
+        broker_commit_interval=COMMIT_EVERY_S,
+        broker_heartbeat_interval=session_timeout_s / 6,
+        broker_max_poll_records=POLL_RECORDS_MAX,
+        broker_rebalance_timeout=session_timeout_s,
+        broker_session_timeout=session_timeout_s,
+        TableManager=_Tables,
+        consumer_auto_offset_reset="earliest",
+        consumer_max_fetch_size=4 << 20,
+        datadir=folder,
+        store="memory://",
+        stream_buffer_maxsize=FETCHES_AHEAD_MAX,
+        table_standby_replicas=0,  # else Faust's assignor, which other members of the group need not speak
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        web_enabled=False,
+    )
+    transport = _Transport([*app.conf.broker_consumer], app)
+    transport.fetch_wait_ms = settings.fetch_wait_ms
+    app.transport = transport
+
+    async def assigned(_: Any, /, *places: Any, signal: Any, **__: Any) -> None:  # noqa: ARG001 - Faust's signature
+        session.assigned(frozenset(place.partition for place in places[0]))
+
+    async def revoked(_: Any, /, *__: Any, signal: Any, **___: Any) -> None:  # noqa: ARG001
+        session.revoked()
+
+    app.on_partitions_assigned.connect(assigned, weak=False)
+    app.on_partitions_revoked.connect(revoked, weak=False)
+    app.agent(app.topic(SAMPLE.name, schema=_Raw(key_type=bytes, value_type=bytes)), name="answer")(
+        _answer(app, session)
+    )
+    return app
+
+
+def _answer(app: _App, session: Session) -> Callable[[faust.StreamT[Any]], Any]:
+    async def answer(stream: faust.StreamT[Any]) -> None:
+        async for fetched in stream:
+            try:
+                batches = {place.partition: [record_of(read) for read in batch] for place, batch in fetched.items()}
+                ends = {place.partition: app.consumer.highwater(place) for place in fetched}
+                done = await session.answer(batches, ends)
+            except Exception as exc:
+                # Told to Faust, it would drop the batch and go on with the next.
+                session.fail(exc)
+                await asyncio.Event().wait()
+                raise
+            cast("_Consumer", app.consumer).answered |= {
+                TP(SAMPLE.name, partition): offset for partition, offset in done.items()
+            }
+
+    return answer
+
+
+class _Raw(faust.Schema[Any, Any]):
+    """Hands a message's value on as it is."""
+
+    def compile(self, app: Any, **_: Any) -> Any:
+        async def decode(message: Any, *, propagate: bool = False) -> Any:  # noqa: ARG001 - Faust's signature
+            return Event(app, None, message.value, message.headers, message)
+
+        return decode
+
+
+class _Thread(driver.AIOKafkaConsumerThread):
+    """Faust's consumer thread."""
+
+    def _create_worker_consumer(self, transport: driver.Transport) -> AIOKafkaConsumer:
+        conf = self.app.conf
+        return AIOKafkaConsumer(
+            bootstrap_servers=driver.server_list(transport.url, transport.default_port),
+            client_id=conf.broker_client_id,
+            group_id=conf.id,
+            partition_assignment_strategy=[RoundRobinPartitionAssignor],
+            enable_auto_commit=False,
+            auto_offset_reset=conf.consumer_auto_offset_reset,
+            max_poll_records=conf.broker_max_poll_records,
+            max_partition_fetch_bytes=conf.consumer_max_fetch_size,
+            fetch_max_wait_ms=cast("_Transport", transport).fetch_wait_ms,
+            session_timeout_ms=int(conf.broker_session_timeout * 1_000),
+            rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1_000),
+            heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1_000),
+        )
+
+    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+        places = {TopicPartition(place.topic, place.partition): offset for place, offset in offsets.items()}
+        return await committed(self._ensure_consumer(), places)
+
+    async def on_thread_stop(self) -> None:
+        if self._consumer is not None:
+            leave_first_generation(self._consumer)
+        await super().on_thread_stop()
+
+
+class _Consumer(driver.Consumer):
+    """Faust's consumer: whole fetches in, answered offsets out."""
+
+    def on_init(self) -> None:
+        self.answered: dict[TP, int] = {}
+        self._said: dict[TP, int] = {}
+
+    def _new_consumer_thread(self) -> _Thread:
+        return _Thread(self, loop=self.loop, beacon=self.beacon)
+
+    async def _wait_next_records(self, timeout: float) -> Any:
+        if self.flow_active and not self._get_active_partitions():
+            await self.sleep(IDLE_S)
+            return {}, set()
+        return await super()._wait_next_records(min(timeout, POLL_S))
+
+    async def getmany(self, timeout: float) -> AsyncIterator[Any]:
+        generation = self.app.consumer_generation_id
+        records, _ = await self._wait_next_records(timeout)
+        if not records or self.should_stop:
+            return
+        if not self.flow_active:
+            await self.perform_seek()  # these records are dropped: fetch them again
+            return
+        if self.app.consumer_generation_id != generation:
+            return
+        fetched = {place: batch for place, batch in records.items() if batch}
+        for place, batch in fetched.items():
+            self._read_offset[place] = None  # no gaps and no repeats in Faust's eyes: offsets are ours
+            yield place, self._message(place, batch[-1], fetched)
+            return
+
+    def _message(self, place: TP, last: Any, fetched: dict[TP, Any]) -> ConsumerMessage:
+        return ConsumerMessage(
+            place.topic,
+            place.partition,
+            last.offset,
+            last.timestamp / 1_000,
+            last.timestamp_type,
+            [],
+            None,
+            cast("bytes", fetched),
+            None,
+            0,
+            0,
+            place,
+            generation_id=self.app.consumer_generation_id,
+        )
+
+    async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002
+        self._acked.clear()
+        self._acked_index.clear()
+        due = {place: offset for place, offset in self.answered.items() if self._said.get(place) != offset}
+        if not due or not await self._commit(due):
+            return False
+        self._said |= due
+        return True
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        await super().on_partitions_revoked(revoked)
+        self.answered.clear()
+        self._said.clear()
+
+    def verify_event_path(self, now: float, tp: TP) -> None:
+        """Health is told by the session."""
+
+
+class _Transport(driver.Transport):
+    Consumer = _Consumer
+    fetch_wait_ms = 0
+
+
+class _Tables(TableManager):
+    """There are none."""
+
+    async def on_start(self) -> None:
+        await self._update_channels()
+        await self.recovery.start()
+
+
+class _Boot(BootStrategy):
+    enable_kafka_producer = False  # answers go out by the door that all streams share
+
+
+class _App(faust.App):
+    BootStrategy = _Boot
+
+
+for _service in (_App, _Consumer, _Tables, _Thread):
+    _service.logger = logging.getLogger("faust")
+logging.getLogger("faust").setLevel(logging.WARNING)
+logging.getLogger("mode").setLevel(logging.WARNING)

@@ -1,0 +1,119 @@
+"""A member of the group that shares a topic's partitions out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
+
+from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, close, record_of, trouble
+from slacktide.streams.records import Record
+
+log = logging.getLogger(__name__)
+
+COMMIT_S = 5.0
+POLL_RECORDS_MAX = 4_000
+
+Heard = Callable[[frozenset[int]], Awaitable[None]]
+
+
+class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
+    """One member of the group that shares a topic's partitions out."""
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topic: str,
+        group: str,
+        *,
+        session_timeout_ms: int,
+        fetch_wait_ms: int,
+        assigned: Heard,
+        revoked: Heard,
+    ) -> None:
+        self._topic = topic
+        self._assigned = assigned
+        self._revoked = revoked
+        self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=fetch_wait_ms,
+            max_partition_fetch_bytes=FETCH_BYTES_MAX,
+            session_timeout_ms=session_timeout_ms,
+            rebalance_timeout_ms=session_timeout_ms,
+            heartbeat_interval_ms=session_timeout_ms // 6,
+        )
+
+    async def join(self) -> None:
+        """Join, and return with the first assignment.
+
+        Raises:
+            LogError: nobody answers.
+
+        """
+        with trouble(f"cannot read {self._topic}"):
+            self._consumer.subscribe([self._topic], listener=self)
+            await self._consumer.start()
+
+    async def leave(self) -> None:
+        """Leave at once, so that others need not wait for the session to end."""
+        leave_first_generation(self._consumer)
+        await close(self._consumer)
+
+    async def fetch(self) -> tuple[dict[int, list[Record]], dict[int, int | None]]:
+        """Wait a moment for records: by partition, and the end of each such partition.
+
+        Raises:
+            LogError: it cannot be read.
+
+        """
+        with trouble(f"cannot read {self._topic}"):
+            fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000), max_records=POLL_RECORDS_MAX)
+        batches = {place.partition: [record_of(read) for read in batch] for place, batch in fetched.items()}
+        return batches, {place.partition: self._consumer.highwater(place) for place in fetched}
+
+    async def commit(self, offsets: Mapping[int, int]) -> bool:
+        """Say how far all is done; False: not now, and nothing is lost but time, for it is done again."""
+        places = {TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()}
+        return await committed(self._consumer, places)
+
+    async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
+        """Called by the client."""
+        await self._assigned(frozenset(place.partition for place in assigned))
+
+    async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
+        """Called by the client."""
+        await self._revoked(frozenset(place.partition for place in revoked))
+
+
+async def committed(consumer: AIOKafkaConsumer[bytes, bytes], offsets: Mapping[TopicPartition, int]) -> bool:
+    """Commit offsets of partitions that are still this consumer's; False: not now."""
+    held = consumer.assignment()
+    mine: dict[TopicPartition, int] = {place: offset for place, offset in offsets.items() if place in held}
+    if not mine:
+        return False
+    try:
+        async with asyncio.timeout(COMMIT_S):
+            await consumer.commit(mine)
+    except (CommitFailedError, IllegalStateError) as exc:
+        log.info("not committed, the group is being shared out anew: %s", exc)
+    except (KafkaError, TimeoutError) as exc:
+        log.warning("not committed: %s", exc or type(exc).__name__)
+    else:
+        return True
+    return False
+
+
+def leave_first_generation(consumer: AIOKafkaConsumer[bytes, bytes]) -> None:
+    """Make the client say goodbye also in a group's generation 0, where the embedded broker begins to count.
+
+    The client takes 0 for "not joined" and goes silently; the next member would then wait out a dead one.
+    """
+    coordinator = consumer._coordinator  # noqa: SLF001 - it has no other face
+    if coordinator is not None and coordinator.generation == 0:
+        coordinator.generation = 1

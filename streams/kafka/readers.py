@@ -1,0 +1,172 @@
+"""Reads without a group: latest state whole, and what stands before a position."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, close, record_of, trouble
+from slacktide.streams.records import Record
+
+READ_S = 30.0
+"""Latest state that cannot be read whole within this is not there to be read."""
+PATIENCE_S = 2.0
+"""A read back that gets nothing for this long ends with what it has."""
+SPAN_RECORDS_MAX = 5_000
+"""Per partition, where the broker cannot say which record stood there 20 s ago: 100 nodes for 50 s."""
+
+
+async def partition_counts(bootstrap: str, topics: Iterable[str]) -> dict[str, int]:
+    """How many partitions each topic has; 0: there is no such topic. Asking creates none.
+
+    Raises:
+        LogError: nobody answers.
+
+    """
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    with trouble(f"cannot list the topics of {bootstrap}"):
+        try:
+            await admin.start()
+            wanted = list(topics)
+            there = set(await admin.list_topics()).intersection(wanted)
+            told = await admin.describe_topics(sorted(there)) if there else []
+        finally:
+            await admin.close()
+    return dict.fromkeys(wanted, 0) | {topic["topic"]: len(topic["partitions"]) for topic in told}
+
+
+class _Reader:
+    """A consumer without a group."""
+
+    def __init__(self, bootstrap: str, fetch_wait_ms: int) -> None:
+        self._bootstrap = bootstrap
+        self._fetch_wait_ms = fetch_wait_ms
+        self._open: AIOKafkaConsumer[bytes, bytes] | None = None
+
+    @property
+    def _consumer(self) -> AIOKafkaConsumer[bytes, bytes]:
+        assert self._open is not None, "enter it first"
+        return self._open
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            LogError: nobody answers.
+
+        """
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap,
+            auto_offset_reset="earliest",
+            enable_auto_commit=False,
+            fetch_max_wait_ms=self._fetch_wait_ms,
+            max_partition_fetch_bytes=FETCH_BYTES_MAX,
+        )
+        with trouble(f"cannot read from {self._bootstrap}"):
+            try:
+                await consumer.start()
+            except BaseException:
+                await close(consumer)
+                raise
+        self._open = consumer
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect."""
+        if self._open is not None:
+            await close(self._open)
+
+
+class Latest(_Reader):
+    """Compacted topics: read whole, then followed."""
+
+    def __init__(self, bootstrap: str, topics: Sequence[str], fetch_wait_ms: int) -> None:
+        super().__init__(bootstrap, fetch_wait_ms)
+        self._topics = topics
+        self._stale = False
+
+    async def whole(self, partitions: Mapping[str, int]) -> list[Record]:
+        """All that is said now: the last record of each key.
+
+        Args:
+            partitions: how many each topic has.
+
+        Raises:
+            LogError: it cannot be read to its end.
+
+        """
+        consumer = self._consumer
+        with trouble(f"cannot read {', '.join(self._topics)} whole"):
+            places = [TopicPartition(topic, number) for topic in self._topics for number in range(partitions[topic])]
+            consumer.assign(places)
+            await consumer.seek_to_beginning(*places)
+            ends = await consumer.end_offsets(places)
+            read: list[Record] = []
+            async with asyncio.timeout(READ_S):
+                while [place for place in places if await consumer.position(place) < ends[place]]:
+                    read += await self._polled()
+        return _last_of_each_key(read)
+
+    async def more(self) -> list[Record]:
+        """What has come since, waiting a moment for it: the last record of each key.
+
+        Raises:
+            LogError: it cannot be read.
+
+        """
+        with trouble(f"cannot follow {', '.join(self._topics)}"):
+            if self._stale:
+                self._stale = False
+                await self._consumer.seek_to_beginning(*self._consumer.assignment())
+            return _last_of_each_key(await self._polled())
+
+    def again(self) -> None:
+        """Read from the beginning at the next turn: the log may be another one, made anew."""
+        self._stale = True
+
+    async def _polled(self) -> list[Record]:
+        fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000))
+        return [record_of(read) for batch in fetched.values() for read in batch]
+
+
+def _last_of_each_key(records: Iterable[Record]) -> list[Record]:
+    return list({(record.topic, record.partition, record.key): record for record in records}.values())
+
+
+class History(_Reader):
+    """What stands before a position in a partition."""
+
+    async def span(self, topic: str, partition: int, *, before: int, since_ms: int) -> list[Record]:
+        """Records of that time and younger, up to an offset that is not included.
+
+        Raises:
+            LogError: it cannot be read.
+
+        """
+        place = TopicPartition(topic, partition)
+        consumer = self._consumer
+        read: list[Record] = []
+        with trouble(f"cannot read back {topic}/{partition}"):
+            consumer.assign([place])
+            consumer.seek(place, await self._begin(place, before, since_ms))
+            idle_s = 0.0
+            while await consumer.position(place) < before and idle_s < PATIENCE_S:
+                fetched = await consumer.getmany(timeout_ms=int(POLL_S * 1_000))
+                read += [record_of(record) for batch in fetched.values() for record in batch]
+                idle_s = 0.0 if fetched else idle_s + POLL_S
+        return [record for record in read if record.offset < before and record.timestamp_ms >= since_ms]
+
+    async def _begin(self, place: TopicPartition, before: int, since_ms: int) -> int:
+        found = (await self._consumer.offsets_for_times({place: since_ms}))[place]
+        by_time = before if found is None else found.offset
+        # The embedded broker knows no times and names offset 0: hence never further than this.
+        first = (await self._consumer.beginning_offsets([place]))[place]
+        begin: int = min(before, max(by_time, before - SPAN_RECORDS_MAX, first))
+        return begin

@@ -1,0 +1,55 @@
+"""Every metric of a stream worker, by Prometheus' naming."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from slacktide.schemas.topics import DEAD_LETTER
+from slacktide.streams.records import Out
+
+SAMPLES = Counter("slacktide_stream_samples", "Samples read, the unusable included.")
+ANSWERS = Counter("slacktide_stream_answers", "Answers acknowledged by the log.", ["answer"])
+DEAD_LETTERS = Counter("slacktide_stream_dead_letters", "Records that nobody can use, laid aside.")
+LATE_SAMPLES = Gauge("slacktide_stream_late_samples", "Samples answered that are in no window: repeated or late.")
+SAMPLE_AGE_SECONDS = Histogram(
+    "slacktide_stream_sample_age_seconds",
+    "From a sample being taken to its being decided, by the node's clock and the worker's.",
+    buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
+)
+LAG_RECORDS = Gauge("slacktide_stream_lag_records", "Samples in the log that are not answered yet.", ["partition"])
+LAG_SECONDS = Gauge(
+    "slacktide_stream_lag_seconds", "Age of the last answered sample while others wait, else 0.", ["partition"]
+)
+REBALANCES = Counter("slacktide_stream_rebalances", "Times that the partitions were shared out anew.")
+READ_BACK = Counter("slacktide_stream_read_back_samples", "Samples read back mute at takeovers.")
+PARTITIONS = Gauge("slacktide_stream_partitions", "Partitions held.")
+SESSIONS = Counter("slacktide_stream_sessions", "Times that the worker connected to the log.")
+
+for _answer in ("set", "keep", "skipped"):
+    ANSWERS.labels(_answer)
+
+
+def count_written(outs: Iterable[Out]) -> None:
+    """Count what the log has acknowledged."""
+    for out in outs:
+        if out.answer:
+            ANSWERS.labels(out.answer).inc()
+        if out.age_ms is not None:
+            SAMPLE_AGE_SECONDS.observe(out.age_ms / 1_000)
+        if out.topic == DEAD_LETTER.name:
+            DEAD_LETTERS.inc()
+
+
+def lag(partition: int, records: int, seconds: float) -> None:
+    """How far behind a partition is."""
+    LAG_RECORDS.labels(partition).set(records)
+    LAG_SECONDS.labels(partition).set(seconds)
+
+
+def gone(partition: int) -> None:
+    """Another worker counts that partition from now on."""
+    for gauge in (LAG_RECORDS, LAG_SECONDS):
+        if (str(partition),) in gauge._metrics:  # noqa: SLF001 - removing what is not there warns
+            gauge.remove(partition)

@@ -1,0 +1,275 @@
+"""What both shells share: a session between worker and log, from a fetched batch to its acknowledged answers.
+
+A session ends when the log gives up on it, and a new one begins a second later, from the committed
+offsets: within the process, so that a broker that restarts costs neither the policy nor a start-up.
+Any other error is a fault of the program and ends the process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self
+
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.health import Health
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
+from slacktide.streams import metrics
+from slacktide.streams.kafka import History, Latest, Sender, partition_counts
+from slacktide.streams.worker import Out, Record, Worker
+
+log = logging.getLogger(__name__)
+
+READ_BACK_MS = 20_000
+"""Two keyframe intervals: whatever a sample may name has been said in them."""
+RETRY_S = 1.0
+FRESH_S = 5.0
+LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, COMMAND)
+"""Topics with as many partitions as the samples': what is said of a node stays in its partition."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShellSettings:
+    """How a worker is connected."""
+
+    bootstrap: str
+    """``host:port``, several with commas."""
+    group: str = "slacktide-stream"
+    """Workers of one group share the nodes out."""
+    session_timeout_ms: int = 6_000
+    """A worker silent for this long has lost its partitions. On the embedded broker a join waits half of it."""
+    fetch_wait_ms: int = 20
+    """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
+
+
+class Session:
+    """One connection of a worker to the log. The shells differ only in how batches come and offsets go."""
+
+    def __init__(self, worker: Worker, settings: ShellSettings, health: Health, now_ms: Callable[[], int]) -> None:
+        self._worker = worker
+        self._health = health
+        self._now_ms = now_ms
+        self._bootstrap = settings.bootstrap
+        self._sender = Sender(settings.bootstrap)
+        self._latest = Latest(settings.bootstrap, (POLICY.name, INVENTORY.name), settings.fetch_wait_ms)
+        self._history = History(settings.bootstrap, settings.fetch_wait_ms)
+        self._doors = contextlib.AsyncExitStack()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._next: dict[int, int] = {}
+        self._held: frozenset[int] = frozenset()
+        self._answered_at_s: float | None = None
+
+    async def __aenter__(self) -> Self:
+        """Connect, and read policy and inventory whole.
+
+        Raises:
+            LogError: nobody answers, or the topics are not as the table of topics has them.
+
+        """
+        metrics.SESSIONS.inc()
+        self._health.not_ready = "connecting to the log"
+        async with contextlib.AsyncExitStack() as doors:
+            partitions = await _checked_partitions(self._bootstrap)
+            for door in (self._latest, self._history, self._sender):
+                await doors.enter_async_context(door)
+            self._health.not_ready = "reading policy and inventory"
+            await self._hear(await self._latest.whole(partitions))
+            self._doors = doors.pop_all()
+        self._health.not_ready = "joining the group"
+        self._tasks = [asyncio.create_task(self._guarded(work)) for work in (self._follow, self._watch)]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect; the worker forgets its nodes, for the next owner of their partitions knows more."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        if not self._failed.cancel():
+            self._failed.exception()  # told already, or overtaken by another
+        self._share(frozenset())
+        await self._doors.aclose()
+
+    def fail(self, error: BaseException) -> None:
+        """Something that runs beside has failed: end the session."""
+        if not self._failed.done():
+            self._failed.set_exception(error)
+
+    async def until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None] | None = None) -> bool:
+        """Wait for the end of ``work``, whichever comes first of that and the session's end.
+
+        Args:
+            stop: set: all shall end.
+            work: what to do meanwhile; cancelled where the end comes first. None: only wait.
+
+        Returns:
+            Whether ``work`` is done.
+
+        Raises:
+            LogError: the log has given up; or whatever ``work`` raised.
+
+        """
+        stopped = asyncio.ensure_future(stop.wait())
+        working = asyncio.ensure_future(work) if work else None
+        waited = [task for task in (stopped, working, self._failed) if task]
+        try:
+            await asyncio.wait(waited, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopped.cancel()
+            if working and not working.done():
+                working.cancel()
+                await asyncio.gather(working, return_exceptions=True)
+        if self._failed.done():
+            self._failed.result()
+        if working and working.done() and not working.cancelled():
+            working.result()
+            return True
+        return False
+
+    def assigned(self, partitions: frozenset[int]) -> None:
+        """These are the worker's partitions now, and no others."""
+        metrics.REBALANCES.inc()
+        self._share(partitions)
+        # The group may have been shared out anew because the log was made anew.
+        self._latest.again()
+        self._health.not_ready = ""
+        log.info("partitions assigned", extra={"partitions": sorted(partitions)})
+
+    def revoked(self) -> None:
+        """The group is being shared out anew; what stays is told by ``assigned``."""
+        self._health.not_ready = "the group is being shared out anew"
+
+    async def answer(self, batches: Mapping[int, Sequence[Record]], ends: Mapping[int, int | None]) -> dict[int, int]:
+        """Answer fetched samples; returns with the next offset of each partition, once the log has all answers.
+
+        Args:
+            batches: by partition, in order.
+            ends: by partition the offset at which it ends, where that is known.
+
+        Raises:
+            LogError: a write failed, or a partition that was taken over could not be read back.
+
+        """
+        outs: list[Out] = []
+        done: dict[int, int] = {}
+        for partition, records in batches.items():
+            if records:
+                await self._take_over(partition, records[0])
+                outs += self._worker.samples(records, self._now_ms())
+                self._next[partition] = done[partition] = records[-1].offset + 1
+        await self._write(outs)
+        metrics.SAMPLES.inc(sum(len(records) for records in batches.values()))
+        metrics.LATE_SAMPLES.set(self._worker.late_samples)
+        for partition, position in done.items():
+            self._tell_lag(partition, (ends.get(partition) or position) - position, batches[partition][-1])
+        if done:
+            self._answered_at_s = asyncio.get_running_loop().time()
+            self._health.not_fresh = ""
+        return done
+
+    async def _take_over(self, partition: int, first: Record) -> None:
+        """Learn what stands before a record that does not follow on what was read last."""
+        if first.offset <= self._next.get(partition, 0):
+            return
+        before = await self._history.span(
+            SAMPLE.name, partition, before=first.offset, since_ms=first.timestamp_ms - READ_BACK_MS
+        )
+        self._worker.learn(before)
+        metrics.READ_BACK.inc(len(before))
+        log.info("partition read back", extra={"partition": partition, "samples": len(before)})
+
+    async def _write(self, outs: Sequence[Out]) -> None:
+        refusals = await self._sender.send(outs)
+        refused = [refusal.out for refusal in refusals]
+        metrics.count_written(out for out in outs if out not in refused)
+        if not refusals:
+            return
+        instead = [out for r in refusals for out in self._worker.refused(r.out, r.why, self._now_ms())]
+        for refusal in refusals:
+            log.warning("the log refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
+        if again := await self._sender.send(instead):
+            raise LogError(f"the log refuses even what stands for a refused record: {again[0].why}")
+        metrics.count_written(instead)
+
+    def _tell_lag(self, partition: int, records: int, last: Record) -> None:
+        age_s = max(0.0, (self._now_ms() - last.timestamp_ms) / 1_000)
+        metrics.lag(partition, max(0, records), age_s if records > 0 else 0.0)
+
+    def _share(self, partitions: frozenset[int]) -> None:
+        for partition in (self._held | self._next.keys()) - partitions:
+            self._next.pop(partition, None)
+            self._worker.forget(partition)
+            metrics.gone(partition)
+        self._held = partitions
+        metrics.PARTITIONS.set(len(partitions))
+
+    async def _hear(self, records: Sequence[Record]) -> None:
+        outs: list[Out] = []
+        before = self._worker.in_force.version
+        for record in records:
+            outs += self._worker.policy(record) if record.topic == POLICY.name else self._worker.inventory(record)
+        if self._worker.in_force.version != before:
+            log.info("another policy is in force", extra={"version": self._worker.in_force.version})
+        await self._write(outs)
+
+    async def _follow(self) -> None:
+        while True:
+            await self._hear(await self._latest.more())
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(1.0)
+            if not self._held:
+                self._health.not_fresh = ""  # others have them all: nothing is late here
+            elif self._answered_at_s is None:
+                self._health.not_fresh = "no sample answered yet"
+            elif (silent_s := asyncio.get_running_loop().time() - self._answered_at_s) > FRESH_S:
+                self._health.not_fresh = f"no sample answered for {silent_s:.0f} s"
+
+    async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception as exc:  # noqa: BLE001 - handed on to whoever waits for the session's end
+            self.fail(exc)
+
+
+async def _checked_partitions(bootstrap: str) -> dict[str, int]:
+    """How many partitions each topic has that a worker touches."""
+    wanted = [topic.name for topic in (SAMPLE, POLICY, DEAD_LETTER, *LIKE_SAMPLES)]
+    there = await partition_counts(bootstrap, wanted)
+    if absent := [name for name in wanted if not there[name]]:
+        raise LogError(f"no such topics: {', '.join(absent)}; `slacktide topics apply` makes them")
+    count = there[SAMPLE.name]
+    if unlike := [f"{topic.name} has {there[topic.name]}" for topic in LIKE_SAMPLES if there[topic.name] != count]:
+        raise LogError(f"{SAMPLE.name} has {count} partitions, but {', '.join(unlike)}: make them equal")
+    return there
+
+
+async def keep_connected(session: Callable[[], Awaitable[None]], stop: asyncio.Event, health: Health) -> None:
+    """Run sessions, one after the other, until all shall end.
+
+    Raises:
+        Exception: whatever is not the log's doing.
+
+    """
+    said = ""
+    while not stop.is_set():
+        try:
+            await session()
+        except LogError as exc:
+            health.not_ready = str(exc)
+            if said != str(exc):  # not once a second while a broker is away
+                said = str(exc)
+                log.warning("%s; connecting again until it works", exc)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), RETRY_S)
+        except Exception as exc:
+            health.not_live = f"the worker has failed: {exc!r}"
+            raise
+    health.not_ready = "stopped"
