@@ -29,7 +29,7 @@ STEP = Step(node="n", at_ms=10_000, until_ms=12_500)
 GOOD = Report(
     mode="real",
     reaction_ms=Reaction(p50=640, p99=1210, n=22, steps=23),
-    utilization=Utilization(ls_alone=0.25, colocated=0.58),
+    utilization=Utilization(ls_alone=0.25, colocated=0.58, others=0.1),
     ls_slowdown=Slowdown(uncontrolled=5.05, weights_only=1.36, controlled=1.3),
     batch_cpu_seconds=31.4,
     decided_by=Decided(stream=58, guard=1),
@@ -90,7 +90,7 @@ def test_the_report_says_what_it_promised():
 
     assert said["mode"] == "real"
     assert {"p50", "p99", "n"} <= said["reaction_ms"].keys()
-    assert said["utilization"] == {"ls_alone": 0.25, "colocated": 0.58}
+    assert said["utilization"] == {"ls_alone": 0.25, "colocated": 0.58, "others": 0.1}
     assert said["ls_slowdown"] == {"uncontrolled": 5.05, "weights_only": 1.36, "controlled": 1.3}
     assert said["batch_cpu_seconds"] == 31.4
     assert said["decided_by"] == {"stream": 58, "guard": 1}
@@ -121,6 +121,14 @@ def test_the_summary_holds_every_figure():
 
     assert all(part in text for part in ("5.05 x", "1.30 x", "14 ms", "25%", "58%", "31.4", "640 ms", "22 of 23", "58"))
     assert rows(GOOD)[1][2] == "-"
+
+
+def test_a_machine_that_is_busy_with_something_else_is_said_to_be():
+    """Its figures mean little, and whoever quotes them should know."""
+    busy = msgspec.structs.replace(GOOD, utilization=Utilization(ls_alone=0.2, colocated=0.3, others=0.7))
+
+    assert "these figures mean little" in str(sentences(busy))
+    assert "mean little" not in str(sentences(GOOD))
 
 
 def window_of(ledger: Ledger, name: str, block: int, start_s: float, latencies_ms: list[float], used: Used | None):

@@ -105,7 +105,11 @@ class Ledger:
         return Report(
             mode=world.mode,
             reaction_ms=self.reaction(story.cuts, now_s),
-            utilization=Utilization(ls_alone=self._part("ls_alone", cpus), colocated=self._part("controlled", cpus)),
+            utilization=Utilization(
+                ls_alone=self._part("ls_alone", cpus),
+                colocated=self._part("controlled", cpus),
+                others=self._others(world.machine.capacity_milli, story),
+            ),
             ls_slowdown=Slowdown(
                 uncontrolled=slowdowns.get("uncontrolled"),
                 weights_only=slowdowns.get("weights_only"),
@@ -131,6 +135,11 @@ class Ledger:
         ended = self._ended(name)
         span_s = sum(span_s for span_s, _ in ended)
         return round(sum(used.service_s + used.batch_s for _, used in ended) / span_s / cpus, 4) if span_s else None
+
+    def _others(self, capacity_milli: int, story: Story) -> float | None:
+        spans = [(self.wall_ms(window.start_s), self.wall_ms(window.end_s)) for window in self._of("controlled")]
+        seen = [milli for span in spans for milli in story.others_milli(*span)]
+        return round(sum(seen) / len(seen) / capacity_milli, 4) if seen else None
 
     def _of(self, name: Name) -> list[Window]:
         return [window for window in self.windows if window.condition.name == name]

@@ -10,6 +10,8 @@ from slacktide.deploy.cli.demo.conditions import MEANINGS, TITLES, Name
 
 LIMITED: tuple[Name, ...] = ("uncontrolled", "weights_only", "controlled")
 BATCH_CPU_S_MIN = 0.01
+OTHERS_PART_MAX = 0.35
+"""Above this the machine is too busy with something else for the figures to mean much."""
 
 
 class Reaction(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +30,8 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
 
     ls_alone: float | None
     colocated: float | None
+    others: float | None
+    """What no pod accounts for, in controlled time: the loop, the view, and whatever else runs."""
 
 
 class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,10 +99,21 @@ def sentences(report: Report) -> list[tuple[str, str]]:
     reacted = f"p50 {_ms(reaction.p50)}, p99 {_ms(reaction.p99)}; {reaction.n} of {reaction.steps} steps"
     return [
         ("utilization by pods", f"{_part(use.ls_alone)} service alone -> {_part(use.colocated)} together, controlled"),
+        ("everything else", _others(use.others)),
         ("batch work done", f"{report.batch_cpu_seconds:.1f} CPU seconds in {report.controlled_seconds:.0f} s"),
         ("load step -> lower limit", reacted),
         ("decided by", f"stream {decided.stream}, guard {decided.guard}; in all {report.applied} changed a limit"),
     ]
+
+
+def _others(part: float | None) -> str:
+    busy = part is not None and part > OTHERS_PART_MAX
+    note = (
+        ": the machine is busy with something else, these figures mean little"
+        if busy
+        else ", the loop and this view included"
+    )
+    return f"{_part(part)} of the machine{note}"
 
 
 def _ms(value: float | None) -> str:

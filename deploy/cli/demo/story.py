@@ -104,6 +104,7 @@ class Story:
         """The condition now running."""
         self._batch_uids = frozenset(batch_uids)
         self._decided: list[tuple[int, str, str]] = []
+        self._others_milli: list[tuple[int, int]] = []
         self._latencies: dict[int, list[float]] = {}
         self._p99_ms: dict[int, float | None] = {}
 
@@ -114,12 +115,14 @@ class Story:
         story.newest = sample
         batch = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid in self._batch_uids)
         service = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid not in self._batch_uids)
+        others = max(0, (sample.use.cpu_milli or 0) - service - batch)
+        self._others_milli.append((sample.observed_ms, others))
         story.points.append(
             Point(
                 at_ms=sample.observed_ms,
                 ls_milli=service,
                 be_milli=batch,
-                system_milli=max(0, (sample.use.cpu_milli or 0) - service - batch),
+                system_milli=others,
                 allowance_milli=limit_milli(sample.limits) if sample.limits else None,
                 reclaimable_milli=story.reclaimable_milli,
                 condition=self.condition,
@@ -176,6 +179,10 @@ class Story:
     def decided(self, since_ms: int, until_ms: int) -> Counter[tuple[str, str]]:
         """Decisions of a span, counted by (origin, result)."""
         return Counter((who, what) for at_ms, who, what in self._decided if since_ms <= at_ms < until_ms)
+
+    def others_milli(self, since_ms: int, until_ms: int) -> list[int]:
+        """What nodes used and no pod accounts for, by the samples of a span."""
+        return [milli for at_ms, milli in self._others_milli if since_ms <= at_ms < until_ms]
 
     def applied(self) -> int:
         """Decisions that changed a limit in a kernel, in the whole run."""
