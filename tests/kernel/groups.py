@@ -1,0 +1,107 @@
+"""A node's groups as a kubelet makes them, in a real kernel, under a group of the tests' own, with real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+MOUNT = Path("/sys/fs/cgroup")
+NAME = "slacktide-test-"
+CONTAINER = "c1"
+BUSY = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
+"""Ends by itself, should nobody be left to end it."""
+
+
+class Groups:
+    """``kubepods`` with its tiers; relative paths begin below it."""
+
+    def __init__(self, version: int) -> None:
+        _remove_leftovers(version)
+        self.version = version
+        self.kubepods = f"{NAME}{os.getpid()}/kubepods"
+        self.roots = _roots(version)
+        self.cpu = self.roots[0] / self.kubepods
+        self._processes: list[subprocess.Popen] = []
+        for group in ("besteffort", "burstable"):
+            self.make(group)
+
+    def make(self, group: str, *, enabled: bool = True) -> None:
+        """Make a group and all above it, with controllers handed on to it (v2)."""
+        for root in self.roots:
+            above = root
+            for part in (*self.kubepods.split("/"), *group.split("/")):
+                if self.version == 2 and enabled:
+                    (above / "cgroup.subtree_control").write_text("+cpu +memory")
+                above /= part
+                above.mkdir(exist_ok=True)
+
+    def add_pod(self, tier: str, uid: str) -> str:
+        """A pod with one container; returns its group."""
+        self.make(f"{tier}/pod{uid}/{CONTAINER}")
+        return f"{tier}/pod{uid}"
+
+    def remove(self, group: str) -> None:
+        """Remove a group and those below it."""
+        for root in self.roots:
+            _remove(root / self.kubepods / group)
+
+    def start(self, pod: str, program: str = BUSY) -> subprocess.Popen:
+        """A Python process in the pod's container; it goes on when it is in it."""
+        program = f"import sys; sys.stdin.readline()\n{program}"
+        process = subprocess.Popen(
+            [sys.executable, "-S", "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        self._processes.append(process)
+        for root in self.roots:
+            (root / self.kubepods / pod / CONTAINER / "cgroup.procs").write_text(str(process.pid))
+        assert process.stdin is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        return process
+
+    def quota(self, group: str, text: str | None = None) -> str:
+        """The group's quota as the kernel says it, after writing one."""
+        file = self.cpu / group / ("cpu.cfs_quota_us" if self.version == 1 else "cpu.max")
+        if text is not None:
+            file.write_text(text)
+        return file.read_text().strip()
+
+    def close(self) -> None:
+        """End the processes and remove all groups."""
+        for process in self._processes:
+            process.kill()
+            process.wait()
+            for stream in (process.stdin, process.stdout):
+                with contextlib.suppress(BrokenPipeError):
+                    stream.close()
+        for root in self.roots:
+            _remove((root / self.kubepods).parent)
+
+
+def _roots(version: int) -> list[Path]:
+    return [MOUNT / controller for controller in ("cpu", "cpuacct", "memory")] if version == 1 else [MOUNT]
+
+
+def _remove(group: Path) -> None:
+    for folder in sorted((Path(folder) for folder, _, _ in os.walk(group)), reverse=True):
+        for attempt in range(50):
+            try:
+                folder.rmdir()
+                break
+            except OSError:
+                if attempt == 49:
+                    raise
+                time.sleep(0.02)  # a process that has just ended may still be counted
+
+
+def _remove_leftovers(version: int) -> None:
+    """Of a run that was killed: its process is gone, its groups are empty."""
+    for root in _roots(version):
+        for group in root.glob(f"{NAME}*"):
+            if not Path("/proc", group.name.removeprefix(NAME)).exists():
+                with contextlib.suppress(OSError):
+                    _remove(group)
