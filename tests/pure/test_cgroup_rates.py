@@ -84,6 +84,13 @@ def test_without_time_there_are_no_rates() -> None:
     assert said(rate) == {"rates": "no time has passed since the previous reading"}
 
 
+def test_more_cpu_than_any_machine_has_is_not_believed() -> None:
+    rate = rates(counters(1, 0), counters(2, 10**18))
+
+    assert rate.cpu_milli is None
+    assert said(rate) == {"node cpu": "implausible: 1000000000000 millicores"}
+
+
 figures = st.one_of(st.none(), st.integers(0, 10**15))
 pods = st.dictionaries(
     st.sampled_from("abc"), st.builds(PodCounters, cpu_ns=figures, periods=figures, throttled_periods=figures)

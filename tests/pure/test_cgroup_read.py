@@ -248,7 +248,9 @@ def test_a_file_that_is_missing_is_named_and_all_else_is_read(version, file, tmp
 
 
 @EACH_FILE
-@pytest.mark.parametrize("text", [b"", b"\n", b"garbage\n", b"-5\n", b"\xff\xfe\x00\n", b"1.5 x\n", b"some\nfull\n"])
+@pytest.mark.parametrize(
+    "text", [b"", b"\n", b"garbage\n", b"-5\n", b"\xff\xfe\x00\n", b"1.5 x\n", b"some\nfull\n", b"9" * 30]
+)
 def test_a_malformed_file_is_named_and_all_else_is_read(version, file, text, tmp_path) -> None:
     node = Node(tmp_path, version, "cgroupfs")
     kernel = node.kernel()

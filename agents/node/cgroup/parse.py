@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 _SHOWN_CHARS = 40
+_DIGITS_MAX = 18  # what fits a record; a kernel gets there after years
 
 
 def number(text: bytes) -> int:
@@ -135,7 +136,7 @@ def cpu_max(text: bytes) -> tuple[int | None, int]:
 
 
 def _digits(word: bytes) -> int:
-    if not word.isdigit():
+    if not word.isdigit() or len(word) > _DIGITS_MAX:
         raise ValueError(f"malformed: {_shown(word)} is not a number")
     return int(word)
 
@@ -149,7 +150,7 @@ def _positive(word: bytes) -> int:
 
 def _percent(word: bytes) -> float:
     whole, _, part = word.partition(b".")
-    if not (whole + part).isdigit():
+    if not (whole + part).isdigit() or float(word) > 100:
         raise ValueError(f"malformed: {_shown(word)} is not a number of percent")
     return float(word)
 

@@ -9,6 +9,8 @@ from slacktide.schemas.sample import Missing
 
 NO_PREVIOUS = "no previous reading"
 RESET = "counter reset"
+_CPU_MILLI_MAX = 1_000_000_000
+"""More than any machine has: such a counter is wrong."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +65,7 @@ def rates(before: Counters | None, now: Counters) -> Rates:
         pods = dict.fromkeys(now.pods, PodRates())
         return Rates(interval_ms=0, cpu_milli=None, pods=pods, missing=[Missing(what="rates", why=why)])
     missing: list[Missing] = []
-    cpu_milli = _milli(_rise("node cpu", before.cpu_ns, now.cpu_ns, missing), interval_ns)
+    cpu_milli = _milli("node cpu", before.cpu_ns, now.cpu_ns, interval_ns, missing)
     return Rates(
         interval_ms=interval_ns // 1_000_000,
         cpu_milli=cpu_milli,
@@ -76,7 +78,7 @@ def _pod(uid: str, before: PodCounters | None, now: PodCounters, interval_ns: in
     if before is None:
         missing.append(Missing(what=f"pod {uid}", why=NO_PREVIOUS))
         return PodRates()
-    cpu_milli = _milli(_rise(f"pod {uid} cpu", before.cpu_ns, now.cpu_ns, missing), interval_ns)
+    cpu_milli = _milli(f"pod {uid} cpu", before.cpu_ns, now.cpu_ns, interval_ns, missing)
     if not now.periods:
         return PodRates(cpu_milli=cpu_milli)
     throttled = _rise(f"pod {uid} throttled periods", before.throttled_periods, now.throttled_periods, missing)
@@ -93,6 +95,13 @@ def _rise(what: str, before: int | None, now: int | None, missing: list[Missing]
     return now - before
 
 
-def _milli(cpu_ns: int | None, interval_ns: int) -> int | None:
+def _milli(what: str, before: int | None, now: int | None, interval_ns: int, missing: list[Missing]) -> int | None:
     """1000 is one CPU busy for the whole interval."""
-    return None if cpu_ns is None else round(cpu_ns * 1000 / interval_ns)
+    cpu_ns = _rise(what, before, now, missing)
+    if cpu_ns is None:
+        return None
+    milli = round(cpu_ns * 1000 / interval_ns)
+    if milli > _CPU_MILLI_MAX:
+        missing.append(Missing(what=what, why=f"implausible: {milli} millicores"))
+        return None
+    return milli
