@@ -6,7 +6,7 @@ import random
 import uuid
 
 from slacktide.schemas.codec import encode
-from slacktide.schemas.headers import Headers, headers
+from slacktide.schemas.headers import headers
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources, revision_of
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse, Pressure
@@ -16,6 +16,8 @@ from slacktide.streams.decisions.cpu_suppress import decide
 PODS = 30
 CAPACITY = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
 KEYFRAME_EVERY = 10
+Raw = tuple[bytes, bytes, list[tuple[str, bytes]]]
+"""Key, value, headers."""
 
 
 class FleetNode:
@@ -61,8 +63,8 @@ class FleetNode:
         self._limits = decide(sample, self._facts, self._pods, self._policy).limits or self._limits
         return sample
 
-    def record(self, now_ms: int) -> tuple[bytes, bytes, Headers]:
-        """The next sample as key, value and headers."""
+    def record(self, now_ms: int) -> Raw:
+        """The next sample as its record."""
         sample = self.sample(now_ms)
         trace = f"{self.name}/{self._boot_id}/{self._seq}"
         head = headers(
@@ -73,7 +75,7 @@ class FleetNode:
             event_ms=now_ms,
             trace=trace,
         )
-        return self.name.encode(), encode(sample), head
+        return self.name.encode(), encode(sample), list(head)
 
     def _pod(self, place: int) -> Pod:
         batch = place % 3 == 0

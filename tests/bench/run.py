@@ -63,8 +63,8 @@ def _part(rig: Rig, name: str, rows: list[Row], failed: dict[str, str]) -> None:
         rows += PARTS[name](rig)
     except CannotRunError as error:
         failed[name] = str(error)
-    except Exception:  # noqa: BLE001 - the other parts can still be measured
-        failed[name] = traceback.format_exc()
+    except Exception as error:  # noqa: BLE001 - the other parts can still be measured
+        failed[name] = f"{error!r}\n{traceback.format_exc()}"
     if name in failed:
         rig.say(f"{name} could not run: {failed[name]}")
 

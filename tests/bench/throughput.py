@@ -7,16 +7,14 @@ import asyncio
 from aiokafka import AIOKafkaProducer
 
 from bench import log, loop
-from bench.fleet import FleetNode
+from bench.fleet import FleetNode, Raw
 from bench.rig import Rig
 from bench.rows import Row, told
 from slacktide.agents.clock import SystemClock
-from slacktide.schemas.headers import Headers
 from slacktide.schemas.topics import COMMAND, SAMPLE
 
 SAMPLES, NODES = 20_000, 200
 WITHIN_S = 90.0
-Records = list[tuple[bytes, bytes, Headers]]
 
 
 def measure(rig: Rig) -> list[Row]:
@@ -38,7 +36,7 @@ def measure(rig: Rig) -> list[Row]:
     ]
 
 
-def backlog() -> Records:
+def backlog() -> list[Raw]:
     """Samples that end now, in the order in which they would have come."""
     rounds = SAMPLES // NODES
     start_ms = SystemClock().wall_ms() - rounds * 1000
@@ -46,7 +44,7 @@ def backlog() -> Records:
     return [node.record(start_ms + second * 1000) for second in range(rounds) for node in nodes]
 
 
-def _run(rig: Rig, shell: loop.Shell, records: Records) -> float:
+def _run(rig: Rig, shell: loop.Shell, records: list[Raw]) -> float:
     bootstrap = rig.kafka().bootstrap
     rig.say(f"throughput: {loop.TITLES[shell]} worker")
     with loop.worker(rig, bootstrap, shell) as worker:
@@ -62,7 +60,7 @@ def _run(rig: Rig, shell: loop.Shell, records: Records) -> float:
         return (len(records) - NODES) / (worker.cpu_s() - cpu_s)
 
 
-async def _write(bootstrap: str, records: Records) -> None:
+async def _write(bootstrap: str, records: list[Raw]) -> None:
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks=1, linger_ms=5, max_batch_size=1 << 19) as producer:
         for key, value, headers in records:
             await producer.send(SAMPLE.name, value, key, headers=headers)
