@@ -1,0 +1,327 @@
+"""What the worker answers and publishes, record by record."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.command import NodeCommand, command_id
+from slacktide.schemas.inventory import NodeInventory, revision_of
+from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas.policy import DEFAULT, policy_of
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC, SAMPLE
+from slacktide.streams.worker import Out, Worker
+from testbed.samples import (
+    BATCH,
+    FACTS,
+    PODS,
+    SERVICE,
+    START_MS,
+    SUPPRESS,
+    inventory_record,
+    keyframe,
+    policy_record,
+    record_of,
+    sample,
+)
+
+NOW_MS = START_MS + 1_000_000
+
+
+@pytest.fixture
+def worker() -> Worker:
+    worker = Worker("w")
+    assert worker.policy(policy_record()) == []
+    return worker
+
+
+def tell(worker: Worker, *samples: NodeSample) -> list[Out]:
+    return worker.samples([record_of(each) for each in samples], NOW_MS)
+
+
+def answers(outs: list[Out]) -> list[NodeCommand]:
+    return [decode(out.value, NodeCommand) for out in outs if out.topic == COMMAND.name]
+
+
+def answer(worker: Worker, said: NodeSample) -> NodeCommand:
+    [command] = answers(tell(worker, said))
+    return command
+
+
+def decided(command: NodeCommand) -> NodeCommand:
+    """The command without where and when it was made."""
+    return msgspec.structs.replace(command, decided_ms=0, worker="", sample=None)
+
+
+def test_a_sample_is_answered_with_what_shall_hold_and_why(worker: Worker) -> None:
+    """Allowed are 4 CPUs x 65% - 1 CPU = 160,000 us; a raise goes by at most 10% of the node: 40,000 us."""
+    command = answer(worker, keyframe(7))
+
+    [hold] = command.hold
+    assert (command.answer, hold.limits.be_cfs_quota_us, hold.bound) == ("set", 150_000, "stepped")
+    assert hold.id == command_id("node-1", command.boot_id, 7, "cpu_suppress", "besteffort", SUPPRESS.version)
+    assert hold.terms["allowed_milli"] == 1_600
+    assert command.id == command_id("node-1", command.boot_id, 7, "answer", "node-1", SUPPRESS.version)
+    assert (command.observed_ms, command.decided_ms, command.worker) == (START_MS + 7_000, NOW_MS, "w")
+    assert command.sample is not None
+    assert (command.sample.topic, command.sample.partition, command.sample.offset) == (SAMPLE.name, 0, 7)
+
+
+def test_the_answer_goes_to_the_samples_partition_under_the_nodes_key(worker: Worker) -> None:
+    outs = worker.samples([record_of(keyframe(1), partition=9)], NOW_MS)
+
+    assert {(out.topic, out.partition, out.key) for out in outs} == {
+        (topic.name, 9, b"node-1") for topic in (COMMAND, METRIC, ALLOCATABLE)
+    }
+    assert {dict(out.headers)["ce_source"] for out in outs} == {b"stream/w"}
+    assert len({dict(out.headers)["traceparent"][:35] for out in outs}) == 1, "one trace from sample to outcome"
+
+
+def test_keep_is_lean(worker: Worker) -> None:
+    said = keyframe(1, limits=Limits(be_cfs_quota_us=160_000))
+    [out] = [out for out in tell(worker, said) if out.topic == COMMAND.name]
+
+    assert (out.answer, out.age_ms) == ("keep", NOW_MS - START_MS - 1_000)
+    assert len(out.value or b"") < 450
+    assert decode(out.value, NodeCommand).hold == []
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        pytest.param(sample(1), "no pods", id="neither pods nor facts were ever seen"),
+        pytest.param(sample(1, pods=PODS), "no facts", id="pods came, facts never"),
+        pytest.param(keyframe(1, policy_version="ffff"), "other policy", id="the agent holds another policy"),
+        pytest.param(keyframe(1, limits=None), "the limit in force is unknown", id="the rule itself cannot decide"),
+    ],
+)
+def test_what_cannot_be_decided_is_answered_skipped_and_says_why(worker: Worker, said: NodeSample, reason: str) -> None:
+    command = answer(worker, said)
+
+    assert (command.answer, command.reason, command.hold) == ("skipped", reason, [])
+
+
+def test_pods_are_those_that_the_sample_names(worker: Worker) -> None:
+    """A sample of a revision that was never said is skipped, whatever is known of the node otherwise."""
+    tell(worker, keyframe(1))
+
+    assert answer(worker, sample(2)).answer == "set"
+    assert answer(worker, sample(3, pods_revision="other")).reason == "no pods"
+    assert answer(worker, sample(4, facts_revision="other")).reason == "no facts"
+    assert answer(worker, sample(5)).answer == "set"
+
+
+def test_a_redelivered_sample_is_answered_the_same(worker: Worker) -> None:
+    """Also after the pods have changed, and whether or not it is the one that carried them."""
+    samples = [keyframe(1), sample(2), sample(3, pods=[BATCH], pods_revision=revision_of([BATCH])), sample(4)]
+    first = [answer(worker, each) for each in samples]
+    again = [answer(worker, each) for each in samples]
+
+    assert [decided(each) for each in again] == [decided(each) for each in first]
+    assert worker.late_samples == 4
+
+
+def test_an_older_pod_list_does_not_come_back(worker: Worker) -> None:
+    """A zombie's sample is answered by what it carries, and what the node is known by stays."""
+    alone = Worker("w")
+    alone.policy(policy_record())
+    tell(alone, keyframe(10, pods=[BATCH], pods_revision="r"))
+    tell(worker, keyframe(10, pods=[BATCH], pods_revision="r"))
+    stale = answer(worker, keyframe(3, pods=[SERVICE], pods_revision="r"))
+    now = sample(11, pods_revision="r")
+
+    assert decided(answer(worker, now)) == decided(answer(alone, now))
+    assert stale.answer == "set"
+    assert worker.late_samples == 1
+
+
+def test_only_the_last_few_revisions_are_kept(worker: Worker) -> None:
+    for seq in range(1, 8):
+        tell(worker, keyframe(seq, pods_revision=f"p{seq}"))
+
+    assert [answer(worker, sample(10 + seq, pods_revision=f"p{seq}")).reason for seq in range(1, 8)] == (
+        ["no pods"] * 3 + [""] * 4
+    )
+
+
+def test_a_partition_that_moved_away_is_forgotten(worker: Worker) -> None:
+    tell(worker, keyframe(1))
+    worker.forget(0)
+    worker.forget(0)
+
+    assert answer(worker, sample(2)).reason == "no pods"
+
+
+def test_what_was_read_back_counts_as_seen_and_is_not_answered(worker: Worker) -> None:
+    worker.learn([record_of(keyframe(1)), record_of(sample(2)), policy_record(b"no sample")])
+    outs = tell(worker, sample(3))
+
+    assert [command.answer for command in answers(outs)] == ["set"]
+    [metric] = [decode(out.value, NodeMetric) for out in outs if out.topic == METRIC.name]
+    assert metric.covered_ms == 3_000
+
+
+def test_another_boot_is_newer_whatever_its_seq(worker: Worker) -> None:
+    tell(worker, keyframe(100))
+    command = answer(worker, sample(1, boot_id="000000000002-a", observed_ms=START_MS + 101_000))
+
+    assert (command.answer, worker.late_samples) == ("set", 0)
+
+
+# Policy
+
+
+def test_a_policy_takes_effect_at_once(worker: Worker) -> None:
+    off = policy_of(SUPPRESS.colocation, msgspec.structs.replace(SUPPRESS.resource_threshold, enable=False))
+    worker.policy(policy_record(off))
+    command = answer(worker, keyframe(1, policy_version=off.version))
+
+    assert command.answer == "set"
+    assert command.hold[0].limits == Limits(be_cfs_quota_us=None)
+    assert answer(worker, sample(2)).reason == "other policy"
+
+
+def test_without_any_policy_the_builtin_one_is_in_force() -> None:
+    assert answer(Worker("w"), keyframe(1, policy_version=DEFAULT.version)).answer == "set", "the limit is lifted"
+
+
+@pytest.mark.parametrize("value", [b"{", b'{"version":3}', b"\xff"])
+def test_a_bad_policy_is_a_dead_letter_and_the_last_good_one_stays(worker: Worker, value: bytes) -> None:
+    [out] = worker.policy(policy_record(value))
+
+    assert (out.topic, out.key) == (DEAD_LETTER.name, b"policy")
+    assert worker.in_force == SUPPRESS
+
+
+@pytest.mark.parametrize("window_s", [0, -1, 86_401])
+def test_a_policy_with_an_impossible_window_is_refused(worker: Worker, window_s: int) -> None:
+    colocation = msgspec.structs.replace(SUPPRESS.colocation, metric_aggregate_duration_s=window_s)
+
+    assert len(worker.policy(policy_record(policy_of(colocation, SUPPRESS.resource_threshold)))) == 1
+    assert worker.in_force == SUPPRESS
+
+
+def test_a_null_policy_changes_nothing(worker: Worker) -> None:
+    assert worker.policy(policy_record(None)) == []
+    assert worker.in_force == SUPPRESS
+
+
+def test_a_policy_writer_of_an_older_epoch_is_not_heard(worker: Worker) -> None:
+    newer = msgspec.structs.replace(SUPPRESS, writer_epoch=5)
+    worker.policy(policy_record(newer))
+    worker.policy(policy_record(msgspec.structs.replace(DEFAULT, writer_epoch=4)))
+
+    assert worker.in_force == newer
+
+
+# Inventory
+
+
+def test_the_end_of_a_node_withdraws_its_figures_until_it_comes_again(worker: Worker) -> None:
+    tell(worker, keyframe(1))
+    outs = worker.inventory(inventory_record(None))
+
+    assert [(out.topic, out.partition, out.key, out.value) for out in outs] == [
+        (METRIC.name, 0, b"node-1", None),
+        (ALLOCATABLE.name, 0, b"node-1", None),
+    ]
+    assert [out.topic for out in tell(worker, keyframe(2))] == [COMMAND.name], "answered, but not published"
+    assert worker.inventory(inventory_record(NodeInventory(node="node-1", revision="r", facts=FACTS))) == []
+    assert METRIC.name in {out.topic for out in tell(worker, keyframe(4))}
+
+
+def test_a_bad_inventory_is_a_dead_letter(worker: Worker) -> None:
+    """Not JSON, or another node than its key."""
+    other = NodeInventory(node="node-2", revision="r", facts=FACTS)
+
+    assert [out.topic for out in worker.inventory(inventory_record(b"{"))] == [DEAD_LETTER.name]
+    assert [out.topic for out in worker.inventory(inventory_record(other))] == [DEAD_LETTER.name]
+    assert worker.inventories == 0
+
+
+# Figures
+
+
+def figures(outs: list[Out]) -> tuple[list[NodeMetric], list[NodeAllocatable]]:
+    return (
+        [decode(out.value, NodeMetric) for out in outs if out.topic == METRIC.name],
+        [decode(out.value, NodeAllocatable) for out in outs if out.topic == ALLOCATABLE.name],
+    )
+
+
+def test_a_nodes_averages_and_batch_resources_are_published_with_their_inputs(worker: Worker) -> None:
+    """System is what no pod accounts for: 1.5 + 3.5 CPUs over two seconds, less 1.5 each, is 1 on average."""
+    [_, *rest] = tell(worker, keyframe(1), sample(2, use=NodeUse(cpu_milli=3_500, mem_bytes=4 * 2**30)))
+    [_, metric], [_, batch] = figures(rest)
+
+    assert (metric.node_use.cpu_milli, metric.system_use) == (2_500, Use(cpu_milli=1_000, mem_bytes=2**30))
+    assert (metric.window_ms, metric.covered_ms, metric.samples) == (10_000, 2_000, 2)
+    assert [(pod.uid, pod.priority_class, pod.qos, pod.use.cpu_milli) for pod in metric.pods] == [
+        ("be", "koord-batch", "BE", 500),
+        ("ls", "koord-prod", "LS", 1_000),
+    ]
+    # 4000 - 40% margin - 1000 system - 1000 of the service.
+    assert (batch.batch_cpu_milli, batch.reason) == (400, "")
+    assert (batch.seq, batch.pods_revision, batch.policy_version) == (2, revision_of(PODS), SUPPRESS.version)
+
+
+def test_without_colocation_nothing_may_be_asked_for(worker: Worker) -> None:
+    colocation = msgspec.structs.replace(SUPPRESS.colocation, enable=False)
+    worker.policy(policy_record(policy_of(colocation, SUPPRESS.resource_threshold)))
+    [metric], [batch] = figures(tell(worker, keyframe(1)))
+
+    assert metric.node_use.cpu_milli == 1_500
+    assert (batch.batch_cpu_milli, batch.batch_mem_bytes, batch.reason) == (None, None, "disabled")
+
+
+def test_figures_are_published_when_they_change_but_once_a_second_at_most(worker: Worker) -> None:
+    def said(at_ms: int, cpu_milli: int) -> NodeSample:
+        return keyframe(
+            at_ms, observed_ms=START_MS + at_ms, interval_ms=100, use=NodeUse(cpu_milli=cpu_milli, mem_bytes=1)
+        )
+
+    published = [
+        at_ms
+        for at_ms, cpu_milli in [(0, 10), (100, 10), (900, 90), (1_000, 90), (2_100, 90), (2_200, 90)]
+        if figures(tell(worker, said(at_ms, cpu_milli)))[0]
+    ]
+
+    assert published == [0, 1_000, 2_100]
+
+
+def test_figures_that_do_not_change_are_published_every_five_seconds(worker: Worker) -> None:
+    published = [seq for seq in range(1, 14) if figures(tell(worker, keyframe(seq)))[0]]
+
+    assert published == [1, 6, 11]
+
+
+def test_nothing_is_published_of_a_node_whose_pods_or_figures_are_unknown(worker: Worker) -> None:
+    assert figures(tell(worker, sample(1))) == ([], [])
+    assert figures(tell(worker, keyframe(2, node="node-2", use=NodeUse()))) == ([], [])
+
+
+def test_a_redelivered_sample_is_in_no_window(worker: Worker) -> None:
+    tell(worker, keyframe(1), sample(2))
+    for _ in range(3):
+        tell(worker, keyframe(1), sample(2))
+    [metric], _ = figures(tell(worker, sample(7)))
+
+    assert (metric.samples, metric.covered_ms) == (3, 3_000)
+
+
+# What the log refuses
+
+
+def test_an_answer_that_the_log_refuses_is_a_dead_letter_and_the_node_is_answered_skipped(worker: Worker) -> None:
+    [out, *_] = tell(worker, keyframe(1))
+    letter, skipped = worker.refused(out, "MessageSizeTooLarge", NOW_MS)
+
+    assert letter.topic == DEAD_LETTER.name
+    assert (skipped.topic, skipped.partition, skipped.key, skipped.answer) == (COMMAND.name, 0, b"node-1", "skipped")
+    command = decode(skipped.value, NodeCommand)
+    assert (command.id, command.seq, command.hold) == (decode(out.value, NodeCommand).id, 1, [])
+    assert command.reason == "the answer was refused: MessageSizeTooLarge"
+    assert [each.topic for each in worker.refused(skipped, "again", NOW_MS)] == [DEAD_LETTER.name]
