@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -23,6 +25,17 @@ if TYPE_CHECKING:
 SLACK_MS = 60
 """Ticks and timers come late by some milliseconds here, as they do in a process."""
 KEYFRAME_MS = 10_000
+BYPASSED_PART = 0.01
+
+
+@dataclass(slots=True)
+class Cut:
+    """A limit that shall hold in time, since a sample asked for it."""
+
+    since_ms: int
+    due_ms: int
+    rate: float
+    """CPUs."""
 
 
 class LimitChecks:
@@ -32,7 +45,6 @@ class LimitChecks:
         self._node = node
         self._trace = trace
         self._interval_ms = interval_ms
-        self._over_ms_max = 0
         self.over_ms_longest = 0
         self.applied_ids: set[str] = set()
         self.booted("")
@@ -49,22 +61,24 @@ class LimitChecks:
         self._hidden = False
         self._others: dict[str, tuple[int | None, int]] = {}
         self._raised_ms: int | None = None
-        self._over_since_ms: int | None = None
+        self._cuts: list[Cut] = []
         self._last_seq: dict[tuple[str, str], int] = {}
         self._said = ("", "")
         self._keyframe_ms = -KEYFRAME_MS
         self._dates = (-1, 0)
         self._taking = False
+        self._taken_ms = 0
 
     def stopped(self) -> None:
         """Nobody is there to act."""
-        self._over_since_ms = None
+        self._cuts.clear()
         self._newest = None
 
     def told(self) -> None:
         """The agent has another policy now, and will look again at its next tick."""
         self._policy = self._node.policy
         self.judge()
+        self._owe(self._now_ms, self._interval_ms)
 
     def taking(self) -> None:
         """The agent begins a sample; where the guard is in charge it acts before it is done."""
@@ -89,8 +103,9 @@ class LimitChecks:
         self._carries(sample)
         self._dated(sample)
         self._pods = list(self._node.pods)
-        self._newest = true
-        self.judge(just_taken=True)
+        self._newest, self._taken_ms = true, self._now_ms
+        self.judge()
+        self._owe(self._now_ms, 0)
 
     def held(self, before: Limits, limits: Limits, intent: NodeOutcome | None, *, refused: bool) -> None:
         """An act on the kernel: meant, in order, once, allowed, spaced, and on best-effort pods alone."""
@@ -119,33 +134,44 @@ class LimitChecks:
             self._raised_ms = self._now_ms
         self._must(intent.target == TARGET and self._others == self._other_groups(), "touches more than best-effort")
         self.judge()
+        if not self._cuts:
+            self._owe(self._taken_ms, 0)
 
-    def judge(self, *, just_taken: bool = False) -> None:
-        """How long more has been given than the node's own decision allows, and whether that is too long.
+    def judge(self) -> None:
+        """Whether what the newest sample asks for, and each before it, came to hold in time."""
+        now_ms, current = self._now_ms, self._machine_limits()
+        if self._newest is None or self._is_deaf:
+            self._cuts.clear()
+        for cut in self._cuts:
+            self._must(now_ms <= cut.due_ms, "over its allowance for so many milliseconds", now_ms - cut.since_ms)
+            self.over_ms_longest = max(self.over_ms_longest, now_ms - cut.since_ms)
+        wanted = self._cut_wanted(current)
+        # A newer sample that allows more than an older one takes its place.
+        for cut in self._cuts:
+            cut.rate = max(cut.rate, inf if wanted is None else wanted)
+        self._cuts = [cut for cut in self._cuts if _rate(current) > cut.rate]
 
-        What a sample shows, the guard cuts within its deadline; what comes to be between two, an interval later.
-        """
-        now_ms = self._now_ms
-        over = self._is_over()
-        if self._over_since_ms is not None:
-            over_ms = now_ms - self._over_since_ms
-            self.over_ms_longest = max(self.over_ms_longest, over_ms)
-            self._must(over_ms <= self._over_ms_max, "over its allowance for so many milliseconds", over_ms)
-        if not over:
-            self._over_since_ms = None
-        elif self._over_since_ms is None:
-            self._over_since_ms = now_ms
-            deadline_ms = self._node.settings.guard_deadline_ms
-            self._over_ms_max = deadline_ms + SLACK_MS + (0 if just_taken else self._interval_ms)
+    def _owe(self, since_ms: int, within_ms: int) -> None:
+        """From now on the newest sample's cut is owed, if it asks for one."""
+        wanted = self._cut_wanted(self._machine_limits())
+        if wanted is not None:
+            due_ms = since_ms + within_ms + self._node.settings.guard_deadline_ms + SLACK_MS
+            self._cuts.append(Cut(since_ms, due_ms, wanted))
 
-    def _is_over(self) -> bool:
-        kernel = self._node.kernel
-        if self._newest is None or kernel.hides or kernel.refuses:
-            self._over_since_ms = None
-            return False
-        current = self._machine_limits()
+    def _cut_wanted(self, current: Limits) -> float | None:
+        """CPUs that the node's own decision leaves to best-effort, where that is less than they have now."""
+        if self._newest is None or self._is_deaf:
+            return None
         own = self._own(self._newest, current)
-        return own.answer == "set" and own.limits is not None and looser(current, own.limits)
+        if own.answer != "set" or own.limits is None or not looser(current, own.limits):
+            return None
+        # So much more the rule leaves as it is.
+        return _rate(own.limits) + self._node.machine.cpus * BYPASSED_PART
+
+    @property
+    def _is_deaf(self) -> bool:
+        """Whether the kernel keeps the agent from doing its duty."""
+        return self._node.kernel.hides or self._node.kernel.refuses
 
     def _allowed(self, before: Limits, limits: Limits, intent: NodeOutcome) -> None:
         own = self._own(self.samples[intent.seq], before)
@@ -224,3 +250,7 @@ class LimitChecks:
     def _must(self, holds: bool, why: str, *evidence: object) -> None:  # noqa: FBT001 - reads as a sentence
         if not holds:
             self._trace.complain(f"{self._node.name}: {why}", *evidence)
+
+
+def _rate(limits: Limits) -> float:
+    return inf if limits.be_cfs_quota_us is None else limits.be_cfs_quota_us / limits.be_cfs_period_us

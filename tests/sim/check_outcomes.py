@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sim.node import Node
 
 LATE = "no answer within"
+IN_TIME_TO_HAND_BACK = 2
 ACTED = frozenset({"applied", "failed"})
 
 
@@ -42,9 +43,8 @@ class OutcomeChecks:
         self._concluded: list[NodeOutcome] = []
         self._quiet_from = 0
         self._decided: Counter[str] = Counter()
-        self._hearing: NodeCommand | None = None
-        self._heard = self._settled = 0
-        self._boot_id = ""
+        self._taken_ms: dict[int, int] = {}
+        self.booted("")
 
     @property
     def intent(self) -> NodeOutcome | None:
@@ -56,16 +56,37 @@ class OutcomeChecks:
         self._boot_id = boot_id
         self._hearing = self._open = None
         self._heard = self._settled = 0
+        self._taken_ms.clear()
+        self._answered_seq = -1
+        self._in_time = 0
+        """Successive samples answered in time, since the guard took charge."""
+        self._guarding = False
 
     def stopped(self, *, kill: bool) -> None:
         """Refusals held back are lost by a kill, and only by that."""
         if not kill:
             self._count_refusals()
 
+    def took(self, seq: int) -> None:
+        """A sample waits for its answer."""
+        self._taken_ms[seq] = self._node.world.timeline.now_ms
+
     def hears(self, command: NodeCommand) -> None:
-        """An answer is being handed to the agent."""
+        """An answer is being handed to the agent: in time, or not."""
         self._hearing = command
         self._heard += 1
+        seq = command.seq
+        mine = (command.node, command.boot_id) == (self._node.name, self._boot_id)
+        if not mine or seq not in self._taken_ms or seq <= self._answered_seq:
+            return
+        age_ms = self._node.world.timeline.now_ms - self._taken_ms[seq]
+        follows = seq == self._answered_seq + 1
+        self._answered_seq = seq
+        if age_ms > self._node.settings.guard_deadline_ms:
+            self._in_time = 0
+        else:
+            self._in_time = self._in_time + 1 if follows else 1
+            self._guarding = self._guarding and self._in_time < IN_TIME_TO_HAND_BACK
 
     def heard(self) -> None:
         """The agent is done with it."""
@@ -86,6 +107,8 @@ class OutcomeChecks:
     def concluded(self, outcome: NodeOutcome, limits: Limits) -> None:
         """The spool has an outcome: it says what the kernel holds now, and what it held before."""
         self._concluded.append(outcome)
+        if outcome.reason.startswith(LATE) and not self._guarding:
+            self._guarding, self._in_time = True, 0
         act = self._acts.get(key_of(outcome))
         if outcome.result in ACTED:
             self._must(act is not None and act.outcome is None, "an outcome without an act, or its second", outcome)
@@ -143,6 +166,8 @@ class OutcomeChecks:
         said = (hearing.node, hearing.boot_id, hearing.seq, hearing.policy_version)
         meant = (self._node.name, self._boot_id, outcome.seq, self._node.policy.version)
         self._must(said == meant, "decided by an answer to something else", hearing, outcome)
+        self._must(outcome.age_ms <= self._node.settings.guard_deadline_ms, "decided by a late answer", outcome)
+        self._must(not self._guarding, "the guard hands back too early", outcome)
 
     def _true(self, act: Act, outcome: NodeOutcome, limits: Limits) -> None:
         """Whether a report agrees with what was seen at the kernel."""

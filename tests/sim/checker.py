@@ -70,6 +70,7 @@ class Checker:
             "keyframe" if sample.pods is not None else "", node.agent.in_charge,
         )  # fmt: skip
         self._limits[node.name].took(sample)
+        self._outcomes[node.name].took(sample.seq)
 
     def hears(self, node: Node, command: NodeCommand) -> None:
         holds = [_quota(hold.limits) for hold in command.hold]

@@ -85,7 +85,6 @@ class WatchedSpool:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self.reopen()
 
     def reopen(self) -> None:
         """A new process opens what the last one left."""

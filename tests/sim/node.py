@@ -162,12 +162,15 @@ class Node:
         agent = self.agent
         assert agent is not None
         self.advance()
+        self.world.acting = self
         try:
             act(agent)
         except CrashError:
             self.stop(kill=True)
             self.while_alive(self.world.rng.randint(50, 4000), self.boot)
             return
+        finally:
+            self.world.acting = None
         deadline_ns = agent.deadline_ns()
         if deadline_ns is not None:
             late_ms = self.world.rng.choice([0, 0, 1, 10])

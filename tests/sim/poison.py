@@ -59,7 +59,11 @@ def bad_command(rng: random.Random, node: Node) -> NodeCommand:
 
 def bent(rng: random.Random, command: NodeCommand) -> NodeCommand:
     """A true answer with one thing made worse on its way: what a broken worker might send."""
-    limits = Limits(be_cfs_quota_us=rng.choice([None, 2_000, 10_000_000]))
+    quota_us, period_us = (
+        rng.choice([None, 2_000, 10_000_000, 500, 0, -7]),
+        rng.choice([100_000, 100_000, 0, -1, 10**9]),
+    )
+    limits = Limits(be_cfs_quota_us=quota_us, be_cfs_period_us=period_us)
     hold = Hold(id=rng.choice([command.id, "0" * 16]), rule=RULE, target=TARGET, limits=limits, bound="bent")
     changes: dict[str, object] = rng.choice([
         {"answer": "set", "hold": [hold]},
@@ -68,6 +72,7 @@ def bent(rng: random.Random, command: NodeCommand) -> NodeCommand:
         {"answer": "skipped", "reason": "bent"},
         {"policy_version": "bent"},
         {"boot_id": "999999999999-beef"},
-        {"seq": command.seq + rng.choice([-1, 1, 70])},
+        {"node": "another"},
+        {"seq": max(0, command.seq + rng.choice([-70, -70, -1, 1, 70]))},
     ])  # fmt: skip
     return msgspec.structs.replace(command, worker="", **changes)

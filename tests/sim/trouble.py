@@ -34,10 +34,11 @@ class Trouble:
         """Draw some strokes of fate."""
         rng = self.world.rng
         strokes: list[Callable[[], None]] = [
-            self._outage, self._outage, self._wipe, self._bad_network, self._slow_answers, self._kill_worker,
-            self._kill_worker, self._pause_worker, self._share_out, self._crash_agent, self._crash_agent,
-            self._restart_agent, self._policy, self._policy, self._set_clock, self._poison, self._poison,
-            self._deaf_kernel, self._all_workers, self._bent_answers,
+            self._outage, self._outage, self._wipe, self._wipe, self._bad_network, self._bad_network,
+            self._slow_answers, self._bent_answers, self._bent_answers, self._poison, self._poison,
+            self._kill_worker, self._kill_worker, self._all_workers, self._pause_worker, self._share_out,
+            self._crash_agent, self._crash_agent, self._crash_agent, self._restart_agent,
+            self._policy, self._policy, self._set_clock, self._deaf_kernel,
         ]  # fmt: skip
         for _ in range(rng.randint(4, 14)):
             stroke = rng.choice(strokes)
@@ -92,6 +93,8 @@ class Trouble:
             for door in (*world.nodes, *world.crew.processes):
                 door.log_is_back(wiped=True)
         world.timeline.after(world.rng.randint(100, 3000), lambda: world.publish() if world.log.up else None)
+        if world.rng.random() < 0.3:
+            self._all_workers()
 
     def _up(self) -> None:
         self._outages = max(0, self._outages - 1)

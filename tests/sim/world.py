@@ -67,6 +67,8 @@ class World:
         self.log = Log()
         self.interval_ms = self.rng.choice([1000, 1000, 1000, 500])
         self.policy = self.rng.choice(POLICIES[:3])
+        self.acting: Node | None = None
+        """Whose agent is at work just now."""
         self.still = False
         """No more ticks: what is under way arrives."""
         self.nodes: list[Node] = []

@@ -1,0 +1,260 @@
+"""The checks can fail: each real part, broken in one way, is found out. Otherwise a silent run would say nothing."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import msgspec
+
+from sim.log import COMMAND
+from sim.world import Parts
+from slacktide.agents.node import agent as agent_module
+from slacktide.agents.node.actuator import Actuator
+from slacktide.agents.node.agent import NodeAgent
+from slacktide.agents.node.protocol import Protocol
+from slacktide.agents.node.refusals import Refusals
+from slacktide.agents.node.spool import MemorySpool
+from slacktide.deploy.cli.virtual.kernel import VirtualKernel
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.sample import Limits
+from slacktide.streams.worker import Worker
+
+
+def test_an_agent_that_ignores_boot_ids(monkeypatch, complaint):
+    judge = Protocol.judge
+
+    def blind(self, command, now_ns):
+        return judge(self, msgspec.structs.replace(command, boot_id=self._boot_id), now_ns)
+
+    monkeypatch.setattr(Protocol, "judge", blind)
+
+    assert "decided by an answer to something else" in complaint()
+
+
+def test_an_agent_that_takes_other_nodes_answers_for_its_own(monkeypatch, complaint):
+    judge = Protocol.judge
+
+    def blind(self, command, now_ns):
+        return judge(self, msgspec.structs.replace(command, node=self._node), now_ns)
+
+    monkeypatch.setattr(Protocol, "judge", blind)
+
+    assert "decided by an answer to something else" in complaint()
+
+
+def test_an_agent_that_applies_looser_answers(monkeypatch, complaint):
+    monkeypatch.setattr(agent_module, "looser", lambda one, other: False)
+
+    assert "gives more than its own decision" in complaint()
+
+
+def test_an_agent_that_ignores_the_policy_version(complaint):
+    class Trusting(NodeAgent):
+        def _chosen(self, command, taken, own):
+            return super()._chosen(msgspec.structs.replace(command, policy_version=self._policy.version), taken, own)
+
+    assert "decided by an answer to something else" in complaint(partial(Parts, agent=Trusting))
+
+
+def test_an_agent_that_decides_a_sample_twice(monkeypatch, complaint):
+    def forgetful(self, command, now_ns):
+        taken = self.held(command.seq)
+        if command.node != self._node or command.boot_id != self._boot_id or taken is None:
+            return "foreign"
+        self._hear(taken, now_ns)
+        self._settled_seq = -1
+        return taken
+
+    monkeypatch.setattr(Protocol, "judge", forgetful)
+
+    said = complaint()
+    twice = ("acts out of order", "decided twice", "means to act twice", "acted, but says unchanged")
+    assert any(words in said for words in twice)
+
+
+def test_a_guard_that_does_nothing(complaint):
+    class Idle(NodeAgent):
+        def _guard(self, reason):
+            pass
+
+    assert "over its allowance" in complaint(partial(Parts, agent=Idle))
+
+
+def test_a_guard_without_a_deadline(monkeypatch, complaint):
+    monkeypatch.setattr(Protocol, "overdue", lambda self, now_ns: False)
+
+    said = complaint()
+    assert "over its allowance" in said or "decided by a late answer" in said
+
+
+def test_a_guard_whose_deadline_begins_anew_with_each_sample(monkeypatch, complaint):
+    """With a sample a second and a deadline of one, it would never come."""
+
+    def from_the_newest(self):
+        newest = self.newest
+        waits = self.in_charge == "stream" and newest is not None and newest.sample.seq > self._answered_seq
+        return newest.taken_ns + self._deadline_ns if waits else None
+
+    monkeypatch.setattr(Protocol, "deadline_ns", from_the_newest)
+
+    said = complaint()
+    assert "over its allowance" in said or "decided by a late answer" in said
+
+
+def test_a_guard_that_never_hands_back(monkeypatch, complaint):
+    monkeypatch.setattr(Protocol, "_hear", lambda self, taken, now_ns: None)
+
+    said = complaint()
+    assert "the stream is not in charge" in said or "not the stream decides" in said
+
+
+def test_a_guard_that_hands_back_after_one_answer(monkeypatch, complaint):
+    monkeypatch.setattr("slacktide.agents.node.protocol.IN_TIME_TO_HAND_BACK", 1)
+
+    assert "the guard hands back too early" in complaint()
+
+
+def test_raises_that_are_not_spaced(monkeypatch, complaint):
+    """The sample, which says how long ago the last one was, is caught in the lie first."""
+    monkeypatch.setattr(Actuator, "since_raise_ms", lambda self, now_ns: None)
+
+    assert "does not say what the kernel shows" in complaint()
+
+
+def test_an_act_before_its_intent(complaint):
+    class Hasty(NodeAgent):
+        def __init__(self, **parts):
+            parts["spool"].intend = lambda outcome: None
+            super().__init__(**parts)
+
+    assert "an act without an intent" in complaint(partial(Parts, agent=Hasty))
+
+
+def test_a_spool_that_forgets_what_was_interrupted(complaint):
+    class Forgetful(MemorySpool):
+        def interrupted(self):
+            return []
+
+    assert "an act without an outcome" in complaint(partial(Parts, make_spool=Forgetful))
+
+
+def test_a_spool_that_forgets_an_outcome(complaint):
+    class Forgetful(MemorySpool):
+        def conclude(self, outcome):
+            super().conclude(outcome)
+            if self._position % 50 == 0:
+                self._pending.pop()
+
+    assert "outcomes that never reached the log" in complaint(partial(Parts, make_spool=Forgetful))
+
+
+def test_a_spool_that_is_never_emptied(complaint):
+    class Hoarder(MemorySpool):
+        def acknowledge(self, position):
+            pass
+
+    assert "outcomes left in the spool" in complaint(partial(Parts, make_spool=Hoarder))
+
+
+def test_an_outcome_that_says_applied_where_the_kernel_refused(monkeypatch, complaint):
+    conclude = Actuator.conclude
+
+    def lying(self, outcome):
+        conclude(self, msgspec.structs.replace(outcome, result="applied") if outcome.result == "failed" else outcome)
+
+    monkeypatch.setattr(Actuator, "conclude", lying)
+
+    assert "never applied" in complaint()
+
+
+def test_an_agent_that_believes_its_own_writes(monkeypatch, complaint):
+    """What it does not read back it cannot know."""
+
+    def credulous(self, limits):
+        self._believed = limits
+        return ""
+
+    monkeypatch.setattr(Actuator, "_write", credulous)
+    monkeypatch.setattr(Actuator, "_read_back", lambda self: getattr(self, "_believed", None))
+
+    assert "never applied" in complaint()
+
+
+def test_refusals_that_nobody_counts(monkeypatch, complaint):
+    monkeypatch.setattr(Refusals, "add", lambda self, outcome, now_ns: None)
+
+    assert "refused answers, and how many the outcomes say" in complaint()
+
+
+def test_a_kernel_door_that_touches_more_than_best_effort(monkeypatch, complaint):
+    hold = VirtualKernel.hold
+
+    def greedy(self, limits: Limits):
+        self.machine.groups["kubepods/burstable"].quota_us = 500_000
+        hold(self, limits)
+
+    monkeypatch.setattr(VirtualKernel, "hold", greedy)
+
+    assert "touches more than best-effort" in complaint()
+
+
+def test_an_agent_that_says_its_pods_but_once(monkeypatch, complaint):
+    """Whoever reads on from later would never learn them."""
+    monkeypatch.setattr("slacktide.agents.node.sampler.Sampler._keyframe_due", lambda self, now_ns: self._seq == 1)
+
+    assert "a keyframe is overdue" in complaint()
+
+
+class Changed(Worker):
+    """A worker whose commands are changed before they leave it."""
+
+    def change(self, command: NodeCommand) -> NodeCommand:
+        return command
+
+    def samples(self, records, now_ms):
+        return [
+            replace(out, value=encode(self.change(decode(out.value, NodeCommand))))
+            if out.topic == COMMAND.name
+            else out
+            for out in super().samples(records, now_ms)
+        ]
+
+
+def test_a_worker_that_leaves_a_sample_unanswered(complaint):
+    class Lazy(Worker):
+        def samples(self, records, now_ms):
+            return super().samples(list(records)[:1], now_ms)
+
+    assert "not answered, or unasked" in complaint(partial(Parts, worker=Lazy))
+
+
+def test_a_worker_that_skips_what_it_could_decide(complaint):
+    class Shy(Changed):
+        def change(self, command):
+            return msgspec.structs.replace(command, answer="skipped", reason="no pods", hold=[])
+
+    assert "skipped for an untrue reason" in complaint(partial(Parts, worker=Shy))
+
+
+def test_a_worker_that_decides_otherwise(complaint):
+    class Generous(Changed):
+        def change(self, command):
+            return msgspec.structs.replace(command, answer="keep", hold=[])
+
+    assert "decided otherwise than" in complaint(partial(Parts, worker=Generous))
+
+
+def test_a_worker_that_decides_by_its_own_policy_whatever_the_sample_says(monkeypatch, complaint):
+    monkeypatch.setattr("slacktide.streams.worker.OTHER_POLICY", "the weather")
+
+    assert "decided by another policy" in complaint()
+
+
+def test_a_worker_that_drops_what_it_cannot_read(complaint):
+    class Careless(Worker):
+        def samples(self, records, now_ms):
+            return [out for out in super().samples(records, now_ms) if out.topic == COMMAND.name]
+
+    assert "other dead letters than bad records" in complaint(partial(Parts, worker=Careless))
