@@ -49,22 +49,34 @@ class Watched(Generic[T]):
     Args:
         path: the file.
         read: turns the document and the file's name into a value, or raises ConfigError.
+        last: what was last good, from an earlier run; None: nothing.
 
     Raises:
         ConfigError: there is nothing good to begin with.
 
     """
 
-    def __init__(self, path: Path, read: Callable[[object, str], T]) -> None:
+    def __init__(self, path: Path, read: Callable[[object, str], T], *, last: T | None = None) -> None:
         self.path = path
         self.refused = ""
         """Why the file as it is now is not in force; "" where it is."""
         self._read = read
         self._stamp = self._stamp_now()
-        self.value = read(load_yaml(path), str(path))
+        try:
+            self.value = read(load_yaml(path), str(path))
+        except ConfigError as exc:
+            if last is None:
+                raise
+            self.value = last
+            self.refused = self._said(exc)
+
+    @property
+    def changed(self) -> bool:
+        """Whether the file is another than was read last: cheap to ask."""
+        return self._stamp_now() != self._stamp
 
     def poll(self) -> bool:
-        """Look whether the file changed.
+        """Read the file if it changed.
 
         Returns:
             Whether there is something to tell: a new ``value``, or a change of ``refused``.
@@ -77,12 +89,15 @@ class Watched(Generic[T]):
         try:
             value = self._read(load_yaml(self.path), str(self.path))
         except ConfigError as exc:
-            told, self.refused = self.refused, f"{exc}\nthe last good {self.path} stays in force"
+            told, self.refused = self.refused, self._said(exc)
             return told != self.refused
         told, self.refused = self.refused, ""
         changed = value != self.value
         self.value = value
         return changed or bool(told)
+
+    def _said(self, exc: ConfigError) -> str:
+        return f"{exc}\nthe last good {self.path} stays in force"
 
     def _stamp_now(self) -> Stamp | None:
         try:

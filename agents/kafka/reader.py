@@ -16,7 +16,7 @@ from slacktide.schemas.topics import COMMAND, POLICY
 
 REQUEST_MS = 5_000
 METADATA_MS = 30_000
-SILENCE_MS = 2_000
+SILENCE_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +42,7 @@ class NodeReader:
         self._key = node.encode()
         self._client_id = client_id
         self._fetch_wait_ms = fetch_wait_ms
+        self._silence_ms = SILENCE_MS + 2 * fetch_wait_ms
         self._consumer: Any = None
         self._commands = TopicPartition(COMMAND.name, 0)
         self._policies = TopicPartition(POLICY.name, 0)
@@ -78,14 +79,14 @@ class NodeReader:
         self._consumer = consumer
 
     async def read(self) -> Heard:
-        """Wait for what comes next; empty after two seconds of silence.
+        """Wait for what comes next; empty after a second or two of silence.
 
         Raises:
             LogError: the broker is away, or its log is not the one that was being read.
 
         """
         try:
-            got = await self._consumer.getmany(timeout_ms=SILENCE_MS)
+            got = await self._consumer.getmany(timeout_ms=self._silence_ms)
             if not got:
                 await self._look_closer()
             policies = await self._policies_of([record_of(one) for one in got.get(self._policies, [])])
@@ -138,5 +139,5 @@ class NodeReader:
                 raise LogError(f"{self._bootstrap}: {tp.topic} was re-created")
         polled_ms = tuple(self._consumer.last_poll_timestamp(tp) for tp in (self._commands, self._policies))
         if polled_ms == self._polled_ms:
-            raise LogError(f"{self._bootstrap}: no fetch was answered for {SILENCE_MS / 1000:g} s")
+            raise LogError(f"{self._bootstrap}: no fetch was answered for {self._silence_ms / 1000:g} s")
         self._polled_ms = polled_ms

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Literal
 
 from aiokafka import AIOKafkaProducer
@@ -14,6 +15,7 @@ from slacktide.agents.kafka.records import Out, Placed
 from slacktide.schemas.errors import LogError
 
 METADATA_MS = 30_000
+BATCH_BYTES = 256 * 1024
 
 
 class Sender:
@@ -65,8 +67,9 @@ class Sender:
 
         """
         producer = self._producer
-        if producer is None:
-            raise LogError(f"{self._bootstrap}: not connected")
+        if producer is None or _cut_off(producer):
+            await self.close()
+            raise LogError(f"{self._bootstrap}: the connection was lost")
         try:
             async with asyncio.timeout(2 * self._timeout_s):
                 sent = [
@@ -82,6 +85,26 @@ class Sender:
             await self.close()
             raise LogError(f"{self._bootstrap}: {failed!r}") from failed
         return [Placed(partition=result.partition, offset=result.offset) for result in placed]
+
+    async def check(self, topics: Sequence[str]) -> None:
+        """Look whether the broker is there and has the topics; for those who send seldom.
+
+        Raises:
+            LogError: it is not the broker that was connected to, or lacks one of the topics.
+
+        """
+        producer = self._producer
+        why = "the connection was lost"
+        if producer is not None and not _cut_off(producer):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(2 * self._timeout_s):
+                    await producer.client.force_metadata_update()
+                missing = [topic for topic in topics if producer.client.cluster.partitions_for_topic(topic) is None]
+                if not missing and not _cut_off(producer):
+                    return
+                why = f"no topic {missing[0]}" if missing else why
+        await self.close()
+        raise LogError(f"{self._bootstrap}: {why}")
 
     async def close(self) -> None:
         """Disconnect; what is not acknowledged is given up."""
@@ -110,6 +133,7 @@ class Sender:
             enable_idempotence=idempotent,
             request_timeout_ms=round(self._timeout_s * 1000),
             metadata_max_age_ms=METADATA_MS,
+            max_batch_size=BATCH_BYTES,
         )
         try:
             async with asyncio.timeout(4 * self._timeout_s):
@@ -121,3 +145,9 @@ class Sender:
             await abandon(producer)
             raise
         return producer
+
+
+def _cut_off(producer: Any) -> bool:
+    """Whether all its connections broke: what it knows of the broker may be of another life."""
+    connections = producer.client._conns.values()  # noqa: SLF001 - nothing public says so
+    return bool(connections) and not any(one.connected() for one in connections)

@@ -1,0 +1,86 @@
+"""Every metric of a node agent, by Prometheus' naming. One process may hold several (virtual) nodes."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge, Histogram
+
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import NodeSample
+
+SAMPLES = Counter("slacktide_agent_samples", "Samples taken.", ["node"])
+SENT = Counter("slacktide_agent_samples_sent", "Samples that the log has acknowledged.", ["node"])
+DROPPED = Counter("slacktide_agent_samples_dropped", "Samples given up for a newer one.", ["node"])
+SKIPPED = Counter("slacktide_agent_ticks_skipped", "Ticks that were due while an earlier one went on.", ["node"])
+TICK = Histogram(
+    "slacktide_agent_tick_seconds",
+    "Reading the kernel and deciding.",
+    ["node"],
+    buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1),
+)
+MISSING = Counter("slacktide_agent_missing_figures", "Figures that could not be read.", ["node", "what"])
+DECIDED = Counter("slacktide_agent_decided", "Samples by who decided them.", ["node", "by"])
+OUTCOMES = Counter("slacktide_agent_outcomes", "What came of answers and acts.", ["node", "origin", "result"])
+ACT_AGE = Histogram(
+    "slacktide_agent_act_age_seconds",
+    "From a sample being taken to its limit being read back.",
+    ["node"],
+    buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 1.5, 2, 5, 10),
+)
+GUARD = Gauge("slacktide_agent_guard_in_charge", "1 while the node decides without the stream.", ["node"])
+SPOOL_BYTES = Gauge("slacktide_agent_spool_bytes", "Size of the spool on disk.", ["node"])
+SPOOL_WAITING = Gauge("slacktide_agent_spool_outcomes", "Outcomes that the log does not have yet.", ["node"])
+SPOOL_FAILURES = Gauge("slacktide_agent_spool_failures", "Times that the disk took nothing, since the start.", ["node"])
+SPOOL_TORN = Gauge("slacktide_agent_spool_torn_lines", "Lines found cut short, since the start.", ["node"])
+FOREIGN = Counter("slacktide_agent_foreign_answers", "Other nodes' answers, dropped unread.", ["node"])
+REFUSED = Counter("slacktide_agent_records_refused", "Records that could not be used.", ["node", "topic"])
+CONNECTIONS = Counter("slacktide_agent_connections", "Times that a connection to the log was made.", ["node", "to"])
+
+ACTED = frozenset({"applied", "unchanged", "failed", "dry-run"})
+
+
+class AgentMetrics:
+    """The metrics of one node."""
+
+    def __init__(self, node: str) -> None:
+        self.node = node
+        self.skipped = SKIPPED.labels(node)
+        self.dropped = DROPPED.labels(node)
+        self.sent = SENT.labels(node)
+        self.foreign = FOREIGN.labels(node)
+        self._samples = SAMPLES.labels(node)
+        self._tick = TICK.labels(node)
+        self._act_age = ACT_AGE.labels(node)
+        self._guard = GUARD.labels(node)
+        self._spool = [gauge.labels(node) for gauge in (SPOOL_BYTES, SPOOL_WAITING, SPOOL_FAILURES, SPOOL_TORN)]
+        for by in ("stream", "guard"):
+            DECIDED.labels(node, by)
+
+    def taken(self, sample: NodeSample, tick_ns: int) -> None:
+        """A sample was taken in this time."""
+        self._samples.inc()
+        self._tick.observe(tick_ns / 1e9)
+        for one in sample.missing:
+            # A file's name without its place: pods come and go.
+            MISSING.labels(self.node, one.what.rpartition("/")[2].partition(" ")[0]).inc()
+
+    def heard(self, outcome: NodeOutcome) -> None:
+        """Something came of an answer or an act."""
+        OUTCOMES.labels(self.node, outcome.origin, outcome.result).inc(outcome.count)
+        if outcome.result in ACTED and outcome.origin != "agent":
+            DECIDED.labels(self.node, outcome.origin).inc()
+        if outcome.result == "applied":
+            self._act_age.observe(outcome.age_ms / 1_000)
+
+    def stands(self, *, guard: bool, spool: tuple[int, int, int, int]) -> None:
+        """Who is in charge, and the spool's bytes, outcomes, failures and torn lines."""
+        self._guard.set(guard)
+        for gauge, value in zip(self._spool, spool, strict=True):
+            gauge.set(value)
+
+    def refused(self, topic: str) -> None:
+        """A record could not be used."""
+        REFUSED.labels(self.node, topic).inc()
+
+    def connected(self, to: str) -> None:
+        """A connection to the log was made."""
+        CONNECTIONS.labels(self.node, to).inc()

@@ -1,0 +1,208 @@
+"""A node's three connections to the log, beside the tick: samples out, outcomes out, answers and policy in.
+
+Each is kept by a task of its own and made anew after any trouble. Nothing here is ever waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+from slacktide.agents.kafka import NodeReader, Placed, Record, Sender
+from slacktide.agents.metrics import AgentMetrics
+from slacktide.agents.node.envelopes import of_dead_letter, of_outcome, of_sample
+from slacktide.agents.node.outbox import Letters, Newest
+from slacktide.agents.node.spool import Spool
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, SAMPLE
+
+log = logging.getLogger(__name__)
+
+RETRY_S, RETRY_S_MAX = 0.1, 1.0
+BATCH = 100
+BATCH_PAUSE_S = 0.1
+"""Between full batches of outcomes: what piled up in an outage must not crowd out the newest sample."""
+LOOK_S = 5.0
+OUTCOME_TIMEOUT_S = 2.0
+
+
+class Listener(Protocol):
+    """Who hears what the log says. Called on the loop's thread."""
+
+    def commands(self, records: list[Record]) -> None:
+        """Answers to this node's samples."""
+
+    def policies(self, records: list[Record]) -> None:
+        """All policies there are, then each new one."""
+
+
+class Line:
+    """Whether one connection works. Trouble and its end are said once."""
+
+    def __init__(self, name: str) -> None:
+        self.trouble = "not connected yet"
+        """Why it cannot be used; "" where it can."""
+        self._name = name
+        self._said = False
+        self._pause_s = RETRY_S
+
+    def works(self) -> None:
+        """It was used."""
+        if self.trouble:
+            log.info("connected to the log", extra={"for": self._name})
+        self.trouble, self._said, self._pause_s = "", False, RETRY_S
+
+    async def broke(self, why: LogError) -> None:
+        """It was not; returns when it is time to try again."""
+        if not self._said:
+            log.warning("the log is away", extra={"for": self._name, "why": str(why)})
+        self.trouble, self._said = str(why), True
+        await asyncio.sleep(self._pause_s)
+        self._pause_s = min(2 * self._pause_s, RETRY_S_MAX)
+
+
+class Link:
+    """Keeps the three connections of one node."""
+
+    def __init__(
+        self,
+        *,
+        bootstrap: str,
+        node: str,
+        fetch_wait_ms: int,
+        spool: Spool,
+        listener: Listener,
+        metrics: AgentMetrics,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._node = node
+        self._spool = spool
+        self._listener = listener
+        self._metrics = metrics
+        self._now_ms = now_ms
+        client_id = f"slacktide-agent-{node}"
+        self._samples = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks)
+        self._outcomes = Sender(bootstrap, client_id=client_id, acks=OUTCOME.acks, timeout_s=OUTCOME_TIMEOUT_S)
+        self._reader = NodeReader(bootstrap, node, client_id=client_id, fetch_wait_ms=fetch_wait_ms)
+        self._newest = Newest()
+        self._letters = Letters()
+        self._stirred, self._idle = asyncio.Event(), asyncio.Event()
+        self._placed = Placed(partition=-1, offset=-1)
+        self._read_anew = False
+        self._out, self._report, self._in = Line("samples"), Line("outcomes"), Line("answers")
+
+    @property
+    def away(self) -> str:
+        """Why the log cannot be used; "" where samples go out and answers can come in."""
+        return self._out.trouble or self._in.trouble
+
+    def offer(self, sample: NodeSample) -> None:
+        """Send this sample as soon as can be, unless a newer one comes first."""
+        if self._newest.put(sample):
+            self._metrics.dropped.inc()
+
+    def stir(self) -> None:
+        """There may be outcomes in the spool."""
+        self._idle.clear()
+        self._stirred.set()
+
+    def lay_aside(self, record: Record, reason: str) -> None:
+        """A record cannot be used: count it, and send a dead letter."""
+        self._metrics.refused(record.topic)
+        self._letters.add(of_dead_letter(record, node=self._node, reason=reason, now_ms=self._now_ms()))
+        self.stir()
+
+    async def run(self) -> None:
+        """Keep the connections until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for work in (self._send_samples, self._send_outcomes, self._listen):
+                tasks.create_task(work())
+
+    async def drain(self) -> None:
+        """Wait until the log has all outcomes; at once where it is away."""
+        if not self._report.trouble:
+            self.stir()
+            await self._idle.wait()
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await asyncio.gather(self._samples.close(), self._outcomes.close(), self._reader.close())
+
+    async def _send_samples(self) -> None:
+        while True:
+            await self._newest.wait()
+            try:
+                if not self._samples.connected:
+                    await self._samples.connect([SAMPLE.name])
+                    self._metrics.connected("samples")
+                await self._send_newest()
+            except LogError as exc:
+                self._read_anew = True
+                await self._out.broke(exc)
+            else:
+                self._out.works()
+
+    async def _send_newest(self) -> None:
+        sample = self._newest.take()
+        try:
+            [placed] = await self._samples.send([of_sample(sample)])
+        except LogError:
+            if self._newest.put_back(sample):
+                self._metrics.dropped.inc()
+            raise
+        self._metrics.sent.inc()
+        # A sample that lies no higher than the last one lies in a new log, whose answers and policy are new, too.
+        last, self._placed = self._placed, placed
+        reset = placed.partition == last.partition and placed.offset <= last.offset
+        elsewhere = self._reader.partition not in (placed.partition, -1)
+        self._read_anew = self._read_anew or reset or elsewhere
+
+    async def _send_outcomes(self) -> None:
+        while True:
+            batch, letters = self._spool.pending(BATCH), self._letters.some()
+            if not batch and not letters:
+                await self._rest()
+                continue
+            try:
+                if not self._outcomes.connected:
+                    await self._outcomes.connect([OUTCOME.name, DEAD_LETTER.name])
+                    self._metrics.connected("outcomes")
+                await self._outcomes.send([*(of_outcome(outcome) for _, outcome in batch), *letters])
+            except LogError as exc:
+                await self._report.broke(exc)
+                continue
+            self._report.works()
+            self._letters.sent(letters)
+            if batch:
+                self._spool.acknowledge(batch[-1][0])
+            if len(batch) == BATCH:
+                await asyncio.sleep(BATCH_PAUSE_S)
+
+    async def _rest(self) -> None:
+        self._idle.set()
+        self._stirred.clear()
+        try:
+            async with asyncio.timeout(LOOK_S):
+                await self._stirred.wait()
+        except TimeoutError:
+            return
+
+    async def _listen(self) -> None:
+        while True:
+            self._read_anew = False
+            try:
+                await self._reader.connect()
+                self._metrics.connected("answers")
+                self._in.works()
+                while not self._read_anew:
+                    heard = await self._reader.read()
+                    self._metrics.foreign.inc(heard.foreign)
+                    if heard.policies:
+                        self._listener.policies(heard.policies)
+                    if heard.commands:
+                        self._listener.commands(heard.commands)
+            except LogError as exc:
+                await self._in.broke(exc)

@@ -1,0 +1,270 @@
+"""The node agent's process around its core: ticks on time, whatever the log, the disk or a file does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from slacktide.agents.clock import Clock, SystemClock
+from slacktide.agents.files import Watched
+from slacktide.agents.kafka import Record
+from slacktide.agents.metrics import AgentMetrics
+from slacktide.agents.node.agent import AgentSettings, NodeAgent
+from slacktide.agents.node.identity import Identity
+from slacktide.agents.node.kernel import Kernel
+from slacktide.agents.node.link import Link
+from slacktide.agents.node.spool import DiskSpool
+from slacktide.agents.node.state import State
+from slacktide.schemas import policy as policies
+from slacktide.schemas.codec import decode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.health import Health
+from slacktide.schemas.kubernetes import Described, described
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import Policy
+
+log = logging.getLogger(__name__)
+
+WATCH_S = 1.0
+DRAIN_S = 2.0
+OVERDUE_S_MIN = 0.0005
+"""A timer may come a moment early; it is set anew, but not in a spin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """How one node agent is connected and how often it looks."""
+
+    node: str
+    bootstrap: str
+    """``host:port``, several with commas."""
+    inventory: Path
+    """The node and its pods, as kubectl prints them."""
+    state_folder: Path
+    """Of this agent alone: start counter, spool, what it knew last."""
+    sample_interval_ms: int = 1_000
+    fetch_wait_ms: int = 500
+    """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
+    agent: AgentSettings = field(default_factory=AgentSettings)
+
+
+async def run(
+    kernel: Kernel, settings: LoopSettings, stop: asyncio.Event, health: Health, clock: Clock | None = None
+) -> None:
+    """Run one node's agent until ``stop`` is set; then report what is left to report, and let go.
+
+    Raises:
+        SlacktideError: the state folder is another's, or there is no inventory to begin with.
+
+    """
+    clock = SystemClock() if clock is None else clock
+    identity = Identity(settings.state_folder, start_ms=clock.wall_ms())
+    try:
+        loop = AgentLoop(kernel, settings, identity.boot_id, health, clock)
+        await loop.run(stop)
+    finally:
+        identity.release()
+
+
+class AgentLoop:
+    """One agent at work. Its core is called on the loop's thread only, so nothing needs a lock."""
+
+    def __init__(self, kernel: Kernel, settings: LoopSettings, boot_id: str, health: Health, clock: Clock) -> None:
+        self._settings = settings
+        self._health = health
+        self._clock = clock
+        self._metrics = AgentMetrics(settings.node)
+        self._state = State(settings.state_folder)
+        self._spool = DiskSpool(settings.state_folder / "spool")
+        self._inventory = self._watch()
+        self._policy = self._state.policy() or policies.DEFAULT
+        self._link = Link(
+            bootstrap=settings.bootstrap,
+            node=settings.node,
+            fetch_wait_ms=settings.fetch_wait_ms,
+            spool=self._spool,
+            listener=self,
+            metrics=self._metrics,
+            now_ms=clock.wall_ms,
+        )
+        self._agent = NodeAgent(
+            node=settings.node,
+            boot_id=boot_id,
+            kernel=kernel,
+            spool=self._spool,
+            clock=clock,
+            policy=self._policy,
+            facts=self._inventory.value.facts,
+            pods=self._inventory.value.pods,
+            settings=settings.agent,
+            heard=self._heard,
+        )
+        self._deadline: asyncio.TimerHandle | None = None
+        self._answered = False
+        self._closing = False
+        log.info("starting", extra={"node": settings.node, "boot_id": boot_id, "policy": self._policy.version})
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Tick until told to stop."""
+        self._agent.start()
+        self._told()
+        beside = [asyncio.create_task(work()) for work in (self._link.run, self._keep_watching)]
+        ticking = asyncio.create_task(self._tick(stop))
+        try:
+            done, _ = await asyncio.wait({ticking, *beside}, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()  # only the tick ends in order; anything else is a fault of the program
+            await self._finish()
+        finally:
+            if self._deadline is not None:
+                self._deadline.cancel()
+            for task in (ticking, *beside):
+                task.cancel()
+            await asyncio.gather(ticking, *beside, return_exceptions=True)
+            await self._link.close()
+            self._spool.close()
+
+    def commands(self, records: list[Record]) -> None:
+        """Answers came: each is judged, and a keyframe follows at once where the stream lacks the pods."""
+        for record in records:
+            if record.value is None or self._closing:
+                continue
+            try:
+                command = decode(record.value, NodeCommand)
+            except BadMessageError as exc:
+                self._link.lay_aside(record, str(exc))
+                continue
+            self._agent.answered(command)
+            self._answered = True
+        if self._agent.keyframe_wanted and not self._closing:
+            self._take()
+        self._arm()
+
+    def policies(self, records: list[Record]) -> None:
+        """Policies came: of those that validate, the last one of the highest epoch is in force."""
+        before = self._policy
+        for record in records:
+            if record.value is None:
+                log.info("a null policy changes nothing", extra={"offset": record.offset})
+                continue
+            try:
+                policy = _policy_of(record)
+            except BadMessageError as exc:
+                self._link.lay_aside(record, str(exc))
+                log.error("a policy was refused; %s stays in force", before.version, extra={"why": str(exc)})  # noqa: TRY400
+                continue
+            if policy.writer_epoch >= self._policy.writer_epoch:
+                self._policy = policy
+        if self._policy.version != before.version:
+            log.info("policy in force", extra={"version": self._policy.version, "before": before.version})
+            self._agent.policy(self._policy)
+        self._state.keep_policy(self._policy)
+
+    async def _tick(self, stop: asyncio.Event) -> None:
+        """A sample at each multiple of the interval since the start; one that is missed is counted, not made up."""
+        interval_ns = self._settings.sample_interval_ms * 1_000_000
+        due_ns = self._clock.mono_ns()
+        while not stop.is_set():
+            self._take()
+            due_ns += interval_ns
+            missed = max(0, (self._clock.mono_ns() - due_ns) // interval_ns)
+            self._metrics.skipped.inc(missed)
+            due_ns += missed * interval_ns
+            wait_s = (due_ns - self._clock.mono_ns()) / 1e9
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0, wait_s)):
+                    await stop.wait()
+
+    def _take(self) -> None:
+        began_ns = self._clock.mono_ns()
+        sample = self._agent.take()
+        self._metrics.taken(sample, self._clock.mono_ns() - began_ns)
+        self._link.offer(sample)
+        self._arm()
+        self._say_health()
+
+    def _arm(self) -> None:
+        """Set the guard's timer to the deadline as it is now."""
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        deadline_ns = self._agent.deadline_ns()
+        if deadline_ns is not None and not self._closing:
+            wait_s = max(OVERDUE_S_MIN, (deadline_ns - self._clock.mono_ns()) / 1e9)
+            self._deadline = asyncio.get_running_loop().call_later(wait_s, self._overdue)
+
+    def _overdue(self) -> None:
+        self._deadline = None
+        self._agent.overdue()
+        self._arm()
+        self._say_health()
+
+    def _heard(self, outcome: NodeOutcome) -> None:
+        self._metrics.heard(outcome)
+        self._link.stir()
+
+    def _say_health(self) -> None:
+        guard = self._agent.in_charge == "guard"
+        spool = self._spool
+        self._metrics.stands(guard=guard, spool=(spool.bytes_used, spool.waiting, spool.failures, spool.torn))
+        self._health.not_ready = self._link.away and f"the log is away: {self._link.away}"
+        if self._inventory.refused:
+            self._health.not_fresh = f"the inventory was refused: {self._inventory.refused}"
+        else:
+            self._health.not_fresh = "the guard is in charge: no answers in time" if guard else self._unanswered()
+
+    def _unanswered(self) -> str:
+        return "" if self._answered else "no answer yet"
+
+    def _watch(self) -> Watched[Described]:
+        kept = self._state.inventory()
+        last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
+        node = self._settings.node
+        return Watched(self._settings.inventory, lambda document, file: described(document, file, node), last=last)
+
+    async def _keep_watching(self) -> None:
+        """Look at the inventory's file each second; reading it is left to a thread."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            if self._inventory.changed and await asyncio.to_thread(self._inventory.poll):
+                self._told()
+                self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods)
+
+    def _told(self) -> None:
+        """Say what the file holds, and keep it for the next start."""
+        inventory = self._inventory
+        if inventory.refused:
+            log.error("%s", inventory.refused)
+            return
+        for note in inventory.value.notes:
+            log.warning("%s", note)
+        log.info("inventory in force", extra={"node": inventory.value.facts.name, "pods": len(inventory.value.pods)})
+        self._state.keep_inventory(inventory.value.facts, inventory.value.pods)
+
+    async def _finish(self) -> None:
+        """No act follows the last one; its outcomes go out if the log is there, and stay in the spool if not."""
+        self._closing = True
+        self._arm()
+        self._agent.close()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await self._link.drain()
+
+
+def _policy_of(record: Record) -> Policy:
+    """The policy in a record, checked as every reader does.
+
+    Raises:
+        BadMessageError: it is none.
+
+    """
+    policy = decode(record.value, Policy)
+    if record.key != policies.KEY.encode():
+        raise BadMessageError("Policy", f"its key is {record.key!r}, not {policies.KEY!r}")
+    if not 1 <= policy.colocation.metric_aggregate_duration_s <= 86_400:
+        raise BadMessageError("Policy", "colocation.metric_aggregate_duration_s is not from 1 to 86400")
+    return policy

@@ -1,0 +1,165 @@
+"""Publishes policy and inventory: when they change, when the log came back, and every 60 s."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+
+import msgspec
+
+from slacktide.agents.files import Watched
+from slacktide.agents.kafka import Out, Sender
+from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.headers import headers
+from slacktide.schemas.health import Health
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, revision_of
+from slacktide.schemas.kubernetes import Described
+from slacktide.schemas.policy import KEY, Parsed, Policy
+from slacktide.schemas.topics import INVENTORY, POLICY
+
+log = logging.getLogger(__name__)
+
+SOURCE = "publisher"
+WRITER_EPOCH = 0
+"""Without Kubernetes there is one writer and no election."""
+REPUBLISH_S = 60.0
+LOOK_S = 1.0
+TOPICS = (POLICY.name, INVENTORY.name)
+
+_Said = dict[tuple[str, str], Policy | NodeInventory]
+
+
+class Publisher:
+    """Says what the policy is and what the nodes are, to whoever reads the log now or later.
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        ensure_topics: makes the topics where they are missing; a broker in memory forgets them. May raise LogError.
+        now_ms: UTC epoch milliseconds.
+
+    """
+
+    def __init__(
+        self, bootstrap: str, *, ensure_topics: Callable[[], Awaitable[object]], now_ms: Callable[[], int]
+    ) -> None:
+        self.away = "nothing was published yet"
+        """Why what is said is not in the log; "" where it is."""
+        self._sender = Sender(bootstrap, client_id=f"slacktide-{SOURCE}", acks="all")
+        self._ensure_topics = ensure_topics
+        self._now_ms = now_ms
+        self._said: _Said = {}
+        self._changed: set[tuple[str, str]] = set()
+        self._stirred = asyncio.Event()
+
+    def policy(self, policy: Policy) -> None:
+        """This policy is in force from now on."""
+        self._say(POLICY.name, KEY, msgspec.structs.replace(policy, writer_epoch=WRITER_EPOCH))
+
+    def inventory(self, facts: NodeFacts) -> None:
+        """The node is like this from now on."""
+        inventory = NodeInventory(node=facts.name, revision=revision_of(facts), facts=facts, writer_epoch=WRITER_EPOCH)
+        self._say(INVENTORY.name, facts.name, inventory)
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Keep the log told until ``stop`` is set."""
+        try:
+            quiet_s = 0.0
+            while not stop.is_set():
+                try:
+                    quiet_s = await self._look(quiet_s)
+                except LogError as exc:
+                    if not self.away:
+                        log.warning("the log is away", extra={"for": SOURCE, "why": str(exc)})
+                    self.away = str(exc)
+                await self._rest(stop)
+        finally:
+            await self._sender.close()
+
+    async def _look(self, quiet_s: float) -> float:
+        """Once a second; returns for how long nothing has been republished."""
+        if self._sender.connected:
+            await self._sender.check(TOPICS)
+        if not self._sender.connected:
+            await self._connect()
+            quiet_s = REPUBLISH_S
+        whole = quiet_s >= REPUBLISH_S
+        await self._publish(set(self._said) if whole else set(self._changed))
+        if self.away and self._said:
+            log.info("policy and inventory are in the log")
+            self.away = ""
+        return 0.0 if whole else quiet_s + LOOK_S
+
+    async def _connect(self) -> None:
+        try:
+            await self._sender.connect(TOPICS)
+        except LogError:
+            await self._ensure_topics()
+            await self._sender.connect(TOPICS)
+
+    async def _publish(self, which: set[tuple[str, str]]) -> None:
+        if not which:
+            return
+        saying = {key: self._said[key] for key in sorted(which)}
+        await self._sender.send([_out(topic, key, said, self._now_ms()) for (topic, key), said in saying.items()])
+        # What was said anew while this was on its way is still to be sent.
+        self._changed -= {key for key, said in saying.items() if self._said[key] is said}
+
+    async def _rest(self, stop: asyncio.Event) -> None:
+        """A second, less where something changed."""
+        self._stirred.clear()
+        waiting = {asyncio.ensure_future(event.wait()) for event in (stop, self._stirred)}
+        await asyncio.wait(waiting, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        for one in waiting:
+            one.cancel()
+
+    def _say(self, topic: str, key: str, body: Policy | NodeInventory) -> None:
+        if self._said.get((topic, key)) != body:
+            self._said[topic, key] = body
+            self._changed.add((topic, key))
+            self._stirred.set()
+
+
+async def publish_files(
+    publisher: Publisher,
+    *,
+    policy: Watched[Parsed],
+    inventory: Watched[Described],
+    stop: asyncio.Event,
+    health: Health,
+) -> None:
+    """Publish what two watched files say, as long as they say it, until ``stop`` is set."""
+    publishing = asyncio.create_task(publisher.run(stop))
+    _tell_policy(publisher, policy)
+    publisher.inventory(inventory.value.facts)
+    try:
+        while not stop.is_set() and not publishing.done():
+            await asyncio.wait({publishing}, timeout=LOOK_S)
+            if policy.changed and await asyncio.to_thread(policy.poll):
+                _tell_policy(publisher, policy)
+            if inventory.changed and await asyncio.to_thread(inventory.poll):
+                publisher.inventory(inventory.value.facts)
+            health.not_ready = publisher.away
+            health.not_fresh = policy.refused or inventory.refused
+        await publishing
+    finally:
+        publishing.cancel()
+
+
+def _tell_policy(publisher: Publisher, policy: Watched[Parsed]) -> None:
+    if policy.refused:
+        log.error("%s", policy.refused)
+        return
+    for note in policy.value.notes:
+        log.warning("%s", note)
+    publisher.policy(policy.value.policy)
+
+
+def _out(topic: str, key: str, body: Policy | NodeInventory, now_ms: int) -> Out:
+    return Out(
+        topic=topic,
+        key=key.encode(),
+        value=encode(msgspec.structs.replace(body, published_ms=now_ms)),
+        headers=headers(kind=topic, source=SOURCE, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms),
+    )
