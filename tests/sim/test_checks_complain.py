@@ -59,13 +59,12 @@ def test_an_agent_that_ignores_the_policy_version(complaint):
 
 
 def test_an_agent_that_decides_a_sample_twice(monkeypatch, complaint):
+    judge = Protocol.judge
+
     def forgetful(self, command, now_ns):
-        taken = self.held(command.seq)
-        if command.node != self._node or command.boot_id != self._boot_id or taken is None:
-            return "foreign"
-        self._hear(taken, now_ns)
-        self._settled_seq = -1
-        return taken
+        if not self._settled_by_guard:
+            self._settled_seq = -1
+        return judge(self, command, now_ns)
 
     monkeypatch.setattr(Protocol, "judge", forgetful)
 
@@ -77,7 +76,9 @@ def test_an_agent_that_decides_a_sample_twice(monkeypatch, complaint):
 def test_a_guard_that_does_nothing(complaint):
     class Idle(NodeAgent):
         def _guard(self, reason):
-            pass
+            newest = self._protocol.newest
+            if newest is not None and not self._protocol.settled(newest.sample.seq):
+                self._protocol.settle(newest.sample.seq, by_guard=True)
 
     assert "over its allowance" in complaint(partial(Parts, agent=Idle))
 
