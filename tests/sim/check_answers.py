@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from sim.log import COMMAND, DEAD_LETTER, INVENTORY, PARTITIONS, POLICY, SAMPLE, Entry
+from sim.log import PARTITIONS, Entry
 from sim.trace import Trace
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand, command_id
@@ -15,7 +15,7 @@ from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BY_NAME
+from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, decide
 from slacktide.streams.worker import Out
 

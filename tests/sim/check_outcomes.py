@@ -6,13 +6,13 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from sim.log import OUTCOME
 from sim.trace import Trace
 from slacktide.agents.node.spool import Key, key_of
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits
+from slacktide.schemas.topics import OUTCOME
 
 if TYPE_CHECKING:
     from sim.node import Node

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from sim.log import INVENTORY, PARTITIONS, POLICY, SAMPLE, Entry
+from sim.log import PARTITIONS, Entry
+from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE
 from slacktide.streams.worker import Out, Record, Worker
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sim.node import Node
@@ -105,6 +106,6 @@ class Load:
             requests=Resources(cpu_milli=request_milli or None),
         )
 
-    def _again(self, delay_ms: int, node: Node, what: object) -> None:
+    def _again(self, delay_ms: int, node: Node, what: Callable[[Node], None]) -> None:
         if self.world.timeline.now_ms + delay_ms < self._until_ms:
             self.world.timeline.after(delay_ms, lambda: what(node))

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from slacktide.schemas.topics import COMMAND, DEAD_LETTER, INVENTORY, OUTCOME, POLICY, SAMPLE
+from slacktide.schemas.topics import DEAD_LETTER, POLICY
 
 PARTITIONS = 3
 ONE_PARTITION = frozenset({POLICY.name, DEAD_LETTER.name})
-KEPT_BY_KEY = frozenset({POLICY.name, INVENTORY.name})
-
-__all__ = ["COMMAND", "DEAD_LETTER", "INVENTORY", "OUTCOME", "PARTITIONS", "POLICY", "SAMPLE", "Entry", "Log"]
 
 
 @dataclass(frozen=True, slots=True)

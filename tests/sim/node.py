@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sim.doors import CrashError, WatchedKernel, WatchedSpool
-from sim.log import COMMAND, OUTCOME, POLICY, SAMPLE, Entry
+from sim.log import Entry
 from sim.timeline import NodeClock
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.deploy.cli.virtual.machine import Machine
@@ -16,6 +16,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy
+from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, SAMPLE
 
 if TYPE_CHECKING:
     from sim.world import World

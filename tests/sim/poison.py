@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sim.log import SAMPLE
 from slacktide.schemas.command import Hold, NodeCommand
 from slacktide.schemas.sample import Limits
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ from functools import partial
 
 import msgspec
 
-from sim.log import COMMAND
 from sim.world import Parts
 from slacktide.agents.node import agent as agent_module
 from slacktide.agents.node.actuator import Actuator
@@ -19,6 +18,7 @@ from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import Limits
+from slacktide.schemas.topics import COMMAND
 from slacktide.streams.worker import Worker
 
 

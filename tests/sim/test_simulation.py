@@ -9,10 +9,10 @@ import os
 
 import pytest
 
-from sim.log import OUTCOME
 from sim.world import World
 from slacktide.schemas.codec import decode
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.topics import OUTCOME
 
 REPLAYED = os.environ.get("SLACKTIDE_SEED")
 SEEDS, AT_ONCE = 204, 17

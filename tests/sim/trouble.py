@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sim.log import COMMAND, INVENTORY, PARTITIONS, POLICY, SAMPLE
+from sim.log import PARTITIONS
 from sim.poison import bad_command, bad_value, bent
+from sim.policies import POLICIES
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.topics import COMMAND, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.worker import Out
 
 if TYPE_CHECKING:
@@ -183,8 +185,6 @@ class Trouble:
         self._for_a_while(lambda: None if node.agent else node.boot(), 6_000)
 
     def _policy(self) -> None:
-        from sim.world import POLICIES  # noqa: PLC0415 - the two know each other
-
         self.world.policy_of(self.world.rng.choice(POLICIES))
 
     def _set_clock(self) -> None:

@@ -12,8 +12,9 @@ import msgspec
 from sim.checker import Checker
 from sim.crew import Crew
 from sim.load import Load
-from sim.log import INVENTORY, ONE_PARTITION, PARTITIONS, POLICY, SAMPLE, Log
+from sim.log import ONE_PARTITION, PARTITIONS, Log
 from sim.node import Node
+from sim.policies import POLICIES
 from sim.timeline import Timeline
 from sim.trace import Trace
 from sim.trouble import Trouble
@@ -21,7 +22,8 @@ from slacktide.agents.node.agent import NodeAgent
 from slacktide.agents.node.spool import MemorySpool, Spool
 from slacktide.schemas.codec import encode
 from slacktide.schemas.inventory import NodeInventory, revision_of
-from slacktide.schemas.policy import Colocation, Policy, ResourceThreshold, policy_of
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE
 from slacktide.streams.worker import Out, Worker
 
 TROUBLE_MS = 60_000
@@ -30,16 +32,6 @@ STEADY_MS = 20_000
 """The load, too, stands still at the very end."""
 STILL_MS = 900
 """Less than the guard's deadline: nothing of the last tick may be waited for."""
-
-POLICIES = [
-    policy_of(Colocation(enable=True, metric_aggregate_duration_s=30), ResourceThreshold(enable=on, **rest))
-    for on, rest in [
-        (True, {"cpu_suppress_policy": "cfsQuota"}),
-        (True, {"cpu_suppress_policy": "cfsQuota", "cpu_suppress_threshold_pct": 50}),
-        (True, {"cpu_suppress_policy": "cfsQuota", "cpu_suppress_threshold_pct": 90, "cpu_suppress_min_pct": 10}),
-        (False, {}),
-    ]
-]
 
 
 @dataclass(slots=True)
