@@ -2,38 +2,59 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 from slacktide.schemas.errors import SlacktideError
-from slacktide.schemas.inventory import NodeFacts, Resources
 
 
 class MachineError(SlacktideError):
-    """The machine does not say what it has."""
+    """The machine cannot be described."""
 
 
-def facts(node: str, proc_mount: Path = Path("/proc")) -> NodeFacts:
-    """The machine's CPUs and memory, all of it allocatable, under a node's name.
+def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path:
+    """Describe the machine, all of its CPUs and memory allocatable, without pods.
+
+    Args:
+        node: its name.
+        folder: where the inventory is written; made if absent.
+        proc_mount: /proc.
+
+    Returns:
+        The file, as ``--inventory`` takes it.
 
     Raises:
-        MachineError: its memory is not told.
+        MachineError: the machine does not tell its memory, or the folder takes no file.
 
     """
-    file = proc_mount / "meminfo"
+    amounts = {"cpu": str(os.cpu_count() or 1), "memory": f"{_mem_kib(proc_mount / 'meminfo')}Ki"}
+    item = {"kind": "Node", "metadata": {"name": node}, "status": {"capacity": amounts, "allocatable": amounts}}
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [item]}, indent=2)
+    # Named after the node: agents of other nodes may look at their own.
+    file = folder / f"machine-{node.replace('/', '_')}.yaml"
     try:
-        words = next(line.split() for line in file.read_text().splitlines() if line.startswith("MemTotal:"))
-        mem_bytes = int(words[1]) * 1024
-    except (OSError, StopIteration, IndexError, ValueError) as exc:
-        raise MachineError(f"{file}: no MemTotal ({exc}); describe the node with --inventory FILE") from exc
-    resources = Resources(cpu_milli=1000 * (os.cpu_count() or 1), mem_bytes=mem_bytes)
-    return NodeFacts(name=node, capacity=resources, allocatable=resources)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not file.exists() or file.read_text() != text:
+            new = file.with_suffix(".new")
+            new.write_text(text)
+            new.replace(file)
+    except OSError as exc:
+        raise MachineError(f"{file}: {exc.strerror}; give a folder with --state-folder, or --inventory FILE") from exc
+    return file
 
 
-def said(found: NodeFacts) -> str:
-    """What was found, for whoever starts without an inventory."""
-    cpus, gib = (found.capacity.cpu_milli or 0) // 1000, (found.capacity.mem_bytes or 0) / 2**30
+def said(node: str) -> str:
+    """For whoever starts without an inventory."""
     return (
-        f"no --inventory: node {found.name} is this machine, {cpus} CPUs and {gib:.1f} GiB, without pods; "
+        f"no --inventory: node {node} is this machine with all its CPUs and memory, without pods; "
         "nothing is held back before an inventory names pods"
     )
+
+
+def _mem_kib(meminfo: Path) -> int:
+    try:
+        line = next(line for line in meminfo.read_text().splitlines() if line.startswith("MemTotal:"))
+        return int(line.split()[1])
+    except (OSError, StopIteration, IndexError, ValueError) as exc:
+        raise MachineError(f"{meminfo}: no MemTotal ({exc}); describe the node with --inventory FILE") from exc

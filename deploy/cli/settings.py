@@ -7,6 +7,7 @@ One rule names the variable: the option ``--sample-interval`` of whichever comma
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import os
 import socket
 from collections.abc import Callable
@@ -37,20 +38,20 @@ class HostPort(click.ParamType):
         return str(value)
 
 
-def setting(text: str, kind: Any = None, *, default: Any, hidden: bool = False) -> Any:
+def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidden: bool = False) -> Any:
     """A field of a settings class: what it means with its unit, what it accepts, its default.
 
-    A callable default is called when it is needed.
+    A callable default is called when it is needed; ``shown`` is what help says of it.
     """
-    metadata = {"help": text, "kind": kind, "hidden": hidden}
+    metadata = {"help": text, "kind": kind, "hidden": hidden, "shown": shown or True}
     if callable(default):
         return dataclasses.field(default_factory=default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
 def file() -> click.Path:
-    """A file that must be there."""
-    return click.Path(exists=True, dir_okay=False, path_type=Path)
+    """A file. Whether it is there and good is its reader's to say, who may know a last good one."""
+    return click.Path(dir_okay=False, path_type=Path)
 
 
 def folder(*, exists: bool = True) -> click.Path:
@@ -66,12 +67,13 @@ def envvar(name: str) -> str:
 def option(*declarations: str, **attributes: Any) -> Callable[[C], C]:
     """An option with this command line's rule for the environment."""
     flag = next(text for text in declarations if text.startswith("--")).partition("/")[0]
-    return click.option(*declarations, envvar=envvar(flag), show_envvar=True, show_default=True, **attributes)
+    attributes = {"show_default": True} | attributes
+    return click.option(*declarations, envvar=envvar(flag), show_envvar=True, **attributes)
 
 
 def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., None]]:
     """Give a command one argument: its settings. Adds an option per field, and ``--show-settings``."""
-    fields = dataclasses.fields(kind)  # type: ignore[arg-type]
+    fields = _fields(kind)
 
     def decorate(command: Callable[[S], None]) -> Callable[..., None]:
         @click.pass_context
@@ -93,13 +95,27 @@ def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., N
     return decorate
 
 
+def _fields(kind: type[Any]) -> list[dataclasses.Field[Any]]:
+    """A class' own fields first, then those it shares with others."""
+    names = [name for made in kind.__mro__ for name in inspect.get_annotations(made)]
+    return sorted(dataclasses.fields(kind), key=lambda field: names.index(field.name))
+
+
 def _option_of(field: dataclasses.Field[Any]) -> Callable[[C], C]:
     factory = field.default_factory
     default = field.default if factory is dataclasses.MISSING else factory
     flag = "--" + field.name.replace("_", "-")
     meta = field.metadata
     switch = isinstance(default, bool)
-    return option(flag, type=meta["kind"], is_flag=switch, default=default, help=meta["help"], hidden=meta["hidden"])
+    return option(
+        flag,
+        type=meta["kind"],
+        is_flag=switch,
+        default=default,
+        help=meta["help"],
+        hidden=meta["hidden"],
+        show_default=meta["shown"],
+    )
 
 
 def shown(ctx: click.Context, names: list[str]) -> str:

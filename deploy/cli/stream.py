@@ -30,9 +30,17 @@ class StreamSettings(process.ProcessSettings):
 
     bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
     group: str = setting("Workers of one group share the nodes out.", default="slacktide-stream")
-    worker_name: str = setting("Name of this worker in its records.", default=worker_name)
+    worker_name: str = setting(
+        "Name of this worker in its records.", default=worker_name, shown="host name and process id"
+    )
     shell: Literal["faust", "plain"] = setting(
         "What fetches and sends: Faust, or plain aiokafka.", click.Choice(list(SHELLS)), default="faust"
+    )
+    session_timeout: float = setting(
+        "Seconds of silence after which a worker has lost its share. Kafka takes 6 or more; "
+        "on the embedded broker a worker waits half of it to join.",
+        click.FloatRange(1, 300),
+        default=6.0,
     )
     fetch_wait_ms: int = setting(
         "How long the broker may hold a fetch, in milliseconds. Kafka answers as soon as there is a record, "
@@ -56,7 +64,10 @@ def command(settings: StreamSettings) -> None:
 
     async def work(stop: asyncio.Event, health: Health) -> None:
         connection = ShellSettings(
-            bootstrap=settings.bootstrap, group=settings.group, fetch_wait_ms=settings.fetch_wait_ms
+            bootstrap=settings.bootstrap,
+            group=settings.group,
+            session_timeout_ms=round(settings.session_timeout * 1000),
+            fetch_wait_ms=settings.fetch_wait_ms,
         )
         await shell.run(Worker(settings.worker_name), connection, stop, health, SystemClock().wall_ms)
 

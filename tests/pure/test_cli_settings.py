@@ -21,7 +21,7 @@ LONG_RUNNING = ("up", "agent", "stream")
 class TeaSettings:
     leaf: str = setting("Which leaf.", default="oolong")
     steep_s: float = setting("How long, in seconds.", click.FloatRange(1, 600), default=180.0)
-    strainer: Path | None = setting("File to strain through.", settings.file(), default=None)  # noqa: RUF009
+    strainer: Path | None = setting("Folder to strain through.", settings.folder(), default=None)  # noqa: RUF009
     sugar: bool = setting("With sugar.", default=False)
 
 
@@ -70,7 +70,7 @@ def test_showing_settings_does_nothing_else() -> None:
     ("arguments", "said"),
     [
         pytest.param(("--steep-s", "0.5"), "0.5 is not in the range 1<=x<=600", id="out of range"),
-        pytest.param(("--strainer", "/nowhere"), "'/nowhere' does not exist", id="a file that is not there"),
+        pytest.param(("--strainer", "/nowhere"), "'/nowhere' does not exist", id="a folder that is not there"),
         pytest.param(("--milk",), "No such option", id="an unknown flag"),
     ],
 )

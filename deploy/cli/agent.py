@@ -1,0 +1,115 @@
+"""``slacktide agent``: one node's agent."""
+# ruff: noqa: RUF009 - setting() makes a field
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from slacktide.deploy.cli import machine, process
+from slacktide.deploy.cli.settings import (
+    LOOPBACK_BROKER,
+    PORT,
+    HostPort,
+    configured,
+    file,
+    folder,
+    node_name,
+    setting,
+    state_folder,
+)
+from slacktide.schemas.health import Health
+
+log = logging.getLogger(__name__)
+
+METRICS_PORT = 9464
+SECONDS = click.FloatRange(0.1, 60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeSettings(process.ProcessSettings):
+    """Which node it is, and how it is looked at: the same for the agent alone and within the stack."""
+
+    node_name: str = setting("Name of this node: the key of its records.", default=node_name, shown="host name")
+    cgroup_mount: Path = setting("Where control groups are mounted.", folder(), default=Path("/sys/fs/cgroup"))
+    proc_mount: Path = setting("Where /proc is.", folder(), default=Path("/proc"), hidden=True)
+    kubepods: str | None = setting(
+        "The group that holds the pods, relative to each hierarchy, such as kubepods; none: looked for.", default=None
+    )
+    inventory: Path | None = setting(
+        "The node and its pods as `kubectl get node,pods -o yaml` prints them, watched; none: this machine, no pods.",
+        file(),
+        default=None,
+    )
+    sample_interval: float = setting("Seconds between two samples.", SECONDS, default=1.0)
+    restore_on_exit: bool = setting("Lift the limit of best-effort pods when the agent stops.", default=False)
+    dry_run: bool = setting("Decide and report, but write nothing to control groups.", default=False)
+    state_folder: Path = setting(
+        "Where this agent, and no other, keeps its start counter, its last policy and pods, and unsent outcomes.",
+        folder(exists=False),
+        default=state_folder,
+        shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
+    )
+    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCommandSettings(NodeSettings):
+    """How one node agent runs."""
+
+    bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    guard_deadline: float = setting(
+        "Seconds that a sample waits for the stream's answer before the node decides itself.", SECONDS, default=1.0
+    )
+    fetch_wait_ms: int = setting(
+        "How long the broker may hold a fetch, in milliseconds. Kafka answers as soon as there is a record, "
+        "the embedded broker after this time.",
+        click.IntRange(1, 5_000),
+        default=500,
+    )
+
+
+@click.command(epilog="Example: slacktide agent --bootstrap kafka-1:9092 --inventory node.yaml --dry-run")
+@configured(AgentCommandSettings)
+def command(settings: AgentCommandSettings) -> None:
+    """Run one node's agent: samples the node, applies the stream's answers, and decides itself without them.
+
+    SIGTERM: it stops in order; limits stay in force unless --restore-on-exit is given.
+    """
+    process.run("agent", settings, lambda stop, health: _run(settings, stop, health))
+
+
+async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Health) -> None:
+    # Loads Kafka: not for --help.
+    from slacktide.agents.node import loop  # noqa: PLC0415
+    from slacktide.agents.node.agent import AgentSettings  # noqa: PLC0415
+    from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415
+
+    inventory = settings.inventory
+    if inventory is None:
+        inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
+        log.warning("%s", machine.said(settings.node_name))
+    settings.state_folder.mkdir(parents=True, exist_ok=True)
+    kernel = CgroupKernel(settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder)
+    agent = AgentSettings(
+        guard_deadline_ms=round(settings.guard_deadline * 1000),
+        dry_run=settings.dry_run,
+        restore_on_exit=settings.restore_on_exit,
+    )
+    wanted = loop.LoopSettings(
+        node=settings.node_name,
+        bootstrap=settings.bootstrap,
+        inventory=inventory,
+        state_folder=settings.state_folder,
+        sample_interval_ms=round(settings.sample_interval * 1000),
+        fetch_wait_ms=settings.fetch_wait_ms,
+        agent=agent,
+    )
+    try:
+        await loop.run(kernel, wanted, stop, health)
+    finally:
+        kernel.close()

@@ -1,0 +1,50 @@
+"""What a node's first decisions say to whoever has just started the stack."""
+
+from __future__ import annotations
+
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import Limits
+
+DONE = frozenset({"applied", "dry-run"})
+
+
+class FirstDecisions:
+    """Told each outcome; says the first that acted, and the first that the stream decided."""
+
+    def __init__(self, started_ms: int) -> None:
+        self._started_ms = started_ms
+        self._acted = False
+        self._streamed = False
+
+    @property
+    def complete(self) -> bool:
+        """Nothing is left to say."""
+        return self._acted and self._streamed
+
+    def told(self, outcome: NodeOutcome) -> str:
+        """What to say about an outcome, "" for nothing."""
+        acted = not self._acted and outcome.result in DONE and outcome.origin != "agent"
+        streamed = not self._streamed and outcome.origin == "stream" and outcome.result in DONE | {"unchanged"}
+        self._acted |= acted
+        self._streamed |= streamed
+        after = f"{max(0, outcome.acted_ms - self._started_ms) / 1000:.1f} s after the start"
+        if acted:
+            return f"first {outcome.result} decision {after}, by the {outcome.origin}: {_change(outcome)}"
+        if streamed:
+            return f"first decision by the stream {after}: {_limit(outcome.after)} stays ({outcome.bound})"
+        return ""
+
+
+def _change(outcome: NodeOutcome) -> str:
+    if outcome.result == "dry-run":
+        return f"{_limit(outcome.before)} would change ({outcome.bound})"
+    return f"{_limit(outcome.before)} -> {_limit(outcome.after)} ({outcome.bound})"
+
+
+def _limit(limits: Limits | None) -> str:
+    """A limit in millicores, as people think of it."""
+    if limits is None:
+        return "an unknown limit"
+    if limits.be_cfs_quota_us is None:
+        return "no limit"
+    return f"{1000 * limits.be_cfs_quota_us // limits.be_cfs_period_us} millicores"

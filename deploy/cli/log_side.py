@@ -1,0 +1,71 @@
+"""The stack's dealings with the log: topics made, the operator's files published, first decisions heard."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.kafka import Record, create_topics, read_topic
+from slacktide.agents.publisher import Publisher, publish_files
+from slacktide.deploy.cli.decisions import FirstDecisions
+from slacktide.deploy.cli.operator_files import OperatorFiles
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError, LogError
+from slacktide.schemas.health import Health
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.topics import OUTCOME
+
+log = logging.getLogger(__name__)
+
+RETRY_S = 1.0
+
+
+class LogSide:
+    """One log, seen by the supervisor."""
+
+    def __init__(self, bootstrap: str, node: str) -> None:
+        self._bootstrap = bootstrap
+        self._node = node
+
+    async def apply_topics(self) -> None:
+        """Create what is missing; where the log is away, the publisher does it as soon as it can."""
+        with contextlib.suppress(LogError):
+            created = await create_topics(self._bootstrap)
+            if created:
+                log.info("topics created", extra={"topics": len(created)})
+
+    async def publish(self, files: OperatorFiles, stop: asyncio.Event, health: Health) -> None:
+        """Keep the log told what the files say."""
+        await self.apply_topics()
+        publisher = Publisher(self._bootstrap, ensure_topics=self._ensured, now_ms=SystemClock().wall_ms)
+        await publish_files(publisher, policy=files.policy, inventory=files.inventory, stop=stop, health=health)
+
+    async def _ensured(self) -> None:
+        await create_topics(self._bootstrap)
+
+    async def first_decisions(self, since_ms: int) -> AsyncGenerator[str, None]:
+        """What there is to say of the node's first outcomes from ``since_ms`` on, then ends."""
+        first = FirstDecisions(since_ms)
+        while True:
+            try:
+                reading = read_topic(self._bootstrap, OUTCOME.name, since_ms=since_ms, follow=True, key=self._node)
+                async with aclosing(reading):
+                    async for record in reading:
+                        if said := _told(first, record):
+                            yield said
+                        if first.complete:
+                            return
+            except LogError as exc:
+                log.debug("outcomes are not heard: %s", exc)
+                await asyncio.sleep(RETRY_S)
+
+
+def _told(first: FirstDecisions, record: Record) -> str:
+    try:
+        return first.told(decode(record.value, NodeOutcome))
+    except BadMessageError:
+        return ""

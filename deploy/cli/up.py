@@ -1,0 +1,207 @@
+"""``slacktide up``: broker, topics, publisher, stream worker and agent on this machine, in the foreground.
+
+The worker and the agent are processes of their own, as in a cluster: each is started again when it
+ends, and neither takes the other along. The embedded broker comes back empty; what the operator's
+files say is published anew.
+"""
+# ruff: noqa: RUF009 - setting() makes a field
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.node.cgroup import hierarchy
+from slacktide.deploy.cli import logs, machine, process
+from slacktide.deploy.cli.agent import METRICS_PORT, NodeSettings
+from slacktide.deploy.cli.broker import NOTICE, BrokerError, EmbeddedBroker, free_port
+from slacktide.deploy.cli.operator_files import OperatorFiles
+from slacktide.deploy.cli.settings import PORT, HostPort, configured, file, setting
+from slacktide.deploy.cli.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
+from slacktide.schemas.health import Health
+
+if TYPE_CHECKING:  # it loads Kafka, for which the parts do not wait
+    from slacktide.deploy.cli.log_side import LogSide
+
+log = logging.getLogger(__name__)
+
+SHIPPED_POLICY = Path(__file__).with_name("policy.yaml")
+KAFKA_PORT = 9092
+EMBEDDED_FETCH_WAIT_MS = 50
+EMBEDDED_SESSION_S = 4.0
+"""The only worker is the one that was just started: it need not wait long for others."""
+PART_STOP_S = 3.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpSettings(NodeSettings):
+    """The one-machine stack."""
+
+    bootstrap: str | None = setting(
+        "An existing Kafka, several with commas; none: the embedded broker, for development only.",
+        HostPort(),
+        default=None,
+    )
+    policy: Path = setting(
+        "The ConfigMap slo-controller-config, watched: a bad one is refused, the last good one stays in force.",
+        file(),
+        default=SHIPPED_POLICY,
+        shown="the shipped one: suppress on, by quota",
+    )
+    metrics_port: int = setting(
+        "The agent's port; the stream has the next one. 0: any free ones, said at start.",
+        PORT,
+        default=METRICS_PORT,
+    )
+
+
+@click.command(epilog="Example: slacktide up --inventory node.yaml --policy policy.yaml --sample-interval 0.5")
+@configured(UpSettings)
+def command(settings: UpSettings) -> None:
+    """Run broker, topics, stream worker and agent on this machine until stopped.
+
+    Options of a part that are not here come from the environment, such as SLACKTIDE_GUARD_DEADLINE.
+    Ctrl-C or SIGTERM: all parts stop in order, within 10 s.
+    """
+    logs.configure("up", settings.log_level, settings.log_format)
+    process.until_stopped(lambda stop: Stack(settings).run(stop))
+
+
+class Stack:
+    """All parts of one machine."""
+
+    def __init__(self, settings: UpSettings) -> None:
+        self._settings = settings
+        self._clock = SystemClock()
+        self._started_ns, self._started_ms = self._clock.mono_ns(), self._clock.wall_ms()
+        self._health = Health()
+        self._broker: EmbeddedBroker | None = None
+        self._parts: list[Part] = []
+        self._keeping: list[asyncio.Task[None]] = []
+        self._beside: list[asyncio.Task[None]] = []
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Run until told to stop.
+
+        Raises:
+            SlacktideError: a file does not validate, there are no control groups, or a part does not start.
+
+        """
+        settings = self._settings
+        hierarchy.find(settings.cgroup_mount, settings.kubepods)
+        inventory = settings.inventory
+        if inventory is None:
+            inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
+            log.warning("%s", machine.said(settings.node_name))
+        files = OperatorFiles(settings.policy, inventory, settings.node_name, settings.state_folder)
+        bootstrap = await self._bootstrap()
+        self._parts = parts_of(settings, bootstrap, inventory)
+        for part in self._parts:
+            log.info("%s: %s", part.name, part.url)
+        self._keeping = [asyncio.create_task(part.keep()) for part in self._parts]
+        try:
+            # After the parts have been started: they take longer than what this loads.
+            from slacktide.deploy.cli.log_side import LogSide  # noqa: PLC0415
+
+            side = LogSide(bootstrap, settings.node_name)
+            work = [_until(stop), side.publish(files, stop, self._health), self._tell(side)]
+            work += [self._keep_broker(self._broker, side)] if self._broker is not None else []
+            self._beside = [asyncio.create_task(one) for one in work]
+            done, _ = await asyncio.wait([*self._keeping, *self._beside], return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            await self._end()
+
+    async def _bootstrap(self) -> str:
+        """Where the log is; starts the embedded one where no other is given."""
+        if self._settings.bootstrap is not None:
+            return self._settings.bootstrap
+        try:
+            self._broker = EmbeddedBroker(KAFKA_PORT)
+            await self._broker.start()
+        except BrokerError as exc:
+            # What else is wrong is wrong at any port.
+            log.debug("%s", exc)
+            self._broker = EmbeddedBroker()
+            await self._broker.start()
+        log.warning("%s; it listens on %s", NOTICE, self._broker.bootstrap)
+        return self._broker.bootstrap
+
+    async def _tell(self, side: LogSide) -> None:
+        """Say when all parts are ready, and what came first of it."""
+        await asyncio.gather(*(part.ready.wait() for part in self._parts))
+        while self._health.not_ready:  # noqa: ASYNC110 - a plain value, filled by the publisher
+            await asyncio.sleep(0.05)
+        log.info("ready in %.1f s", (self._clock.mono_ns() - self._started_ns) / 1e9)
+        async for said in side.first_decisions(self._started_ms):
+            log.info("%s", said)
+        await asyncio.Event().wait()
+
+    async def _keep_broker(self, broker: EmbeddedBroker, side: LogSide) -> None:
+        while True:
+            code = await broker.wait()
+            log.warning("the embedded broker ended (%s): starting it again; what it held is gone", how(code))
+            pause_s = BACKOFF_S
+            while not broker.running:
+                try:
+                    await broker.start()
+                except BrokerError as exc:
+                    log.warning("%s", exc)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(2 * pause_s, BACKOFF_S_MAX)
+            await side.apply_topics()
+
+    async def _end(self) -> None:
+        """Agent, worker, publisher, broker: each still has what it reports to."""
+        await _cancelled(self._keeping)
+        for part in self._parts:
+            await part.stop(PART_STOP_S)
+        await _cancelled(self._beside)
+        if self._broker is not None:
+            await self._broker.stop()
+        log.info("stopped")
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def parts_of(settings: UpSettings, bootstrap: str, inventory: Path) -> list[Part]:
+    """The agent and the worker as children, the agent first: that is the order in which they stop."""
+    port = settings.metrics_port
+    ports = (port, port + 1) if port else (free_port(), free_port())
+    shared = ["--bootstrap", bootstrap, "--metrics-host", settings.metrics_host]
+    shared += ["--log-level", settings.log_level, "--log-format", settings.log_format]
+    if settings.bootstrap is None:
+        shared += ["--fetch-wait-ms", str(EMBEDDED_FETCH_WAIT_MS)]
+    stream = ["--session-timeout", str(EMBEDDED_SESSION_S)] if settings.bootstrap is None else []
+    agent = ["--node-name", settings.node_name, "--inventory", str(inventory)]
+    agent += ["--cgroup-mount", str(settings.cgroup_mount), "--proc-mount", str(settings.proc_mount)]
+    agent += ["--state-folder", str(settings.state_folder), "--sample-interval", str(settings.sample_interval)]
+    agent += ["--kubepods", settings.kubepods] if settings.kubepods is not None else []
+    agent += ["--restore-on-exit"] if settings.restore_on_exit else []
+    agent += ["--dry-run"] if settings.dry_run else []
+    return [
+        Part(
+            name, [name, *shared, "--metrics-port", str(at), *more], f"http://{_reachable(settings.metrics_host)}:{at}"
+        )
+        for name, at, more in zip(("agent", "stream"), ports, (agent, stream), strict=True)
+    ]
+
+
+def _reachable(host: str) -> str:
+    return "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104 - compared, not bound

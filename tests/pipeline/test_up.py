@@ -1,0 +1,206 @@
+"""``slacktide up``: the whole stack on one (virtual) machine, its files, its failures, its end."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from slacktide.agents.node.identity import Identity
+from testbed.one_machine import (
+    NODE,
+    SLACKTIDE,
+    Up,
+    VirtualNode,
+    eventually,
+    inventory,
+    is_gone,
+    one_machine,
+    policy,
+)
+
+READY_S = 20.0
+"""With room for a machine that is busy with other tests; `make bench` holds it to the promised 6 s."""
+
+
+def outcomes(up: Up) -> list[dict]:
+    """All outcomes in the log."""
+    done = subprocess.run(
+        [SLACKTIDE, "topics", "tail", "outcome", "--bootstrap", up.bootstrap, "--since", "1h"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return [json.loads(line.split("] ", 1)[1]) for line in done.stdout.splitlines()]
+
+
+def decided_by_the_stream(up: Up, after_ms: int = 0) -> bool:
+    done = [one for one in outcomes(up) if one["origin"] == "stream" and one["result"] in {"applied", "unchanged"}]
+    return any(one["acted_ms"] > after_ms for one in done)
+
+
+def newest_ms(up: Up) -> int:
+    return max((one["acted_ms"] for one in outcomes(up)), default=0)
+
+
+def test_it_becomes_ready_decides_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    """The loop closes: batch work that would eat everything is held. A stop takes less than 10 s and all processes."""
+    with one_machine(tmp_path) as (node, up):
+        up.wait_said(r"ready in \d+\.\d s", within_s=READY_S)
+        up.wait_said(r"first applied decision \d+\.\d s after the start, by the \w+: no limit -> \d+ millicores")
+        assert node.quota_us is not None
+        assert eventually(lambda: decided_by_the_stream(up))
+        parts = [up.part(name) for name in ("broker", "agent", "stream")]
+
+        code, took_s = up.stop()
+        assert (code, took_s < 10) == (0, True), up.text()
+        assert all(is_gone(part) for part in parts)
+        assert node.quota_us is not None, "what is in force stays in force"
+
+
+def test_ctrl_c_is_a_stop_and_lifts_the_limit_where_asked(tmp_path: Path) -> None:
+    """Here with the shipped policy, which holds best-effort pods by quota."""
+    with one_machine(tmp_path, "--restore-on-exit", policy=False) as (node, up):
+        up.wait_said("first applied decision", within_s=READY_S)
+        assert node.quota_us is not None
+
+        assert up.stop(signal.SIGINT)[0] == 0
+        assert node.quota_us is None
+
+
+def test_each_part_may_be_killed_and_the_loop_closes_again(tmp_path: Path) -> None:
+    """The others run on. When the stack itself is killed it has no moment to stop anything: the kernel does."""
+    with one_machine(tmp_path) as (node, up):
+        up.wait_said("ready in", within_s=READY_S)
+        for name in ("agent", "stream"):
+            others = {part.pid for part in up.children()} - {up.part(name).pid}
+            up.part(name).kill()
+            up.wait_said(rf"{name} ended \(killed by SIGKILL\); starting it again")
+            up.wait_said(rf"{name} is ready again after \d+\.\d s", within_s=READY_S)
+            assert others < {part.pid for part in up.children()}
+            back_ms = newest_ms(up)
+            assert eventually(lambda since_ms=back_ms: decided_by_the_stream(up, since_ms), READY_S), up.text()
+
+        parts = {up.part("agent").pid, up.part("stream").pid}
+        up.part("broker").kill()
+        up.wait_said(r"the embedded broker ended \(killed by SIGKILL\): starting it again; what it held is gone")
+        up.wait_said("topics created", times=2)
+        assert eventually(lambda: decided_by_the_stream(up), 2 * READY_S), up.text()
+        assert parts < {part.pid for part in up.children()}
+        assert any(one["origin"] == "guard" for one in outcomes(up)), "meanwhile the node decided itself"
+        assert node.quota_us is not None
+
+        left = up.children()
+        up.process.kill()
+        assert len(left) == 3
+        assert eventually(lambda: all(is_gone(part) for part in left))
+
+
+def test_a_bad_file_is_refused_and_the_last_good_one_stays_in_force(tmp_path: Path) -> None:
+    """The refusal names file, field, value and what is accepted. What has no effect is said, once."""
+    with one_machine(tmp_path) as (node, up):
+        up.wait_said("first applied decision", within_s=READY_S)
+        held_us = node.quota_us
+        node.policy.write_text(json.dumps(policy(cpuSuppressThresholdPercent=165)))
+        refused = up.wait_said("cpuSuppressThresholdPercent: 165: accepted: a whole number from 0 to 100").string
+        assert refused.startswith(f"{node.policy}: ")
+        assert refused.endswith(f"the last good {node.policy} stays in force")
+
+        bad = inventory()
+        bad["items"][0]["status"]["capacity"]["cpu"] = "many"
+        node.inventory.write_text(json.dumps(bad))
+        refused = up.wait_said("status.capacity.cpu: many: accepted: ", process="agent").string
+        assert refused.endswith(f"the last good {node.inventory} stays in force")
+        assert sum(line["message"] == "policy in force" for line in up.lines) == 1
+        assert node.quota_us == pytest.approx(held_us, rel=0.2)
+
+        node.policy.write_text(json.dumps(policy(cpuSuppressPolicy="cpuset", memoryEvictThresholdPercent=70)))
+        up.wait_said("clusterStrategy.memoryEvictThresholdPercent: not yet in effect")
+        up.wait_said("cpuSuppressPolicy: cpuset is not built yet; carried out as cfsQuota")
+        node.policy.touch()
+        node.inventory.write_text(json.dumps(inventory()))
+        up.wait_said("inventory in force", process="agent", times=2)
+
+        node.policy.write_text(json.dumps(policy(enable=False)))
+        assert eventually(lambda: node.quota_us is None, READY_S), up.text()
+        assert sum("not yet in effect" in message for message in up.messages) == 1
+
+
+def test_a_bad_policy_at_the_first_start_ends_it_with_the_reason(tmp_path: Path) -> None:
+    node = VirtualNode(tmp_path)
+    node.policy.write_text("kind: Secret")
+    with Up(tmp_path, *node.arguments, "--policy", str(node.policy)) as up:
+        assert up.process.wait(READY_S) == 1
+        assert up.messages == [f"{node.policy}: kind: 'Secret': accepted: \"ConfigMap\""]
+
+
+def test_a_bad_policy_at_a_later_start_leaves_the_one_that_was_in_force(tmp_path: Path) -> None:
+    """In force in the whole loop: the stream decides by it, too."""
+    with one_machine(tmp_path) as (node, up):
+        up.wait_said("policy in force", process="agent", within_s=READY_S)
+        assert up.stop()[0] == 0
+        node.policy.write_text("kind: Secret")
+        with Up(tmp_path, *node.arguments, "--policy", str(node.policy)) as again:
+            again.wait_said("kind: 'Secret': accepted: \"ConfigMap\"\nthe last good .* stays in force")
+            again.wait_said("ready in", within_s=READY_S)
+            assert eventually(lambda: decided_by_the_stream(again), READY_S), again.text()
+            assert node.quota_us is not None
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        pytest.param(["--cgroup-mount", "."], "no cgroup hierarchy here", id="no control groups"),
+        pytest.param(["--kubepods", "nowhere"], "no such group; --kubepods is", id="no such group"),
+        pytest.param(["--node-name", "beta"], "no Node beta", id="an inventory of another node"),
+    ],
+)
+def test_what_cannot_work_ends_it_before_anything_starts(tmp_path: Path, arguments: list[str], said: str) -> None:
+    with one_machine(tmp_path, *arguments) as (_, up):
+        assert up.process.wait(READY_S) == 1
+        assert len(up.messages) == 1
+        assert said in up.messages[0]
+
+
+def test_a_part_that_never_starts_ends_it_with_the_reason(tmp_path: Path) -> None:
+    """Here: another agent has the state folder."""
+    other = Identity(tmp_path / "state", start_ms=0)
+    with one_machine(tmp_path) as (_, up):
+        assert up.process.wait(60) == 1
+        assert up.said("another agent uses this state folder", process="agent")
+        assert up.said("agent ended 5 times before it was ready; its last exit code 1")
+        assert up.children() == []
+    other.release()
+
+
+def test_without_an_inventory_it_describes_the_machine_and_says_so(tmp_path: Path) -> None:
+    """And without its Kafka it waits, with the agent at work."""
+    with VirtualNode(tmp_path) as node:
+        arguments = [text for text in node.arguments if text not in {"--inventory", str(node.inventory)}]
+        with Up(tmp_path, *arguments, "--bootstrap", "127.0.0.1:1") as up:
+            up.wait_said(f"no --inventory: node {NODE} is this machine with all its CPUs and memory, without pods")
+            up.wait_said("inventory in force", process="agent")
+            assert up.stop()[0] == 0
+
+
+def test_dry_run_writes_nothing_and_says_what_it_would_do(tmp_path: Path) -> None:
+    with one_machine(tmp_path, "--dry-run") as (node, up):
+        up.wait_said("first dry-run decision .*: no limit would change", within_s=READY_S)
+
+        assert node.quota_us is None
+
+
+@pytest.mark.kafka
+def test_an_existing_kafka_is_used_and_left_running(tmp_path: Path, kafka_broker) -> None:
+    """No broker of its own; topics are created on a cluster that has none."""
+    with one_machine(tmp_path, "--bootstrap", kafka_broker.bootstrap) as (node, up):
+        up.wait_said("ready in", within_s=2 * READY_S)
+        up.wait_said("first applied decision", within_s=READY_S)
+        assert len(up.children()) == 2
+        assert up.stop()[0] == 0
+
+        assert kafka_broker.running
+        assert node.quota_us is not None

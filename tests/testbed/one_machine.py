@@ -1,0 +1,237 @@
+"""A machine for ``slacktide up`` without root: a virtual node, driven in real time, and the stack on it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Self, TypeVar
+
+import psutil
+
+from slacktide.deploy.cli.virtual import machine as model
+from slacktide.deploy.cli.virtual.files import Projection
+
+SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
+NODE = "alpha"
+CPUS, MEM_BYTES = 8, 32 << 30
+TICK_S = 0.05
+T = TypeVar("T")
+
+
+def eventually(ask: Callable[[], T], within_s: float = 15.0, *, every_s: float = 0.05) -> T:
+    """Ask until the answer is true; the last answer, true or not."""
+    until_s = time.monotonic() + within_s
+    while not (answer := ask()) and time.monotonic() < until_s:
+        time.sleep(every_s)
+    return answer
+
+
+class VirtualNode:
+    """A service that uses little and batch work that would eat everything; files in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.machine = model.Machine(cpus=CPUS, mem_bytes=MEM_BYTES)
+        self.machine.system.demand_milli = 200
+        self.service = self.machine.add_pod("uid-service", "Burstable", request_milli=4000)
+        self.service.demand_milli = 500
+        for number in range(2):
+            self.machine.add_pod(f"uid-batch-{number}", "BestEffort").demand_milli = 1000 * CPUS
+        self._files = Projection(self.machine, folder / "machine")
+        self.inventory = folder / "inventory.yaml"
+        self.inventory.write_text(json.dumps(inventory()))
+        self.policy = folder / "policy.yaml"
+        self.policy.write_text(json.dumps(policy()))
+        self._stop = threading.Event()
+        self._driver = threading.Thread(target=self._drive, name="virtual node", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._driver.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._driver.join()
+
+    @property
+    def arguments(self) -> list[str]:
+        """For ``slacktide up`` and ``slacktide agent``."""
+        return [
+            *("--node-name", NODE, "--cgroup-mount", str(self._files.cgroup_mount)),
+            *("--proc-mount", str(self._files.proc_mount), "--kubepods", model.KUBEPODS),
+            *("--inventory", str(self.inventory)),
+        ]
+
+    @property
+    def quota_us(self) -> int | None:
+        """The best-effort group's limit, from its file; None: unlimited."""
+        text = (self._files.cgroup_mount / model.BEST_EFFORT / "cpu.max").read_text().split()[0]
+        return None if text == "max" else int(text)
+
+    def _drive(self) -> None:
+        last_s = time.monotonic()
+        while not self._stop.wait(TICK_S):
+            dt_ms = round((time.monotonic() - last_s) * 1000)
+            last_s += dt_ms / 1000
+            self._files.read_back()
+            self.machine.step(dt_ms)
+            self._files.write_files()
+
+
+def inventory(node: str = NODE) -> dict:
+    """The virtual node and its pods as kubectl prints them."""
+    amounts = {"cpu": str(CPUS), "memory": str(MEM_BYTES)}
+
+    def pod(name: str, labels: dict[str, str], amounts: dict[str, str]) -> dict:
+        resources = {"requests": amounts} | ({"limits": amounts} if labels else {})
+        return {
+            "kind": "Pod",
+            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels},
+            "spec": {"nodeName": node, "containers": [{"name": "main", "resources": resources}]},
+            "status": {"phase": "Running", "qosClass": "BestEffort" if labels else "Burstable"},
+        }
+
+    best_effort = {"koordinator.sh/qosClass": "BE"}
+    batch = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "1Gi"}
+    return {
+        "apiVersion": "v1",
+        "kind": "List",
+        "items": [
+            {
+                "kind": "Node",
+                "metadata": {"name": node},
+                "status": {"capacity": amounts, "allocatable": amounts},
+            },
+            pod("service", {}, {"cpu": "4", "memory": "1Gi"}),
+            pod("batch-0", best_effort, batch),
+            pod("batch-1", best_effort, batch),
+        ],
+    }
+
+
+def policy(**threshold: object) -> dict:
+    """The ConfigMap, with further fields of resource-threshold-config's clusterStrategy."""
+    strategy = {"enable": True, "cpuSuppressThresholdPercent": 65, "cpuSuppressPolicy": "cfsQuota"} | threshold
+    return {
+        "kind": "ConfigMap",
+        "metadata": {"name": "slo-controller-config", "namespace": "koordinator-system"},
+        "data": {
+            "colocation-config": json.dumps({"enable": True, "metricAggregateDurationSeconds": 10}),
+            "resource-threshold-config": json.dumps({"clusterStrategy": strategy}),
+        },
+    }
+
+
+class Up:
+    """``slacktide up`` as a process, its JSON logs in a file."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._log = folder / "up.log"
+        self._log.touch()
+        self.started_s = time.monotonic()
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [
+                    *(SLACKTIDE, "up", *arguments),
+                    *("--state-folder", str(folder / "state"), "--metrics-port", "0", "--log-format", "json"),
+                ],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        children = self.children()
+        self.process.kill()
+        self.process.wait()
+        for child in children:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                child.kill()
+
+    @property
+    def lines(self) -> list[dict]:
+        """All that it and its parts have logged."""
+        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+
+    @property
+    def messages(self) -> list[str]:
+        """What was said."""
+        return [line["message"] for line in self.lines]
+
+    def said(self, pattern: str, *, process: str = "up", times: int = 1) -> re.Match[str] | None:
+        """The latest of the lines of a process that match, if there are so many."""
+        found = [re.search(pattern, line["message"]) for line in self.lines if line["process"] == process]
+        matches = [match for match in found if match is not None]
+        return matches[-1] if len(matches) >= times else None
+
+    def wait_said(self, pattern: str, *, within_s: float = 20.0, process: str = "up", times: int = 1) -> re.Match[str]:
+        """Wait until it is said."""
+        found = eventually(lambda: self.said(pattern, process=process, times=times), within_s)
+        assert found is not None, f"{process} did not say {pattern!r} within {within_s:g} s:\n{self.text()}"
+        return found
+
+    def text(self) -> str:
+        """The log, for a failed assertion."""
+        return self._log.read_text()
+
+    @property
+    def bootstrap(self) -> str:
+        """Where the embedded broker listens."""
+        return self.wait_said(r"listens on (\S+)")[1]
+
+    def url(self, part: str) -> str:
+        """Where a part serves its endpoints."""
+        return self.wait_said(rf"^{part}: (http\S+)")[1]
+
+    def children(self) -> list[psutil.Process]:
+        """All processes below it."""
+        try:
+            return psutil.Process(self.process.pid).children(recursive=True)
+        except psutil.NoSuchProcess:
+            return []
+
+    def part(self, name: str) -> psutil.Process:
+        """The process of ``agent``, ``stream`` or ``broker``."""
+        word = {"broker": "--listener-url"}.get(name, name)
+        return next(child for child in self.children() if word in child.cmdline())
+
+    def stop(self, how: signal.Signals = signal.SIGTERM) -> tuple[int, float]:
+        """Tell it to stop: exit code, and how long it took."""
+        began_s = time.monotonic()
+        self.process.send_signal(how)
+        code = self.process.wait(30)
+        return code, time.monotonic() - began_s
+
+
+@contextlib.contextmanager
+def one_machine(folder: Path, *arguments: str, policy: bool = True) -> Iterator[tuple[VirtualNode, Up]]:
+    """The virtual node with the stack on it."""
+    (folder / "node").mkdir()
+    with VirtualNode(folder / "node") as node:
+        given = ["--policy", str(node.policy)] if policy else []
+        with Up(folder, *node.arguments, *given, *arguments) as up:
+            yield node, up
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether it has ended."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def environment() -> dict[str, str]:
+    """Ours, without what would set options."""
+    return {name: value for name, value in os.environ.items() if not name.startswith("SLACKTIDE_")}
