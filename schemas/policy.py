@@ -10,15 +10,20 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, cast
+from typing import Annotated, Literal, cast
 
 import msgspec
 
-from slacktide.schemas.errors import ConfigError, Finding
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError, ConfigError, Finding
 from slacktide.schemas.message import Count, Message
 
 KEY = "policy"
 
+WINDOW_S_MAX = 86_400
+Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
+Share = Annotated[int, msgspec.Meta(ge=0)]
+"""A percent that may be over 100: the reference's way to hand out more than the capacity."""
 CalculatePolicy = Literal["usage", "request", "maxUsageRequest"]
 SuppressPolicy = Literal["cpuset", "cfsQuota"]
 
@@ -27,21 +32,21 @@ class Colocation(Message, frozen=True, kw_only=True):
     """``colocation-config``: how batch resources are figured."""
 
     enable: bool = False
-    metric_aggregate_duration_s: int = 300
-    cpu_reclaim_threshold_pct: int = 60
-    mem_reclaim_threshold_pct: int = 65
+    metric_aggregate_duration_s: Annotated[int, msgspec.Meta(ge=1, le=WINDOW_S_MAX)] = 300
+    cpu_reclaim_threshold_pct: Share = 60
+    mem_reclaim_threshold_pct: Share = 65
     cpu_calculate_policy: CalculatePolicy = "usage"
     mem_calculate_policy: CalculatePolicy = "usage"
-    batch_cpu_threshold_pct: int | None = None
-    batch_mem_threshold_pct: int | None = None
+    batch_cpu_threshold_pct: Share | None = None
+    batch_mem_threshold_pct: Share | None = None
 
 
 class ResourceThreshold(Message, frozen=True, kw_only=True):
     """``resource-threshold-config``: when best-effort pods are held back."""
 
     enable: bool = False
-    cpu_suppress_threshold_pct: int = 65
-    cpu_suppress_min_pct: int | None = None
+    cpu_suppress_threshold_pct: Percent = 65
+    cpu_suppress_min_pct: Percent | None = None
     cpu_suppress_policy: SuppressPolicy = "cpuset"
 
 
@@ -65,6 +70,18 @@ def policy_of(colocation: Colocation, resource_threshold: ResourceThreshold) -> 
 
 DEFAULT = policy_of(Colocation(), ResourceThreshold())
 """The reference's: everything off."""
+
+
+def read(key: bytes | None, value: bytes | None) -> Policy:
+    """The policy in a record of its topic.
+
+    Raises:
+        BadMessageError: it is none.
+
+    """
+    if key != KEY.encode():
+        raise BadMessageError("Policy", f"the record's key is {key!r}, not {KEY!r}")
+    return decode(value, Policy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,8 +114,7 @@ _AT_LEAST_0 = _integer(0, None)
 
 _COLOCATION = {
     "enable": _field("enable", _BOOL),
-    "metricAggregateDurationSeconds": _field("metric_aggregate_duration_s", _integer(1, 86_400)),
-    # Over 100 is the reference's way to hand out more than the capacity.
+    "metricAggregateDurationSeconds": _field("metric_aggregate_duration_s", _integer(1, WINDOW_S_MAX)),
     "cpuReclaimThresholdPercent": _field("cpu_reclaim_threshold_pct", _AT_LEAST_0),
     "memoryReclaimThresholdPercent": _field("mem_reclaim_threshold_pct", _AT_LEAST_0),
     "cpuCalculatePolicy": _field("cpu_calculate_policy", _one_of("usage", "maxUsageRequest")),

@@ -93,9 +93,7 @@ class Worker:
         if record.value is None:
             return []
         try:
-            policy = decode(record.value, Policy)
-            _check_key(record, policies.KEY, "Policy")
-            _check_window(policy)
+            policy = policies.read(record.key, record.value)
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), record.timestamp_ms)]
         if policy.writer_epoch >= self._policy_epoch:
@@ -245,11 +243,6 @@ def _sample_of(record: Record) -> NodeSample:
 def _check_key(record: Record, wanted: str, kind: str) -> None:
     if record.key != wanted.encode():
         raise BadMessageError(kind, f"the record's key is {record.key!r}, not {wanted!r}")
-
-
-def _check_window(policy: Policy) -> None:
-    if not 1 <= policy.colocation.metric_aggregate_duration_s <= 86_400:
-        raise BadMessageError("Policy", "colocation.metric_aggregate_duration_s is not from 1 to 86400")
 
 
 def _check_amounts(sample: NodeSample) -> None:

@@ -25,7 +25,6 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.health import Health
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy import Policy
 
 log = logging.getLogger(__name__)
 
@@ -152,7 +151,7 @@ class AgentLoop:
                 log.info("a null policy changes nothing", extra={"offset": record.offset})
                 continue
             try:
-                policy = _policy_of(record)
+                policy = policies.read(record.key, record.value)
             except BadMessageError as exc:
                 self._link.lay_aside(record, str(exc))
                 log.error("a policy was refused; %s stays in force", before.version, extra={"why": str(exc)})  # noqa: TRY400
@@ -253,18 +252,3 @@ class AgentLoop:
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await self._link.drain()
-
-
-def _policy_of(record: Record) -> Policy:
-    """The policy in a record, checked as every reader does.
-
-    Raises:
-        BadMessageError: it is none.
-
-    """
-    policy = decode(record.value, Policy)
-    if record.key != policies.KEY.encode():
-        raise BadMessageError("Policy", f"its key is {record.key!r}, not {policies.KEY!r}")
-    if not 1 <= policy.colocation.metric_aggregate_duration_s <= 86_400:
-        raise BadMessageError("Policy", "colocation.metric_aggregate_duration_s is not from 1 to 86400")
-    return policy
