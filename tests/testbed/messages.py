@@ -32,7 +32,9 @@ _BY_TYPE: dict[type, Callable] = {
     inspect.ListType: lambda kind: st.lists(_any(kind.item_type), max_size=3),
     inspect.DictType: lambda kind: st.dictionaries(_any(kind.key_type), _any(kind.value_type), max_size=4),
     inspect.LiteralType: lambda kind: st.sampled_from(kind.values),
-    inspect.IntType: lambda kind: st.integers(-INT64 if kind.ge is None else kind.ge, INT64 - 1),
+    inspect.IntType: lambda kind: st.integers(
+        -INT64 if kind.ge is None else kind.ge, INT64 - 1 if kind.le is None else kind.le
+    ),
     inspect.FloatType: lambda _: st.floats(allow_nan=False, allow_infinity=False),
     inspect.StrType: lambda _: st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
     inspect.BoolType: lambda _: st.booleans(),
