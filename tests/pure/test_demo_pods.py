@@ -6,7 +6,9 @@ import yaml
 
 from slacktide.deploy.cli.demo.groups import Groups, PodGroup, plan, shares_of, weight_of
 from slacktide.deploy.cli.demo.pods import batch_pods, batch_uids, inventory_yaml, policy_yaml, service_pod
+from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import parse
+from slacktide.schemas.qos import is_best_effort
 
 
 def test_the_policy_is_valid_and_limits_only_when_told_to():
@@ -20,19 +22,19 @@ def test_the_policy_is_valid_and_limits_only_when_told_to():
 
 def test_the_batch_requests_what_the_service_leaves_in_either_form():
     """As native CPU it is what a scheduler would still place; as batch CPU it is no native request at all."""
-    native, best_effort = batch_pods("burstable", 8000), batch_pods("besteffort", 8000)
+    native, best_effort = batch_pods("burstable", "n", 8000), batch_pods("besteffort", "n", 8000)
 
-    assert service_pod(8000).request_milli + sum(pod.request_milli for pod in native) == 8000
+    assert service_pod("n", 8000).request_milli + sum(pod.request_milli for pod in native) == 8000
     assert [pod.request_milli for pod in best_effort] == [0, 0]
-    assert {pod.uid for pod in native + best_effort} == batch_uids(8000)
-    assert len(batch_uids(8000)) == 4
-    assert batch_pods("none", 8000) == []
+    assert {pod.uid for pod in native + best_effort} == batch_uids(["n"], 8000)
+    assert len(batch_uids(["n"], 8000)) == 4
+    assert batch_pods("none", "n", 8000) == []
 
 
 def test_the_inventory_is_what_kubectl_prints():
     """A List of the node and its pods."""
-    pods = [service_pod(2000), *batch_pods("besteffort", 2000)]
-    found = yaml.safe_load(inventory_yaml("demo", 2000, 4 << 30, pods))
+    pods = [service_pod("demo", 2000), *batch_pods("besteffort", "demo", 2000)]
+    found = yaml.safe_load(inventory_yaml(["demo"], 2000, 4 << 30, pods))
     node, service, batch = found["items"][:3]
 
     assert found["kind"] == "List"
@@ -40,6 +42,17 @@ def test_the_inventory_is_what_kubectl_prints():
     assert (service["status"]["qosClass"], batch["status"]["qosClass"]) == ("Burstable", "BestEffort")
     assert batch["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
     assert batch["spec"]["containers"][0]["resources"]["requests"]["kubernetes.io/batch-cpu"] == "500"
+
+
+def test_the_agent_reads_the_inventory_without_a_remark():
+    """Each node finds its own pods in the one list, and batch CPU is a batch request."""
+    pods = [pod for node in ("a", "b") for pod in (service_pod(node, 2000), *batch_pods("besteffort", node, 2000))]
+    found = described(yaml.safe_load(inventory_yaml(["a", "b"], 2000, 4 << 30, pods)), "inventory.yaml", "b")
+
+    assert (found.facts.name, found.facts.capacity.cpu_milli, found.notes) == ("b", 2000, ())
+    assert [pod.uid for pod in found.pods] == [pod.uid for pod in pods if pod.node == "b"]
+    assert [is_best_effort(pod) for pod in found.pods] == [False, True, True]
+    assert [pod.requests.batch_cpu_milli for pod in found.pods] == [None, 500, 500]
 
 
 def test_groups_lie_and_weigh_as_the_kubelet_has_it():

@@ -108,7 +108,7 @@ LACKS = {"kafka": lacks_kafka, "kernel": lacks_cgroup_v1, "uml": lacks_uml}
 RUNGS = ("pure", "pipeline", "simulation", "cgroup v1", "cgroup v2 (user-mode Linux)", "Apache Kafka", "install")
 """In the order in which they run: what costs least tells first."""
 BY_MARKER = {"kafka": RUNGS[5], "uml": RUNGS[4], "kernel": RUNGS[3], "install": RUNGS[6]}
-BY_FOLDER = {"pipeline": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[6]}
+BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[6]}
 
 
 def rung_of(item: pytest.Item) -> str:

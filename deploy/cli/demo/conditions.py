@@ -58,11 +58,13 @@ class Condition:
         return "burstable" if self.name == "uncontrolled" else "besteffort"
 
 
-def conditions(controlled_s: float) -> list[Condition]:
-    """Three blocks, each of all four conditions, so that a slow drift of the machine meets all alike.
+def conditions(controlled_s: float, blocks: int = BLOCKS, compared_s: float = COMPARED_S) -> list[Condition]:
+    """Blocks of all four conditions each, so that a slow drift of the machine meets all alike.
 
     Args:
-        controlled_s: controlled time in all, over the three blocks.
+        controlled_s: controlled time in all, over the blocks.
+        blocks: how many there are.
+        compared_s: of each other condition in each block.
 
     """
     return [
@@ -70,8 +72,8 @@ def conditions(controlled_s: float) -> list[Condition]:
             name=name,
             block=block,
             settle_s=SETTLE_CONTROLLED_S if name == "controlled" else SETTLE_S,
-            measured_s=controlled_s / BLOCKS if name == "controlled" else COMPARED_S,
+            measured_s=controlled_s / blocks if name == "controlled" else compared_s,
         )
-        for block in range(BLOCKS)
+        for block in range(blocks)
         for name in TITLES
     ]

@@ -18,30 +18,42 @@ from slacktide.deploy.cli.demo.world import DemoError, Used, World
 POLL_S = 0.2
 LEAD_S = 0.4
 """From telling the service of a load to its beginning: its workers look a few times a second."""
+ANSWERED_WITHIN_S = 60.0
+"""For everything to start, on a busy machine."""
 SETTLED_WITHIN_S = 20.0
 DRAIN_S = 0.8
 """Until the last requests were served and the last outcomes read."""
 STEADY_S = 3_600.0
 
 
-class Files(Protocol):
-    """The operator's files."""
+class Say(Protocol):
+    """Publishes inventory and policy."""
 
-    def write(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
-        """Let inventory and policy say this."""
+    def __call__(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
+        """These pods run; whether the policy limits best-effort work."""
 
 
 class Conductor:
     """Runs the conditions in order; its figures can be asked for at any time."""
 
-    def __init__(self, world: World, story: Story, files: Files, clock: Clock, *, trouble: Callable[[], str]) -> None:
+    def __init__(self, world: World, story: Story, clock: Clock, *, say: Say, trouble: Callable[[], str]) -> None:
+        """Lead a world.
+
+        Args:
+            world: not opened yet.
+            story: what the topics tell.
+            clock: the machine's.
+            say: publishes the pods, and whether the policy limits best-effort work.
+            trouble: of the stack: what ended that should run, or "".
+
+        """
         self.condition: Condition | None = None
         self.stage = "starting"
         """What is being waited for; "" while measuring."""
         self.ledger = Ledger(clock.wall_ms() - clock.mono_ns() / 1e6)
         self._world = world
         self._story = story
-        self._files = files
+        self._say = say
         self._clock = clock
         self._trouble = trouble
 
@@ -65,6 +77,7 @@ class Conductor:
             DemoError: something ended that should run, or a change did not come through the loop.
 
         """
+        await self._wait(self._silent, ANSWERED_WITHIN_S)
         for condition in conditions:
             await self._settle(condition)
             await self._measure(condition)
@@ -77,22 +90,33 @@ class Conductor:
         self._story.condition = condition.name
         self._play({name: steady(STEADY_S) for name in self._world.nodes}, condition.seed)
         await self._world.enter(condition.batch)
-        self._files.write(self._world.pods(), suppress=condition.limited)
-        begun_s = self.now_s()
+        self._say(self._world.pods(), suppress=condition.limited)
         await self._pass(condition.settle_s)
-        while waiting := self._unsettled(condition):
-            self.stage = f"waiting: {waiting}"
-            if self.now_s() - begun_s > SETTLED_WITHIN_S:
-                raise DemoError(f"The loop did not close: after {SETTLED_WITHIN_S:.0f} s there is {waiting}.")
+        await self._wait(lambda: self._unsettled(condition), SETTLED_WITHIN_S)
+
+    async def _wait(self, missing: Callable[[], str], within_s: float) -> None:
+        """Wait until nothing is missing any more."""
+        begun_s = self.now_s()
+        while what := missing():
+            self.stage = f"waiting: {what}"
+            if self.now_s() - begun_s > within_s:
+                raise DemoError(f"The loop did not close: after {within_s:.0f} s there is {what}.")
             await self._pass(POLL_S)
 
-    def _unsettled(self, condition: Condition) -> str:
-        """What is still missing, by the nodes' newest samples, for the condition to hold."""
+    def _silent(self) -> str:
+        """Whether each node is sampled, and decided by the stream."""
         for name in self._world.nodes:
             story = self._story.nodes.get(name)
             if story is None or not story.points:
                 return f"no sample of node {name}"
-            limited = story.points[-1].allowance_milli is not None
+            if story.in_charge != "stream":
+                return f"no decision of the stream for node {name}"
+        return ""
+
+    def _unsettled(self, condition: Condition) -> str:
+        """What is still missing, by the nodes' newest samples, for the condition to hold."""
+        for name in self._world.nodes:
+            limited = self._story.nodes[name].points[-1].allowance_milli is not None
             if condition.limited and not limited:
                 return f"no limit in the kernel of node {name}"
             if limited and not condition.limited:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -17,15 +17,21 @@ from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, Topi
 M = TypeVar("M", bound=Message)
 
 
-async def feed(bootstrap: str, story: Story) -> None:
+async def feed(bootstrap: str, story: Story, nodes: Sequence[str]) -> None:
     """Read for ever.
+
+    Args:
+        bootstrap: the broker.
+        story: is told.
+        nodes: all there are; of a single one only its partition is read, which spares the broker much.
 
     Raises:
         LogError: the broker is away.
 
     """
+    key = nodes[0] if len(nodes) == 1 else None
     readers = [
-        asyncio.create_task(_follow(bootstrap, topic, tell), name=f"reads {topic.name}")
+        asyncio.create_task(_follow(bootstrap, topic, tell, key), name=f"reads {topic.name}")
         for topic, tell in (
             (SAMPLE, _decoded(SAMPLE, story.sample)),
             (COMMAND, _decoded(COMMAND, story.command)),
@@ -41,8 +47,8 @@ async def feed(bootstrap: str, story: Story) -> None:
         await asyncio.gather(*readers, return_exceptions=True)
 
 
-async def _follow(bootstrap: str, topic: Topic, tell: Callable[[bytes], None]) -> None:
-    async with aclosing(read_topic(bootstrap, topic.name, follow=True)) as records:
+async def _follow(bootstrap: str, topic: Topic, tell: Callable[[bytes], None], key: str | None) -> None:
+    async with aclosing(read_topic(bootstrap, topic.name, follow=True, key=key)) as records:
         async for record in records:
             if record.value is not None:
                 tell(record.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ Form = Literal["none", "burstable", "besteffort"]
 class DemoPod:
     """One pod: the service, or a part of the batch work in one of its two forms."""
 
+    node: str
     name: str
     kind: Literal["service", "burstable", "besteffort"]
     cpu_milli: int
@@ -32,7 +33,7 @@ class DemoPod:
     @property
     def uid(self) -> str:
         """Equal in each run."""
-        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"slacktide-demo/{self.name}"))
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"slacktide-demo/{self.node}/{self.name}"))
 
     @property
     def kube_qos(self) -> str:
@@ -51,40 +52,43 @@ class DemoPod:
         return PodGroup(uid=self.uid, tier=tier, request_milli=self.request_milli)
 
 
-def service_pod(capacity_milli: int) -> DemoPod:
+def service_pod(node: str, capacity_milli: int) -> DemoPod:
     """The latency-sensitive service: requests half of the machine."""
-    return DemoPod(name="service", kind="service", cpu_milli=capacity_milli // 2)
+    return DemoPod(node=node, name="service", kind="service", cpu_milli=capacity_milli // 2)
 
 
-def batch_pods(form: Form, capacity_milli: int) -> list[DemoPod]:
+def batch_pods(form: Form, node: str, capacity_milli: int) -> list[DemoPod]:
     """The batch work: two pods that together request the other half, as native CPU or as batch CPU."""
     if form == "none":
         return []
     each_milli = capacity_milli // 2 // BATCH_PODS
-    suffix = "native" if form == "burstable" else "batch"
-    return [DemoPod(name=f"crunch-{suffix}-{n}", kind=form, cpu_milli=each_milli) for n in range(BATCH_PODS)]
+    name = "crunch-native" if form == "burstable" else "crunch-batch"
+    return [DemoPod(node=node, name=f"{name}-{n}", kind=form, cpu_milli=each_milli) for n in range(BATCH_PODS)]
 
 
-def batch_uids(capacity_milli: int) -> set[str]:
+def batch_uids(nodes: Iterable[str], capacity_milli: int) -> set[str]:
     """The uids of the batch work in both forms."""
     forms: tuple[Form, ...] = ("burstable", "besteffort")
-    return {pod.uid for form in forms for pod in batch_pods(form, capacity_milli)}
+    return {pod.uid for node in nodes for form in forms for pod in batch_pods(form, node, capacity_milli)}
 
 
-def inventory_yaml(node: str, capacity_milli: int, mem_bytes: int, pods: Sequence[DemoPod]) -> str:
-    """What ``kubectl get node,pods -o yaml`` would print of this node."""
+def inventory_yaml(nodes: Iterable[str], capacity_milli: int, mem_bytes: int, pods: Iterable[DemoPod]) -> str:
+    """What ``kubectl get node,pods -o yaml`` would print of nodes that are all alike."""
     capacity = {"cpu": _cpu(capacity_milli), "memory": f"{mem_bytes // 1024}Ki", "pods": "110"}
-    item = {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}},
-        "status": {"capacity": capacity, "allocatable": capacity},
-    }
-    items = [item, *(_pod(node, pod) for pod in pods)]
+    items: list[dict[str, Any]] = [
+        {
+            "apiVersion": "v1",
+            "kind": "Node",
+            "metadata": {"name": node, "labels": {"kubernetes.io/hostname": node}},
+            "status": {"capacity": dict(capacity), "allocatable": dict(capacity)},
+        }
+        for node in nodes
+    ]
+    items += [_pod(pod) for pod in pods]
     return yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": items}, sort_keys=False)
 
 
-def _pod(node: str, pod: DemoPod) -> dict[str, Any]:
+def _pod(pod: DemoPod) -> dict[str, Any]:
     best_effort = pod.kind == "besteffort"
     if best_effort:
         amounts = {"kubernetes.io/batch-cpu": str(pod.cpu_milli), "kubernetes.io/batch-memory": REQUEST_MEM}
@@ -92,13 +96,13 @@ def _pod(node: str, pod: DemoPod) -> dict[str, Any]:
     else:
         amounts = {"cpu": _cpu(pod.cpu_milli), "memory": REQUEST_MEM}
         labels = {"koordinator.sh/qosClass": "LS"}
-    resources = {"requests": amounts} | ({"limits": amounts} if best_effort else {})
+    resources = {"requests": amounts} | ({"limits": dict(amounts)} if best_effort else {})
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": pod.name, "namespace": "slacktide-demo", "uid": pod.uid, "labels": labels},
         "spec": {
-            "nodeName": node,
+            "nodeName": pod.node,
             "priority": 5500 if best_effort else 9500,
             "priorityClassName": "koord-batch" if best_effort else "koord-prod",
             "containers": [{"name": "main", "resources": resources}],

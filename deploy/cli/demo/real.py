@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
-from slacktide.deploy.cli import tied
+from slacktide.deploy.cli import main, tied
 from slacktide.deploy.cli.demo import busy, join, ls_worker
 from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups, NoGroupsError
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import BATCH_PODS, DemoPod, Form, batch_pods, service_pod
-from slacktide.deploy.cli.demo.world import DemoError, Machine, Served, Used
+from slacktide.deploy.cli.demo.world import FETCH_WAIT_MS, DemoError, Machine, Served, Used
 
 MOUNT = Path("/sys/fs/cgroup")
 CALIBRATION_S_MAX = 20.0
@@ -54,9 +54,10 @@ class RealWorld:
         self.nodes: Sequence[str] = ("demo",)
         self.why = f"root, cgroup v{groups.version} at {groups.mount}: real processes under {OWN}"
         self._groups = groups
+        self._folder = folder
         self._play = folder / "play.json"
         self._cpus = self.machine.capacity_milli // 1000
-        self._service = service_pod(self.machine.capacity_milli)
+        self._service = service_pod(self.nodes[0], self.machine.capacity_milli)
         self._form: Form = "none"
         self._batch: list[DemoPod] = []
         self._workers: list[subprocess.Popen[bytes]] = []
@@ -80,16 +81,20 @@ class RealWorld:
             os.set_blocking(worker.stdout.fileno(), False)
             self._workers.append(worker)
 
-    def agent_arguments(self) -> list[list[str]]:
+    def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
         """One agent, on the demo's own groups."""
-        return [["--node-name", self.nodes[0], "--cgroup-mount", str(self._groups.mount), "--kubepods", KUBEPODS]]
+        return [[
+            main.__name__, "agent", "--bootstrap", bootstrap, "--inventory", str(inventory),
+            "--node-name", self.nodes[0], "--cgroup-mount", str(self._groups.mount), "--kubepods", KUBEPODS,
+            "--state-folder", str(self._folder / "agent"), "--fetch-wait-ms", str(FETCH_WAIT_MS), "--metrics-port", "0",
+        ]]  # fmt: skip
 
     async def enter(self, form: Form) -> None:
         """End the batch work and start it anew in the other form's pods."""
         if form == self._form:
             return
         await self._end(self._crunchers)
-        self._form, self._batch = form, batch_pods(form, self.machine.capacity_milli)
+        self._form, self._batch = form, batch_pods(form, self.nodes[0], self.machine.capacity_milli)
         self._groups.make([pod.group for pod in self.pods()], self.machine.capacity_milli)
         for pod in self._batch:
             joined = self._groups.join_files(pod.group)

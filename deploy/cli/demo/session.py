@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
+import shutil
 import signal
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,7 @@ import uvloop
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.demo.chart import Scale
-from slacktide.deploy.cli.demo.conditions import conditions
+from slacktide.deploy.cli.demo.conditions import Condition, conditions
 from slacktide.deploy.cli.demo.conductor import Conductor
 from slacktide.deploy.cli.demo.feed import feed
 from slacktide.deploy.cli.demo.frame import Frame
@@ -22,12 +26,13 @@ from slacktide.deploy.cli.demo.pods import CEILING_PCT, batch_uids, service_pod
 from slacktide.deploy.cli.demo.real import RealWorld, groups_here
 from slacktide.deploy.cli.demo.report import as_json, not_closed
 from slacktide.deploy.cli.demo.screen import Screen, screen_of
-from slacktide.deploy.cli.demo.stack import OperatorFiles, Stack
+from slacktide.deploy.cli.demo.stack import Stack
 from slacktide.deploy.cli.demo.story import Story
 from slacktide.deploy.cli.demo.virtual import VirtualWorld
 from slacktide.deploy.cli.demo.world import World
 from slacktide.schemas.errors import SlacktideError
 
+FOLDER = "slacktide-demo-"
 NODES_USUAL = 2
 """Virtual nodes where none are asked for."""
 OVERHEAD_S = 2.0
@@ -48,17 +53,21 @@ class Wish:
 class Session:
     """One run."""
 
-    def __init__(self, wish: Wish) -> None:
+    def __init__(self, wish: Wish, plan: Sequence[Condition] | None = None) -> None:
+        """Do as wished; ``plan``: other conditions than the usual ones."""
         self._wish = wish
         self._clock = SystemClock()
-        self._plan = conditions(wish.seconds)
+        self._plan = conditions(wish.seconds) if plan is None else plan
 
     def run(self) -> str:
         """Run to the end, or to Ctrl-C; says in one sentence why the loop did not close, or ""."""
+        sweep(Path(tempfile.gettempdir()))
         with (
-            tempfile.TemporaryDirectory(prefix="slacktide-demo-") as folder,
+            tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder,
             asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner,
         ):
+            # Not to the terminal: it shows something else.
+            logging.basicConfig(filename=Path(folder) / "demo.log", level="INFO", force=True)
             return runner.run(self._run(Path(folder)))
 
     async def _run(self, folder: Path) -> str:
@@ -66,17 +75,16 @@ class Session:
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(name, stop.set)
         world = choose(self._wish.virtual_nodes, folder)
-        stack = Stack(folder)
-        files = OperatorFiles(folder, world.nodes, world.machine)
-        story = Story(batch_uids(world.machine.capacity_milli))
-        conductor = Conductor(world, story, files, self._clock, trouble=stack.trouble)
+        stack = Stack(folder, self._clock)
+        story = Story(batch_uids(world.nodes, world.machine.capacity_milli))
+        conductor = Conductor(world, story, self._clock, say=stack.say, trouble=stack.trouble)
         screen = screen_of(plain=self._wish.plain)
         failure = ""
         try:
             with screen:
                 shown = asyncio.create_task(self._show(screen, world, story, conductor))
                 try:
-                    leading = asyncio.create_task(self._lead(world, stack, files, story, conductor))
+                    leading = asyncio.create_task(self._lead(world, stack, story, conductor))
                     await first(leading, asyncio.create_task(stop.wait()))
                 except SlacktideError as exc:
                     failure = str(exc)
@@ -92,14 +100,13 @@ class Session:
             self._wish.report.write_bytes(as_json(report))
         return failure or not_closed(report)
 
-    async def _lead(self, world: World, stack: Stack, files: OperatorFiles, story: Story, conductor: Conductor) -> None:
+    async def _lead(self, world: World, stack: Stack, story: Story, conductor: Conductor) -> None:
         """Start everything, then go through the conditions."""
         conductor.stage = "starting the service"
         await world.open()
-        files.write(world.pods(), suppress=False)
         conductor.stage = "starting broker, stream worker and agent"
-        await stack.start(world.agent_arguments(), files)
-        feeding = asyncio.create_task(feed(stack.bootstrap, story))
+        await stack.start(world)
+        feeding = asyncio.create_task(feed(stack.bootstrap, story, world.nodes))
         try:
             await first(feeding, asyncio.create_task(conductor.run(self._plan)))
         finally:
@@ -121,7 +128,7 @@ class Session:
             scale=Scale(
                 capacity_milli=capacity_milli,
                 ceiling_milli=capacity_milli * CEILING_PCT // 100,
-                request_milli=service_pod(capacity_milli).cpu_milli,
+                request_milli=service_pod("", capacity_milli).cpu_milli,
             ),
             condition=conductor.condition,
             stage=conductor.stage,
@@ -139,6 +146,14 @@ class Session:
         windows = conductor.ledger.windows
         done_s = sum(spans_s[: len(windows)]) - conductor.left_s()
         return min(1.0, done_s / sum(spans_s))
+
+
+def sweep(folder: Path) -> None:
+    """Remove what demos that were killed left there: the process id in the name tells whose it was."""
+    for left in folder.glob(f"{FOLDER}*-*"):
+        pid = left.name.removeprefix(FOLDER).partition("-")[0]
+        if pid.isdigit() and not Path("/proc", pid).exists():
+            shutil.rmtree(left, ignore_errors=True)
 
 
 async def first(*tasks: asyncio.Task[Any]) -> None:

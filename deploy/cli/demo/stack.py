@@ -1,4 +1,4 @@
-"""The parts of Slacktide under the demo: broker, topics, publisher, stream worker, agents; each a real process."""
+"""The parts of Slacktide under the demo: broker, topics, publisher, stream worker, agents."""
 
 from __future__ import annotations
 
@@ -6,84 +6,74 @@ import asyncio
 import subprocess
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import IO
 
+import yaml
+
+from slacktide.agents.clock import Clock
 from slacktide.agents.kafka import create_topics
+from slacktide.agents.publisher import Publisher
 from slacktide.deploy.cli import main, tied
 from slacktide.deploy.cli.broker import EmbeddedBroker
 from slacktide.deploy.cli.demo.pods import DemoPod, inventory_yaml, policy_yaml
-from slacktide.deploy.cli.demo.world import Machine
+from slacktide.deploy.cli.demo.world import FETCH_WAIT_MS, Machine, World
+from slacktide.deploy.cli.supervisor import how
+from slacktide.schemas.kubernetes import described
+from slacktide.schemas.policy import parse
 
 STOP_S = 4.0
 LAST_WORDS_BYTES = 4_000
-
-
-class OperatorFiles:
-    """The operator's files: the policy, and each node's inventory. All nodes are alike."""
-
-    def __init__(self, folder: Path, nodes: Sequence[str], machine: Machine) -> None:
-        self.policy = folder / "policy.yaml"
-        self.inventories = {node: folder / f"inventory-{node}.yaml" for node in nodes}
-        self._machine = machine
-
-    def write(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
-        """Let inventory and policy say this; a file that says it already stays untouched."""
-        _replace(self.policy, policy_yaml(suppress=suppress))
-        for node, file in self.inventories.items():
-            _replace(file, inventory_yaml(node, self._machine.capacity_milli, self._machine.mem_bytes, pods))
-
-
-def _replace(file: Path, text: str) -> None:
-    """At once, so that no watcher reads half a file."""
-    if file.exists() and file.read_text() == text:
-        return
-    new = file.with_suffix(".new")
-    new.write_text(text)
-    new.replace(file)
 
 
 class Part:
     """One process of the stack, its output in a log file."""
 
     def __init__(self, name: str, arguments: Sequence[str], folder: Path) -> None:
+        """Start the module that is the first of the arguments with the rest of them."""
         self.name = name
-        self.log = folder / f"{name.replace(' ', '-')}.log"
-        self._file: IO[bytes] = self.log.open("wb")
-        self._process: subprocess.Popen[bytes] = tied.popen(
-            [sys.executable, "-m", main.__name__, *arguments], stdout=self._file, stderr=subprocess.STDOUT
-        )
+        self._log = folder / f"{name.replace(' ', '-')}.log"
+        self._file: IO[bytes] = self._log.open("wb")
+        command = [sys.executable, "-P", "-m", *arguments]
+        self._process: subprocess.Popen[bytes] = tied.popen(command, stdout=self._file, stderr=subprocess.STDOUT)
 
     def trouble(self) -> str:
         """How it ended, with its last words; "" while it runs."""
         code = self._process.poll()
-        return "" if code is None else f"the {self.name} ended with exit code {code}; it said: {self._last_line()}"
+        return "" if code is None else f"the {self.name} ended ({how(code)}); it said: {self._last_words()}"
 
     async def stop(self) -> None:
         """End it in order."""
         await tied.end(self._process, STOP_S)
         self._file.close()
 
-    def _last_line(self) -> str:
-        lines = self.log.read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip().splitlines()
+    def _last_words(self) -> str:
+        lines = self._log.read_bytes()[-LAST_WORDS_BYTES:].decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "nothing"
 
 
 class Stack:
-    """All parts, started in order and stopped in the reverse one."""
+    """All parts: started in order, stopped in the reverse one. Worker and agents are processes of their own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: Clock) -> None:
         self._folder = folder
+        self._clock = clock
         self._broker = EmbeddedBroker()
         self._parts: list[Part] = []
+        self._publisher: Publisher | None = None
+        self._publishing: asyncio.Task[None] | None = None
+        self._stop = asyncio.Event()
+        self._nodes: Sequence[str] = ()
+        self._machine: Machine | None = None
 
     @property
     def bootstrap(self) -> str:
         """Where the broker listens."""
         return self._broker.bootstrap
 
-    async def start(self, agents: Sequence[Sequence[str]], files: OperatorFiles) -> None:
-        """Start broker, topics, worker, then an agent for each list of arguments.
+    async def start(self, world: World) -> None:
+        """Start broker, topics, publisher, worker and the world's agents.
 
         Raises:
             SlacktideError: a part did not start.
@@ -91,15 +81,54 @@ class Stack:
         """
         await self._broker.start()
         await create_topics(self.bootstrap)
-        raise NotImplementedError
+        self._nodes, self._machine = world.nodes, world.machine
+        self._publisher = Publisher(
+            self.bootstrap, ensure_topics=partial(create_topics, self.bootstrap), now_ms=self._clock.wall_ms
+        )
+        self.say(world.pods(), suppress=False)
+        self._publishing = asyncio.create_task(self._publisher.run(self._stop), name="publisher")
+        worker = [main.__name__, "stream", "--bootstrap", self.bootstrap, "--fetch-wait-ms", str(FETCH_WAIT_MS),
+                  "--metrics-port", "0"]  # fmt: skip
+        self._parts.append(Part("stream worker", worker, self._folder))
+        for command in world.agent_commands(self.bootstrap, self._inventory):
+            self._parts.append(Part("agent", command, self._folder))
+
+    def say(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
+        """Let policy and inventory say this: in the operator's files, and at once in the log."""
+        assert self._publisher is not None
+        assert self._machine is not None
+        policy = policy_yaml(suppress=suppress)
+        inventory = inventory_yaml(self._nodes, self._machine.capacity_milli, self._machine.mem_bytes, pods)
+        _replace(self._folder / "policy.yaml", policy)
+        _replace(self._inventory, inventory)
+        self._publisher.policy(parse(yaml.safe_load(policy), "policy.yaml").policy)
+        document = yaml.safe_load(inventory)
+        for node in self._nodes:
+            self._publisher.inventory(described(document, self._inventory.name, node).facts)
 
     def trouble(self) -> str:
         """The first part that ended, in words; "" where all run."""
-        if not self._broker.running:
+        if self._parts and not self._broker.running:
             return "the broker ended"
+        if self._publishing is not None and self._publishing.done():
+            return "the publisher ended"
         return next((trouble for part in self._parts if (trouble := part.trouble())), "")
 
     async def stop(self) -> None:
-        """Stop all, agents first."""
-        await asyncio.gather(*(part.stop() for part in reversed(self._parts)))
+        """Stop all, the broker last."""
+        self._stop.set()
+        await asyncio.gather(*(part.stop() for part in self._parts))
+        if self._publishing is not None:
+            await asyncio.gather(self._publishing, return_exceptions=True)
         await self._broker.stop()
+
+    @property
+    def _inventory(self) -> Path:
+        return self._folder / "inventory.yaml"
+
+
+def _replace(file: Path, text: str) -> None:
+    """At once, so that no watcher reads half a file."""
+    new = file.with_suffix(".new")
+    new.write_text(text)
+    new.replace(file)

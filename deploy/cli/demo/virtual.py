@@ -8,11 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
+from slacktide.deploy.cli.demo import agents
 from slacktide.deploy.cli.demo.load import Load, steady
 from slacktide.deploy.cli.demo.ls_worker import REQUEST_CPU_MS, arrivals
 from slacktide.deploy.cli.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.cli.demo.queueing import Queue
-from slacktide.deploy.cli.demo.world import Machine, Served, Used
+from slacktide.deploy.cli.demo.world import FETCH_WAIT_MS, Machine, Served, Used
 from slacktide.deploy.cli.virtual import machine as model
 from slacktide.deploy.cli.virtual.files import Projection
 
@@ -36,7 +39,7 @@ class VirtualNode:
         self.machine.system.demand_milli = round(size.capacity_milli * SYSTEM_PART)
         self._size = size
         self._number = number
-        self._service = service_pod(size.capacity_milli)
+        self._service = service_pod(name, size.capacity_milli)
         self._add(self._service)
         self.files = Projection(self.machine, folder)
         self._queue = Queue(self.machine.cpus, seed=number)
@@ -54,7 +57,7 @@ class VirtualNode:
         """Other batch pods."""
         for pod in self.batch:
             self.machine.remove_pod(pod.uid)
-        self.form, self.batch, self._batch_ns = form, batch_pods(form, self._size.capacity_milli), 0
+        self.form, self.batch, self._batch_ns = form, batch_pods(form, self.name, self._size.capacity_milli), 0
         for pod in self.batch:
             self._add(pod)
             self.machine.pods[pod.uid].demand_milli = self._size.capacity_milli
@@ -126,13 +129,22 @@ class VirtualWorld:
         self.play({name: steady(WITHOUT_END_S) for name in self.nodes}, 0, time.monotonic())
         self._driver = asyncio.create_task(self._drive(), name="virtual kernel")
 
-    def agent_arguments(self) -> list[list[str]]:
-        """One agent a node."""
-        return [
-            ["--node-name", node.name, "--cgroup-mount", str(node.files.cgroup_mount),
-             "--proc-mount", str(node.files.proc_mount), "--kubepods", "kubepods"]
+    def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
+        """One process for the agents of all nodes."""
+        nodes = [
+            agents.PlannedNode(
+                name=node.name,
+                cgroup_mount=str(node.files.cgroup_mount),
+                proc_mount=str(node.files.proc_mount),
+                kubepods=model.KUBEPODS,
+                state_folder=str(node.folder / "agent"),
+            )
             for node in self._running
-        ]  # fmt: skip
+        ]
+        plan = agents.Plan(bootstrap=bootstrap, inventory=str(inventory), fetch_wait_ms=FETCH_WAIT_MS, nodes=nodes)
+        file = self._folder / "agents.json"
+        file.write_bytes(msgspec.json.encode(plan))
+        return [[agents.__name__, str(file)]]
 
     async def enter(self, form: Form) -> None:
         """Other batch pods on each node."""
@@ -141,8 +153,8 @@ class VirtualWorld:
                 node.enter(form)
 
     def pods(self) -> list[DemoPod]:
-        """On each node."""
-        return self._running[0].pods()
+        """On all nodes."""
+        return [pod for node in self._running for pod in node.pods()]
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
         """Another load on each node."""

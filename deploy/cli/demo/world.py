@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, Protocol
 
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import DemoPod, Form
 from slacktide.schemas.errors import SlacktideError
+
+FETCH_WAIT_MS = 50
+"""The embedded broker holds each fetch so long: an answer is half as old on average."""
 
 
 class DemoError(SlacktideError):
@@ -56,14 +60,14 @@ class World(Protocol):
 
         """
 
-    def agent_arguments(self) -> list[list[str]]:
-        """What ``slacktide agent`` needs to find the nodes: one list for each of its processes."""
+    def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
+        """For each process of agents: the module to run, and its arguments."""
 
     async def enter(self, form: Form) -> None:
         """Let the batch work run as this; nothing happens where it does already."""
 
     def pods(self) -> list[DemoPod]:
-        """The pods that now run, on each node."""
+        """The pods that now run, on all nodes."""
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
         """Ask each node's service for a load from an instant of the monotonic clock on."""

@@ -1,0 +1,74 @@
+"""The agents of virtual nodes, all in one process: ``python -m slacktide.deploy.cli.demo.agents FILE``.
+
+The file is JSON, see ``Plan``. Each node has the very loop, core and cgroup code of ``slacktide agent``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+
+from slacktide.agents.node import loop
+from slacktide.agents.node.cgroup.kernel import CgroupKernel
+from slacktide.deploy.cli import process
+from slacktide.deploy.cli.logs import configure
+from slacktide.schemas.health import Health
+
+
+class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
+    """One node."""
+
+    name: str
+    cgroup_mount: str
+    proc_mount: str
+    kubepods: str
+    state_folder: str
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """What the process runs."""
+
+    bootstrap: str
+    inventory: str
+    """One file that describes all nodes."""
+    fetch_wait_ms: int
+    nodes: list[PlannedNode]
+
+
+async def run(plan: Plan, stop: asyncio.Event) -> None:
+    """All agents until told to stop, or until one fails."""
+    async with asyncio.TaskGroup() as agents:
+        for node in plan.nodes:
+            agents.create_task(_agent(plan, node, stop), name=node.name)
+
+
+async def _agent(plan: Plan, node: PlannedNode, stop: asyncio.Event) -> None:
+    state = Path(node.state_folder)
+    kernel = CgroupKernel(Path(node.cgroup_mount), Path(node.proc_mount), node.kubepods, state)
+    settings = loop.LoopSettings(
+        node=node.name,
+        bootstrap=plan.bootstrap,
+        inventory=Path(plan.inventory),
+        state_folder=state,
+        fetch_wait_ms=plan.fetch_wait_ms,
+    )
+    try:
+        await loop.run(kernel, settings, stop, Health())
+    finally:
+        kernel.close()
+
+
+def main() -> None:
+    """Read the plan, run it until a signal."""
+    plan = msgspec.json.decode(Path(sys.argv[1]).read_bytes(), type=Plan)
+    for node in plan.nodes:
+        Path(node.state_folder).mkdir(parents=True, exist_ok=True)
+    configure("agents", "info", "human")
+    process.until_stopped(lambda stop: run(plan, stop))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+"""The demo as a user runs it, only shorter: real and virtual, stopped halfway, with a part that dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from slacktide.deploy.cli.demo.session import sweep
+
+MOUNT = Path("/sys/fs/cgroup")
+ENDS_WITHIN_S = 20.0
+SHORT = """
+import sys
+from pathlib import Path
+from slacktide.deploy.cli.demo.conditions import conditions
+from slacktide.deploy.cli.demo.session import Session, Wish
+nodes = int(sys.argv[2]) or None
+wish = Wish(seconds=4.0, virtual_nodes=nodes, plain=True, report=Path(sys.argv[1]))
+sys.exit(Session(wish, conditions(4.0, blocks=1, compared_s=1.5)).run() or None)
+"""
+"""One block of the usual three, its parts shorter."""
+
+
+def short_run(report: Path, nodes: int) -> tuple[dict, str]:
+    """Report and output of a short run; ``nodes`` 0: the real machine."""
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT, str(report), str(nodes)], capture_output=True, text=True, check=False, timeout=100
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
+    return json.loads(report.read_text()), done.stdout
+
+
+@contextmanager
+def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[str], str]]]:
+    """A demo, and what waits for a line of its output."""
+    command = [sys.executable, "-m", "slacktide.deploy.cli.main", "demo", "--plain", *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+        assert demo.stdout is not None
+        try:
+            yield demo, lambda pattern: next((line for line in demo.stdout if re.search(pattern, line)), "")
+        finally:
+            demo.kill()
+
+
+def left_behind() -> list[str]:
+    """Groups, folders and processes of the demo."""
+    groups = [str(file) for file in MOUNT.glob("*/slacktide-demo")]
+    groups += map(str, Path(tempfile.gettempdir()).glob("slacktide-demo-*"))
+    found = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if process.pid != os.getpid()]
+    return groups + [str(line) for line in found if line and "deploy.cli.demo." in " ".join(line)]
+
+
+def eventually_nothing_left() -> bool:
+    until_s = time.monotonic() + 5
+    while left_behind() and time.monotonic() < until_s:
+        time.sleep(0.05)
+    return not left_behind()
+
+
+@pytest.mark.kernel
+def test_the_real_demo_closes_the_loop_and_leaves_nothing_behind(tmp_path):
+    """Real processes in real groups; a limit decided through the log is in the kernel."""
+    report, said = short_run(tmp_path / "demo.json", nodes=0)
+
+    assert report["mode"] == "real"
+    assert said.startswith("slacktide demo: real: root, cgroup v1")
+    assert report["applied"] >= 1
+    assert report["decided_by"]["stream"] >= 1
+    assert report["batch_cpu_seconds"] > 0
+    assert report["ls_requests"] > 100
+    assert all(value is not None for value in report["ls_slowdown"].values())
+    assert eventually_nothing_left(), left_behind()
+
+
+def test_the_virtual_demo_closes_the_loop_on_each_node(tmp_path):
+    """The same agents on modelled kernels; the model has the order of the conditions that a real one has."""
+    report, said = short_run(tmp_path / "demo.json", nodes=2)
+    slowdown = report["ls_slowdown"]
+
+    assert report["mode"] == "virtual"
+    assert said.startswith("slacktide demo: virtual: as asked: 2 virtual nodes")
+    assert report["decided_by"]["stream"] >= 2
+    assert 1.0 < slowdown["controlled"] < slowdown["uncontrolled"]
+    assert report["utilization"]["ls_alone"] < report["utilization"]["colocated"] < 0.75
+    assert eventually_nothing_left(), left_behind()
+
+
+@pytest.mark.kernel
+def test_ctrl_c_ends_in_a_summary_and_leaves_nothing_behind(tmp_path):
+    """Also before there is anything to sum up: then the exit code says so."""
+    report = tmp_path / "demo.json"
+    with running("--report", str(report)) as (demo, line_with):
+        assert line_with("condition=uncontrolled.*stage=measuring")
+        demo.send_signal(signal.SIGINT)
+
+        assert line_with("service alone .* 1.00 x")
+        assert line_with("Error: The loop did not close: the demo ended before")
+        assert demo.wait(ENDS_WITHIN_S) == 1
+    assert json.loads(report.read_text())["ls_slowdown"]["controlled"] is None
+    assert eventually_nothing_left(), left_behind()
+
+
+def test_a_worker_that_dies_ends_the_demo_with_its_name():
+    """One clear sentence, not a demo without a loop."""
+    with running("--nodes", "1") as (demo, line_with):
+        assert line_with("by=stream")
+        worker = next(child for child in psutil.Process(demo.pid).children() if "stream" in child.cmdline())
+        worker.kill()
+
+        assert "the stream worker ended (killed by SIGKILL)" in line_with("^Error: ")
+        assert demo.wait(ENDS_WITHIN_S) == 1
+
+
+def test_a_demo_that_is_killed_takes_its_processes_with_it():
+    """However it ends: the kernel ends what it started."""
+    with running("--nodes", "1") as (demo, line_with):
+        assert line_with("by=(guard|stream)")
+        children = psutil.Process(demo.pid).children(recursive=True)
+        demo.kill()
+        _, alive = psutil.wait_procs(children, timeout=5)
+
+        assert len(children) >= 3
+        assert alive == []
+    sweep(Path(tempfile.gettempdir()))
+    assert eventually_nothing_left(), left_behind()
