@@ -150,9 +150,10 @@ async def publish_files(
 def _tell_policy(publisher: Publisher, policy: Watched[Parsed]) -> None:
     if policy.refused:
         log.error("%s", policy.refused)
-        return
-    for note in policy.value.notes:
-        log.warning("%s", note)
+    else:
+        for note in policy.value.notes:
+            log.warning("%s", note)
+    # Refused or not: at a start the last good one, from an earlier run, is not in the log yet.
     publisher.policy(policy.value.policy)
 
 

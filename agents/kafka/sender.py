@@ -31,6 +31,8 @@ class Sender:
         self._acks = acks
         self._timeout_s = timeout_s
         self._producer: AIOKafkaProducer | None = None
+        self._known: dict[Any, Any] = {}
+        """Connections by broker, as they were when last looked at."""
 
     @property
     def connected(self) -> bool:
@@ -58,6 +60,7 @@ class Sender:
                 await abandon(producer)
                 raise
         self._producer = producer
+        self._known = {}
 
     async def send(self, records: Sequence[Out]) -> list[Placed]:
         """Send records and wait until all are acknowledged; in order within a partition.
@@ -95,16 +98,23 @@ class Sender:
         """
         producer = self._producer
         why = "the connection was lost"
-        if producer is not None and not _cut_off(producer):
+        if producer is not None and not _cut_off(producer) and not self._renewed(producer):
             with suppress(TimeoutError):
                 async with asyncio.timeout(2 * self._timeout_s):
                     await producer.client.force_metadata_update()
                 missing = [topic for topic in topics if producer.client.cluster.partitions_for_topic(topic) is None]
-                if not missing and not _cut_off(producer):
+                if not missing and not _cut_off(producer) and not self._renewed(producer):
                     return
                 why = f"no topic {missing[0]}" if missing else why
         await self.close()
         raise LogError(f"{self._bootstrap}: {why}")
+
+    def _renewed(self, producer: Any) -> bool:
+        """Whether the client has quietly connected anew: a broker may have restarted between two looks."""
+        now = producer.client._conns  # noqa: SLF001 - nothing public says so
+        renewed = any(self._known.get(broker, connection) is not connection for broker, connection in now.items())
+        self._known |= now
+        return renewed
 
     async def close(self) -> None:
         """Disconnect; what is not acknowledged is given up."""

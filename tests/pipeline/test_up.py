@@ -26,15 +26,16 @@ READY_S = 20.0
 """With room for a machine that is busy with other tests; `make bench` holds it to the promised 6 s."""
 
 
+def records(up: Up, topic: str) -> list[dict]:
+    """All records of a topic."""
+    command = [SLACKTIDE, "topics", "tail", topic, "--bootstrap", up.bootstrap, "--since", "1h"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return [json.loads(line.split("] ", 1)[1]) for line in done.stdout.splitlines()]
+
+
 def outcomes(up: Up) -> list[dict]:
     """All outcomes in the log."""
-    done = subprocess.run(
-        [SLACKTIDE, "topics", "tail", "outcome", "--bootstrap", up.bootstrap, "--since", "1h"],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [json.loads(line.split("] ", 1)[1]) for line in done.stdout.splitlines()]
+    return records(up, "outcome")
 
 
 def decided_by_the_stream(up: Up, after_ms: int = 0) -> bool:
@@ -90,6 +91,7 @@ def test_each_part_may_be_killed_and_the_loop_closes_again(tmp_path: Path) -> No
         up.wait_said("topics created", times=2)
         assert eventually(lambda: decided_by_the_stream(up), 2 * READY_S), up.text()
         assert parts < {part.pid for part in up.children()}
+        assert eventually(lambda: records(up, "policy")), "the operator's files are published anew"
         assert any(one["origin"] == "guard" for one in outcomes(up)), "meanwhile the node decided itself"
         assert node.quota_us is not None
 
