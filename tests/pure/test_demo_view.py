@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -115,6 +116,17 @@ def test_only_lower_limits_are_cuts_and_only_acts_are_decisions():
 
     assert [cut.acted_ms for cut in story.cuts] == [2_010]
     assert story.decided(0, 10_000) == {("stream", "applied"): 1, ("guard", "applied"): 1}
+
+
+def test_what_a_pod_uses_that_has_just_come_is_not_shown_as_the_systems():
+    """It has no rate in its first sample; the node's use shows it all the same."""
+    story = story_so_far()
+    new = sample(3, 400)
+    new = msgspec.structs.replace(new, pod_use=[new.pod_use[0], PodUse(uid="b2"), PodUse(uid="b", cpu_milli=0)])
+    story.sample(new)
+    point = story.nodes["n"].points[-1]
+
+    assert (point.ls_milli, point.be_milli, point.system_milli) == (400, 300, 100)
 
 
 def test_samples_without_an_answer_are_the_lag():

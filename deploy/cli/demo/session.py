@@ -82,15 +82,13 @@ class Session:
         failure = ""
         try:
             with screen:
-                shown = asyncio.create_task(self._show(screen, world, story, conductor))
-                try:
-                    leading = asyncio.create_task(self._lead(world, stack, story, conductor))
-                    await first(leading, asyncio.create_task(stop.wait()))
-                except SlacktideError as exc:
-                    failure = str(exc)
-                finally:
-                    shown.cancel()
-                    await asyncio.gather(shown, return_exceptions=True)
+                await first(
+                    asyncio.create_task(self._lead(world, stack, story, conductor), name="lead"),
+                    asyncio.create_task(self._show(screen, world, story, conductor), name="show"),
+                    asyncio.create_task(stop.wait(), name="stop"),
+                )
+        except SlacktideError as exc:
+            failure = str(exc)
         finally:
             await stack.stop()
             await world.close()
@@ -152,8 +150,14 @@ def sweep(folder: Path) -> None:
     """Remove what demos that were killed left there: the process id in the name tells whose it was."""
     for left in folder.glob(f"{FOLDER}*-*"):
         pid = left.name.removeprefix(FOLDER).partition("-")[0]
-        if pid.isdigit() and not Path("/proc", pid).exists():
+        if not pid.isdigit():
+            continue
+        try:
+            os.kill(int(pid), 0)
+        except ProcessLookupError:
             shutil.rmtree(left, ignore_errors=True)
+        except PermissionError:  # it lives, and is another user's
+            continue
 
 
 async def first(*tasks: asyncio.Task[Any]) -> None:

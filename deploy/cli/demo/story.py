@@ -111,11 +111,15 @@ class Story:
     def sample(self, sample: NodeSample) -> None:
         """A node was sampled."""
         story = self.nodes.setdefault(sample.node, NodeStory())
-        before = story.points[-1].ls_milli if story.points else None
-        story.newest = sample
+        before = story.points[-1] if story.points else None
         batch = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid in self._batch_uids)
         service = sum(use.cpu_milli or 0 for use in sample.pod_use if use.uid not in self._batch_uids)
         others = max(0, (sample.use.cpu_milli or 0) - service - batch)
+        if before is not None and _pods_changed(story.newest, sample):
+            # A pod that has just come or gone has no rate yet, or no more. Here that is the batch work's.
+            usual = min(others, before.system_milli)
+            batch, others = batch + others - usual, usual
+        story.newest = sample
         self._others_milli.append((sample.observed_ms, others))
         story.points.append(
             Point(
@@ -129,7 +133,7 @@ class Story:
             )
         )
         if before is not None:
-            _remember(story.moved_milli, sample.seq, service - before)
+            _remember(story.moved_milli, sample.seq, service - before.ls_milli)
 
     def command(self, command: NodeCommand) -> None:
         """The stream answered a sample."""
@@ -203,6 +207,12 @@ class Story:
             ages=story.ages_of(outcome),
             text=because(outcome, story.moved_milli.get(outcome.seq)),
         )
+
+
+def _pods_changed(before: NodeSample | None, now: NodeSample) -> bool:
+    """Whether a pod came or went between two samples."""
+    gone = before is not None and {use.uid for use in before.pod_use} - {use.uid for use in now.pod_use}
+    return bool(gone) or any(use.cpu_milli is None for use in now.pod_use)
 
 
 def _remember(by_seq: dict[int, int], seq: int, value: int) -> None:
