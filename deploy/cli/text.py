@@ -39,6 +39,11 @@ def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
     )
 
 
+def count(number: int, noun: str) -> str:
+    """So many of them, in the singular where it is one."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def instant(epoch_ms: int) -> str:
     """UTC, to the millisecond."""
     when = datetime.fromtimestamp(epoch_ms / 1000, UTC)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slacktide.agents.kafka import TopicState
+from slacktide.deploy.cli.text import count
 from slacktide.schemas.topics import Topic
 
 
@@ -40,8 +41,8 @@ def changes(table: Sequence[Topic], there: Mapping[str, TopicState], brokers: in
 
 def _creation(topic: Topic, replication: int, brokers: int) -> Change:
     config = topic.config(replication)
-    limited = f" of {topic.replication} ({_count(brokers, 'broker')})" if replication < topic.replication else ""
-    text = f"{_count(topic.partitions, 'partition')}, replication {replication}{limited}, {_settings(config)}"
+    limited = f" of {topic.replication} ({count(brokers, 'broker')})" if replication < topic.replication else ""
+    text = f"{count(topic.partitions, 'partition')}, replication {replication}{limited}, {_settings(config)}"
     return Change(topic=topic.name, kind="create", text=text, config=config)
 
 
@@ -58,7 +59,7 @@ def _differences(topic: Topic, state: TopicState, replication: int) -> list[Chan
         found.append(Change(topic=topic.name, kind="set", text=text, config=config))
     if state.partitions != topic.partitions:
         text = (
-            f"{_count(state.partitions, 'partition')}, the table says {topic.partitions}: stays, "
+            f"{count(state.partitions, 'partition')}, the table says {topic.partitions}: stays, "
             "for another count puts keys elsewhere; topics keyed by node must all have the same"
         )
         found.append(Change(topic=topic.name, kind="differs", text=text, config={}))
@@ -80,7 +81,3 @@ def said(found: Sequence[Change]) -> str:
 
 def _settings(config: Mapping[str, str]) -> str:
     return " ".join(f"{name}={value}" for name, value in config.items())
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

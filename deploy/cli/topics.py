@@ -16,7 +16,7 @@ from slacktide.agents.kafka.change import broker_count, set_configs
 from slacktide.agents.kafka.records import Record
 from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.records import line, topic_named
-from slacktide.deploy.cli.text import Duration, table
+from slacktide.deploy.cli.text import Duration, count, table
 from slacktide.deploy.cli.topic_plan import Change, changes, said
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import HOUR_MS, SAMPLE, TOPICS, Topic
@@ -106,7 +106,8 @@ def _live(state: TopicState | None) -> str:
     if state is None:
         return "missing: slacktide topics apply"
     records = sum(state.end.values()) - sum(state.begin.values())
-    return f"{state.partitions} partitions, replication {state.replication}, {records} records"
+    partitions = count(state.partitions, "partition")
+    return f"{partitions}, replication {state.replication}, {count(records, 'record')}"
 
 
 @command.command(epilog="Example: slacktide topics tail outcome --key node-1 --since 5m --follow")
@@ -205,6 +206,6 @@ def lag(bootstrap: str, group: str) -> None:
         rows.append([group, part.topic, part.partition, committed, part.end, part.records, seconds])
     click.echo(table(head, rows))
     behind = sum(part.records for part in parts)
-    click.echo(f"{behind} records, {max(part.seconds for part in parts):.1f} s behind")
+    click.echo(f"{count(behind, 'record')}, {max(part.seconds for part in parts):.1f} s behind")
     if all(part.committed is None for part in parts):
         click.echo(f"group {group} has never committed here: no worker has run, or it has another --group")

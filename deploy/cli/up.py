@@ -23,7 +23,7 @@ from slacktide.deploy.cli import logs, machine, process
 from slacktide.deploy.cli.agent import METRICS_PORT, NodeSettings
 from slacktide.deploy.cli.broker import NOTICE, BrokerError, EmbeddedBroker, free_port
 from slacktide.deploy.cli.operator_files import OperatorFiles
-from slacktide.deploy.cli.settings import PORT, HostPort, configured, file, setting
+from slacktide.deploy.cli.settings import HostPort, configured, file, setting
 from slacktide.deploy.cli.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
 from slacktide.schemas.health import Health
 
@@ -57,7 +57,7 @@ class UpSettings(NodeSettings):
     )
     metrics_port: int = setting(
         "The agent's port; the stream has the next one. 0: any free ones, said at start.",
-        PORT,
+        click.IntRange(0, 65_534),
         default=METRICS_PORT,
     )
 

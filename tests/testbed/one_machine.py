@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import signal
 import subprocess
@@ -230,8 +229,3 @@ def is_gone(process: psutil.Process) -> bool:
         return process.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return True
-
-
-def environment() -> dict[str, str]:
-    """Ours, without what would set options."""
-    return {name: value for name, value in os.environ.items() if not name.startswith("SLACKTIDE_")}
