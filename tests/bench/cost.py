@@ -34,7 +34,7 @@ def measure(rig: Rig) -> list[Row]:
 def more_pods(count: int) -> list[DemoPod]:
     """Pods beside the demo's own, two of three latency-sensitive."""
     return [
-        DemoPod(name=f"more-{number}", kind="besteffort" if number % 3 == 0 else "burstable", cpu_milli=10)
+        DemoPod(node=NAME, name=f"more-{number}", kind="besteffort" if number % 3 == 0 else "burstable", cpu_milli=10)
         for number in range(count)
     ]
 

@@ -26,10 +26,12 @@ def worker(rig: Rig, bootstrap: str, shell: Shell = "faust") -> Iterator[Slackti
 
 
 @contextlib.contextmanager
-def agent(rig: Rig, bootstrap: str, node: Node, *, interval: str = "1s") -> Iterator[Slacktide]:
+def agent(rig: Rig, bootstrap: str, node: Node, *, interval_s: float = 1.0) -> Iterator[Slacktide]:
     """A ready agent on a node, with a state folder of its own."""
     state = rig.folder / f"state-{len(list(rig.folder.iterdir()))}"
     arguments = ["--bootstrap", bootstrap, *node.arguments]
-    with Slacktide(rig, "agent", *arguments, "--sample-interval", interval, "--state-folder", str(state)) as running:
+    with Slacktide(
+        rig, "agent", *arguments, "--sample-interval", str(interval_s), "--state-folder", str(state)
+    ) as running:
         running.wait_ready()
         yield running

@@ -37,7 +37,9 @@ class Node(Protocol):
 
     mode: str
     arguments: list[str]
-    """What the agent needs to find it."""
+    """What an agent needs to find it."""
+    policy: Path
+    """The demo's policy as a file."""
 
     def play(self, plan: Plan) -> float:
         """Ask the service for a load; the instant of the monotonic clock at which it begins, in seconds."""
@@ -62,10 +64,15 @@ def node(rig: Rig, *, more: Sequence[DemoPod] = (), crunch: bool) -> Iterator[No
 
 
 def _arguments(folder: Path, capacity_milli: int, mem_bytes: int, pods: Sequence[DemoPod]) -> list[str]:
-    inventory, policy = folder / "inventory.yaml", folder / "policy.yaml"
-    inventory.write_text(inventory_yaml(NAME, capacity_milli, mem_bytes, pods))
-    policy.write_text(policy_yaml(suppress=True))
-    return ["--node-name", NAME, "--inventory", str(inventory), "--policy", str(policy)]
+    inventory = folder / "inventory.yaml"
+    inventory.write_text(inventory_yaml([NAME], capacity_milli, mem_bytes, pods))
+    return ["--node-name", NAME, "--inventory", str(inventory)]
+
+
+def _policy(folder: Path) -> Path:
+    file = folder / "policy.yaml"
+    file.write_text(policy_yaml(suppress=True))
+    return file
 
 
 def _limit(group: Path, version: int) -> int | None:
@@ -79,11 +86,12 @@ class RealNode:
     mode = "real"
 
     def __init__(self, rig: Rig, more: Sequence[DemoPod], *, crunch: bool) -> None:
-        self._rig = rig
+        self._folder = rig.folder
+        self.policy = _policy(rig.folder)
         self._cpus = os.cpu_count() or 1
         self._capacity_milli = self._cpus * 1000
-        self._service = service_pod(self._capacity_milli)
-        self._batch = batch_pods("besteffort", self._capacity_milli)
+        self._service = service_pod(NAME, self._capacity_milli)
+        self._batch = batch_pods("besteffort", NAME, self._capacity_milli)
         self._pods = [self._service, *self._batch, *more]
         self._crunch = crunch
         self._service_processes: list[subprocess.Popen[bytes]] = []
@@ -122,7 +130,7 @@ class RealNode:
         self._groups.make([pod.group for pod in self._pods], self._capacity_milli)
         mem_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self.arguments = [
-            *_arguments(self._rig.folder, self._capacity_milli, mem_bytes, self._pods),
+            *_arguments(self._folder, self._capacity_milli, mem_bytes, self._pods),
             *("--cgroup-mount", str(MOUNT), "--kubepods", KUBEPODS),
         ]
         if self._crunch:
@@ -154,7 +162,7 @@ class VirtualNode:
     def __init__(self, rig: Rig, more: Sequence[DemoPod], *, crunch: bool) -> None:
         capacity_milli = VIRTUAL_CPUS * 1000
         self._machine = model.Machine(cpus=VIRTUAL_CPUS, mem_bytes=VIRTUAL_MEM_BYTES)
-        service, batch = service_pod(capacity_milli), batch_pods("besteffort", capacity_milli)
+        service, batch = service_pod(NAME, capacity_milli), batch_pods("besteffort", NAME, capacity_milli)
         pods = [service, *batch, *more]
         groups = {pod.uid: self._add(pod) for pod in pods}
         self._service = groups[service.uid]
@@ -163,6 +171,7 @@ class VirtualNode:
         self._machine.system.demand_milli = capacity_milli // 30
         folder = rig.folder / f"virtual-{time.monotonic_ns()}"
         folder.mkdir()
+        self.policy = _policy(folder)
         self._files = Projection(self._machine, folder / "machine")
         self.arguments = [
             *_arguments(folder, capacity_milli, VIRTUAL_MEM_BYTES, pods),

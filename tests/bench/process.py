@@ -71,9 +71,13 @@ class Running:
         except subprocess.TimeoutExpired:
             raise CannotRunError(f"{self.name} still runs after {within_s:g} s:\n{self.last_words()}") from None
 
+    def said(self) -> str:
+        """All of its output so far."""
+        return self._log.read_text(errors="replace")
+
     def last_words(self) -> str:
         """The end of its output."""
-        return "\n".join(self._log.read_text(errors="replace").splitlines()[-15:])
+        return "\n".join(self.said().splitlines()[-15:])
 
     def cpu_s(self) -> float:
         """User and system time so far, all threads."""
@@ -86,28 +90,12 @@ class Running:
 
 
 class Slacktide(Running):
-    """A long-running command with endpoints."""
+    """A part with endpoints."""
 
     def __init__(self, rig: Rig, command: str, *arguments: str) -> None:
-        self._url = f"http://127.0.0.1:{(port := free_port())}"
-        super().__init__(
-            rig, command, [SLACKTIDE, command, *arguments, "--metrics-port", str(port), "--log-format", "json"]
-        )
-
-    ready_s: float | None = None
-    """From its start until it was first seen to be ready."""
-
-    def look(self) -> str:
-        """Ask once whether it is ready; "" or why not."""
-        try:
-            with urllib.request.urlopen(f"{self._url}/ready", timeout=1):
-                self.ready_s = self.ready_s or time.monotonic() - self.started_s
-                return ""
-        except urllib.error.HTTPError as error:
-            with contextlib.closing(error):
-                return error.read().decode().strip()
-        except OSError as error:
-            return str(error)
+        self._port = free_port()
+        metrics = ["--metrics-port", str(self._port), "--log-format", "json"]
+        super().__init__(rig, command, [SLACKTIDE, command, *arguments, *metrics])
 
     def wait_ready(self, within_s: float = 60.0) -> None:
         """Wait until it is ready.
@@ -116,8 +104,20 @@ class Slacktide(Running):
             CannotRunError: it is not, in time.
 
         """
-        while why := self.look():
+        while why := ready(self._port):
             self.check()
             if time.monotonic() - self.started_s > within_s:
                 raise CannotRunError(f"{self.name} not ready within {within_s:g} s: {why}\n{self.last_words()}")
             time.sleep(POLL_S)
+
+
+def ready(port: int) -> str:
+    """Ask a process once whether it is ready; "" or why not."""
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/ready", timeout=1):
+            return ""
+    except urllib.error.HTTPError as error:
+        with contextlib.closing(error):
+            return error.read().decode().strip()
+    except OSError as error:
+        return str(error)
