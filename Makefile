@@ -23,7 +23,7 @@ setup: .venv/.ready ## Make or refresh the environment (.venv), from the lock fi
 	{ rm -rf .venv; echo "$$python has no venv module with pip: on Debian or Ubuntu, apt-get install python3-venv" >&2; exit 1; }
 	@sed -n '/^uv==/,/[^\\]$$/p' requirements.lock > .venv/uv.txt
 	@$(V)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r .venv/uv.txt
-	@$(V)/uv pip sync --quiet --python $(V)/python --require-hashes requirements.lock
+	@$(V)/uv pip sync --quiet --compile-bytecode --python $(V)/python --require-hashes requirements.lock
 	@$(V)/uv pip install --quiet --python $(V)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 

@@ -297,7 +297,7 @@ async def _batches(
 ) -> AsyncIterator[list[ConsumerRecord]]:
     """What the assigned partitions hold, until every position has reached its end (None: for ever)."""
     silent_s = 0.0
-    while ends is None or [tp for tp, end in ends.items() if await consumer.position(tp) < end]:
+    while ends is None or await _short_of(bootstrap, consumer, ends):
         try:
             got = await consumer.getmany(timeout_ms=1_000)
         except KafkaError as exc:
@@ -306,6 +306,15 @@ async def _batches(
         if ends is not None and silent_s >= STALLED_S:
             raise LogError(f"{bootstrap}: nothing came for {STALLED_S:g} s although records are there")
         yield [record for tp, records in got.items() for record in records if ends is None or record.offset < ends[tp]]
+
+
+async def _short_of(bootstrap: str, consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
+    """Whether some position has not reached its end. A position is waited for, but not for ever."""
+    try:
+        async with asyncio.timeout(STALLED_S):
+            return bool([tp for tp, end in ends.items() if await consumer.position(tp) < end])
+    except TimeoutError as exc:
+        raise LogError(f"{bootstrap}: no position in {next(iter(ends)).topic} within {STALLED_S:g} s") from exc
 
 
 async def _timestamps(consumer: Any, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
