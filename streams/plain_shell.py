@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.kafka import Group
+from slacktide.streams.kafka import Fetched, Group
 from slacktide.streams.shell import Session, ShellSettings, keep_connected
 from slacktide.streams.worker import Worker
 
@@ -44,7 +44,7 @@ class _Member:
     def __init__(self, session: Session, settings: ShellSettings) -> None:
         self._session = session
         self._done: dict[int, int] = {}
-        # Held from a fetch to its answers: partitions are given back between batches, not within one.
+        # Held from a batch to its answers and offsets: partitions are given back between batches, not within one.
         self._busy = asyncio.Lock()
         self._group = Group(
             settings.bootstrap,
@@ -67,27 +67,36 @@ class _Member:
     async def _answer(self, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         commit_at_s = loop.time() + COMMIT_EVERY_S
-        while not stop.is_set():
+        while fetched := await self._fetched(stop):
             async with self._busy:
-                batches, ends = await self._group.fetch()
-                if batches:
-                    self._done |= await self._session.answer(batches, ends)
-            if loop.time() >= commit_at_s:
-                await self._commit()
-                commit_at_s = loop.time() + COMMIT_EVERY_S
-        await self._commit()
+                if fetched[0]:
+                    self._done |= await self._session.answer(*fetched)
+                if loop.time() >= commit_at_s:
+                    await self._commit()
+                    commit_at_s = loop.time() + COMMIT_EVERY_S
+        async with self._busy:
+            await self._commit()
+
+    async def _fetched(self, stop: asyncio.Event) -> Fetched | None:
+        """What the next fetch brings, maybe nothing; None: told to stop. Not while busy: it waits out a rebalance."""
+        fetching = asyncio.ensure_future(self._group.fetch())
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait((fetching, stopped), return_when=asyncio.FIRST_COMPLETED)
+        stopped.cancel()
+        if stop.is_set():
+            fetching.cancel()
+            return None
+        return fetching.result()
 
     async def _commit(self) -> None:
-        done, self._done = self._done, {}
-        if done and not await self._group.commit(done):
-            self._done = done | self._done
+        if self._done and await self._group.commit(self._done):
+            self._done = {}
 
     async def _assigned(self, partitions: frozenset[int]) -> None:
-        self._done = {partition: offset for partition, offset in self._done.items() if partition in partitions}
         self._session.assigned(partitions)
 
     async def _revoked(self, _: frozenset[int]) -> None:
         async with self._busy:
             await self._commit()
-        self._done = {}
+            self._done = {}  # committed or not: another may have gone further by the time they come back
         self._session.revoked()

@@ -61,7 +61,7 @@ class Session:
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._next: dict[int, int] = {}
-        self._held: frozenset[int] = frozenset()
+        self._held: frozenset[int] | None = None
         self._answered_at_s: float | None = None
 
     async def __aenter__(self) -> Self:
@@ -202,8 +202,8 @@ class Session:
         metrics.lag(partition, max(0, records), age_s if records > 0 else 0.0)
 
     def _share(self, partitions: frozenset[int]) -> None:
-        for partition in (self._held | self._next.keys()) - partitions:
-            self._next.pop(partition, None)
+        for partition in self._next.keys() - partitions:
+            del self._next[partition]
             self._worker.forget(partition)
             metrics.gone(partition)
         self._held = partitions
@@ -225,8 +225,8 @@ class Session:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            if not self._held:
-                self._health.not_fresh = ""  # others have them all: nothing is late here
+            if self._held is not None and not self._held:
+                self._health.not_fresh = ""  # others have all partitions: nothing is late here
             elif self._answered_at_s is None:
                 self._health.not_fresh = "no sample answered yet"
             elif (silent_s := asyncio.get_running_loop().time() - self._answered_at_s) > FRESH_S:

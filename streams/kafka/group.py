@@ -15,8 +15,11 @@ from slacktide.streams.records import Record
 log = logging.getLogger(__name__)
 
 COMMIT_S = 5.0
-POLL_RECORDS_MAX = 4_000
+POLL_RECORDS_MAX = 500
+"""Per turn: while they are answered nothing else of the process runs."""
 
+Fetched = tuple[dict[int, list[Record]], dict[int, int | None]]
+"""By partition: the records in order, and the offset at which it ends, where that is known."""
 Heard = Callable[[frozenset[int]], Awaitable[None]]
 
 
@@ -65,8 +68,8 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         leave_first_generation(self._consumer)
         await close(self._consumer)
 
-    async def fetch(self) -> tuple[dict[int, list[Record]], dict[int, int | None]]:
-        """Wait a moment for records: by partition, and the end of each such partition.
+    async def fetch(self) -> Fetched:
+        """Wait a moment for records, or for the end of a rebalance.
 
         Raises:
             LogError: it cannot be read.
@@ -93,6 +96,10 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
 
 async def committed(consumer: AIOKafkaConsumer[bytes, bytes], offsets: Mapping[TopicPartition, int]) -> bool:
     """Commit offsets of partitions that are still this consumer's; False: not now."""
+    coordinator = consumer._coordinator  # noqa: SLF001 - it has no other face
+    if coordinator is None or coordinator.generation < 0:
+        # Expelled, the client would commit as if without a group: a log made anew takes that, and skips its beginning.
+        return False
     held = consumer.assignment()
     mine: dict[TopicPartition, int] = {place: offset for place, offset in offsets.items() if place in held}
     if not mine:

@@ -115,16 +115,17 @@ class Latest(_Reader):
         return _last_of_each_key(read)
 
     async def more(self) -> list[Record]:
-        """What has come since, waiting a moment for it: the last record of each key.
+        """What has come since, waiting a moment for it.
 
         Raises:
             LogError: it cannot be read.
 
         """
         with trouble(f"cannot follow {', '.join(self._topics)}"):
-            if self._stale:
-                self._stale = False
-                await self._consumer.seek_to_beginning(*self._consumer.assignment())
+            if not self._stale:
+                return await self._polled()
+            self._stale = False
+            await self._consumer.seek_to_beginning(*self._consumer.assignment())
             return _last_of_each_key(await self._polled())
 
     def again(self) -> None:

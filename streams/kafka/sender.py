@@ -14,7 +14,6 @@ from aiokafka.errors import (
     CorruptRecordException,
     IncompatibleBrokerVersion,
     InvalidTimestampError,
-    KafkaError,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
     RecordTooLargeError,
@@ -56,7 +55,9 @@ class Sender:
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap
+        self._idempotent = True
         self._producer: AIOKafkaProducer | None = None
+        self._one_by_one = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
         """Connect.
@@ -67,35 +68,20 @@ class Sender:
         """
         with trouble(f"cannot write to {self._bootstrap}"):
             try:
-                self._producer = await self._started(idempotent=True)
+                await self._connect()
             except _NOT_IDEMPOTENT:
+                self._idempotent = False
                 log.warning(
-                    "the broker has no idempotent producer: a retried write may appear twice, and is applied once"
+                    "no idempotent producer on this broker: a retried write may appear twice, to be applied once"
                 )
-                self._producer = await self._started(idempotent=False)
+                await self._connect()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Disconnect."""
-        if self._producer is not None:
-            await close(self._producer)
-
-    async def _started(self, *, idempotent: bool) -> AIOKafkaProducer:
-        producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
-            acks="all",
-            enable_idempotence=idempotent,
-            max_batch_size=BATCH_BYTES_MAX,
-            request_timeout_ms=int(SEND_S * 1_000),
-        )
-        try:
-            await producer.start()
-        except BaseException:
-            await close(producer)
-            raise
-        return producer
+        await self._disconnect()
 
     async def send(self, outs: Iterable[Out]) -> list[Refusal]:
         """Write all and wait for the acknowledgements; returns what was refused for its content.
@@ -104,13 +90,25 @@ class Sender:
             LogError: a write failed for any other reason.
 
         """
+        refusals = []
         with trouble(f"a write to {self._bootstrap} failed"):
-            async with asyncio.timeout(SEND_S):
-                # One bad record fails the batch that it travels in: each of them again, alone.
-                again = [refusal for out, _ in await self._sent(outs) for refusal in await self._sent([out])]
-        return [Refusal(out=out, why=f"{type(error).__name__}: {error}") for out, error in again]
+            async with self._one_by_one, asyncio.timeout(SEND_S):
+                failed = await self._tried(outs)
+                if failed and not any(isinstance(error, _CONTENT) for _, error in failed):
+                    raise failed[0][1]
+                # One bad record fails the batch that it travels in, and those behind it: each of them again, alone.
+                for out, _ in failed:
+                    await self._begin_anew()
+                    for _, error in await self._tried([out]):
+                        if not isinstance(error, _CONTENT):
+                            raise error
+                        refusals.append(Refusal(out=out, why=f"{type(error).__name__}: {error}"))
+                if refusals:
+                    await self._begin_anew()
+        return refusals
 
-    async def _sent(self, outs: Iterable[Out]) -> list[tuple[Out, KafkaError]]:
+    async def _tried(self, outs: Iterable[Out]) -> list[tuple[Out, BaseException]]:
+        """Write all; those that failed, each with why."""
         queued: list[tuple[Out, asyncio.Future[object]]] = []
         failed: list[tuple[Out, BaseException]] = []
         for out in outs:
@@ -119,13 +117,9 @@ class Sender:
             except _CONTENT as exc:
                 failed.append((out, exc))
         answers = await asyncio.gather(*(future for _, future in queued), return_exceptions=True)
-        failed += [(out, got) for (out, _), got in zip(queued, answers, strict=True) if isinstance(got, BaseException)]
-        refused = []
-        for out, error in failed:
-            if not isinstance(error, _CONTENT):
-                raise error
-            refused.append((out, error))
-        return refused
+        return failed + [
+            (out, got) for (out, _), got in zip(queued, answers, strict=True) if isinstance(got, BaseException)
+        ]
 
     async def _queued(self, out: Out) -> asyncio.Future[object]:
         assert self._producer is not None, "enter it first"
@@ -136,3 +130,29 @@ class Sender:
         except AssertionError as exc:  # the client's way to say so
             raise LogError(f"{out.topic} has no partition {out.partition}: make its topics equal") from exc
         return future
+
+    async def _begin_anew(self) -> None:
+        """After a refusal: an idempotent producer counts the refused write, and the broker would miss it for ever."""
+        if self._idempotent:
+            await self._disconnect()
+            await self._connect()
+
+    async def _connect(self) -> None:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=self._bootstrap,
+            acks="all",
+            enable_idempotence=self._idempotent,
+            max_batch_size=BATCH_BYTES_MAX,
+            request_timeout_ms=int(SEND_S * 1_000),
+        )
+        try:
+            await producer.start()
+        except BaseException:
+            await close(producer)
+            raise
+        self._producer = producer
+
+    async def _disconnect(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await close(producer)

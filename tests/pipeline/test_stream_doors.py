@@ -1,0 +1,129 @@
+"""The streams' door to Kafka, on real brokers: reading whole, reading back, and what the log refuses."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+
+import pytest
+from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.sample import Limits
+from slacktide.schemas.topics import COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
+from slacktide.streams.kafka import History, Latest, Sender, partition_counts
+from slacktide.streams.worker import Out, Worker
+from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.samples import START_MS, SUPPRESS, keyframe, policy_record, record_of
+from testbed.stream_rig import PARTITIONS, Rig, until
+
+WAIT_MS = 20
+
+
+@pytest.fixture
+async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
+    broker.apply_topics(PARTITIONS)
+    async with Rig(broker.bootstrap) as rig:
+        yield rig
+
+
+async def test_latest_state_is_the_last_word_on_each_key_and_then_what_follows(rig: Rig) -> None:
+    await rig.put(INVENTORY.name, [(b"a", b"1", 0), (b"b", b"1", 1), (b"a", b"2", 0), (b"b", None, 1)])
+    async with Latest(rig.bootstrap, (POLICY.name, INVENTORY.name), WAIT_MS) as latest:
+        whole = await latest.whole(await partition_counts(rig.bootstrap, (POLICY.name, INVENTORY.name)))
+        await rig.put(POLICY.name, [(b"policy", b"3", 0)])
+        followed = await latest.more()
+        latest.again()
+        again = await latest.more()
+
+    assert {(record.key, record.value) for record in whole} == {(b"a", b"2"), (b"b", None)}
+    assert [(record.topic, record.value) for record in followed] == [(POLICY.name, b"3")]
+    assert len(again) <= 3, "the same once more, as far as it came in one fetch"
+
+
+async def test_topics_that_are_not_there_have_no_partitions_and_are_not_made(rig: Rig) -> None:
+    counts = [await partition_counts(rig.bootstrap, ("nowhere", SAMPLE.name)) for _ in range(2)]
+
+    assert counts == [{"nowhere": 0, SAMPLE.name: PARTITIONS}] * 2
+
+
+async def test_a_read_back_ends_at_the_position_and_begins_in_time(rig: Rig) -> None:
+    """Also where the broker cannot find a record by its time."""
+    start_ms = time.time_ns() // 1_000_000 - 120_000  # a broker refuses what is far from its own time
+    producer = AIOKafkaProducer(bootstrap_servers=rig.bootstrap)
+    await producer.start()
+    for second in range(60):
+        await producer.send(SAMPLE.name, b"%d" % second, partition=2, timestamp_ms=start_ms + second * 1_000)
+    await producer.stop()
+    async with History(rig.bootstrap, WAIT_MS) as history:
+        spans = [
+            await history.span(SAMPLE.name, 2, before=before, since_ms=start_ms + since * 1_000)
+            for before, since in [(50, 30), (60, 0), (10, 20), (0, 0)]
+        ]
+
+    assert [[int(record.value or b"") for record in span] for span in spans] == [
+        list(range(30, 50)),
+        list(range(60)),
+        [],
+        [],
+    ]
+
+
+async def test_a_write_to_a_partition_that_is_not_there_is_the_logs_trouble(rig: Rig) -> None:
+    async with Sender(rig.bootstrap) as sender:
+        with pytest.raises(LogError, match=f"{COMMAND.name} has no partition 99"):
+            await sender.send([Out(topic=COMMAND.name, partition=99, key=b"k", value=b"v")])
+
+
+async def test_nobody_at_the_address_is_the_logs_trouble() -> None:
+    with pytest.raises(LogError, match="cannot write to"):
+        async with Sender("127.0.0.1:1"):
+            pytest.fail("there is no broker")
+
+
+@pytest.mark.kafka
+async def test_an_answer_that_the_log_refuses_becomes_a_dead_letter_and_the_node_is_answered_skipped(
+    kafka_broker: KafkaBroker,
+) -> None:
+    """And the answers that travelled in its batch go out all the same."""
+    kafka_broker.apply_topics(PARTITIONS)
+    worker = Worker("w")
+    worker.policy(policy_record())
+    wordy, lean = keyframe(1, "node-0"), keyframe(1, "node-4", limits=Limits(be_cfs_quota_us=160_000))
+    await _limit_commands(kafka_broker.bootstrap, _size(worker.samples([record_of(wordy)], START_MS)) - 100)
+    async with Rig(kafka_broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        await rig.send([wordy, lean])
+        async with rig.worker("plain"):
+            answers = await rig.answered([wordy, lean])
+            letters: Sequence[DeadLetter] = []
+            while not letters:
+                letters = [decode(record.value, DeadLetter) for record in await rig.read(DEAD_LETTER.name)]
+            await until(lambda: len(rig.commands) == 2, "each is answered once")
+
+    assert [answer.answer for answer in answers] == ["skipped", "keep"]
+    assert "the answer was refused: MessageSizeTooLargeError" in answers[0].reason
+    assert [(letter.topic, letter.key) for letter in letters] == [(COMMAND.name, "node-0")]
+
+
+def _size(outs: list[Out]) -> int:
+    [out] = [out for out in outs if out.topic == COMMAND.name]
+    assert decode(out.value, NodeCommand).answer == "set"
+    size: int = DefaultRecordBatchBuilder.estimate_size_in_bytes(out.key, out.value, list(out.headers))
+    return size
+
+
+async def _limit_commands(bootstrap: str, bytes_max: int) -> None:
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    configs = {"max.message.bytes": str(bytes_max)}
+    await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, COMMAND.name, configs=configs)])
+    await asyncio.sleep(0.5)  # the broker takes its own time to heed it
+    await admin.close()

@@ -1,0 +1,122 @@
+"""Both shells of the stream worker, on real brokers: what goes in, what comes out, and what is committed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.policy import policy_of
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
+from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.malformed import malformed
+from testbed.samples import SUPPRESS, keyframe, sample
+from testbed.stream_rig import PARTITIONS, Rig, Shell, until
+
+NODES = [f"node-{number}" for number in range(6)]
+BAD = 10_000
+
+
+@pytest.fixture(params=["plain", "faust"])
+def shell(request: pytest.FixtureRequest) -> Shell:
+    named: Shell = request.param
+    return named
+
+
+@pytest.fixture
+async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
+    """Topics with a policy in force."""
+    broker.apply_topics(PARTITIONS)
+    async with Rig(broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        yield rig
+
+
+async def test_every_sample_is_answered_in_its_partition_and_only_then_committed(rig: Rig, shell: Shell) -> None:
+    """Across a clean stop and a start nothing is answered twice, and what was said before is known again."""
+    first = [keyframe(1, node) for node in NODES] + [sample(seq, node) for seq in range(2, 5) for node in NODES]
+    await rig.send(first)
+    async with rig.worker(shell) as running:
+        answers = await rig.answered(first)
+        await running.stopped()
+    committed = await rig.committed()
+    second = [sample(seq, node) for seq in range(5, 8) for node in NODES]
+    await rig.send(second)
+    async with rig.worker(shell):
+        answers += await rig.answered(second)
+
+    assert {answer.answer for answer in answers} == {"set"}
+    assert all(len(each) == 1 for each in rig.answers.values()), "answered once"
+    ends = dict.fromkeys(range(PARTITIONS), 0)
+    for record in await rig.read(SAMPLE.name):
+        ends[record.partition] += decode(record.value, NodeSample).seq < 5
+    assert committed == {number: end for number, end in ends.items() if end}, "committed is what was processed"
+    said = {record.key: record.partition for record in await rig.read(SAMPLE.name)}
+    for records in (rig.commands, await rig.read(METRIC.name), await rig.read(ALLOCATABLE.name)):
+        assert {record.key: record.partition for record in records} == said
+
+
+async def test_what_operators_say_takes_effect_while_the_worker_runs(rig: Rig, shell: Shell) -> None:
+    """A policy, a bad policy, and the end of a node."""
+    off = policy_of(SUPPRESS.colocation, msgspec.structs.replace(SUPPRESS.resource_threshold, enable=False))
+    async with rig.worker(shell) as running:
+        await rig.send([keyframe(1, "node-1")])
+        [first] = await rig.answered([keyframe(1, "node-1")])
+        await rig.put(POLICY.name, [(b"policy", b"{", 0)])
+        await rig.publish(off)
+        await until(lambda: running.worker.in_force.version == off.version, "the policy is in force")
+        new = sample(2, "node-1", policy_version=off.version)
+        await rig.send([new])
+        [second] = await rig.answered([new])
+        await rig.put(INVENTORY.name, [(b"node-1", None, 1)])
+        gone, letters = [], []
+        while len(gone) < 2 or not letters:
+            gone = [
+                record for topic in (METRIC, ALLOCATABLE) for record in await rig.read(topic.name) if not record.value
+            ]
+            letters = [decode(record.value, DeadLetter) for record in await rig.read(DEAD_LETTER.name)]
+
+    assert [limits.be_cfs_quota_us for limits in (first.hold[0].limits, second.hold[0].limits)] == [150_000, None]
+    assert [(record.topic, record.partition) for record in gone] == [(METRIC.name, 1), (ALLOCATABLE.name, 1)]
+    assert {letter.topic for letter in letters} == {POLICY.name}
+
+
+async def test_10000_records_that_nobody_can_use_stop_nothing(rig: Rig) -> None:
+    """Each is one dead letter; the good ones among them are answered."""
+    good = [keyframe(seq, "node-5") for seq in range(1, 21)]
+    async with rig.worker("faust"):
+        for number, bad in enumerate(_chunks()):
+            await rig.put(SAMPLE.name, bad)
+            await rig.send([good[number]])
+        answers = await rig.answered(good)
+        letters: list[DeadLetter] = []
+        while len(letters) < BAD:
+            letters = [decode(record.value, DeadLetter) for record in await rig.read(DEAD_LETTER.name)]
+
+    assert {answer.answer for answer in answers} == {"set"}
+    assert len({(letter.partition, letter.offset) for letter in letters}) == BAD
+
+
+def _chunks() -> list[list[tuple[bytes | None, bytes | None, int]]]:
+    records = [(bad.key, bad.value, number % PARTITIONS) for number, bad in enumerate(malformed(BAD, seed=2))]
+    size = BAD // 20
+    return [records[begin : begin + size] for begin in range(0, BAD, size)]
+
+
+async def test_health_says_when_the_worker_can_work_and_when_it_has(rig: Rig) -> None:
+    running = rig.start("faust")
+    before = running.health.not_ready
+    await running.ready()
+    joined = running.health.not_fresh
+    await rig.send([keyframe(1)])
+    await rig.answered([keyframe(1)])
+    await until(lambda: not running.health.not_fresh, "it is fresh")
+    await running.stopped()
+
+    assert before == "starting"
+    assert joined in {"nothing seen yet", "no sample answered yet"}
+    assert (running.health.not_live, running.health.not_ready) == ("", "stopped")

@@ -1,0 +1,163 @@
+"""A stream worker in trouble: killed, joined by another, and its broker gone."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import signal
+from collections.abc import AsyncIterator
+from itertools import islice
+
+import pytest
+
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.sample import NodeSample
+from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.samples import SUPPRESS, keyframe, sample
+from testbed.stream_rig import PARTITIONS, Rig, Shell, decided, until
+
+NODES = [f"node-{number}" for number in range(4)]
+
+
+@pytest.fixture(params=["plain", "faust"])
+def shell(request: pytest.FixtureRequest) -> Shell:
+    named: Shell = request.param
+    return named
+
+
+@pytest.fixture
+async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
+    """Topics with a policy in force."""
+    broker.apply_topics(PARTITIONS)
+    async with Rig(broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        yield rig
+
+
+class Feed:
+    """Nodes that send a sample every 10 ms each, until told to stop."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._rig = rig
+        self._task = asyncio.create_task(self._run())
+        self.sent: list[NodeSample] = []
+
+    async def _run(self) -> None:
+        for seq in itertools.count(1):
+            samples = [keyframe(seq, node) if seq == 1 else sample(seq, node) for node in NODES]
+            await self._rig.send(samples)
+            self.sent += samples
+            await asyncio.sleep(0.01)
+
+    async def stop(self) -> list[NodeSample]:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        return self.sent
+
+
+def agree(answers: dict[tuple[str, str, int], list[NodeCommand]]) -> bool:
+    """Whether all answers to a sample decide the same."""
+    return all(len({decided(each) for each in several}) == 1 for several in answers.values())
+
+
+async def test_a_worker_killed_in_mid_stream_loses_nothing(rig: Rig, shell: Shell) -> None:
+    """Every sample is answered at least once, and where twice, with the same decision."""
+    victim = rig.process(shell, "victim")
+    heir = None
+    try:
+        feed = Feed(rig)
+        await until(lambda: len(rig.commands) > 100, "the first worker answers")
+        victim.kill()
+        victim.wait()
+        killed_at = len(rig.commands)
+        heir = rig.process(shell, "heir")
+        await until(lambda: len(rig.commands) > killed_at + 400, "the second worker answers")
+        answers = await rig.answered(await feed.stop())
+    finally:
+        for process in filter(None, (victim, heir)):
+            process.kill()
+            process.wait()
+
+    assert {answer.answer for answer in answers} == {"set"}
+    assert {answer.worker for answer in answers} == {"victim", "heir"}
+    assert agree(rig.answers)
+
+
+async def test_partitions_move_to_a_worker_that_joins_and_back_when_it_leaves(rig: Rig) -> None:
+    """The shells are members of one group; a new owner knows the pods that were said before it came."""
+    async with rig.worker("plain", "first"):
+        feed = Feed(rig)
+        await until(lambda: len(rig.commands) > 50, "the first worker answers")
+        async with rig.worker("faust", "second"):
+            await until(lambda: "second" in workers(rig, last=50), "the second worker answers")
+            await until(lambda: workers(rig, last=50) == {"first", "second"}, "both answer")
+        await until(lambda: workers(rig, last=50) == {"first"}, "the first one answers again")
+        answers = await rig.answered(await feed.stop())
+
+    assert {answer.answer for answer in answers} == {"set"}
+    assert agree(rig.answers)
+
+
+def workers(rig: Rig, last: int) -> set[str]:
+    return {several[-1].worker for several in islice(reversed(rig.answers.values()), last)}
+
+
+async def test_a_worker_outlives_a_broker_that_loses_everything(embedded_broker: EmbeddedBroker, shell: Shell) -> None:
+    """Topics made anew begin at offset 0, with another policy; the worker reads both from the start."""
+    embedded_broker.apply_topics(PARTITIONS)
+    async with Rig(embedded_broker.bootstrap) as before:
+        await before.publish(SUPPRESS)
+        worker = before.start(shell)
+        try:
+            await worker.ready()
+            await before.send(first := [keyframe(seq, node) for seq in range(1, 30) for node in NODES])
+            await before.answered(first)
+            embedded_broker.stop(signal.SIGKILL)
+            embedded_broker.start()
+            embedded_broker.apply_topics(PARTITIONS)
+            async with Rig(embedded_broker.bootstrap, group=before.group) as after:
+                await after.publish(SUPPRESS)
+                await after.send(second := [keyframe(seq, node) for seq in range(30, 33) for node in NODES])
+                answers = await after.answered(second)
+        finally:
+            await worker.stopped()
+
+    assert {answer.answer for answer in answers} == {"set"}
+
+
+@pytest.mark.kafka
+async def test_a_worker_outlives_a_broker_that_was_away(kafka_broker: KafkaBroker, shell: Shell) -> None:
+    """What was sent before and after is answered."""
+    kafka_broker.apply_topics(PARTITIONS)
+    async with Rig(kafka_broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        worker = rig.start(shell)
+        try:
+            await worker.ready()
+            await rig.send(first := [keyframe(seq, node) for seq in range(1, 30) for node in NODES])
+            await rig.answered(first)
+            await asyncio.to_thread(kafka_broker.stop)
+            await asyncio.sleep(3)
+            away = worker.health.not_live
+            await asyncio.to_thread(kafka_broker.start)
+            await rig.send(second := [sample(seq, node) for seq in range(30, 33) for node in NODES])
+            answers = await rig.answered(second)
+        finally:
+            await worker.stopped()
+
+    assert away == ""
+    assert {answer.answer for answer in answers} == {"set"}
+
+
+async def test_a_worker_without_a_broker_or_topics_waits_and_says_for_what(embedded_broker: EmbeddedBroker) -> None:
+    embedded_broker.stop()
+    rig = Rig(embedded_broker.bootstrap)
+    worker = rig.start("faust")
+    await until(lambda: "cannot" in worker.health.not_ready, "it says that nobody answers")
+    embedded_broker.start()
+    await until(lambda: "slacktide topics apply" in worker.health.not_ready, "it says that there are no topics")
+    embedded_broker.apply_topics(PARTITIONS)
+    await worker.ready()
+    await worker.stopped()
+
+    assert worker.health.not_live == ""

@@ -1,0 +1,223 @@
+"""A stream worker on a real broker: run in this process or as one of its own, fed and read by a plain client."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Literal, Self
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.health import Health
+from slacktide.schemas.policy import KEY, Policy
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import BY_NAME, COMMAND, POLICY, SAMPLE
+from slacktide.streams.shell import ShellSettings
+from slacktide.streams.worker import Worker
+
+Shell = Literal["faust", "plain"]
+PARTITIONS = 4
+SESSION_MS = 3_000
+"""Short, for the embedded broker makes each join wait half of it, and a dead member's successor twice."""
+PATIENCE_S = 30.0
+
+PROCESS = """
+import asyncio, importlib, sys, time
+from slacktide.schemas.health import Health
+from slacktide.streams.shell import ShellSettings
+from slacktide.streams.worker import Worker
+shell, name, bootstrap, group, session_ms = sys.argv[1:]
+run = importlib.import_module(f"slacktide.streams.{shell}_shell").run
+settings = ShellSettings(bootstrap=bootstrap, group=group, session_timeout_ms=int(session_ms))
+asyncio.run(run(Worker(name), settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
+"""
+
+
+async def until(true: Callable[[], bool], what: str) -> None:
+    """Wait for it.
+
+    Raises:
+        AssertionError: it does not come.
+
+    """
+    until_s = time.monotonic() + PATIENCE_S
+    while not true():
+        assert time.monotonic() < until_s, f"{what}: not within {PATIENCE_S:g} s"
+        await asyncio.sleep(0.02)
+
+
+@dataclass(slots=True)
+class Running:
+    """A worker of this process."""
+
+    worker: Worker
+    health: Health
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+    async def ready(self) -> None:
+        """Wait until it has its partitions."""
+        await until(lambda: self.task.done() or not self.health.not_ready, "the worker is ready")
+        if self.task.done():
+            self.task.result()
+
+    async def stopped(self) -> None:
+        """Tell it to stop, and wait until it has.
+
+        Raises:
+            TimeoutError: it takes longer than a process may.
+
+        """
+        self.stop.set()
+        async with asyncio.timeout(10):
+            await self.task
+
+
+@dataclass(slots=True)
+class Rig:
+    """A broker's topics and one group of workers."""
+
+    bootstrap: str
+    group: str = field(default_factory=lambda: f"group-{uuid.uuid4().hex[:8]}")
+    commands: list[ConsumerRecord] = field(default_factory=list)
+    """All answers read so far, in the order of each partition."""
+    answers: dict[tuple[str, str, int], list[NodeCommand]] = field(default_factory=dict)
+    """The same by node, boot and seq: several where a sample was answered several times."""
+    _producer: AIOKafkaProducer | None = None
+    _clients: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+
+    async def __aenter__(self) -> Self:
+        """Connect, and begin to read answers."""
+        self._producer = AIOKafkaProducer(bootstrap_servers=self.bootstrap, acks="all", max_batch_size=1 << 19)
+        await self._producer.start()
+        self._clients.push_async_callback(self._producer.stop)
+        listening = asyncio.create_task(self._listen())
+        self._clients.push_async_callback(_cancelled, listening)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Disconnect."""
+        await self._clients.aclose()
+
+    async def _listen(self) -> None:
+        consumer = _reader(self.bootstrap)
+        await consumer.start()
+        try:
+            consumer.assign([TopicPartition(COMMAND.name, number) for number in range(PARTITIONS)])
+            await consumer.seek_to_beginning()
+            while True:
+                for batch in (await consumer.getmany(timeout_ms=100)).values():
+                    self.commands += batch
+                    for command in (decode(record.value, NodeCommand) for record in batch):
+                        self.answers.setdefault((command.node, command.boot_id, command.seq), []).append(command)
+        finally:
+            await consumer.stop()
+
+    async def send(self, samples: Iterable[NodeSample], partition: Callable[[str], int] | None = None) -> list[int]:
+        """Send samples; returns each one's partition."""
+        where = partition or partition_of
+        await self.put(SAMPLE.name, [(s.node.encode(), encode(s), where(s.node)) for s in samples])
+        return [where(s.node) for s in samples]
+
+    async def put(self, topic: str, records: Iterable[tuple[bytes | None, bytes | None, int]]) -> None:
+        """Write records: key, value, partition."""
+        assert self._producer is not None
+        sent = [await self._producer.send(topic, value, key=key, partition=number) for key, value, number in records]
+        await asyncio.gather(*sent)
+
+    async def publish(self, policy: Policy) -> None:
+        """Put a policy into force."""
+        await self.put(POLICY.name, [(KEY.encode(), encode(policy), 0)])
+
+    async def read(self, topic: str) -> list[ConsumerRecord]:
+        """All that a topic holds now."""
+        consumer = _reader(self.bootstrap)
+        await consumer.start()
+        try:
+            count = 1 if BY_NAME[topic].partitions == 1 else PARTITIONS
+            places = [TopicPartition(topic, number) for number in range(count)]
+            consumer.assign(places)
+            await consumer.seek_to_beginning()
+            ends = await consumer.end_offsets(places)
+            found: list[ConsumerRecord] = []
+            while any([await consumer.position(place) < ends[place] for place in places]):
+                found += [record for batch in (await consumer.getmany(timeout_ms=100)).values() for record in batch]
+            return found
+        finally:
+            await consumer.stop()
+
+    async def committed(self) -> dict[int, int]:
+        """How far the group says that all is done, where it says so."""
+        admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+        await admin.start()
+        try:
+            places = [TopicPartition(SAMPLE.name, number) for number in range(PARTITIONS)]
+            told = await admin.list_consumer_group_offsets(self.group, partitions=places)
+            return {place.partition: offset.offset for place, offset in told.items() if offset.offset >= 0}
+        finally:
+            await admin.close()
+
+    async def answered(self, samples: Iterable[NodeSample]) -> list[NodeCommand]:
+        """Wait until each was answered; the first answer of each."""
+        keys = {(sample.node, sample.boot_id, sample.seq): None for sample in samples}
+        await until(lambda: self.answers.keys() >= keys.keys(), f"{len(keys)} samples are answered")
+        return [self.answers[key][0] for key in keys]
+
+    @contextlib.asynccontextmanager
+    async def worker(self, shell: Shell, name: str = "w") -> AsyncIterator[Running]:
+        """A worker in this process; stopped at the end if it was not before."""
+        running = self.start(shell, name)
+        try:
+            await running.ready()
+            yield running
+        finally:
+            if not running.task.done():
+                await running.stopped()
+
+    def start(self, shell: Shell, name: str = "w") -> Running:
+        """Start a worker in this process."""
+        run = importlib.import_module(f"slacktide.streams.{shell}_shell").run
+        settings = ShellSettings(bootstrap=self.bootstrap, group=self.group, session_timeout_ms=SESSION_MS)
+        worker, health, stop = Worker(name), Health(), asyncio.Event()
+        running = run(worker, settings, stop, health, lambda: time.time_ns() // 1_000_000)
+        return Running(worker=worker, health=health, stop=stop, task=asyncio.create_task(running))
+
+    def process(self, shell: Shell, name: str) -> subprocess.Popen[bytes]:
+        """Start a worker as a process of its own."""
+        arguments = [shell, name, self.bootstrap, self.group, str(SESSION_MS)]
+        return subprocess.Popen([sys.executable, "-c", PROCESS, *arguments], stdin=subprocess.DEVNULL)
+
+
+def partition_of(node: str) -> int:
+    """Where a test's node lives: by the number at the end of its name."""
+    return int(node.rpartition("-")[2]) % PARTITIONS
+
+
+def decided(command: NodeCommand) -> bytes:
+    """What a command says, without where, when and by whom it was made."""
+    return encode(msgspec.structs.replace(command, decided_ms=0, worker="", sample=None))
+
+
+def _reader(bootstrap: str) -> AIOKafkaConsumer:
+    return AIOKafkaConsumer(
+        bootstrap_servers=bootstrap,
+        auto_offset_reset="earliest",
+        fetch_max_wait_ms=20,
+        max_partition_fetch_bytes=8 << 20,
+    )
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
