@@ -17,6 +17,7 @@ from bench.rig import CannotRunError, Rig, wait
 from bench.rows import Row, judged, seconds
 from slacktide.agents.clock import SystemClock
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN
 
 TIMES = 7
 """Three steps each."""
@@ -102,11 +103,16 @@ def _after_outage(rig: Rig, bootstrap: str, last: Played, agent: Slacktide) -> l
 
 
 def first_cuts_s(played: Played, outcomes: Sequence[NodeOutcome]) -> list[float | None]:
-    """For each step: until the first lower limit that a sample taken after it led to. None: not before the next."""
+    """For each step: until the first lower limit that a sample taken after it led to. None: not before the next.
+
+    Left out are steps that found the limit at its floor already: what else ran on the machine had brought it there.
+    """
     offsets = [*played.plan.steps_s, played.plan.seconds]
     found: list[float | None] = []
     for offset_s, next_s in itertools.pairwise(offsets):
         step_ms, until_ms = played.at_ms(offset_s), played.at_ms(next_s)
+        if held_us(outcomes, step_ms) <= QUOTA_US_MIN:
+            continue
         cuts = [one.acted_ms for one in outcomes if one.observed_ms >= step_ms and _lowers(one)]
         first_ms = min(cuts, default=until_ms)
         found.append((first_ms - step_ms) / 1000 if first_ms < until_ms else None)
@@ -114,19 +120,30 @@ def first_cuts_s(played: Played, outcomes: Sequence[NodeOutcome]) -> list[float 
 
 
 def settled_s(played: Played, outcomes: Sequence[NodeOutcome]) -> list[float | None]:
-    """For each plateau: until the limit first came within a tenth of its final value, the median of its last 2 s."""
+    """For each plateau: until the limit first came within a tenth of its final value, the median of its last 2 s.
+
+    Left out are plateaus that found it there.
+    """
     limits = [(one.acted_ms, _quota_us(one)) for one in outcomes if one.result in {"applied", "unchanged"}]
     found: list[float | None] = []
     for begin_s, end_s in played.plan.plateaus_s:
         begin_ms, end_ms = played.at_ms(begin_s), played.at_ms(end_s)
         final = [quota for at_ms, quota in limits if end_ms - SETTLED_S * 1000 <= at_ms <= end_ms]
-        if not final:
-            found.append(None)
-            continue
-        final_us = statistics.median(final)
-        near = [at for at, quota in limits if begin_ms <= at <= end_ms and abs(quota - final_us) <= NEAR * final_us]
-        found.append((min(near) - begin_ms) / 1000 if near else None)
+        final_us = statistics.median(final) if final else 0.0
+        if not _near(held_us(outcomes, begin_ms), final_us):
+            near = [at_ms for at_ms, quota in limits if begin_ms <= at_ms <= end_ms and _near(quota, final_us)]
+            found.append((min(near) - begin_ms) / 1000 if near else None)
     return found
+
+
+def held_us(outcomes: Sequence[NodeOutcome], at_ms: int) -> float:
+    """The limit in force at an instant."""
+    before = [one for one in outcomes if one.acted_ms <= at_ms and one.result in {"applied", "unchanged"}]
+    return _quota_us(max(before, key=lambda one: one.acted_ms)) if before else float("inf")
+
+
+def _near(quota_us: float, final_us: float) -> bool:
+    return abs(quota_us - final_us) <= NEAR * final_us
 
 
 def _lowers(outcome: NodeOutcome) -> bool:
@@ -150,7 +167,8 @@ def _rows(target: Target, played: Played, outcomes: list[NodeOutcome], mode: str
     middle, share = _median(firsts), _within(firsts, target.first)
     near, near_share = _median(settled), _within(settled, target.settled)
     wanted = f"median <= {target.median} s, " if target.median else ""
-    met = share >= MOST and (not target.median or (middle or 9) <= target.median) and len(firsts) >= N_MIN
+    quick = target.median is None or (middle is not None and middle <= target.median)
+    met = share >= MOST and quick and len(firsts) >= N_MIN
     return [
         judged(
             f"LS step -> first lower limit ({target.title})",
@@ -158,7 +176,7 @@ def _rows(target: Target, played: Played, outcomes: list[NodeOutcome], mode: str
             f"median {seconds(middle)}, {share:.0%} within, longest {seconds(_longest(firsts))}; "
             f"{origin} decided {decided} of {len(during)} outcomes; {mode} node",
             met=met,
-            n=len(firsts),
+            n=f"{len(firsts)} of {len(played.plan.steps_s)}",
             all_s=firsts,
             mode=mode,
             decided=decided,
@@ -168,8 +186,8 @@ def _rows(target: Target, played: Played, outcomes: list[NodeOutcome], mode: str
             f"LS step -> limit within 10% of its final value ({target.title})",
             f"{MOST:.0%} <= {target.settled} s",
             f"median {seconds(near)}, {near_share:.0%} within, longest {seconds(_longest(settled))}",
-            met=near_share >= MOST,
-            n=len(settled),
+            met=near_share >= MOST and bool(settled),
+            n=f"{len(settled)} of {len(played.plan.plateaus_s)}",
             all_s=settled,
         ),
     ]
@@ -177,13 +195,14 @@ def _rows(target: Target, played: Played, outcomes: list[NodeOutcome], mode: str
 
 def _median(values: list[float | None]) -> float | None:
     """Of all: one that never came counts as longest."""
-    middle = statistics.median_low([float("inf") if value is None else value for value in values])
+    ordered = sorted(float("inf") if value is None else value for value in values)
+    middle = ordered[(len(ordered) - 1) // 2] if ordered else float("inf")
     return None if middle == float("inf") else middle
 
 
 def _longest(values: list[float | None]) -> float | None:
-    return None if None in values else max(value for value in values if value is not None)
+    return None if None in values else max((value for value in values if value is not None), default=None)
 
 
 def _within(values: list[float | None], limit_s: float) -> float:
-    return sum(value is not None and value <= limit_s for value in values) / len(values)
+    return sum(value is not None and value <= limit_s for value in values) / max(1, len(values))

@@ -46,12 +46,12 @@ def measure(rig: Rig) -> list[Row]:
     ready_s = statistics.median(one.ready_s for one in found)
     after_s = [max(0.0, one.applied_s - one.ready_s) for one in found]
     streamed_s = statistics.median(one.streamed_s for one in found)
-    every = ", ".join(f"{one.ready_s:.2f} + {after:.2f} ({one.by})" for one, after in zip(found, after_s, strict=True))
+    each = ", ".join(f"{one.applied_s:.1f} s by the {one.by}" for one in found)
     return [
         judged("slacktide up: exec -> ready", f"<= {READY_S:g} s", f"median {seconds(ready_s)}",
                met=ready_s <= READY_S, n=STARTS, all_s=[one.ready_s for one in found]),
         judged("ready -> first applied decision", f"<= {APPLIED_S:g} s",
-               f"median {seconds(statistics.median(after_s))}; each start: {every}",
+               f"median {seconds(statistics.median(after_s))}; after exec: {each}",
                met=statistics.median(after_s) <= APPLIED_S, n=STARTS, all_s=after_s, by=[one.by for one in found]),
         told("exec -> the stream's first decision heard", f"median {seconds(streamed_s)}", n=STARTS,
              all_s=[one.streamed_s for one in found]),
