@@ -193,9 +193,10 @@ class Session:
         instead = [out for r in refusals for out in self._worker.refused(r.out, r.why, self._now_ms())]
         for refusal in refusals:
             log.warning("the log refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
-        if again := await self._sender.send(instead):
-            raise LogError(f"the log refuses even what stands for a refused record: {again[0].why}")
-        metrics.count_written(instead)
+        lost = [refusal.out for refusal in await self._sender.send(instead)]
+        metrics.count_written(out for out in instead if out not in lost)
+        for out in lost:  # silence is trouble, and the guard acts on it; the next record is read all the same
+            log.error("the log refuses even what stands for a refused record", extra={"topic": out.topic})
 
     def _tell_lag(self, partition: int, records: int, last: Record) -> None:
         age_s = max(0.0, (self._now_ms() - last.timestamp_ms) / 1_000)

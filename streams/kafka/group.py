@@ -14,7 +14,7 @@ from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
-COMMIT_S = 5.0
+COMMIT_S = 2.0
 POLL_RECORDS_MAX = 500
 """Per turn: while they are answered nothing else of the process runs."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import logging
 import subprocess
 import sys
 import time
@@ -31,6 +32,8 @@ PARTITIONS = 4
 SESSION_MS = 3_000
 """Short, for the embedded broker makes each join wait half of it, and a dead member's successor twice."""
 PATIENCE_S = 30.0
+
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself while a broker is away
 
 PROCESS = """
 import asyncio, importlib, sys, time
