@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from statistics import median
 
 from slacktide.deploy.cli.demo.conditions import Condition, Name
@@ -55,7 +56,7 @@ class Ledger:
 
     def expect(self, node: str, steps_s: Sequence[float], until_s: float) -> None:
         """The load steps up on a node at these instants; each can be answered until the next one."""
-        for step_s, next_s in zip(steps_s, [*steps_s[1:], until_s], strict=True):
+        for step_s, next_s in pairwise([*steps_s, until_s]):
             self._steps.append(Step(node=node, at_ms=self.wall_ms(step_s), until_ms=self.wall_ms(next_s)))
 
     def hear(self, served: Iterable[Served]) -> None:
