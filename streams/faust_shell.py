@@ -11,6 +11,7 @@ agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly
 * ``Consumer.verify_event_path``: warns of partitions that never come first in a fetch.
 * ``AIOKafkaConsumerThread._create_worker_consumer``: stock Faust holds each fetch for 1.5 s.
 * ``AIOKafkaConsumerThread._commit``: stock Faust crashes where a commit must only wait.
+* ``AIOKafkaConsumerThread.on_thread_stop``: stock Faust never ends where the client's stop breaks off.
 * ``Schema.compile``: a fetch stays as it is.
 * ``TableManager.on_start``: stock Faust waits a second for tables to be declared.
 
@@ -39,7 +40,7 @@ from faust.types import TP, ConsumerMessage
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.kafka import POLL_RECORDS_MAX, committed, leave_first_generation, record_of
+from slacktide.streams.kafka import POLL_RECORDS_MAX, close, committed, leave_first_generation, record_of
 from slacktide.streams.shell import Session, ShellSettings, keep_connected
 from slacktide.streams.worker import Worker
 
@@ -195,9 +196,10 @@ class _Thread(driver.AIOKafkaConsumerThread):
         return await committed(self._ensure_consumer(), places)
 
     async def on_thread_stop(self) -> None:
+        await super(driver.AIOKafkaConsumerThread, self).on_thread_stop()
         if self._consumer is not None:
             leave_first_generation(self._consumer)
-        await super().on_thread_stop()
+            await close(self._consumer)
 
 
 class _Consumer(driver.Consumer):

@@ -5,7 +5,7 @@ Every trouble leaves here as a ``LogError``.
 
 from __future__ import annotations
 
-from slacktide.streams.kafka.common import record_of
+from slacktide.streams.kafka.common import close, record_of
 from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, committed, leave_first_generation
 from slacktide.streams.kafka.readers import History, Latest, partition_counts
 from slacktide.streams.kafka.sender import Refusal, Sender
@@ -18,6 +18,7 @@ __all__ = [
     "Latest",
     "Refusal",
     "Sender",
+    "close",
     "committed",
     "leave_first_generation",
     "partition_counts",
