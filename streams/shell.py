@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 
 READ_BACK_MS = 20_000
 """Two keyframe intervals: whatever a sample may name has been said in them."""
+FOLLOW_WAIT_MS = 200
+"""Policy and inventory change by hand: a fetch for them may be held longer than one for samples."""
 RETRY_S = 1.0
 FRESH_S = 5.0
 LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, COMMAND)
@@ -55,7 +57,7 @@ class Session:
         self._now_ms = now_ms
         self._bootstrap = settings.bootstrap
         self._sender = Sender(settings.bootstrap)
-        self._latest = Latest(settings.bootstrap, (POLICY.name, INVENTORY.name), settings.fetch_wait_ms)
+        self._latest = Latest(settings.bootstrap, (POLICY.name, INVENTORY.name), FOLLOW_WAIT_MS)
         self._history = History(settings.bootstrap, settings.fetch_wait_ms)
         self._doors = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []

@@ -162,6 +162,7 @@ class History(_Reader):
                 fetched = await consumer.getmany(timeout_ms=int(POLL_S * 1_000))
                 read += [record_of(record) for batch in fetched.values() for record in batch]
                 idle_s = 0.0 if fetched else idle_s + POLL_S
+            consumer.unsubscribe()  # else it goes on fetching ahead
         return [record for record in read if record.offset < before and record.timestamp_ms >= since_ms]
 
     async def _begin(self, place: TopicPartition, before: int, since_ms: int) -> int:
