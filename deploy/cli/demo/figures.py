@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from statistics import median
@@ -53,13 +53,9 @@ def reactions_ms(steps: Iterable[Step], cuts: Sequence[Cut]) -> list[int]:
     return answered
 
 
-def slowdown(p99_ms: Mapping[int, float], alone_p99_ms: Mapping[int, float]) -> float | None:
-    """The median over the blocks of the ratio to the service alone in the same block.
+def slowdown(p99s_ms: Collection[float], alone_p99s_ms: Collection[float]) -> float | None:
+    """The ratio of the medians over the blocks: of a condition to the service alone.
 
-    Args:
-        p99_ms: by block.
-        alone_p99_ms: the same of the service alone.
-
+    Not the median of the ratios: on a noisy machine one bad reference would spoil its whole block.
     """
-    ratios = [p99 / alone_p99_ms[block] for block, p99 in p99_ms.items() if alone_p99_ms.get(block)]
-    return median(ratios) if ratios else None
+    return median(p99s_ms) / median(alone_p99s_ms) if p99s_ms and alone_p99s_ms else None

@@ -69,12 +69,12 @@ class Ledger:
 
     def p99_ms(self) -> Mapping[Name, float]:
         """By condition: the median of its blocks."""
-        return {name: round(median(blocks.values()), 3) for name, blocks in self._p99_by_block().items()}
+        return {name: round(median(p99s_ms), 3) for name, p99s_ms in self._p99s_ms().items()}
 
     def slowdowns(self) -> Mapping[Name, float]:
         """By condition, against the service alone."""
-        by_block = self._p99_by_block()
-        found = {name: slowdown(blocks, by_block.get("ls_alone", {})) for name, blocks in by_block.items()}
+        p99s_ms = self._p99s_ms()
+        found = {name: slowdown(each_ms, p99s_ms.get("ls_alone", [])) for name, each_ms in p99s_ms.items()}
         return {name: round(value, 3) for name, value in found.items() if value is not None}
 
     def reaction(self, cuts: Sequence[Cut], now_s: float) -> Reaction:
@@ -124,11 +124,12 @@ class Ledger:
             controlled_seconds=round(sum(span_s for span_s, _ in controlled), 3),
         )
 
-    def _p99_by_block(self) -> dict[Name, dict[int, float]]:
-        by_name: dict[Name, dict[int, float]] = {}
+    def _p99s_ms(self) -> dict[Name, list[float]]:
+        """By condition: of each window that has ended."""
+        by_name: dict[Name, list[float]] = {}
         for window in self.windows:
             if window.used is not None and window.p99_ms is not None:
-                by_name.setdefault(window.condition.name, {})[window.condition.block] = window.p99_ms
+                by_name.setdefault(window.condition.name, []).append(window.p99_ms)
         return by_name
 
     def _part(self, name: Name, cpus: float) -> float | None:

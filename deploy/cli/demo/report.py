@@ -35,7 +35,7 @@ class Utilization(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
-    """The service's p99 latency over that when alone: median of the blocks."""
+    """The service's p99 latency over that when alone: ratio of the medians over the blocks."""
 
     uncontrolled: float | None
     weights_only: float | None
