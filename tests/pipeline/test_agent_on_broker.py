@@ -1,0 +1,177 @@
+"""An agent on a real broker, with no worker there: its samples, its outcomes and the guard, through an outage."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from slacktide.agents.kafka import Out, Record, Sender, partition_of, read_topic
+from slacktide.agents.node.agent import AgentSettings
+from slacktide.agents.node.cgroup import CgroupKernel
+from slacktide.agents.node.loop import LoopSettings, run
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.health import Health
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import KEY, Colocation, Policy, ResourceThreshold, policy_of
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import COMMAND, DEAD_LETTER, OUTCOME, POLICY, SAMPLE
+from testbed.brokers import EmbeddedBroker
+from testbed.one_machine import NODE, VirtualNode
+
+INTERVAL_MS = 250
+PARTITIONS = 4
+ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))
+
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself while a broker is away
+
+
+@contextlib.asynccontextmanager
+async def agent_of(node: VirtualNode, bootstrap: str, folder: Path) -> AsyncIterator[Health]:
+    """The agent of a virtual node, in this process; stopped in order at the end."""
+    state = folder / "state"
+    state.mkdir(exist_ok=True)
+    given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
+    kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
+    settings = LoopSettings(
+        node=NODE,
+        bootstrap=bootstrap,
+        inventory=node.inventory,
+        state_folder=state,
+        sample_interval_ms=INTERVAL_MS,
+        fetch_wait_ms=20,
+        agent=AgentSettings(guard_deadline_ms=500),
+    )
+    stop, health = asyncio.Event(), Health()
+    task = asyncio.create_task(run(kernel, settings, stop, health))
+    try:
+        yield health
+    finally:
+        stop.set()
+        async with asyncio.timeout(10):
+            await task
+        kernel.close()
+
+
+async def put(bootstrap: str, *records: Out) -> None:
+    sender = Sender(bootstrap, client_id="test", acks="all", timeout_s=5)
+    await sender.connect([record.topic for record in records])
+    await sender.send(records)
+    await sender.close()
+
+
+async def of_topic(bootstrap: str, topic: str) -> list[Record]:
+    return [record async for record in read_topic(bootstrap, topic)]
+
+
+async def samples(bootstrap: str) -> list[NodeSample]:
+    return [decode(record.value, NodeSample) for record in await of_topic(bootstrap, SAMPLE.name)]
+
+
+async def outcomes(bootstrap: str) -> list[NodeOutcome]:
+    return [decode(record.value, NodeOutcome) for record in await of_topic(bootstrap, OUTCOME.name)]
+
+
+async def until(true, within_s: float = 20.0) -> None:
+    until_s = time.monotonic() + within_s
+    while not await true():
+        assert time.monotonic() < until_s, f"not within {within_s:g} s"
+        await asyncio.sleep(0.1)
+
+
+def policy_record(policy: Policy = ON) -> Out:
+    return Out(topic=POLICY.name, key=KEY.encode(), value=encode(policy))
+
+
+async def test_through_an_outage_the_guard_acts_the_newest_sample_goes_out_and_no_outcome_is_lost(
+    embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    embedded_broker.apply_topics(PARTITIONS)
+    where = embedded_broker.bootstrap
+    await put(where, policy_record())
+    with VirtualNode(tmp_path) as node:
+        async with agent_of(node, where, tmp_path):
+
+            async def guarded() -> bool:
+                return len(await outcomes(where)) >= 4 and node.quota_us is not None
+
+            await until(guarded)
+            await asyncio.to_thread(embedded_broker.stop)
+            away_ms = time.time_ns() // 1_000_000
+            held_us = node.quota_us
+            node.service.demand_milli = 4_000
+            await asyncio.sleep(2)
+            assert node.quota_us < held_us, "the guard has cut while the broker was away"
+            await asyncio.sleep(1)
+            await asyncio.to_thread(embedded_broker.start)
+            embedded_broker.apply_topics(PARTITIONS)
+
+            async def back() -> bool:
+                return len(await samples(where)) >= 4
+
+            await until(back)
+        sent = [sample.seq for sample in await samples(where)]
+        after = await outcomes(where)
+
+    acted = [outcome.seq for outcome in after]
+    assert sent[0] - acted[0] >= 8, "what was taken during the outage did not go out"
+    assert sent == sorted(set(sent))
+    assert after[0].acted_ms < away_ms + 2 * INTERVAL_MS, "the first act of the outage was kept"
+    assert acted == list(range(acted[0], sent[-1] + 1)), "and each one since, in order"
+    assert len({outcome.command_id for outcome in after}) == len(after)
+
+
+async def test_other_nodes_answers_are_dropped_unread_and_its_own_bad_ones_are_dead_letters(
+    embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    embedded_broker.apply_topics(1)
+    where = embedded_broker.bootstrap
+    await put(where, policy_record())
+    with VirtualNode(tmp_path) as node:
+        async with agent_of(node, where, tmp_path) as health:
+
+            async def connected() -> bool:
+                return not health.not_ready and bool(await outcomes(where))
+
+            await until(connected)
+            await put(
+                where,
+                *(Out(topic=COMMAND.name, key=key.encode(), value=b"not a command") for key in ("another", NODE)),
+            )
+
+            async def laid_aside() -> bool:
+                return bool(await of_topic(where, DEAD_LETTER.name))
+
+            await until(laid_aside)
+        letters = [decode(record.value, DeadLetter) for record in await of_topic(where, DEAD_LETTER.name)]
+
+    assert [(letter.topic, letter.key) for letter in letters] == [(COMMAND.name, NODE)]
+    assert partition_of("another", 1) == partition_of(NODE, 1) == 0, "both lay in its partition"
+
+
+async def test_without_a_log_the_agent_starts_with_the_policy_that_it_knew_last(
+    embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    embedded_broker.apply_topics(PARTITIONS)
+    where = embedded_broker.bootstrap
+    await put(where, policy_record())
+    with VirtualNode(tmp_path) as node:
+        async with agent_of(node, where, tmp_path):
+
+            async def held() -> bool:
+                return node.quota_us is not None
+
+            await until(held)
+        await asyncio.to_thread(embedded_broker.stop)
+        cut_us = node.quota_us
+        node.service.demand_milli = 4_000
+        async with agent_of(node, where, tmp_path):
+
+            async def cut() -> bool:
+                return node.quota_us < cut_us
+
+            await until(cut, within_s=5)
