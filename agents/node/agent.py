@@ -206,7 +206,7 @@ class NodeAgent:
             id=self._id(taken, RULE),
             rule=RULE,
             origin="guard",
-            reason=f"{reason}; {own.reason}" if own.reason else reason,
+            reason=reason if own.reason in reason else f"{reason}; {own.reason}",
             bound=own.bound,
             terms=own.terms,
         )

@@ -26,7 +26,7 @@ def of_sample(sample: NodeSample) -> Out:
 def of_outcome(outcome: NodeOutcome) -> Out:
     """An outcome on its way to whoever wants to know; in the trace of the sample that led to it."""
     which = f"{outcome.boot_id}/{outcome.seq}"
-    event_id = f"{which}/{outcome.command_id}/{outcome.result}"
+    event_id = f"{which}/{outcome.command_id}/{outcome.result}/{outcome.acted_ms}"
     return _out(OUTCOME.name, outcome.node, outcome, event_id, outcome.acted_ms, f"{outcome.node}/{which}")
 
 

@@ -48,11 +48,12 @@ class MemoryKernel:
     held: Limits = UNLIMITED
     holds: list[Limits] = field(default_factory=list)
     refuses: str = ""
+    cpu_known: bool = True
 
     def read(self, mono_ns: int) -> Reading:
         return Reading(
             interval_ms=1_000,
-            use=NodeUse(cpu_milli=self.ls_milli + 1_250, mem_bytes=1 << 30),
+            use=NodeUse(cpu_milli=self.ls_milli + 1_250 if self.cpu_known else None, mem_bytes=1 << 30),
             pod_use=[
                 PodUse(uid="ls", cpu_milli=self.ls_milli),
                 PodUse(uid="be", cpu_milli=1_000, best_effort_group=True),
@@ -127,6 +128,7 @@ def answer_to(sample: NodeSample, quota_us: int | None = None, *, policy: Policy
         facts_revision=sample.facts_revision,
         pods_revision=sample.pods_revision,
         answer=answer,
+        reason=decision.reason,
         hold=[hold] if answer == "set" else [],
     )
     return msgspec.structs.replace(command, **more)
@@ -192,6 +194,38 @@ def test_only_the_best_effort_target_of_a_known_rule_is_ever_held() -> None:
 
     assert bench.last().origin == "guard"
     assert bench.kernel.holds == [ALLOWED]
+
+
+@pytest.mark.parametrize(
+    ("quota_us", "period_us"),
+    [(10_000, 0), (10_000, 2_000_000), (500, 100_000), (0, 100_000), (-7, 100_000)],
+)
+def test_limits_that_no_kernel_holds_are_not_tried(quota_us: int, period_us: int) -> None:
+    bench = Bench()
+    sample = bench.tick()
+    odd = Limits(be_cfs_quota_us=quota_us, be_cfs_period_us=period_us)
+    hold = msgspec.structs.replace(answer_to(sample).hold[0], limits=odd)
+    bench.agent.answered(answer_to(sample, hold=[hold]))
+
+    assert bench.kernel.holds == [ALLOWED]
+    assert bench.last().reason == "disagrees"
+
+
+def test_an_answer_does_not_name_its_own_act() -> None:
+    bench = Bench()
+    sample = bench.tick()
+    claimed = msgspec.structs.replace(answer_to(sample).hold[0], id="made up")
+    bench.agent.answered(answer_to(sample, hold=[claimed]))
+
+    assert bench.last().command_id == answer_to(sample).hold[0].id
+
+
+def test_a_skipped_answer_and_the_agent_skip_for_one_reason_said_once() -> None:
+    bench = Bench()
+    bench.kernel.cpu_known = False
+    bench.agent.answered(answer_to(bench.tick()))
+
+    assert (bench.last().result, bench.last().reason) == ("unchanged", "skipped: the node's CPU use is unknown")
 
 
 def test_silence_past_the_deadline_puts_the_guard_in_charge() -> None:
