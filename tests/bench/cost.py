@@ -12,7 +12,7 @@ from bench.rows import Row, judged, told
 from slacktide.deploy.cli.demo.pods import DemoPod
 
 PODS = 100
-WARM_UP_S, KAFKA_S, EMBEDDED_S = 8.0, 32.0, 16.0
+WARM_UP_S, KAFKA_S, EMBEDDED_S = 6.0, 30.0, 12.0
 CORE_PCT, RSS_MB = 2.0, 64.0
 
 

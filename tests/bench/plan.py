@@ -39,15 +39,16 @@ class Plan:
 
 
 def stairs(seed: int, times: int) -> Plan:
-    """Three steps up at random moments, the last one held for a plateau, and down again; so many times."""
+    """Three steps up at random moments and down again, so many times; the last step of every other is held."""
     dice = random.Random(seed)
     phases, steps, plateaus = [(RECOVERY_S[1], BASE_PART)], [], []
-    for _ in range(times):
+    for turn in range(times):
         for part in STAIR_PARTS:
-            at_s = sum(seconds for seconds, _ in phases)
-            steps.append(at_s)
-            phases.append((PLATEAU_S if part == STAIR_PARTS[-1] else dice.uniform(*STAIR_S), part))
-        plateaus.append((at_s, at_s + PLATEAU_S))
+            steps.append(sum(seconds for seconds, _ in phases))
+            phases.append((dice.uniform(*STAIR_S), part))
+        if turn % 2 == 0:
+            phases[-1] = PLATEAU_S, STAIR_PARTS[-1]
+            plateaus.append((steps[-1], steps[-1] + PLATEAU_S))
         phases.append((dice.uniform(*RECOVERY_S), BASE_PART))
     return Plan(phases=phases, steps_s=steps, plateaus_s=plateaus)
 

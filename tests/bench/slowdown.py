@@ -8,7 +8,7 @@ from bench.process import SLACKTIDE, Running
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, judged, told
 
-CONTROLLED_S = 18
+CONTROLLED_S = 15
 WITHIN_S = 240.0
 FACTOR = 1.3
 
