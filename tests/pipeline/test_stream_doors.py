@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -11,8 +12,9 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.util import calc_crc32c
 
-from slacktide.schemas.codec import decode
+from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import LogError
@@ -86,6 +88,31 @@ async def test_nobody_at_the_address_is_the_logs_trouble() -> None:
     with pytest.raises(LogError, match="cannot write to"):
         async with Sender("127.0.0.1:1"):
             pytest.fail("there is no broker")
+
+
+async def test_a_header_name_that_is_no_text_stops_nothing(rig: Rig) -> None:
+    """The record is read without its headers, and those before and behind it in its batch as they are."""
+    await rig.publish(SUPPRESS)
+    producer = AIOKafkaProducer(bootstrap_servers=rig.bootstrap)
+    await producer.start()
+    await producer.partitions_for(SAMPLE.name)
+    batch = producer.create_batch()
+    samples = [keyframe(seq, "node-1") for seq in (1, 2, 3)]
+    for each, name in zip(samples, ("before", "marker", "behind"), strict=True):
+        batch.append(key=b"node-1", value=encode(each), timestamp=None, headers=[(name, b"1")])
+    batch.close()
+    batch._build()
+    raw = bytearray(batch._buffer.replace(b"marker", b"\xff\xfe\xff\xfe\xff\xfe"))
+    raw[17:21] = struct.pack(">I", calc_crc32c(bytes(raw[21:])))
+    batch._buffer = bytes(raw)
+    await (await producer.send_batch(batch, SAMPLE.name, partition=1))
+    await producer.stop()
+    async with rig.worker("faust"), Latest(rig.bootstrap, (SAMPLE.name,), WAIT_MS) as reader:
+        answers = await rig.answered(samples)
+        [record] = await reader.whole({SAMPLE.name: PARTITIONS})
+
+    assert [answer.answer for answer in answers] == ["set"] * 3
+    assert (record.offset, list(record.headers)) == (2, [("behind", b"1")])
 
 
 @pytest.fixture
