@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import statistics
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -19,8 +18,8 @@ from slacktide.deploy.cli.demo.figures import percentile
 from slacktide.schemas.topics import COMMAND
 
 FLEET = 100
-INTERVAL_S = 0.5
-"""Twice as fast as usual, for twice as many samples in the same time."""
+INTERVAL_S = 0.25
+"""Four times as fast as usual, for as many more samples in the same time."""
 WARM_UP_S, MEASURED_S = 6.0, 32.0
 N_MIN = 60
 P50_MS, P99_MS = 20, 100
@@ -33,8 +32,8 @@ class Measured:
     ages_ms: list[int]
     """Of outcomes that the stream decided: sample taken to limit read back."""
     results: Counter[str]
-    to_decision_ms: float
-    """Median, sample taken to the worker's turn."""
+    decided_ms: list[int]
+    """Of all nodes' answers: sample taken to the worker's turn."""
     guarded: int
     """Outcomes that the guard decided."""
     worker_us: float
@@ -80,13 +79,13 @@ def _run(rig: Rig, shell: loop.Shell) -> Measured:
 def _measured(bootstrap: str, since_ms: int, until_ms: int, cpu_s: float, answered: int) -> Measured:
     seen = [one for one in log.outcomes(bootstrap, NAME, since_ms) if one.observed_ms < until_ms]
     streamed = [one for one in seen if one.origin == "stream" and one.result in {"applied", "unchanged"}]
-    answers = [one.decided_ms - one.observed_ms for one in log.commands(bootstrap, NAME, since_ms)]
+    answers = [one.decided_ms - one.observed_ms for one in log.commands(bootstrap, since_ms=since_ms)]
     if not streamed or not answers:
         raise CannotRunError(f"the stream decided none of {len(seen)} outcomes")
     return Measured(
         ages_ms=[one.age_ms for one in streamed],
         results=Counter(one.result for one in streamed),
-        to_decision_ms=statistics.median(answers),
+        decided_ms=answers,
         guarded=sum(one.origin == "guard" for one in seen),
         worker_us=cpu_s / max(1, answered) * 1e6,
         answered_per_s=answered / (until_ms - since_ms) * 1000,
@@ -96,6 +95,7 @@ def _measured(bootstrap: str, since_ms: int, until_ms: int, cpu_s: float, answer
 def _rows(shell: loop.Shell, found: Measured) -> list[Row]:
     n = len(found.ages_ms)
     p50, p99 = percentile(found.ages_ms, 50), percentile(found.ages_ms, 99)
+    all_p50, all_p99 = percentile(found.decided_ms, 50), percentile(found.decided_ms, 99)
     assert p50 is not None
     assert p99 is not None
     applied, unchanged = found.results["applied"], found.results["unchanged"]
@@ -103,15 +103,17 @@ def _rows(shell: loop.Shell, found: Measured) -> list[Row]:
         judged(
             f"sample -> limit in the kernel, {FLEET} nodes beside it, {loop.TITLES[shell]}",
             f"p50 <= {P50_MS} ms, p99 <= {P99_MS} ms, n >= {N_MIN}",
-            f"p50 {p50:.0f} ms, p99 {p99:.0f} ms; {applied} applied, {unchanged} unchanged; to the decision "
-            f"{found.to_decision_ms:.0f} ms; the guard decided {found.guarded}",
+            f"p50 {p50:.0f} ms, p99 {p99:.0f} ms; {applied} applied, {unchanged} unchanged; the guard decided "
+            f"{found.guarded}; sample -> decision of all nodes: p50 {all_p50} ms, p99 {all_p99} ms "
+            f"(n {len(found.decided_ms)})",
             met=p50 <= P50_MS and p99 <= P99_MS and n >= N_MIN,
             n=n,
             p50_ms=p50,
             p99_ms=p99,
             applied=applied,
             unchanged=unchanged,
-            to_decision_p50_ms=found.to_decision_ms,
+            decided_p50_ms=all_p50,
+            decided_p99_ms=all_p99,
             guard=found.guarded,
         )
     ]

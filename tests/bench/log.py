@@ -31,8 +31,8 @@ def outcomes(bootstrap: str, node: str, since_ms: int = 0) -> list[NodeOutcome]:
     return [one for one in _of(bootstrap, OUTCOME, node, NodeOutcome) if one.observed_ms >= since_ms]
 
 
-def commands(bootstrap: str, node: str, since_ms: int = 0) -> list[NodeCommand]:
-    """A node's answers, likewise."""
+def commands(bootstrap: str, node: str | None = None, since_ms: int = 0) -> list[NodeCommand]:
+    """A node's answers, likewise; of all nodes where none is named."""
     return [one for one in _of(bootstrap, COMMAND, node, NodeCommand) if one.observed_ms >= since_ms]
 
 
@@ -73,7 +73,7 @@ def publish_policy(bootstrap: str) -> None:
     asyncio.run(publish())
 
 
-def _of(bootstrap: str, topic: Topic, node: str, kind: type[M]) -> list[M]:
+def _of(bootstrap: str, topic: Topic, node: str | None, kind: type[M]) -> list[M]:
     async def read() -> list[M]:
         async with aclosing(read_topic(bootstrap, topic.name, key=node)) as records:
             return [decode(record.value, kind) async for record in records]
