@@ -16,7 +16,8 @@ from slacktide.deploy.cli.demo import busy, join, ls_worker
 from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups, NoGroupsError
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import BATCH_PODS, DemoPod, Form, batch_pods, service_pod
-from slacktide.deploy.cli.demo.world import FETCH_WAIT_MS, DemoError, Machine, Served, Used
+from slacktide.deploy.cli.demo.world import DemoError, Machine, Served, Used
+from slacktide.deploy.cli.up import EMBEDDED_FETCH_WAIT_MS
 
 MOUNT = Path("/sys/fs/cgroup")
 CALIBRATION_S_MAX = 20.0
@@ -86,7 +87,8 @@ class RealWorld:
         return [[
             main.__name__, "agent", "--bootstrap", bootstrap, "--inventory", str(inventory),
             "--node-name", self.nodes[0], "--cgroup-mount", str(self._groups.mount), "--kubepods", KUBEPODS,
-            "--state-folder", str(self._folder / "agent"), "--fetch-wait-ms", str(FETCH_WAIT_MS), "--metrics-port", "0",
+            "--state-folder", str(self._folder / "agent"), "--fetch-wait-ms", str(EMBEDDED_FETCH_WAIT_MS),
+            "--metrics-port", "0",
         ]]  # fmt: skip
 
     async def enter(self, form: Form) -> None:

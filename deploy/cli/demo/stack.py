@@ -18,8 +18,9 @@ from slacktide.agents.publisher import Publisher
 from slacktide.deploy.cli import main, tied
 from slacktide.deploy.cli.broker import EmbeddedBroker
 from slacktide.deploy.cli.demo.pods import DemoPod, inventory_yaml, policy_yaml
-from slacktide.deploy.cli.demo.world import FETCH_WAIT_MS, Machine, World
+from slacktide.deploy.cli.demo.world import Machine, World
 from slacktide.deploy.cli.supervisor import how
+from slacktide.deploy.cli.up import EMBEDDED_FETCH_WAIT_MS, EMBEDDED_SESSION_S
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import parse
 
@@ -87,8 +88,10 @@ class Stack:
         )
         self.say(world.pods(), suppress=False)
         self._publishing = asyncio.create_task(self._publisher.run(self._stop), name="publisher")
-        worker = [main.__name__, "stream", "--bootstrap", self.bootstrap, "--fetch-wait-ms", str(FETCH_WAIT_MS),
-                  "--metrics-port", "0"]  # fmt: skip
+        worker = [
+            main.__name__, "stream", "--bootstrap", self.bootstrap, "--fetch-wait-ms", str(EMBEDDED_FETCH_WAIT_MS),
+            "--session-timeout", str(EMBEDDED_SESSION_S), "--metrics-port", "0",
+        ]  # fmt: skip
         self._parts.append(Part("stream worker", worker, self._folder))
         for command in world.agent_commands(self.bootstrap, self._inventory):
             self._parts.append(Part("agent", command, self._folder))

@@ -15,7 +15,8 @@ from slacktide.deploy.cli.demo.load import Load, steady
 from slacktide.deploy.cli.demo.ls_worker import REQUEST_CPU_MS, arrivals
 from slacktide.deploy.cli.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.cli.demo.queueing import Queue
-from slacktide.deploy.cli.demo.world import FETCH_WAIT_MS, Machine, Served, Used
+from slacktide.deploy.cli.demo.world import Machine, Served, Used
+from slacktide.deploy.cli.up import EMBEDDED_FETCH_WAIT_MS
 from slacktide.deploy.cli.virtual import machine as model
 from slacktide.deploy.cli.virtual.files import Projection
 
@@ -141,7 +142,9 @@ class VirtualWorld:
             )
             for node in self._running
         ]
-        plan = agents.Plan(bootstrap=bootstrap, inventory=str(inventory), fetch_wait_ms=FETCH_WAIT_MS, nodes=nodes)
+        plan = agents.Plan(
+            bootstrap=bootstrap, inventory=str(inventory), fetch_wait_ms=EMBEDDED_FETCH_WAIT_MS, nodes=nodes
+        )
         file = self._folder / "agents.json"
         file.write_bytes(msgspec.json.encode(plan))
         return [[agents.__name__, str(file)]]

@@ -11,9 +11,6 @@ from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import DemoPod, Form
 from slacktide.schemas.errors import SlacktideError
 
-FETCH_WAIT_MS = 50
-"""The embedded broker holds each fetch so long: an answer is half as old on average."""
-
 
 class DemoError(SlacktideError):
     """The demo cannot go on; the text is one clear sentence."""
