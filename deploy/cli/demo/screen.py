@@ -32,6 +32,9 @@ class Screen(Protocol):
     def show(self, frame: Frame) -> None:
         """Show a frame."""
 
+    def say(self, text: str) -> None:
+        """After the end: one line."""
+
     def summary(self, report: Report, world: World) -> None:
         """After the end: the figures, to be quoted."""
 
@@ -64,6 +67,10 @@ class PlainScreen:
             self._said = True
         click.echo(plain_line(frame))
 
+    def say(self, text: str) -> None:
+        """As it is."""
+        click.echo(f"slacktide demo: {text}")
+
     def summary(self, report: Report, world: World) -> None:
         """The table without colours or lines."""
         click.echo(f"slacktide demo: {report.mode}: {world.why}")
@@ -94,6 +101,10 @@ class LiveScreen:
     def show(self, frame: Frame) -> None:
         """Draw it."""
         self._live.update(View(frame), refresh=True)
+
+    def say(self, text: str) -> None:
+        """Quietly."""
+        self._console.print(f"  [dim]{text}[/]", highlight=False)
 
     def summary(self, report: Report, world: World) -> None:
         """A table, and the other figures below it."""

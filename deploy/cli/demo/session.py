@@ -71,9 +71,9 @@ class Session:
             return runner.run(self._run(Path(folder)))
 
     async def _run(self, folder: Path) -> str:
-        stop = asyncio.Event()
+        stop = asyncio.get_running_loop().create_future()
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(name, stop.set)
+            asyncio.get_running_loop().add_signal_handler(name, _tell, stop, name)
         world = choose(self._wish.virtual_nodes, folder)
         stack = Stack(folder, self._clock)
         story = Story(batch_uids(world.nodes, world.machine.capacity_milli))
@@ -85,7 +85,7 @@ class Session:
                 await first(
                     asyncio.create_task(self._lead(world, stack, story, conductor), name="lead"),
                     asyncio.create_task(self._show(screen, world, story, conductor), name="show"),
-                    asyncio.create_task(stop.wait(), name="stop"),
+                    stop,
                 )
         except SlacktideError as exc:
             failure = str(exc)
@@ -93,6 +93,8 @@ class Session:
             await stack.stop()
             await world.close()
         report = conductor.report()
+        if stop.done() and not stop.cancelled():
+            screen.say(f"stopped by {stop.result().name}: these are the figures so far")
         screen.summary(report, world)
         if self._wish.report is not None:
             self._wish.report.write_bytes(as_json(report))
@@ -160,7 +162,12 @@ def sweep(folder: Path) -> None:
             continue
 
 
-async def first(*tasks: asyncio.Task[Any]) -> None:
+def _tell(stop: asyncio.Future[signal.Signals], name: signal.Signals) -> None:
+    if not stop.done():
+        stop.set_result(name)
+
+
+async def first(*tasks: asyncio.Future[Any]) -> None:
     """Wait for the first to end and cancel the others; what any of them raised is raised here."""
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
