@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -37,7 +38,10 @@ class Part:
         self._log = folder / f"{name.replace(' ', '-')}.log"
         self._file: IO[bytes] = self._log.open("wb")
         command = [sys.executable, "-P", "-m", *arguments]
-        self._process: subprocess.Popen[bytes] = tied.popen(command, stdout=self._file, stderr=subprocess.STDOUT)
+        # What it lays aside goes with the demo's own folder, also where it is killed.
+        self._process: subprocess.Popen[bytes] = tied.popen(
+            command, stdout=self._file, stderr=subprocess.STDOUT, env=os.environ | {"TMPDIR": str(folder)}
+        )
 
     def trouble(self) -> str:
         """How it ended, with its last words; "" while it runs."""
