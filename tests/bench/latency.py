@@ -63,7 +63,7 @@ def _run(rig: Rig, shell: loop.Shell) -> Measured:
     with (
         loop.worker(rig, bootstrap, shell) as worker,
         Running(rig, "generator", send, env) as fleet,
-        node(rig, crunch=False) as one,
+        node(rig, crunch=False, alone=True) as one,
         loop.agent(rig, bootstrap, one, interval_s=INTERVAL_S) as agent,
     ):
         one.play(wobble(1, WARM_UP_S + MEASURED_S))

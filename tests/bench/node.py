@@ -15,10 +15,11 @@ from typing import Protocol, Self
 
 from bench import ls_load
 from bench.plan import Plan
+from bench.proc import OwnProc
 from bench.rig import CannotRunError, Rig
 from slacktide.deploy.cli import tied
 from slacktide.deploy.cli.demo import busy, join
-from slacktide.deploy.cli.demo.groups import KUBEPODS, Groups, NoGroupsError
+from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups, NoGroupsError
 from slacktide.deploy.cli.demo.pods import DemoPod, batch_pods, inventory_yaml, policy_yaml, service_pod
 from slacktide.deploy.cli.virtual import machine as model
 from slacktide.deploy.cli.virtual.files import Projection
@@ -49,18 +50,25 @@ class Node(Protocol):
 
 
 @contextlib.contextmanager
-def node(rig: Rig, *, more: Sequence[DemoPod] = (), crunch: bool) -> Iterator[Node]:
+def node(rig: Rig, *, more: Sequence[DemoPod] = (), crunch: bool, alone: bool = False) -> Iterator[Node]:
     """A node with the demo's service and batch pods, real where that can be had.
 
     Args:
         rig: the run.
         more: further pods, which do nothing.
         crunch: whether the batch pods would eat the whole machine.
+        alone: whether the agent shall see no CPU use but these pods', whatever else runs on the machine.
 
     """
-    real = os.geteuid() == 0 and not rig.virtual
-    with RealNode(rig, more, crunch=crunch) if real else VirtualNode(rig, more, crunch=crunch) as made:
-        yield made
+    if os.geteuid() != 0 or rig.virtual:
+        with VirtualNode(rig, more, crunch=crunch) as made:
+            yield made
+        return
+    with RealNode(rig, more, crunch=crunch) as real, contextlib.ExitStack() as stack:
+        if alone:
+            proc = stack.enter_context(OwnProc(rig.memory / f"proc-{time.monotonic_ns()}", real.used_s))
+            real.arguments += ["--proc-mount", str(proc.folder)]
+        yield real
 
 
 def _arguments(folder: Path, capacity_milli: int, mem_bytes: int, pods: Sequence[DemoPod]) -> list[str]:
@@ -88,8 +96,8 @@ class RealNode:
     def __init__(self, rig: Rig, more: Sequence[DemoPod], *, crunch: bool) -> None:
         self._folder = rig.folder
         self.policy = _policy(rig.folder)
-        self._cpus = os.cpu_count() or 1
-        self._capacity_milli = self._cpus * 1000
+        self.cpus = os.cpu_count() or 1
+        self._capacity_milli = self.cpus * 1000
         self._service = service_pod(NAME, self._capacity_milli)
         self._batch = batch_pods("besteffort", NAME, self._capacity_milli)
         self._pods = [self._service, *self._batch, *more]
@@ -118,13 +126,17 @@ class RealNode:
         self._end(self._service_processes)
         start_s = time.monotonic() + AHEAD_S
         said = json.dumps({"start_s": start_s, "phases": plan.phases})
-        self._service_processes += [self._run(ls_load.__name__, self._service, said) for _ in range(self._cpus)]
+        self._service_processes += [self._run(ls_load.__name__, self._service, said) for _ in range(self.cpus)]
         return start_s
 
     def quota_us(self) -> int | None:
         """From the kernel."""
         mount = MOUNT / "cpu" if self._groups.version == 1 else MOUNT
         return _limit(mount / KUBEPODS / "besteffort", self._groups.version)
+
+    def used_s(self) -> float:
+        """CPU seconds of all pods so far."""
+        return self._groups.cpu_s(OWN)
 
     def _fill(self) -> None:
         self._groups.make([pod.group for pod in self._pods], self._capacity_milli)
@@ -134,7 +146,7 @@ class RealNode:
             *("--cgroup-mount", str(MOUNT), "--kubepods", KUBEPODS),
         ]
         if self._crunch:
-            crunchers = [pod for pod in self._batch for _ in range(-(-self._cpus // len(self._batch)))]
+            crunchers = [pod for pod in self._batch for _ in range(-(-self.cpus // len(self._batch)))]
             self._batch_processes += [self._run(busy.__name__, pod) for pod in crunchers]
 
     def _run(self, module: str, pod: DemoPod, *arguments: str) -> subprocess.Popen[bytes]:
@@ -169,7 +181,7 @@ class VirtualNode:
         for pod in batch:
             groups[pod.uid].demand_milli = capacity_milli if crunch else 0
         self._machine.system.demand_milli = capacity_milli // 30
-        folder = rig.folder / f"virtual-{time.monotonic_ns()}"
+        folder = rig.memory / f"virtual-{time.monotonic_ns()}"
         folder.mkdir()
         self.policy = _policy(folder)
         self._files = Projection(self._machine, folder / "machine")

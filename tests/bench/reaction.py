@@ -61,7 +61,7 @@ def measure(rig: Rig) -> list[Row]:
     bootstrap = broker.bootstrap
     with (
         loop.worker(rig, bootstrap) as worker,
-        node(rig, crunch=True) as one,
+        node(rig, crunch=True, alone=True) as one,
         loop.agent(rig, bootstrap, one) as agent,
     ):
         wait(WARM_UP_S, worker, agent)

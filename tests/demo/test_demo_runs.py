@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -33,13 +32,13 @@ sys.exit(Session(wish, conditions(4.0, blocks=1, compared_s=1.5)).run() or None)
 """One block of the usual three, its parts shorter."""
 
 
-def short_run(report: Path, nodes: int) -> tuple[dict, str]:
-    """Report and output of a short run; ``nodes`` 0: the real machine."""
-    done = subprocess.run(
-        [sys.executable, "-c", SHORT, str(report), str(nodes)], capture_output=True, text=True, check=False, timeout=100
-    )
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr
-    return json.loads(report.read_text()), done.stdout
+def short_run(report: Path, nodes: int) -> tuple[dict, str, int]:
+    """Report, output and process id of a short run; ``nodes`` 0: the real machine."""
+    command = [sys.executable, "-c", SHORT, str(report), str(nodes)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as demo:
+        said, _ = demo.communicate(timeout=100)
+    assert demo.returncode == 0, said[-3000:]
+    return json.loads(report.read_text()), said, demo.pid
 
 
 @contextmanager
@@ -54,25 +53,28 @@ def running(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], Callable[[
             demo.kill()
 
 
-def left_behind() -> list[str]:
-    """Groups, folders and processes of the demo."""
-    groups = [str(file) for file in MOUNT.glob("*/slacktide-demo")]
-    groups += map(str, Path(tempfile.gettempdir()).glob("slacktide-demo-*"))
-    found = [process.info["cmdline"] for process in psutil.process_iter(["cmdline"]) if process.pid != os.getpid()]
-    return groups + [str(line) for line in found if line and "deploy.cli.demo." in " ".join(line)]
+def left_behind(pid: int) -> list[str]:
+    """Folders of a demo, and processes that were told of them. Other demos may run beside it."""
+    mark = f"slacktide-demo-{pid}-"
+    lines = [" ".join(process.info["cmdline"] or ()) for process in psutil.process_iter(["cmdline"])]
+    return [*map(str, Path(tempfile.gettempdir()).glob(f"{mark}*")), *(line for line in lines if mark in line)]
 
 
-def eventually_nothing_left() -> bool:
+def eventually_nothing(left: Callable[[], list[str]]) -> bool:
     until_s = time.monotonic() + 5
-    while left_behind() and time.monotonic() < until_s:
+    while left() and time.monotonic() < until_s:
         time.sleep(0.05)
-    return not left_behind()
+    return not left()
+
+
+def groups() -> list[str]:
+    return [str(group) for group in MOUNT.glob("*/slacktide-demo")]
 
 
 @pytest.mark.kernel
 def test_the_real_demo_closes_the_loop_and_leaves_nothing_behind(tmp_path):
     """Real processes in real groups; a limit decided through the log is in the kernel."""
-    report, said = short_run(tmp_path / "demo.json", nodes=0)
+    report, said, pid = short_run(tmp_path / "demo.json", nodes=0)
 
     assert report["mode"] == "real"
     assert said.startswith("slacktide demo: real: root, cgroup v1")
@@ -81,12 +83,12 @@ def test_the_real_demo_closes_the_loop_and_leaves_nothing_behind(tmp_path):
     assert report["batch_cpu_seconds"] > 0
     assert report["ls_requests"] > 100
     assert all(value is not None for value in report["ls_slowdown"].values())
-    assert eventually_nothing_left(), left_behind()
+    assert eventually_nothing(lambda: left_behind(pid) + groups()), left_behind(pid) + groups()
 
 
 def test_the_virtual_demo_closes_the_loop_on_each_node(tmp_path):
     """The same agents on modelled kernels; the model has the order of the conditions that a real one has."""
-    report, said = short_run(tmp_path / "demo.json", nodes=2)
+    report, said, pid = short_run(tmp_path / "demo.json", nodes=2)
     slowdown = report["ls_slowdown"]
 
     assert report["mode"] == "virtual"
@@ -94,7 +96,7 @@ def test_the_virtual_demo_closes_the_loop_on_each_node(tmp_path):
     assert report["decided_by"]["stream"] >= 2
     assert 1.0 < slowdown["controlled"] < slowdown["uncontrolled"]
     assert report["utilization"]["ls_alone"] < report["utilization"]["colocated"] < 0.75
-    assert eventually_nothing_left(), left_behind()
+    assert eventually_nothing(lambda: left_behind(pid)), left_behind(pid)
 
 
 @pytest.mark.kernel
@@ -109,7 +111,7 @@ def test_ctrl_c_ends_in_a_summary_and_leaves_nothing_behind(tmp_path):
         assert line_with("Error: The loop did not close: the demo ended before")
         assert demo.wait(ENDS_WITHIN_S) == 1
     assert json.loads(report.read_text())["ls_slowdown"]["controlled"] is None
-    assert eventually_nothing_left(), left_behind()
+    assert eventually_nothing(lambda: left_behind(demo.pid) + groups()), left_behind(demo.pid) + groups()
 
 
 def test_a_worker_that_dies_ends_the_demo_with_its_name():
@@ -134,4 +136,4 @@ def test_a_demo_that_is_killed_takes_its_processes_with_it():
         assert len(children) >= 3
         assert alive == []
     sweep(Path(tempfile.gettempdir()))
-    assert eventually_nothing_left(), left_behind()
+    assert eventually_nothing(lambda: left_behind(demo.pid)), left_behind(demo.pid)
