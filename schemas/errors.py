@@ -54,3 +54,12 @@ class CgroupError(SlacktideError):
 
 class LogError(SlacktideError):
     """Kafka could not be reached, or refused what was asked."""
+
+
+class CaseError(SlacktideError):
+    """What was given to a calculation cannot be computed."""
+
+    def __init__(self, field: str, why: str) -> None:
+        self.field = field
+        self.why = why
+        super().__init__(f"{field}: {why}")

@@ -23,6 +23,7 @@ COMMANDS = {
     "stream": ("slacktide.deploy.cli.stream", "One stream worker."),
     "topics": ("slacktide.deploy.cli.topics", "Topics: what is missing, create it, read them, lag."),
     "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that nobody could use, and why."),
+    "calc": ("slacktide.deploy.cli.calc.command", "Decision rules by hand: cases in, results with their arithmetic."),
     "demo": ("slacktide.deploy.cli.demo.command", "See the loop work: a service and batch work share a machine."),
 }
 """Name: the module that holds it as ``command``, and what ``slacktide --help`` says."""

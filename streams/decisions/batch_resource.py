@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import PodMetric, Use
-from slacktide.schemas.policy import CalculatePolicy, Colocation
+from slacktide.schemas.policy.strategies import CalculatePolicy, Colocation
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.streams.decisions.node_reserved import node_reserved
 

@@ -17,7 +17,8 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.health import Health
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy import KEY, Colocation, Policy, ResourceThreshold, policy_of
+from slacktide.schemas.policy import KEY, Policy, policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, OUTCOME, POLICY, SAMPLE
 from testbed.brokers import EmbeddedBroker

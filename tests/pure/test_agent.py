@@ -12,7 +12,8 @@ from slacktide.schemas.command import Hold, NodeCommand, command_id
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy import DEFAULT, Colocation, Policy, ResourceThreshold, policy_of
+from slacktide.schemas.policy import DEFAULT, Policy, policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, decide
 

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
-from slacktide.schemas.policy import DEFAULT, Colocation, ResourceThreshold, policy_of
+from slacktide.schemas.policy import DEFAULT, policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.streams.decisions.cpu_suppress import Decision, decide, looser
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN

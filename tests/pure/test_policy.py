@@ -5,7 +5,8 @@ import json
 import pytest
 
 from slacktide.schemas.errors import ConfigError
-from slacktide.schemas.policy import DEFAULT, Colocation, ResourceThreshold, parse
+from slacktide.schemas.policy import DEFAULT, parse
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 
 FILE = "policy.yaml"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.policy import Colocation, ResourceThreshold, policy_of
+from slacktide.schemas.policy import policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 
 POLICIES = [
     policy_of(Colocation(enable=True, metric_aggregate_duration_s=30), ResourceThreshold(enable=on, **rest))

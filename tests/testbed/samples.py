@@ -7,7 +7,8 @@ from typing import Any
 from slacktide.schemas.codec import encode
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources, revision_of
 from slacktide.schemas.message import Message
-from slacktide.schemas.policy import KEY, Colocation, Policy, ResourceThreshold, policy_of
+from slacktide.schemas.policy import KEY, Policy, policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE
 from slacktide.streams.worker import Record

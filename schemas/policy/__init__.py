@@ -10,44 +10,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Literal, cast
+from typing import cast
 
 import msgspec
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, ConfigError, Finding
 from slacktide.schemas.message import Count, Message
+from slacktide.schemas.policy.strategies import WINDOW_S_MAX, Colocation, ResourceThreshold
 
 KEY = "policy"
-
-WINDOW_S_MAX = 86_400
-Percent = Annotated[int, msgspec.Meta(ge=0, le=100)]
-Share = Annotated[int, msgspec.Meta(ge=0)]
-"""A percent that may be over 100: the reference's way to hand out more than the capacity."""
-CalculatePolicy = Literal["usage", "request", "maxUsageRequest"]
-SuppressPolicy = Literal["cpuset", "cfsQuota"]
-
-
-class Colocation(Message, frozen=True, kw_only=True):
-    """``colocation-config``: how batch resources are figured."""
-
-    enable: bool = False
-    metric_aggregate_duration_s: Annotated[int, msgspec.Meta(ge=1, le=WINDOW_S_MAX)] = 300
-    cpu_reclaim_threshold_pct: Share = 60
-    mem_reclaim_threshold_pct: Share = 65
-    cpu_calculate_policy: CalculatePolicy = "usage"
-    mem_calculate_policy: CalculatePolicy = "usage"
-    batch_cpu_threshold_pct: Share | None = None
-    batch_mem_threshold_pct: Share | None = None
-
-
-class ResourceThreshold(Message, frozen=True, kw_only=True):
-    """``resource-threshold-config``: when best-effort pods are held back."""
-
-    enable: bool = False
-    cpu_suppress_threshold_pct: Percent = 65
-    cpu_suppress_min_pct: Percent | None = None
-    cpu_suppress_policy: SuppressPolicy = "cpuset"
 
 
 class Policy(Message, frozen=True, kw_only=True):

@@ -1,0 +1,1 @@
+"""``slacktide calc``: the decision functions by hand, one JSON case a line."""

@@ -1,0 +1,115 @@
+"""The calculations there are, and how one is called on one line of input."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Self, TypeVar
+
+import msgspec
+
+from slacktide.deploy.cli.calc.case import Calculated, Given
+from slacktide.schemas.errors import SlacktideError
+
+CALCULATIONS = {
+    "pod_requests": "what a pod of several containers asks for",
+    "batch_resource": "what batch pods may ask for on a node, and in its NUMA zones",
+    "batch_resource_publish": "what of it is written to the node",
+    "mid_resource": "what mid pods may ask for on a node",
+    "free_resource": "what koord-free pods may ask for: only what is idle",
+    "resource_sync_decision": "whether a change is large enough to be written",
+    "published_floor": "published figures, never below what runs there asked for",
+    "cpu_suppress_allowed": "CPU that best-effort pods may use",
+    "cpu_suppress_cfs_quota": "next CFS quota of the best-effort group",
+    "cpu_suppress_cpuset_pick": "which CPUs to take first",
+    "cpu_suppress_cpuset": "next CPU set of the best-effort group",
+    "memory_evict": "victims when memory runs short, in order",
+    "cpu_evict": "victims when CPU runs short, in order",
+    "cpu_burst_value": "CFS burst of a container",
+    "cpu_burst_node_state": "whether a node has CPU to lend to throttled containers",
+    "cpu_burst_quota": "next CFS quota of throttled containers and their pod",
+    "load_aware_estimator": "what a pod is expected to use",
+    "load_aware_scheduling": "whether a pod may go to a node, and how well it would fit",
+    "load_aware_assign_cache": "load of a node as pods are assigned between two reports",
+    "load_aware_descheduling": "which pods leave overloaded nodes for which others",
+    "webhook_colocation_profile": "a pod as ClusterColocationProfiles change it",
+}
+"""Name, which is also that of the module here, and what is figured."""
+
+_encoder = msgspec.json.Encoder()
+I = TypeVar("I", bound=Given)  # noqa: E741 - the input
+
+
+class Case(msgspec.Struct, Generic[I], frozen=True):
+    """One line."""
+
+    name: str
+    input: I
+
+
+class _Named(msgspec.Struct, frozen=True):
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """One line's result."""
+
+    name: str | None
+    calculated: Calculated | None
+    """None: it could not be computed."""
+    line: bytes
+    """The result as JSON."""
+
+
+class Calculation:
+    """One decision rule, called with cases."""
+
+    def __init__(self, kind: type[Given], calculate: Callable[[Any], Calculated], *, explain: bool) -> None:
+        self._decoder: msgspec.json.Decoder[Case[Any]] = msgspec.json.Decoder(Case[kind])  # type: ignore[valid-type]
+        self._calculate = calculate
+        self._explain = explain
+
+    @classmethod
+    def named(cls, name: str, *, explain: bool = False) -> Self:
+        """Import the module of that name: its ``Input`` and its ``calculate``."""
+        module = importlib.import_module(f"{__package__}.{name}")
+        return cls(module.Input, module.calculate, explain=explain)
+
+    def answer(self, line: str | bytes) -> Answered:
+        """Compute one line; whatever it holds, this raises nothing."""
+        try:
+            case = self._decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            return _failed(_name_in(line), _said(exc))
+        try:
+            calculated = self._calculate(case.input)
+            return Answered(case.name, calculated, self._written(case.name, calculated))
+        except SlacktideError as exc:
+            return _failed(case.name, str(exc))
+        except OverflowError:
+            return _failed(case.name, "input: the amounts add up to more than can be written")
+
+    def _written(self, name: str, calculated: Calculated) -> bytes:
+        result: dict[str, object] = {"name": name, "output": calculated.output}
+        if self._explain:
+            result["because"] = calculated.because
+        return _encoder.encode(result)
+
+
+def _failed(name: str | None, error: str) -> Answered:
+    return Answered(name, None, _encoder.encode({"name": name, "error": error}))
+
+
+def _name_in(line: str | bytes) -> str | None:
+    try:
+        return msgspec.json.decode(line, type=_Named).name
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
+def _said(exc: Exception) -> str:
+    """Msgspec's words, with the field's path in front: ``input.node.capacity.cpu_milli: Expected ...``."""
+    what, at, path = str(exc).rpartition(" - at `$")
+    return f"{path.rstrip('`').lstrip('.')}: {what}" if at else str(exc)

@@ -1,0 +1,72 @@
+"""The pieces that cases are written with, and what a calculation gives back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+import msgspec
+
+from slacktide.schemas.inventory import Pod, Resources
+from slacktide.streams.decisions.because import Because
+
+AMOUNT_MAX = 2**53
+"""Amounts up to here are exact as doubles, which the rules' arithmetic uses."""
+Amount = Annotated[int, msgspec.Meta(ge=0, le=AMOUNT_MAX)]
+Whole = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
+"""An integer that may be negative: a priority, a cost, a quota of -1."""
+Percent = Annotated[int, msgspec.Meta(ge=-1_000_000, le=1_000_000)]
+"""Rules say what they make of a percent below 0 or above 100; here only the absurd is refused."""
+Cores = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Seconds = Annotated[int, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
+
+
+class Given(msgspec.Struct, frozen=True, kw_only=True):
+    """The base of every input. Unknown fields are ignored."""
+
+
+class GivenResources(
+    Resources,
+    frozen=True,
+    kw_only=True,
+    rename={
+        "mem_bytes": "memory_bytes",
+        "batch_mem_bytes": "batch_memory_bytes",
+        "mid_mem_bytes": "mid_memory_bytes",
+    },
+):
+    """A resource object: an absent amount is not declared and counts as 0."""
+
+    cpu_milli: Amount | None = None
+    mem_bytes: Amount | None = None
+    batch_cpu_milli: Amount | None = None
+    batch_mem_bytes: Amount | None = None
+    mid_cpu_milli: Amount | None = None
+    mid_mem_bytes: Amount | None = None
+
+
+class GivenPod(
+    Pod,
+    frozen=True,
+    kw_only=True,
+    rename={"qos_label": "qos_class", "priority_class_label": "priority_class", "kube_qos": "kube_qos_class"},
+):
+    """A pod object. Subclass it for what a rule reads besides."""
+
+    uid: str = ""
+    namespace: str = "default"
+    name: str = ""
+    priority: Whole | None = None
+    sub_priority: Whole | None = None
+    kube_qos: str = "BestEffort"
+    requests: GivenResources = GivenResources()
+    limits: GivenResources = GivenResources()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calculated:
+    """A case's result: the output in the shape of its vector, and the arithmetic behind it."""
+
+    output: dict[str, object]
+    because: Sequence[Because]

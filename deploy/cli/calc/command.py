@@ -1,0 +1,46 @@
+"""``slacktide calc NAME``: cases in, results out, in order."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
+from slacktide.deploy.cli.calc.waterfall import waterfall
+from slacktide.deploy.cli.text import count, table
+
+
+def _names(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's signature
+    if wanted:
+        click.echo(table(("NAME", "FIGURES"), list(CALCULATIONS.items())))
+        raise click.exceptions.Exit
+
+
+@click.command(
+    epilog="""Example: echo '{"name": "a", "input": {"be_allowed_cpu_milli": 500, "current_be_cfs_quota_us": -1,
+    "node_capacity_cpu_milli": 8000}}' | slacktide calc cpu_suppress_cfs_quota --table"""
+)
+@click.argument("name", type=click.Choice(list(CALCULATIONS)), metavar="NAME")
+@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_names, help="What can be figured.")
+@click.option("--explain", is_flag=True, help="Add each figure's terms and the step that bound it.")
+@click.option("--table", "tables", is_flag=True, help="Print waterfalls for people instead of JSON.")
+def command(name: str, *, explain: bool, tables: bool) -> None:
+    """Decision rules by hand: JSON Lines in, {"name": ..., "input": {...}} each, results out in order.
+
+    A line that cannot be computed gives {"name": ..., "error": ...} with the field's path, and exit code 1 at the
+    end; the other lines are computed all the same.
+    """
+    calculation = Calculation.named(name, explain=explain)
+    failed = lines = 0
+    for line in sys.stdin.buffer:
+        if not line.strip():
+            continue
+        answered = calculation.answer(line)
+        failed += answered.calculated is None
+        lines += 1
+        sys.stdout.buffer.write((waterfall(answered).encode() if tables else answered.line) + b"\n")
+    sys.stdout.flush()
+    if failed:
+        click.echo(f"{failed} of {count(lines, 'case')} could not be computed", err=True)
+        raise click.exceptions.Exit(1)
