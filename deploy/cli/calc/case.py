@@ -52,11 +52,13 @@ class GivenPod(
     kw_only=True,
     rename={"qos_label": "qos_class", "priority_class_label": "priority_class", "kube_qos": "kube_qos_class"},
 ):
-    """A pod object. Subclass it for what a rule reads besides."""
+    """A pod object. Subclass it for what a rule reads besides. Only a field that is declared here is renamed."""
 
     uid: str = ""
     namespace: str = "default"
     name: str = ""
+    qos_label: str | None = None
+    priority_class_label: str | None = None
     priority: Whole | None = None
     sub_priority: Whole | None = None
     kube_qos: str = "BestEffort"
