@@ -1,4 +1,4 @@
-"""What batch pods may ask for on a node, at node level.
+"""What batch pods may ask for on a node.
 
 Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/batchresource/plugin.go,
 calculateOnNode. ``a x b%`` is the double product truncated, with b/100 taken first, as there.
@@ -6,33 +6,27 @@ calculateOnNode. ``a x b%`` is the double product truncated, with b/100 taken fi
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Terms
-from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.policy.strategies import CalculatePolicy, Colocation
-from slacktide.schemas.qos import effective_priority_class, effective_qos
+from slacktide.schemas.qos import effective_qos
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.node_load import NodeLoad, high_priority
 from slacktide.streams.decisions.node_reserved import node_reserved
-
-LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
-NOTHING = Use(cpu_milli=0, mem_bytes=0)
-_LIVE_PHASES = frozenset({"Running", "Pending"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchResource:
-    """Batch CPU in millicores and memory in bytes, each with its terms."""
+    """Batch CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
 
     cpu_milli: int
     mem_bytes: int
-    cpu_terms: Terms
-    mem_terms: Terms
+    because: tuple[Because, Because]
 
 
 @dataclass(slots=True)
-class _Sums:
+class Sums:
     """What high-priority pods asked for and used, of one resource."""
 
     request: int = 0
@@ -40,6 +34,7 @@ class _Sums:
     max_used_request: int = 0
 
     def add(self, request: int, used: int | None, *, never_below_request: bool) -> None:
+        """Count a pod; None: it has no metric."""
         self.request += request
         if used is None:
             self.used += request
@@ -48,103 +43,104 @@ class _Sums:
         self.max_used_request += max(request, used)
 
     def add_dangling(self, used: int) -> None:
+        """Count a metric without a pod."""
         self.used += used
         self.max_used_request += used
 
 
-def batch_resource(
-    *,
-    facts: NodeFacts,
-    pods: Sequence[Pod],
-    metrics: Sequence[PodMetric],
-    system: Use,
-    colocation: Colocation,
-    host_use: Use = NOTHING,
-) -> BatchResource:
-    """Capacity less margin, system and what high-priority pods use (or asked for, by policy).
-
-    Args:
-        facts: capacity, allocatable and reservation of the node.
-        pods: its pods; those neither Running nor Pending do not count.
-        metrics: their windowed averages, by uid; the last one of a uid wins. One without a pod counts
-            as high priority unless its class is batch or free.
-        system: node use that no pod accounts for.
-        colocation: thresholds and calculation policies.
-        host_use: use of production and mid host applications.
-
-    """
-    cpu, mem = _high_priority_sums(pods, {metric.uid: metric for metric in metrics})
-    reserved = node_reserved(facts)
-    cpu_milli, cpu_terms = _available(
-        capacity=facts.capacity.cpu_milli or 0,
-        reclaim_pct=colocation.cpu_reclaim_threshold_pct,
-        system=system.cpu_milli + host_use.cpu_milli,
+def batch_resource(load: NodeLoad, colocation: Colocation) -> BatchResource:
+    """Capacity less margin, system and what high-priority pods use (or asked for, by policy)."""
+    cpu, mem = _high_priority_sums(load)
+    facts, reserved = load.facts, node_reserved(load.facts)
+    capacity_milli, capacity_bytes = facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0
+    because_cpu = available(
+        of="batch_cpu_milli",
+        unit="milli",
+        capacity=Capacity(capacity_milli, colocation.cpu_reclaim_threshold_pct, colocation.batch_cpu_threshold_pct),
+        system=load.system.cpu_milli + load.host_use.cpu_milli,
         reserved=reserved.cpu_milli or 0,
         sums=cpu,
-        # By request is memory's alone in the reference.
-        policy="maxUsageRequest" if colocation.cpu_calculate_policy == "maxUsageRequest" else "usage",
-        cap_pct=colocation.batch_cpu_threshold_pct,
-        unit="milli",
+        policy=cpu_policy(colocation),
     )
-    mem_bytes, mem_terms = _available(
-        capacity=facts.capacity.mem_bytes or 0,
-        reclaim_pct=colocation.mem_reclaim_threshold_pct,
-        system=system.mem_bytes + host_use.mem_bytes,
+    because_mem = available(
+        of="batch_memory_bytes",
+        unit="bytes",
+        capacity=Capacity(capacity_bytes, colocation.mem_reclaim_threshold_pct, colocation.batch_mem_threshold_pct),
+        system=load.system.mem_bytes + load.host_use.mem_bytes,
         reserved=reserved.mem_bytes or 0,
         sums=mem,
         policy=colocation.mem_calculate_policy,
-        cap_pct=colocation.batch_mem_threshold_pct,
-        unit="bytes",
     )
-    return BatchResource(cpu_milli=cpu_milli, mem_bytes=mem_bytes, cpu_terms=cpu_terms, mem_terms=mem_terms)
+    return BatchResource(
+        cpu_milli=int(because_cpu.terms["batch_milli"]),
+        mem_bytes=int(because_mem.terms["batch_bytes"]),
+        because=(because_cpu, because_mem),
+    )
 
 
-def _high_priority_sums(pods: Sequence[Pod], metrics: dict[str, PodMetric]) -> tuple[_Sums, _Sums]:
-    cpu, mem = _Sums(), _Sums()
-    known = set()
-    for pod in pods:
-        if pod.phase not in _LIVE_PHASES:
-            continue
-        known.add(pod.uid)
-        if effective_priority_class(pod) in LOW_CLASSES:
-            continue
-        metric = metrics.get(pod.uid)
+def cpu_policy(colocation: Colocation) -> CalculatePolicy:
+    """By request is memory's alone in the reference."""
+    return "maxUsageRequest" if colocation.cpu_calculate_policy == "maxUsageRequest" else "usage"
+
+
+def _high_priority_sums(load: NodeLoad) -> tuple[Sums, Sums]:
+    cpu, mem = Sums(), Sums()
+    high = high_priority(load)
+    for pod, used in high.pods:
         lse = effective_qos(pod.qos_label, pod.kube_qos) == "LSE"
-        used = metric.use if metric else None
         cpu.add(pod.requests.cpu_milli or 0, used.cpu_milli if used else None, never_below_request=lse)
         mem.add(pod.requests.mem_bytes or 0, used.mem_bytes if used else None, never_below_request=False)
-    for uid, metric in metrics.items():
-        if uid not in known and metric.priority_class not in LOW_CLASSES:
-            cpu.add_dangling(metric.use.cpu_milli)
-            mem.add_dangling(metric.use.mem_bytes)
+    for used in high.dangling:
+        cpu.add_dangling(used.cpu_milli)
+        mem.add_dangling(used.mem_bytes)
     return cpu, mem
 
 
-def _available(
-    *,
-    capacity: int,
-    reclaim_pct: int,
-    system: int,
-    reserved: int,
-    sums: _Sums,
-    policy: CalculatePolicy,
-    cap_pct: int | None,
-    unit: str,
-) -> tuple[int, Terms]:
-    margin = int(capacity * ((100 - reclaim_pct) / 100))
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """An amount, what of it is not sold, and what of it at most is (None: no cap).
+
+    ``scale`` is for memory in a zone, which is reckoned in thousandths of bytes while percents are taken of bytes.
+    """
+
+    amount: int
+    reclaim_pct: int
+    cap_pct: int | None
+    scale: int = 1
+
+    @property
+    def margin(self) -> int:
+        """Negative where more than everything is sold."""
+        return int(self.amount * ((100 - self.reclaim_pct) / 100)) * self.scale
+
+    @property
+    def cap(self) -> int | None:
+        """The most that is sold."""
+        return None if self.cap_pct is None else int(self.amount * (self.cap_pct / 100)) * self.scale
+
+
+def available(
+    *, of: str, unit: str, capacity: Capacity, system: int, reserved: int, sums: Sums, policy: CalculatePolicy
+) -> Because:
+    """One resource of a node or zone. The result is the last term."""
     kept = reserved if policy == "request" else max(system, reserved)
     # The reference takes any other text for "usage".
     high = {"request": sums.request, "maxUsageRequest": sums.max_used_request}.get(policy, sums.used)
-    value = max(0, capacity - margin - kept - high)
+    amount, margin, cap = capacity.amount * capacity.scale, capacity.margin, capacity.cap
+    left = amount - margin - kept - high
+    value, bound = (left, "formula") if left > 0 else (0, "exhausted")
     terms: Terms = {
-        f"capacity_{unit}": capacity,
+        f"capacity_{unit}": amount,
         f"margin_{unit}": margin,
+        f"system_{unit}": system,
+        f"reserved_{unit}": reserved,
         f"system_or_reserved_{unit}": kept,
         f"high_priority_{unit}": high,
-        f"available_{unit}": value,
+        f"available_{unit}": left,
     }
-    if cap_pct is not None:
-        cap = int(capacity * (cap_pct / 100))
-        value = min(value, cap)
+    if cap is not None:
         terms[f"cap_{unit}"] = cap
-    return value, terms
+        if cap < value:
+            value, bound = cap, "capped"
+    terms[f"batch_{unit}"] = value
+    return Because(of=of, bound=bound, terms=terms)

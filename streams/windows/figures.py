@@ -14,6 +14,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.batch_resource import batch_resource
+from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.windows.node_window import Averages, NodeWindow
 
 PUBLISH_MS_MIN = 1_000
@@ -139,13 +140,13 @@ def _allocatable(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], poli
     )
     if not policy.colocation.enable:
         return msgspec.structs.replace(blank, reason="disabled")
-    batch = batch_resource(
-        facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use, colocation=policy.colocation
-    )
+    load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)
+    batch = batch_resource(load, policy.colocation)
+    cpu, mem = batch.because
     return msgspec.structs.replace(
         blank,
         batch_cpu_milli=batch.cpu_milli,
         batch_mem_bytes=batch.mem_bytes,
-        cpu_terms=batch.cpu_terms,
-        mem_terms=batch.mem_terms,
+        cpu_terms=cpu.terms,
+        mem_terms=mem.terms,
     )

@@ -21,6 +21,7 @@ from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.batch_resource import batch_resource
 from slacktide.streams.decisions.cpu_suppress import Decision, decide
+from slacktide.streams.decisions.node_load import NodeLoad
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 FILES = sorted((SCHEMAS / "examples").glob("*/*.json"))
@@ -115,14 +116,9 @@ def test_the_answer_that_came_twice_was_refused_once() -> None:
 def test_batch_resources_follow_from_the_averages(number: int, of_metric: int) -> None:
     keyframe, metric = sample(1), record(topics.METRIC, of_metric, NodeMetric)
     assert keyframe.facts is not None
-    figure = batch_resource(
-        facts=keyframe.facts,
-        pods=keyframe.pods or [],
-        metrics=metric.pods,
-        system=metric.system_use,
-        colocation=record(topics.POLICY, 1, Policy).colocation,
-    )
+    load = NodeLoad(facts=keyframe.facts, pods=keyframe.pods or [], metrics=metric.pods, system=metric.system_use)
+    figure = batch_resource(load, record(topics.POLICY, 1, Policy).colocation)
     published = record(topics.ALLOCATABLE, number, NodeAllocatable)
 
     assert (published.batch_cpu_milli, published.batch_mem_bytes) == (figure.cpu_milli, figure.mem_bytes)
-    assert (published.cpu_terms, published.mem_terms) == (figure.cpu_terms, figure.mem_terms)
+    assert (published.cpu_terms, published.mem_terms) == tuple(because.terms for because in figure.because)

@@ -35,7 +35,13 @@ _BY_TYPE: dict[type, Callable] = {
     inspect.IntType: lambda kind: st.integers(
         -INT64 if kind.ge is None else kind.ge, INT64 - 1 if kind.le is None else kind.le
     ),
-    inspect.FloatType: lambda _: st.floats(allow_nan=False, allow_infinity=False),
+    inspect.FloatType: lambda kind: st.floats(
+        kind.ge if kind.gt is None else kind.gt,
+        kind.le,
+        exclude_min=kind.gt is not None,
+        allow_nan=False,
+        allow_infinity=False,
+    ),
     inspect.StrType: lambda _: st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
     inspect.BoolType: lambda _: st.booleans(),
     inspect.NoneType: lambda _: st.none(),

@@ -1,0 +1,59 @@
+"""What runs on a node, told by class: the input of all that is figured of its resources.
+
+Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/{batchresource,midresource}/plugin.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.metric import PodMetric, Use
+from slacktide.schemas.qos import effective_priority_class
+
+LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
+LIVE_PHASES = frozenset({"Running", "Pending"})
+NOTHING = Use(cpu_milli=0, mem_bytes=0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLoad:
+    """A node, its pods and what they use."""
+
+    facts: NodeFacts
+    """Capacity, allocatable and reservation."""
+    pods: Sequence[Pod]
+    """Those neither Running nor Pending do not count."""
+    metrics: Sequence[PodMetric]
+    """Windowed averages by uid; the last one of a uid wins."""
+    system: Use
+    """Node use that no pod accounts for."""
+    host_use: Use = NOTHING
+    """Use of those host applications that come before batch pods."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HighPriority:
+    """What comes before batch pods."""
+
+    pods: list[tuple[Pod, Use | None]]
+    """Live pods of neither batch nor free class, each with its use; None: it has no metric."""
+    dangling: list[Use]
+    """Metrics without a live pod, unless they say batch or free."""
+
+
+def high_priority(load: NodeLoad) -> HighPriority:
+    """Sort out what batch pods have to leave alone."""
+    metrics = {metric.uid: metric for metric in load.metrics}
+    live = [pod for pod in load.pods if pod.phase in LIVE_PHASES]
+    known = {pod.uid for pod in live}
+    pods = [
+        (pod, metrics[pod.uid].use if pod.uid in metrics else None)
+        for pod in live
+        if effective_priority_class(pod) not in LOW_CLASSES
+    ]
+    dangling = [
+        metric.use for uid, metric in metrics.items() if uid not in known and metric.priority_class not in LOW_CLASSES
+    ]
+    return HighPriority(pods=pods, dangling=dangling)
