@@ -19,6 +19,8 @@ Share = Annotated[int, msgspec.Meta(ge=0)]
 CalculatePolicy = Literal["usage", "request", "maxUsageRequest"]
 SuppressPolicy = Literal["cpuset", "cfsQuota"]
 BurstPolicy = Literal["none", "auto", "cpuBurstOnly", "cfsQuotaBurstOnly"]
+CollectPolicy = Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"]
+Priority = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
 class Colocation(Message, frozen=True, kw_only=True):
@@ -26,6 +28,10 @@ class Colocation(Message, frozen=True, kw_only=True):
 
     enable: bool = False
     metric_aggregate_duration_s: Annotated[int, msgspec.Meta(ge=1, le=WINDOW_S_MAX)] = 300
+    metric_report_interval_s: Annotated[int, msgspec.Meta(ge=1)] = 60
+    metric_aggregate_durations_s: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = (300, 600, 1800)
+    """Over which spans percentiles are reported."""
+    metric_mem_collect_policy: CollectPolicy = "usageWithoutPageCache"
     cpu_reclaim_threshold_pct: Share = 60
     mem_reclaim_threshold_pct: Share = 65
     cpu_calculate_policy: CalculatePolicy = "usage"
@@ -63,12 +69,14 @@ class ResourceThreshold(Message, frozen=True, kw_only=True):
     """``evictByAllocatable``, or anything else: by the limit in force."""
     cpu_evict_threshold_pct: Percent | None = None
     cpu_evict_lower_pct: Percent | None = None
-    evict_enabled_priority_threshold: int | None = None
-    allocatable_evict_priority_threshold: int | None = None
-    cpu_allocatable_evict_threshold_pct: Percent | None = None
-    cpu_allocatable_evict_lower_pct: Percent | None = None
-    mem_allocatable_evict_threshold_pct: Percent | None = None
-    mem_allocatable_evict_lower_pct: Percent | None = None
+    evict_enabled_priority_threshold: Priority | None = None
+    """The highest priority that MemoryEvict and CPUEvict may take."""
+    allocatable_evict_priority_threshold: Priority | None = None
+    cpu_allocatable_evict_threshold_pct: Share | None = None
+    """Of what is allocatable; more than 100 where it was sold and has since shrunk."""
+    cpu_allocatable_evict_lower_pct: Share | None = None
+    mem_allocatable_evict_threshold_pct: Share | None = None
+    mem_allocatable_evict_lower_pct: Share | None = None
     sub_priority_enable: bool = False
     """Slacktide's own: the label koordinator.sh/priority orders best-effort victims of one priority."""
 

@@ -1,0 +1,142 @@
+"""``resource-qos-config``: how the kernel treats pods of each QoS class.
+
+Names, defaults and ranges are the reference's: koordinator a7a1b76b, apis/slo/v1alpha1/nodeslo_types.go,
+pkg/util/sloconfig/nodeslo_config.go (DefaultResourceQOSStrategy).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from slacktide.schemas.message import Count, Message
+from slacktide.schemas.policy.strategies import Percent
+
+Switch = Annotated[int, msgspec.Meta(ge=0, le=1)]
+Above0 = Annotated[int, msgspec.Meta(ge=1)]
+Bandwidth = Percent | Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")]
+"""A percent of the node's bandwidth, or bytes a second as a quantity such as ``50M``."""
+CpuQosPolicy = Literal["groupIdentity", "coreSched"]
+NetQosPolicy = Literal["tc", "terway-qos"]
+BlockType = Literal["device", "volumegroup", "podvolume"]
+
+
+class CpuQos(Message, frozen=True, kw_only=True):
+    """``cpuQOS``: who runs first on a CPU."""
+
+    enable: bool = False
+    group_identity: Annotated[int, msgspec.Meta(ge=-1, le=2)] = 0
+    """Of the policy ``groupIdentity``; the highest runs first."""
+    sched_idle: Switch = 0
+    """``cpu.idle``, of the policy ``coreSched``."""
+    core_expeller: bool = False
+    """Keeps idle-class pods off the core's other thread, of the policy ``coreSched``."""
+
+
+class MemoryQos(Message, frozen=True, kw_only=True):
+    """``memoryQOS``: whose memory is reclaimed first. Percents are of requests and limits."""
+
+    enable: bool = False
+    min_limit_pct: Percent = 0
+    low_limit_pct: Percent = 0
+    throttling_pct: Percent = 0
+    wmark_ratio_pct: Percent = 0
+    wmark_scale_permill: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50
+    wmark_min_adj_pct: Annotated[int, msgspec.Meta(ge=-25, le=50)] = 0
+    page_cache_limit_enable: Switch = 0
+    page_cache_limit_sync: Switch = 0
+    page_cache_limit_bytes: Count | None = None
+    priority_enable: Switch = 0
+    priority: Annotated[int, msgspec.Meta(ge=0, le=12)] = 0
+    oom_kill_group: Switch = 0
+
+
+class BlkioLimits(Message, frozen=True, kw_only=True):
+    """``ioCfg``: 0 or absent is no limit."""
+
+    read_iops: Count | None = None
+    write_iops: Count | None = None
+    read_bps: Count | None = None
+    write_bps: Count | None = None
+    io_weight_pct: Annotated[int, msgspec.Meta(ge=1, le=100)] | None = None
+    read_latency_us: Count | None = None
+    write_latency_us: Count | None = None
+    read_latency_pct: Percent | None = None
+    """Percentile that ``read_latency_us`` is of."""
+    write_latency_pct: Percent | None = None
+    enable_user_model: bool = False
+    model_read_bps: Above0 | None = None
+    model_write_bps: Above0 | None = None
+    model_read_seq_iops: Above0 | None = None
+    model_write_seq_iops: Above0 | None = None
+    model_read_rand_iops: Above0 | None = None
+    model_write_rand_iops: Above0 | None = None
+
+
+class BlkioBlock(Message, frozen=True, kw_only=True):
+    """One block device, volume group or pod volume."""
+
+    name: str = ""
+    block_type: BlockType = "device"
+    limits: BlkioLimits = BlkioLimits()
+
+
+class BlkioQos(Message, frozen=True, kw_only=True):
+    """``blkioQOS``: limits of block devices."""
+
+    enable: bool = False
+    blocks: tuple[BlkioBlock, ...] = ()
+
+
+class ResctrlQos(Message, frozen=True, kw_only=True):
+    """``resctrlQOS``: the last-level cache and the memory bandwidth."""
+
+    enable: bool = False
+    cat_range_start_pct: Percent = 0
+    cat_range_end_pct: Percent = 100
+    mba_pct: Percent = 100
+
+
+class NetworkQos(Message, frozen=True, kw_only=True):
+    """``networkQOS``: what is guaranteed and what is the most."""
+
+    enable: bool = False
+    ingress_request: Bandwidth = 0
+    ingress_limit: Bandwidth = 100
+    egress_request: Bandwidth = 0
+    egress_limit: Bandwidth = 100
+
+
+class QosClass(Message, frozen=True, kw_only=True):
+    """How pods of one QoS class are treated."""
+
+    cpu: CpuQos = CpuQos()
+    mem: MemoryQos = MemoryQos()
+    blkio: BlkioQos = BlkioQos()
+    resctrl: ResctrlQos = ResctrlQos()
+    network: NetworkQos = NetworkQos()
+
+
+LATENCY_SENSITIVE = QosClass(
+    cpu=CpuQos(group_identity=2),
+    mem=MemoryQos(wmark_ratio_pct=95, wmark_scale_permill=20, wmark_min_adj_pct=-25),
+)
+BEST_EFFORT = QosClass(
+    cpu=CpuQos(group_identity=-1),
+    mem=MemoryQos(wmark_ratio_pct=95, wmark_scale_permill=20, wmark_min_adj_pct=50),
+    resctrl=ResctrlQos(cat_range_end_pct=30),
+)
+
+
+class ResourceQos(Message, frozen=True, kw_only=True):
+    """``resource-qos-config``: all off, with the values that hold once a part is enabled."""
+
+    cpu_policy: CpuQosPolicy = "groupIdentity"
+    net_policy: NetQosPolicy = "tc"
+    lsr: QosClass = LATENCY_SENSITIVE
+    ls: QosClass = LATENCY_SENSITIVE
+    be: QosClass = BEST_EFFORT
+    system: QosClass = QosClass()
+    root: QosClass = QosClass()
+    """The root cgroup, where block devices are modelled."""
