@@ -1,14 +1,15 @@
 """How much CPU best-effort pods may use.
 
 Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go,
-calculateBESuppressCPU. The order of the arithmetic is the reference's: it decides the last digit.
+calculateBESuppressCPU. The order of the arithmetic is the reference's: it decides the last digit. Only
+the sums over pods and host applications are exact, whatever their order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from math import inf
+from math import fsum, inf
 
 from slacktide.schemas.message import Terms
 
@@ -72,9 +73,6 @@ def be_allowed_cpu(
 
 def _sums(uses: Iterable[CpuUse]) -> tuple[float, float]:
     """All, and non-best-effort, cores; what has no metric counts nothing."""
-    every = nonbe = 0.0
-    for use in uses:
-        if use.used_cores is not None:
-            every += use.used_cores
-            nonbe += 0.0 if use.best_effort else use.used_cores
-    return every, nonbe
+    known = [(use.used_cores, use.best_effort) for use in uses if use.used_cores is not None]
+    # fsum: the order of pods shall not decide the last digit.
+    return fsum(used for used, _ in known), fsum(used for used, best_effort in known if not best_effort)

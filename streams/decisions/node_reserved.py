@@ -6,20 +6,7 @@ Reading: koordinator a7a1b76b, pkg/util/node.go, GetNodeReservationFromAnnotatio
 from __future__ import annotations
 
 from slacktide.schemas.inventory import NodeFacts, Resources
-
-
-def cpu_list(text: str) -> list[int] | None:
-    """CPU ids of a list such as ``0-3,6``; None where the text is no such list."""
-    cpus: set[int] = set()
-    for part in filter(None, (piece.strip() for piece in text.split(","))):
-        first, dash, last = part.partition("-")
-        if not first.isdecimal() or (dash and not last.isdecimal()):
-            return None
-        low, high = int(first), int(last or first)
-        if high < low:
-            return None
-        cpus.update(range(low, high + 1))
-    return sorted(cpus)
+from slacktide.streams.decisions.cpu_list import cpu_list
 
 
 def node_reserved(facts: NodeFacts) -> Resources:

@@ -23,7 +23,7 @@ class UsedPod(Given, frozen=True, kw_only=True):
     """A pod's classes and what it used."""
 
     qos_class: str | None = None
-    kube_qos_class: str = ""
+    kube_qos_class: str | None = None
     cpu_usage_cores: Cores | None = None
 
 
@@ -42,9 +42,9 @@ class Input(Given, frozen=True, kw_only=True):
     node_allocatable_cpu_milli: Amount
     reserved: Reserved | None = None
     node_cpu_usage_cores: Cores
-    pods: list[UsedPod] = []
-    pod_metrics_without_pod: list[UsedPod] = []
-    host_apps: list[HostApp] = []
+    pods: list[UsedPod] | None = None
+    pod_metrics_without_pod: list[UsedPod] | None = None
+    host_apps: list[HostApp] | None = None
     threshold_percent: Percent
     min_percent: Percent | None = None
 
@@ -63,8 +63,8 @@ def calculate(given: Input) -> Calculated:
         capacity_milli=given.node_capacity_cpu_milli,
         reserved_milli=node_reserved(facts).cpu_milli or 0,
         node_used_cores=given.node_cpu_usage_cores,
-        pods=[*_pods(given.pods), *(_use(pod.cpu_usage_cores) for pod in given.pod_metrics_without_pod)],
-        hosts=[_use(app.cpu_usage_cores, best_effort=_is_best_effort(app)) for app in given.host_apps],
+        pods=[*_pods(given.pods or ()), *(_use(pod.cpu_usage_cores) for pod in given.pod_metrics_without_pod or ())],
+        hosts=[_use(app.cpu_usage_cores, best_effort=_is_best_effort(app)) for app in given.host_apps or ()],
         threshold_pct=given.threshold_percent,
         min_pct=given.min_percent,
     )

@@ -1,0 +1,23 @@
+"""Processors as the cases of CPU suppress give them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from slacktide.schemas.errors import CaseError
+from slacktide.streams.decisions.cpu_suppress_cpuset_pick import Processor
+
+
+def distinct(processors: Sequence[Processor]) -> Sequence[Processor]:
+    """The same processors.
+
+    Raises:
+        CaseError: one CPU is there twice.
+
+    """
+    seen: set[int] = set()
+    for at, processor in enumerate(processors):
+        if processor.cpu in seen:
+            raise CaseError(f"input.processors[{at}].cpu", f"CPU {processor.cpu} is given twice")
+        seen.add(processor.cpu)
+    return processors

@@ -1,0 +1,67 @@
+"""Which pods burst, and by whose configuration: the node's, or what the pod's annotation says over it.
+
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpuburst/cpu_burst.go, genPodBurstConfig;
+pkg/util/pod.go, IsPodCPUBurstable, IsPodInactive; apis/slo/v1alpha1/pod.go.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, get_args
+
+import msgspec
+
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.policy.strategies import BurstPolicy, CpuBurst
+from slacktide.schemas.qos import raw_qos
+
+ANNOTATION = "koordinator.sh/cpuBurst"
+Number = Annotated[int, msgspec.Meta(ge=-(2**31), lt=2**31)]
+"""Within 32 bits, so that a product of two, a limiter's capacity, is within 64."""
+_POLICIES: tuple[BurstPolicy, ...] = get_args(BurstPolicy)
+
+
+class _PodBurst(msgspec.Struct, frozen=True, rename="camel"):
+    """The annotation. A null and an empty policy are absent, as there."""
+
+    policy: str | None = None
+    cpu_burst_percent: Number | None = None
+    cfs_quota_burst_percent: Number | None = None
+    cfs_quota_burst_period_seconds: Number | None = None
+
+
+_decoder = msgspec.json.Decoder(_PodBurst)
+
+
+def may_burst(pod: Pod) -> bool:
+    """Whether CPU burst touches the pod at all: it lives, and its class neither owns CPUs nor is best-effort."""
+    return pod.phase in {"Running", "Pending"} and raw_qos(pod.qos_label) not in {"LSR", "LSE", "BE"}
+
+
+def burst_policy(text: str | None) -> BurstPolicy:
+    """The policy of that name; what names none is the policy ``none``."""
+    return next((policy for policy in _POLICIES if policy == text), "none")
+
+
+def pod_burst_config(node: CpuBurst, annotation: str | None) -> CpuBurst:
+    """The node's configuration, each field replaced that the pod's annotation holds.
+
+    Args:
+        node: what holds for pods that say nothing.
+        annotation: the text of ``koordinator.sh/cpuBurst``, a JSON object; one that cannot be read is
+            ignored as a whole.
+
+    """
+    if annotation is None:
+        return node
+    try:
+        said = _decoder.decode(annotation)
+    # A text with half a surrogate pair cannot even be encoded; one nested too deep ends the decoder.
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        return node
+    fields = {
+        "policy": burst_policy(said.policy) if said.policy else None,
+        "cpu_burst_pct": said.cpu_burst_percent,
+        "cfs_quota_burst_pct": said.cfs_quota_burst_percent,
+        "cfs_quota_burst_period_s": said.cfs_quota_burst_period_seconds,
+    }
+    return msgspec.structs.replace(node, **{name: value for name, value in fields.items() if value is not None})

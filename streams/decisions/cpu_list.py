@@ -1,0 +1,29 @@
+"""CPU lists as Kubernetes and the kernel write them: ``0-3,6``."""
+
+from __future__ import annotations
+
+CPU_ID_MAX = 2**16
+"""No machine has more: a list that goes beyond is refused before it is spelled out in memory."""
+
+
+def cpu_list(text: str) -> list[int] | None:
+    """CPU ids of a list, ascending and distinct; None where the text is no such list."""
+    ranges = [_range(part) for piece in text.split(",") if (part := piece.strip())]
+    cpus: list[int] = []
+    for low, high in sorted(known for known in ranges if known is not None):
+        cpus.extend(range(max(low, cpus[-1] + 1) if cpus else low, high + 1))
+    return None if None in ranges else cpus
+
+
+def _range(part: str) -> tuple[int, int] | None:
+    first, dash, last = part.partition("-")
+    low = _cpu_id(first)
+    high = _cpu_id(last) if dash else low
+    return None if low is None or high is None or high < low else (low, high)
+
+
+def _cpu_id(digits: str) -> int | None:
+    # The length first: what is too long is never made a number.
+    if len(digits) > len(str(CPU_ID_MAX)) or not (digits.isascii() and digits.isdecimal()):
+        return None
+    return None if int(digits) > CPU_ID_MAX else int(digits)
