@@ -58,7 +58,7 @@ def _grown(value: object, name: str) -> object:
     return value
 
 
-_MAPS = {"terms", "cpu_terms", "mem_terms", "headers", "labels", "annotations"}
+_MAPS = {"terms", "cpu_terms", "mem_terms", "headers", "labels", "annotations", "match_labels"}
 
 
 @PER_TOPIC

@@ -30,6 +30,7 @@ _BY_TYPE: dict[type, Callable] = {
     inspect.StructType: lambda kind: st.builds(kind.cls, **{field.name: _any(field.type) for field in kind.fields}),
     inspect.UnionType: lambda kind: st.one_of([_any(each) for each in kind.types]),
     inspect.ListType: lambda kind: st.lists(_any(kind.item_type), max_size=3),
+    inspect.VarTupleType: lambda kind: st.lists(_any(kind.item_type), max_size=3).map(tuple),
     inspect.DictType: lambda kind: st.dictionaries(_any(kind.key_type), _any(kind.value_type), max_size=4),
     inspect.LiteralType: lambda kind: st.sampled_from(kind.values),
     inspect.IntType: lambda kind: st.integers(
@@ -42,7 +43,11 @@ _BY_TYPE: dict[type, Callable] = {
         allow_nan=False,
         allow_infinity=False,
     ),
-    inspect.StrType: lambda _: st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+    inspect.StrType: lambda kind: (
+        st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+        if kind.pattern is None
+        else st.from_regex(kind.pattern, fullmatch=True)
+    ),
     inspect.BoolType: lambda _: st.booleans(),
     inspect.NoneType: lambda _: st.none(),
 }
