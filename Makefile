@@ -7,7 +7,7 @@ V := .venv/bin
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup demo test bench lint types imports check schemas kafka lock wheel clean
+.PHONY: help setup demo test bench mutate lint types imports check schemas kafka lock wheel clean
 
 help: ## What there is
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
@@ -36,6 +36,9 @@ test: setup ## Every rung that this machine can run; options for pytest as ARGS=
 
 bench: setup ## Print the figures that the project promises
 	@$(V)/python tests/bench $(ARGS)
+
+mutate: setup ## Break decision modules and see whether tests complain: ARGS="memory_evict evict_loop"
+	@tests/mutation/run $(ARGS)
 
 lint: setup ## ruff: rules and format
 	@$(V)/ruff check; code=$$?; $(V)/ruff format --check && exit $$code

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import Phase, settings
 
 # `tests` is on the path (pyproject, pythonpath), so that helpers are modules with one name.
 from testbed import rungs
@@ -14,6 +15,12 @@ from testbed.brokers import EmbeddedBroker, KafkaBroker, running
 
 REQUIRE_ALL = bool(os.environ.get("SLACKTIDE_REQUIRE_ALL"))
 """A rung that this machine could run must not be skipped: what CI asks."""
+
+# Mutation testing asks only whether a test complains, not for the smallest example, and the same on each run.
+settings.register_profile(
+    "mutation", max_examples=50, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 
