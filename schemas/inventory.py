@@ -18,6 +18,8 @@ class Resources(Message, frozen=True, kw_only=True):
     batch_mem_bytes: int | None = None
     mid_cpu_milli: int | None = None
     mid_mem_bytes: int | None = None
+    free_cpu_milli: int | None = None
+    free_mem_bytes: int | None = None
 
 
 class Pod(Message, frozen=True, kw_only=True):

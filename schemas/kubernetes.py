@@ -29,6 +29,8 @@ _FIELDS = {
     "kubernetes.io/batch-memory": "batch_mem_bytes",
     "kubernetes.io/mid-cpu": "mid_cpu_milli",
     "kubernetes.io/mid-memory": "mid_mem_bytes",
+    "kubernetes.io/free-cpu": "free_cpu_milli",
+    "kubernetes.io/free-memory": "free_mem_bytes",
     "koordinator.sh/batch-cpu": "batch_cpu_milli",
     "koordinator.sh/batch-memory": "batch_mem_bytes",
     "koordinator.sh/mid-cpu": "mid_cpu_milli",

@@ -43,33 +43,55 @@ def _larger(one: Amounts, other: Amounts) -> Amounts:
     return {field: max(one.get(field, Decimal(0)), other.get(field, Decimal(0))) for field in {**one, **other}}
 
 
-def _total(needs: Needs, kind: Literal["requests", "limits"]) -> Amounts:
-    """The larger of what runs together in the end and of what an init container needs, sidecars before it included."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What a pod's total is made of."""
+
+    containers: Amounts
+    sidecars: Amounts
+    peak: Amounts
+    """The most that an init container needs, the sidecars before it included."""
+    pod_level: Amounts
+    overhead: Amounts
+
+    @property
+    def total(self) -> Amounts:
+        """The larger of what runs together in the end and of the peak, with no overhead yet."""
+        return {**_larger(_plus(self.containers, self.sidecars), self.peak), **self.pod_level}
+
+
+def parts_of(needs: Needs, kind: Literal["requests", "limits"]) -> Parts:
+    """Take a pod's requests or limits apart."""
 
     def of(container: Container) -> Amounts:
         return container.requests if kind == "requests" else container.limits
 
+    containers: Amounts = {}
     sidecars: Amounts = {}
     peak: Amounts = {}
     for init in needs.inits:
         peak = _larger(peak, _plus(sidecars, of(init)))
         if init.sidecar:
             sidecars = _plus(sidecars, of(init))
-    together = sidecars
     for container in needs.containers:
-        together = _plus(together, of(container))
-    total = _larger(together, peak)
-    return total if needs.pod_level is None else {**total, **of(needs.pod_level)}
+        containers = _plus(containers, of(container))
+    return Parts(
+        containers=containers,
+        sidecars=sidecars,
+        peak=peak,
+        pod_level={} if needs.pod_level is None else of(needs.pod_level),
+        overhead=needs.overhead,
+    )
 
 
 def requests_of(needs: Needs) -> Amounts:
     """What the pod requests, its overhead included."""
-    return _plus(_total(needs, "requests"), needs.overhead)
+    return _plus(parts_of(needs, "requests").total, needs.overhead)
 
 
 def limits_of(needs: Needs) -> Amounts:
     """Overhead raises a limit that there is, and makes none."""
-    limits = _total(needs, "limits")
+    limits = parts_of(needs, "limits").total
     return _plus(limits, {field: amount for field, amount in needs.overhead.items() if limits.get(field)})
 
 

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from slacktide.deploy.cli.calc.case import Calculated
-from slacktide.deploy.cli.calc.node_case import GivenMetric, GivenUse, NodeCase, key, keyed, pod_metrics
+from slacktide.deploy.cli.calc.node_case import NodeCase, key, load_of, too_old
 from slacktide.streams.decisions.batch_resource import batch_resource
-from slacktide.streams.decisions.batch_resource_zones import batch_resource_zones
-from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.degraded import degraded
-from slacktide.streams.decisions.node_load import NodeLoad
+from slacktide.streams.decisions.batch_resource_zones import ZoneResource, batch_resource_zones
 
 HOST_CLASSES = frozenset({"koord-prod", "koord-mid"})
+FIELDS = ("batch_cpu_milli", "batch_memory_bytes")
 
 
 class Input(NodeCase, frozen=True, kw_only=True):
@@ -20,32 +18,18 @@ class Input(NodeCase, frozen=True, kw_only=True):
 def calculate(given: Input) -> Calculated:
     """What batch pods may ask for on a node, and in its NUMA zones."""
     colocation = given.colocation()
-    metric = given.node_metric or GivenMetric()
-    too_old = degraded(
-        now_s=given.now_seconds, updated_s=metric.update_time_seconds, degrade_time_min=colocation.degrade_time_min
-    )
-    if too_old is not None:
-        fields = ("batch_cpu_milli", "batch_memory_bytes")
-        because = [Because(of=field, bound="degraded", terms=too_old) for field in fields]
-        return Calculated(output={"degraded": True} | dict.fromkeys(fields), because=because)
-    node = given.node
-    load = NodeLoad(
-        facts=node.facts(),
-        pods=keyed(given.pods or ()),
-        metrics=pod_metrics(metric),
-        system=(metric.system_usage or GivenUse()).use(),
-        host_use=metric.host_use(HOST_CLASSES),
-    )
+    reset = too_old(given, colocation, FIELDS)
+    if reset is not None:
+        return reset
+    load = load_of(given, HOST_CLASSES)
     batch = batch_resource(load, colocation)
-    output: dict[str, object] = {
-        "degraded": False,
-        "batch_cpu_milli": batch.cpu_milli,
-        "batch_memory_bytes": batch.mem_bytes,
-    }
+    output: dict[str, object] = {"degraded": False} | dict(zip(FIELDS, (batch.cpu_milli, batch.mem_bytes), strict=True))
     bound = {key(pod.namespace, pod.name): pod.numa_nodes for pod in given.pods or () if pod.numa_nodes}
-    zones = batch_resource_zones(load, colocation, [zone.zone() for zone in node.numa_zones or ()], bound)
+    zones = batch_resource_zones(load, colocation, [zone.zone() for zone in given.node.numa_zones or ()], bound)
     if zones:
-        output["zones"] = {
-            zone.name: {"batch_cpu_milli": zone.cpu_milli, "batch_memory_bytes": zone.mem_bytes} for zone in zones
-        }
+        output["zones"] = {zone.name: _written(zone) for zone in zones}
     return Calculated(output=output, because=[*batch.because, *(one for zone in zones for one in zone.because)])
+
+
+def _written(zone: ZoneResource) -> dict[str, int]:
+    return dict(zip(FIELDS, (zone.cpu_milli, zone.mem_bytes), strict=True))

@@ -34,6 +34,7 @@ class GivenResources(
         "mem_bytes": "memory_bytes",
         "batch_mem_bytes": "batch_memory_bytes",
         "mid_mem_bytes": "mid_memory_bytes",
+        "free_mem_bytes": "free_memory_bytes",
     },
 ):
     """A resource object: an absent amount is not declared and counts as 0."""
@@ -44,6 +45,8 @@ class GivenResources(
     batch_mem_bytes: Amount | None = None
     mid_cpu_milli: Amount | None = None
     mid_mem_bytes: Amount | None = None
+    free_cpu_milli: Amount | None = None
+    free_mem_bytes: Amount | None = None
 
 
 class GivenPod(

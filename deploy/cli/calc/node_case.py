@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Sequence
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Amount, Given, GivenPod, GivenResources, Percent, Seconds
-from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, GivenPod, GivenResources, Percent, Seconds
+from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.policy.node_overlay import overlaid
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.batch_resource_zones import Zone
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.degraded import degraded
+from slacktide.streams.decisions.node_load import NodeLoad
 
 
 class GivenReserved(Given, frozen=True, kw_only=True):
@@ -147,23 +150,40 @@ class NodeCase(Given, frozen=True, kw_only=True):
         return overlaid(colocation, self.node.annotations or {}, self.node.labels or {})[0]
 
 
+def too_old(given: NodeCase, colocation: Colocation, fields: Sequence[str]) -> Calculated | None:
+    """The result where the node is degraded: none of these fields is published."""
+    terms = degraded(
+        now_s=given.now_seconds,
+        updated_s=None if given.node_metric is None else given.node_metric.update_time_seconds,
+        degrade_time_min=colocation.degrade_time_min,
+    )
+    if terms is None:
+        return None
+    return Calculated(
+        output={"degraded": True} | dict.fromkeys(fields),
+        because=[Because(of=field, bound="degraded", terms=terms) for field in fields],
+    )
+
+
+def load_of(given: NodeCase, host_classes: Collection[str]) -> NodeLoad:
+    """The node as the core takes it; only host applications of these classes count."""
+    metric = given.node_metric or GivenMetric()
+    return NodeLoad(
+        facts=given.node.facts(),
+        pods=[msgspec.structs.replace(pod, uid=key(pod.namespace, pod.name)) for pod in given.pods or ()],
+        metrics=[
+            PodMetric(
+                uid=key(pod.namespace, pod.name),
+                priority_class=pod.priority_class,
+                use=(pod.usage or GivenUse()).use(),
+            )
+            for pod in metric.pod_metrics or ()
+        ],
+        system=(metric.system_usage or GivenUse()).use(),
+        host_use=metric.host_use(host_classes),
+    )
+
+
 def key(namespace: str, name: str) -> str:
     """What a pod and its metric are joined by."""
     return f"{namespace}/{name}"
-
-
-def keyed(pods: Iterable[GivenNumaPod]) -> list[Pod]:
-    """Pods under their namespace and name, as their metrics know them."""
-    return [msgspec.structs.replace(pod, uid=key(pod.namespace, pod.name)) for pod in pods]
-
-
-def pod_metrics(metric: GivenMetric) -> list[PodMetric]:
-    """Pods' use, by the same key."""
-    return [
-        PodMetric(
-            uid=key(pod.namespace, pod.name),
-            priority_class=pod.priority_class,
-            use=(pod.usage or GivenUse()).use(),
-        )
-        for pod in metric.pod_metrics or ()
-    ]

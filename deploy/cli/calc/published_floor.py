@@ -1,0 +1,24 @@
+"""``slacktide calc published_floor``."""
+
+from __future__ import annotations
+
+from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, GivenPod
+from slacktide.streams.decisions.published_floor import FIELDS, published_floor
+
+
+class Input(Given, frozen=True, kw_only=True):
+    """Figures by resource (null: none is to be published) and the node's pods."""
+
+    figures: dict[str, Amount | None]
+    pods: list[GivenPod] | None = None
+
+
+def calculate(given: Input) -> Calculated:
+    """Published figures, never below what runs there asked for."""
+    names = {field: field.replace("mem_bytes", "memory_bytes") for field in FIELDS}
+    figures = {field: given.figures[name] for field, name in names.items() if name in given.figures}
+    floored = published_floor(figures, given.pods or ())
+    return Calculated(
+        output={"published": {names[field]: figure for field, figure in floored.figures.items()}},
+        because=floored.because,
+    )

@@ -1,0 +1,51 @@
+"""What a pod asks for: CPU and memory of its containers together, or of its hungriest init container.
+
+Reading: kubernetes v1.34, component-helpers/resource/helpers.go, PodRequests, which the reference calls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_CEILING
+
+from slacktide.schemas.message import Terms
+from slacktide.schemas.pod_resources import Amounts, Needs, Parts, parts_of
+from slacktide.streams.decisions.because import Because
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodRequests:
+    """CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
+
+    cpu_milli: int
+    mem_bytes: int
+    because: tuple[Because, Because]
+
+
+def pod_requests(needs: Needs) -> PodRequests:
+    """The larger of containers with all sidecars and of the peak while initializing, and the overhead."""
+    parts = parts_of(needs, "requests")
+    cpu = _because(parts, "cpu_milli", "cpu_milli", "milli")
+    mem = _because(parts, "mem_bytes", "memory_bytes", "bytes")
+    return PodRequests(
+        cpu_milli=int(cpu.terms["request_milli"]), mem_bytes=int(mem.terms["request_bytes"]), because=(cpu, mem)
+    )
+
+
+def _because(parts: Parts, field: str, of: str, unit: str) -> Because:
+    containers, sidecars, peak = (_whole(each, field) for each in (parts.containers, parts.sidecars, parts.peak))
+    overhead, total = _whole(parts.overhead, field), _whole(parts.total, field)
+    terms: Terms = {
+        f"containers_{unit}": containers,
+        f"sidecars_{unit}": sidecars,
+        f"init_peak_{unit}": peak,
+        f"overhead_{unit}": overhead,
+        f"request_{unit}": total + overhead,
+    }
+    if field in parts.pod_level:
+        return Because(of=of, bound="pod_level", terms=terms)
+    return Because(of=of, bound="init" if peak > containers + sidecars else "containers", terms=terms)
+
+
+def _whole(amounts: Amounts, field: str) -> int:
+    return int(amounts[field].to_integral_value(ROUND_CEILING)) if field in amounts else 0

@@ -1,0 +1,55 @@
+"""Published figures never fall below what runs there asked for.
+
+Slacktide's own. The kubelet checks running pods against the node's allocatable again when it restarts: figures that
+fell below their requests, or were removed, would fail pods that do no harm. Keeping the floor places nothing new,
+for what is kept is taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.message import Terms
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.node_load import LIVE_PHASES
+
+FIELDS = (
+    "batch_cpu_milli",
+    "batch_mem_bytes",
+    "mid_cpu_milli",
+    "mid_mem_bytes",
+    "free_cpu_milli",
+    "free_mem_bytes",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Floored:
+    """Figures by field of ``Resources``; None: the resource is removed from the node."""
+
+    figures: dict[str, int | None]
+    because: tuple[Because, ...]
+
+
+def published_floor(figures: Mapping[str, int | None], pods: Sequence[Pod]) -> Floored:
+    """Raise each figure to what the node's live pods request of it.
+
+    Args:
+        figures: by field of ``Resources``; None: stale, degraded or disabled, so none is to be published.
+        pods: the node's. Those neither Running nor Pending hold nothing.
+
+    """
+    because = tuple(_because(field, figures[field], pods) for field in FIELDS if field in figures)
+    kept = {one.of: None if one.bound == "removed" else int(one.terms["published"]) for one in because}
+    return Floored(figures=kept, because=because)
+
+
+def _because(field: str, figure: int | None, pods: Sequence[Pod]) -> Because:
+    floor = sum(getattr(pod.requests, field) or 0 for pod in pods if pod.phase in LIVE_PHASES)
+    if figure is None and floor == 0:
+        return Because(of=field, bound="removed", terms={"floor": 0})
+    terms: Terms = {} if figure is None else {"figure": figure}
+    terms |= {"floor": floor, "published": max(figure or 0, floor)}
+    return Because(of=field, bound="floored" if floor > (figure or 0) else "formula", terms=terms)
