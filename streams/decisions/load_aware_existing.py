@@ -1,0 +1,214 @@
+"""The load that a node already has: what was measured, and what recent pods are expected to add to it.
+
+Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/pod_assign_cache.go, AddOrUpdateNodeMetric,
+addPod and shouldEstimatePodDeadline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from math import inf
+from typing import NamedTuple
+
+from slacktide.schemas.message import Terms
+from slacktide.schemas.qos import effective_priority_class
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.load_aware_args import NOTHING, RESOURCES, Aggregation, Amounts, LoadAwareArgs, View
+from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod, estimate
+
+REPORT_INTERVAL_S = 60
+TERMINATED = frozenset({"Succeeded", "Failed"})
+
+
+class PodUse(NamedTuple):
+    """What a pod used, and whether whoever measured it took it for production."""
+
+    use: Amounts
+    prod: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeUse:
+    """What a node used as a whole."""
+
+    use: Amounts
+    system: Amounts = NOTHING
+    aggregated: Mapping[Aggregation, Amounts] = field(default_factory=dict)
+    """Statistics by kind and duration; one that holds nothing is left out."""
+
+    def statistic(self, wanted: Aggregation) -> Amounts | None:
+        """The one wanted, None if it was not recorded; the longest of a kind never recorded is plain use."""
+        if wanted.duration_s:
+            return self.aggregated.get(wanted)
+        longest = max((one for one in self.aggregated if one.kind == wanted.kind), default=None)
+        return self.use if longest is None else self.aggregated[longest]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """A NodeMetric, as far as the scheduler reads it."""
+
+    updated_s: float | None
+    """None: it has no time, so everything is later."""
+    interval_s: int = REPORT_INTERVAL_S
+    node: NodeUse | None
+    """None: the report says nothing of the node as a whole."""
+    pods: Mapping[tuple[str, str], PodUse]
+    """By namespace and name; a pod whose use is empty is left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedPod:
+    """A pod on its node, with what is known of it from when it was assigned."""
+
+    asked: LoadAwarePod
+    prod: bool
+    estimate: Amounts
+    scheduled_s: float
+    deadline_s: float
+    """Until when it is taken for what it was estimated at, if it uses less; -inf: not on that account."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExistingLoad:
+    """A node's load before a pod comes, in each of the views that pods are judged by.
+
+    It holds until the next report or the next assignment, and for all pods in between.
+    """
+
+    report: NodeReport
+    everyone: Amounts
+    """What the node uses, and more if pods are new."""
+    prod: Amounts
+    """The same of production pods alone."""
+    node_delta: Amounts
+    node_full: Amounts
+    """What all pods were estimated at."""
+    because: tuple[Because, ...]
+
+    def seen(self, view: View) -> Amounts:
+        """One view: for a statistic it stands for the node's use; without it, what all pods were estimated at."""
+        if view == "node":
+            return self.everyone
+        if view == "prod":
+            return self.prod
+        used = None if self.report.node is None else self.report.node.statistic(view)
+        return self.node_full if used is None else _plus(used, self.node_delta)
+
+
+def expired(report: NodeReport, now_s: float, expiration_s: int) -> bool:
+    """Whether a report is too old to go by; one without a time always is."""
+    return report.updated_s is None or 0 < expiration_s <= now_s - report.updated_s
+
+
+def assigned_pod(asked: LoadAwarePod, *, now_s: float, args: LoadAwareArgs) -> AssignedPod:
+    """Estimate a pod that comes to a node; without a time of its own it was scheduled now."""
+    scheduled_s = now_s if asked.scheduled_s is None else asked.scheduled_s
+    return AssignedPod(
+        asked=asked,
+        prod=is_prod(asked),
+        estimate=estimate(asked, args).amounts,
+        scheduled_s=scheduled_s,
+        deadline_s=_deadline(asked, scheduled_s, args),
+    )
+
+
+def is_prod(asked: LoadAwarePod) -> bool:
+    """Whether the pod counts as production."""
+    return effective_priority_class(asked.pod) == "koord-prod"
+
+
+def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_include_system: bool) -> ExistingLoad:
+    """What was measured, plus per pod what its estimate is above its use where the measurement may miss it.
+
+    Args:
+        report: the node's latest.
+        pods: assigned to the node, in any order; terminated ones do not count.
+        prod_include_system: whether production starts with what the system uses.
+
+    """
+    sums = _Sums()
+    for pod in pods:
+        if pod.asked.pod.phase not in TERMINATED:
+            sums.add(pod, report)
+    system = report.node.system if prod_include_system and report.node else NOTHING
+    everyone = sums.node_full if report.node is None else _plus(report.node.use, sums.node_delta)
+    prod = _plus(_plus(system, sums.prod_used), sums.prod_delta)
+    return ExistingLoad(
+        report=report,
+        everyone=everyone,
+        prod=prod,
+        node_delta=sums.node_delta,
+        node_full=sums.node_full,
+        because=(*_because_everyone(report.node, sums, everyone), *_because_prod(system, sums, prod)),
+    )
+
+
+@dataclass(slots=True)
+class _Sums:
+    """Over a node's pods."""
+
+    node_delta: Amounts = NOTHING
+    node_full: Amounts = NOTHING
+    prod_used: Amounts = NOTHING
+    prod_delta: Amounts = NOTHING
+
+    def add(self, pod: AssignedPod, report: NodeReport) -> None:
+        """Count a pod. What is measured of it counts itself, in the node's use, or for production in ``prod_used``."""
+        measured = report.pods.get((pod.asked.pod.namespace, pod.asked.pod.name))
+        used = NOTHING if measured is None else measured.use
+        updated_s = -inf if report.updated_s is None else report.updated_s
+        may_grow = measured is None or pod.scheduled_s > updated_s - report.interval_s or pod.deadline_s > updated_s
+        delta = _above(pod.estimate, used) if may_grow else NOTHING
+        self.node_delta = _plus(self.node_delta, delta)
+        self.node_full = _plus(self.node_full, pod.estimate)
+        if not pod.prod:
+            return
+        if measured is not None and measured.prod:
+            self.prod_used = _plus(self.prod_used, used)
+            self.prod_delta = _plus(self.prod_delta, delta)
+        else:  # what was measured of it under another class is none of production's
+            self.prod_delta = _plus(self.prod_delta, pod.estimate)
+
+
+def _deadline(asked: LoadAwarePod, scheduled_s: float, args: LoadAwareArgs) -> float:
+    def seconds(custom: int | None, configured: int) -> int:
+        return custom if args.allow_customize and custom is not None and custom >= 0 else configured
+
+    after_initialized_s = seconds(asked.custom_after_initialized_s, args.after_initialized_s)
+    if after_initialized_s > 0 and asked.initialized_s is not None:
+        return asked.initialized_s + after_initialized_s
+    after_scheduled_s = seconds(asked.custom_after_scheduled_s, args.after_scheduled_s)
+    return scheduled_s + after_scheduled_s if after_scheduled_s > 0 else -inf
+
+
+def _plus(one: Amounts, other: Amounts) -> Amounts:
+    return Amounts(one.cpu_milli + other.cpu_milli, one.mem_bytes + other.mem_bytes)
+
+
+def _above(expected: Amounts, used: Amounts) -> Amounts:
+    """What is expected beyond what is used, never less than nothing."""
+    return Amounts(max(0, expected.cpu_milli - used.cpu_milli), max(0, expected.mem_bytes - used.mem_bytes))
+
+
+def _because_everyone(node: NodeUse | None, sums: _Sums, everyone: Amounts) -> Iterable[Because]:
+    for index, (name, unit) in enumerate(RESOURCES):
+        of = f"existing_estimated_all/{name}_{unit}"
+        existing = {f"existing_{unit}": everyone[index]}
+        if node is None:
+            yield Because(of=of, bound="estimates", terms={f"estimates_{unit}": sums.node_full[index], **existing})
+        else:
+            parts = {f"used_{unit}": node.use[index], f"expected_more_{unit}": sums.node_delta[index]}
+            yield Because(of=of, bound="usage", terms={**parts, **existing})
+
+
+def _because_prod(system: Amounts, sums: _Sums, prod: Amounts) -> Iterable[Because]:
+    for index, (name, unit) in enumerate(RESOURCES):
+        terms: Terms = {
+            f"system_{unit}": system[index],
+            f"used_{unit}": sums.prod_used[index],
+            f"expected_more_{unit}": sums.prod_delta[index],
+            f"existing_{unit}": prod[index],
+        }
+        yield Because(of=f"existing_estimated_prod/{name}_{unit}", bound="usage", terms=terms)
