@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from math import ceil
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import raw_qos
@@ -95,8 +94,7 @@ def _wanted(allowed_milli: int, current: int, total: int, cpus_min: int) -> tupl
     target = -(-allowed_milli // 1000)
     wanted = max(cpus_min, target)
     bound = "floored" if wanted > target else "target"
-    # The double product is the reference's: of 70 CPUs it is 8, not 7.
-    step = ceil(total * 0.1)
+    step = -(-total // 10)
     if wanted - current > step:
         wanted, bound = current + step, "stepped"
     terms: Terms = {
