@@ -1,0 +1,77 @@
+"""Label selectors as people write them: read into one that can be matched, or refused with the reason.
+
+Reading: kubernetes v1.31, apimachinery/pkg/apis/meta/v1/helpers.go (LabelSelectorAsSelector),
+pkg/labels/selector.go (NewRequirement), pkg/util/validation/validation.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import get_args
+
+from slacktide.schemas.policy.selector import Operator, Requirement, Selector
+
+LABEL_LENGTH_MAX = 63
+PREFIX_LENGTH_MAX = 253
+_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_DOMAIN = re.compile(r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*")
+_OPERATORS: tuple[Operator, ...] = get_args(Operator)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expression:
+    """What one label must be, as written: the operator may be any text."""
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidSelector:
+    """A selector that Kubernetes would refuse; it matches nothing."""
+
+    why: str
+
+
+def selector_of(match_labels: Mapping[str, str], expressions: Iterable[Expression]) -> Selector | InvalidSelector:
+    """Read a selector; without labels and expressions it matches everything."""
+    requirements: list[Requirement] = []
+    for key, value in match_labels.items():
+        if flaw := _label_flaw(key, (value,)):
+            return InvalidSelector(why=flaw)
+    for expression in expressions:
+        operator = next((known for known in _OPERATORS if known == expression.operator), None)
+        if operator is None:
+            return InvalidSelector(why=f"operator {expression.operator!r} is none of {', '.join(_OPERATORS)}")
+        if flaw := _count_flaw(operator, expression) or _label_flaw(expression.key, expression.values):
+            return InvalidSelector(why=flaw)
+        requirements.append(Requirement(key=expression.key, operator=operator, values=expression.values))
+    return Selector(match_labels=dict(match_labels), match_expressions=tuple(requirements))
+
+
+def is_empty(selector: Selector) -> bool:
+    """Whether it matches everything without a look at any label."""
+    return not selector.match_labels and not selector.match_expressions
+
+
+def _count_flaw(operator: Operator, expression: Expression) -> str:
+    if operator in ("In", "NotIn"):
+        return "" if expression.values else f"{operator} of {expression.key!r} needs values"
+    return f"{operator} of {expression.key!r} takes no values" if expression.values else ""
+
+
+def _label_flaw(key: str, values: Iterable[str]) -> str:
+    prefix, slash, name = key.rpartition("/")
+    if slash and (len(prefix) > PREFIX_LENGTH_MAX or not _DOMAIN.fullmatch(prefix)):
+        return f"{key!r}: {prefix!r} is not a DNS subdomain"
+    if not _is_name(name):
+        return f"{key!r} is not a label's key"
+    wrong = next((value for value in values if value and not _is_name(value)), None)
+    return "" if wrong is None else f"{wrong!r} is not a value that label {key!r} can have"
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= LABEL_LENGTH_MAX and _NAME.fullmatch(text) is not None

@@ -1,0 +1,221 @@
+"""Kubernetes' strategic merge patch, for pods.
+
+Maps are merged and null deletes a key. A list is replaced, except those in ``MERGE_KEYS``: their items are merged by
+a key of their own, and those that the patch names come in its order. ``$patch: delete`` and ``replace``,
+``$retainKeys``, ``$setElementOrder/LIST`` and ``$deleteFromPrimitiveList/LIST`` are obeyed.
+
+Reading: kubernetes v1.31, apimachinery/pkg/util/strategicpatch/patch.go (mergeMap, mergeSlice, mergePatchIntoOriginal)
+and the patchMergeKey tags in api/core/v1/types.go. Neither the pod nor the patch is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeGuard
+
+from slacktide.schemas.errors import SlacktideError
+
+JsonObject = Mapping[str, Any]
+
+DIRECTIVE = "$patch"
+RETAIN = "$retainKeys"
+ORDER = "$setElementOrder/"
+DELETE = "$deleteFromPrimitiveList/"
+_DIRECTIVES = (DIRECTIVE, RETAIN, ORDER, DELETE)
+
+_ITSELF = ""
+"""Merged by the items themselves, which are texts."""
+_OF_CONTAINERS = {
+    "": "name",
+    ".env": "name",
+    ".ports": "containerPort",
+    ".volumeMounts": "mountPath",
+    ".volumeDevices": "devicePath",
+}
+MERGE_KEYS = {
+    "metadata.finalizers": _ITSELF,
+    "metadata.ownerReferences": "uid",
+    "spec.volumes": "name",
+    "spec.imagePullSecrets": "name",
+    "spec.hostAliases": "ip",
+    "spec.topologySpreadConstraints": "topologyKey",
+    "spec.schedulingGates": "name",
+    "spec.resourceClaims": "name",
+    **{
+        f"spec.{containers}{suffix}": key
+        for containers in ("containers", "initContainers", "ephemeralContainers")
+        for suffix, key in _OF_CONTAINERS.items()
+    },
+}
+"""A pod's lists that are merged, and the key of their items."""
+
+
+class PatchError(SlacktideError):
+    """What is no patch, or one that does not fit the object."""
+
+
+def patched(pod: JsonObject, patch: object) -> dict[str, Any]:
+    """The pod with the patch merged into it.
+
+    Raises:
+        PatchError: the patch is no object, holds an unknown directive, or its lists cannot be merged.
+
+    """
+    if not isinstance(patch, dict):
+        raise PatchError("the patch is not an object")
+    try:
+        return _merged(pod, patch, "")
+    except RecursionError:
+        raise PatchError("the patch is nested too deep") from None
+
+
+def _merged(original: JsonObject, patch: JsonObject, path: str) -> dict[str, Any]:
+    if DIRECTIVE in patch:
+        return _directed(patch, path)
+    merged = _retained(original, patch, path)
+    for name, value in patch.items():
+        if not name.startswith(_DIRECTIVES):
+            _merge_value(merged, name, value, _within(path, name))
+    for directive, value in patch.items():
+        if directive.startswith(ORDER):
+            name = directive.removeprefix(ORDER)
+            _reorder(merged, name, value, (original.get(name), patch.get(name)), _within(path, name))
+        elif directive.startswith(DELETE):
+            name = directive.removeprefix(DELETE)
+            _delete(merged, name, value, _within(path, name))
+    return merged
+
+
+def _within(path: str, name: str) -> str:
+    return f"{path}.{name}" if path else name
+
+
+def _directed(patch: JsonObject, path: str) -> dict[str, Any]:
+    """The whole map is replaced by the rest of the patch, or emptied."""
+    match patch[DIRECTIVE]:
+        case "replace":
+            return dict(_plain(patch))
+        case "delete":
+            return {}
+        case unknown:
+            raise PatchError(f"{path or 'pod'}: {DIRECTIVE}: {unknown!r} is neither delete nor replace")
+
+
+def _retained(original: JsonObject, patch: JsonObject, path: str) -> dict[str, Any]:
+    """The map to merge into: all of it, or only the keys that the patch wants retained."""
+    if RETAIN not in patch:
+        return dict(original)
+    retained = patch[RETAIN]
+    given = [name for name, value in patch.items() if value is not None and not name.startswith(_DIRECTIVES)]
+    if not isinstance(retained, list) or any(name not in retained for name in given):
+        raise PatchError(f"{path or 'pod'}: {RETAIN} is no list of all keys that the patch gives")
+    return {name: value for name, value in original.items() if name in retained}
+
+
+def _merge_value(merged: dict[str, Any], name: str, value: object, path: str) -> None:
+    original = merged.get(name)
+    if isinstance(original, dict) and isinstance(value, dict):
+        merged[name] = _merged(original, value, path)
+    elif isinstance(original, list) and isinstance(value, list):
+        merged[name] = _merged_list(original, value, path)
+    elif value is None or (_directs(value) and value[DIRECTIVE] != "replace"):
+        merged.pop(name, None)
+    else:
+        merged[name] = _plain(value)
+
+
+def _directs(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict) and DIRECTIVE in value
+
+
+def _plain(value: Any) -> Any:
+    """What is added: without nulls and directives, of which there is nothing to direct."""
+    if isinstance(value, dict):
+        plain: dict[str, Any] = {}
+        for name, one in value.items():
+            if not name.startswith(_DIRECTIVES):
+                _merge_value(plain, name, one, "")
+        return plain
+    if isinstance(value, list):
+        return [_plain(one) for one in value if not _directs(one)]
+    return value
+
+
+def _merged_list(original: Sequence[Any], patch: Sequence[Any], path: str) -> list[Any]:
+    key = MERGE_KEYS.get(path)
+    if key is None:
+        return list(_plain(patch))
+    added = [item for item in patch if not _directs(item)]
+    directives = [item for item in patch if _directs(item)]
+    if _replaces(directives, path):
+        return list(_plain(added))
+    gone = [_key_of(item, key, path) for item in directives]
+    kept = [item for item in original if _key_of(item, key, path) not in gone]
+    items, keys = list(kept), [_key_of(item, key, path) for item in kept]
+    for item in added:
+        name = _key_of(item, key, path)
+        if name not in keys:
+            items.append(_plain(item))
+            keys.append(name)
+        elif key != _ITSELF:
+            at = keys.index(name)
+            items[at] = _merged(items[at], item, path)
+    return _ordered(items, added, kept, path)
+
+
+def _replaces(directives: Sequence[JsonObject], path: str) -> bool:
+    """Whether the list is replaced; otherwise the directives are items to delete."""
+    kinds = [item[DIRECTIVE] for item in directives]
+    for kind in kinds:
+        if kind not in ("delete", "replace"):
+            raise PatchError(f"{path}: {DIRECTIVE}: {kind!r} is neither delete nor replace")
+    return "replace" in kinds
+
+
+def _key_of(item: object, key: str, path: str) -> object:
+    if key == _ITSELF and isinstance(item, str):
+        return item
+    if key != _ITSELF and isinstance(item, dict) and key in item:
+        return item[key]
+    raise PatchError(f"{path}: an item {f'without {key!r}' if key else 'that is no text'} cannot be merged")
+
+
+def _ordered(items: Sequence[Any], wanted: Sequence[Any], original: Sequence[Any], path: str) -> list[Any]:
+    """Items that are wanted in their wanted order, the others in their original one.
+
+    The two are interleaved: a wanted item comes before others, except those that it originally followed.
+    """
+    key = MERGE_KEYS[path]
+    first = [_key_of(item, key, path) for item in wanted]
+    then = [_key_of(item, key, path) for item in original]
+    named = [(_key_of(item, key, path), item) for item in items]
+    ours = sorted((pair for pair in named if pair[0] in first), key=lambda pair: first.index(pair[0]))
+    others = sorted((pair for pair in named if pair[0] not in first), key=lambda pair: then.index(pair[0]))
+    ordered = []
+    for name, item in others:
+        while ours and not (ours[0][0] in then and then.index(name) < then.index(ours[0][0])):
+            ordered.append(ours.pop(0)[1])
+        ordered.append(item)
+    return [*ordered, *(item for _, item in ours)]
+
+
+def _reorder(merged: dict[str, Any], name: str, order: object, lists: tuple[Any, Any], path: str) -> None:
+    """Obey ``$setElementOrder``: all items that the patch gives are in it, in the patch's order."""
+    original, given = (found if isinstance(found, list) else [] for found in lists)
+    key = MERGE_KEYS.get(path)
+    if key is None or not isinstance(order, list):
+        raise PatchError(f"{path}: only a list that is merged can be ordered, and by a list")
+    wanted = [_key_of(item, key, path) for item in order]
+    rest = iter(wanted)
+    if wanted and not all(_key_of(item, key, path) in rest for item in given if not _directs(item)):
+        raise PatchError(f"{path}: {ORDER.rstrip('/')} is not in the order of the patch's items")
+    if isinstance(merged.get(name), list):
+        merged[name] = _ordered(merged[name], order, original, path)
+
+
+def _delete(merged: dict[str, Any], name: str, gone: object, path: str) -> None:
+    """Obey ``$deleteFromPrimitiveList``."""
+    if MERGE_KEYS.get(path) != _ITSELF or not isinstance(gone, list):
+        raise PatchError(f"{path}: items can be deleted only from a merged list of texts, and by a list")
+    if isinstance(merged.get(name), list):
+        merged[name] = [item for item in merged[name] if item not in gone]
