@@ -19,6 +19,7 @@ Measure = Literal["cpu_milli", "mem_bytes"]
 
 _DEFAULT_PRIORITY = {name: low + 500 for name, (low, _) in BANDS.items()}
 _OWN_PREFIX = {"koord-batch": "batch_", "koord-mid": "mid_"}
+_FREE_PREFIX = "free_"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,13 +45,20 @@ def priority_with_default(pod: Pod) -> int:
 
 
 def own_resource(pod: Pod, measure: Measure) -> str:
-    """The resource a pod counts for: its class's own, the native one for prod and free."""
-    return _OWN_PREFIX.get(effective_priority_class(pod), "") + measure
+    """The resource a pod counts for: its class's own, the native one for prod.
+
+    So for koord-free, too, as in the reference, unless the pod asks for what Slacktide sells to that class.
+    """
+    band = effective_priority_class(pod)
+    sold_to_free = _FREE_PREFIX + measure
+    if band == "koord-free" and getattr(pod.requests, sold_to_free) is not None:
+        return sold_to_free
+    return _OWN_PREFIX.get(band, "") + measure
 
 
 def own_resources(measure: Measure) -> tuple[str, ...]:
     """All that ``own_resource`` can give, in a fixed order."""
-    return (measure, *(prefix + measure for prefix in _OWN_PREFIX.values()))
+    return tuple(prefix + measure for prefix in ("", *_OWN_PREFIX.values(), _FREE_PREFIX))
 
 
 def amount_of(resources: Resources, name: str) -> int:
