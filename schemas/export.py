@@ -26,9 +26,9 @@ def json_schema(topic: Topic) -> dict[str, object]:
     """The topic's body as JSON Schema: descriptions are the docstrings, units the ends of the names."""
     schema = msgspec.json.schema(topic.message)
     kinds = {kind.__name__: kind for kind in Message.__subclasses__()}
-    for name, definition in schema["$defs"].items():
+    for definition in schema["$defs"].values():
         definition["description"] = _one_line(definition["description"])
-        for field, text in _field_docs(kinds[name]).items():
+        for field, text in _field_docs(kinds[definition["title"].partition("[")[0]]).items():
             definition["properties"][field]["description"] = _one_line(text)
     return {"$schema": DIALECT, "$id": f"{topic.name}.json", "title": topic.name, **schema}
 

@@ -129,11 +129,17 @@ BEST_EFFORT = QosClass(
 )
 
 
+class QosPolicies(Message, frozen=True, kw_only=True):
+    """``policies``: by which means."""
+
+    cpu: CpuQosPolicy = "groupIdentity"
+    net: NetQosPolicy = "tc"
+
+
 class ResourceQos(Message, frozen=True, kw_only=True):
     """``resource-qos-config``: all off, with the values that hold once a part is enabled."""
 
-    cpu_policy: CpuQosPolicy = "groupIdentity"
-    net_policy: NetQosPolicy = "tc"
+    policies: QosPolicies = QosPolicies()
     lsr: QosClass = LATENCY_SENSITIVE
     ls: QosClass = LATENCY_SENSITIVE
     be: QosClass = BEST_EFFORT

@@ -23,14 +23,19 @@ CollectPolicy = Literal["usageWithoutPageCache", "usageWithHotPageCache", "usage
 Priority = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
+class AggregatePolicy(Message, frozen=True, kw_only=True):
+    """``metricAggregatePolicy``: over which spans percentiles are reported."""
+
+    durations_s: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = (300, 600, 1800)
+
+
 class Colocation(Message, frozen=True, kw_only=True):
     """``colocation-config``: how batch and mid resources are figured."""
 
     enable: bool = False
     metric_aggregate_duration_s: Annotated[int, msgspec.Meta(ge=1, le=WINDOW_S_MAX)] = 300
     metric_report_interval_s: Annotated[int, msgspec.Meta(ge=1)] = 60
-    metric_aggregate_durations_s: tuple[Annotated[int, msgspec.Meta(ge=1)], ...] = (300, 600, 1800)
-    """Over which spans percentiles are reported."""
+    metric_aggregate_policy: AggregatePolicy = AggregatePolicy()
     metric_mem_collect_policy: CollectPolicy = "usageWithoutPageCache"
     cpu_reclaim_threshold_pct: Share = 60
     mem_reclaim_threshold_pct: Share = 65

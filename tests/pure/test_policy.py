@@ -110,19 +110,20 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
     parsed = parse(
         config_map(
             {"degradeTimeMinutes": 15, "cpuReclaimThreshold": 60},
-            {"clusterStrategy": {"memoryEvictThresholdPercent": 70}, "nodeStrategies": []},
-            **{"cpu-burst-config": "{}", "typo-config": "{}"},
+            {"clusterStrategy": {"memoryEvictThresholdPercent": 70}, "nodeStrategies": [], "clusterStrategies": {}},
+            **{"cpu-burst-config": '{"clusterStrategy": {"policy": "auto"}}', "system-config": "{}", "typo-config": ""},
         ),
         FILE,
     )
 
     assert [note.split(": ", 1)[1] for note in parsed.notes] == [
-        "data.cpu-burst-config: not yet in effect",
-        "data.typo-config: unknown, ignored",
+        'data["system-config"]: not yet in effect',
+        'data["typo-config"]: unknown, ignored',
         'data["colocation-config"].cpuReclaimThreshold: unknown, ignored',
-        'data["colocation-config"].degradeTimeMinutes: not yet in effect',
-        'data["resource-threshold-config"].nodeStrategies: not yet in effect',
-        'data["resource-threshold-config"].clusterStrategy.memoryEvictThresholdPercent: not yet in effect',
+        'data["colocation-config"].degradeTimeMinutes: checked, not yet in effect',
+        'data["resource-threshold-config"].clusterStrategies: unknown, ignored',
+        'data["resource-threshold-config"].clusterStrategy.memoryEvictThresholdPercent: checked, not yet in effect',
+        'data["cpu-burst-config"].clusterStrategy: checked, not yet in effect',
     ]
 
 

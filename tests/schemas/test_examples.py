@@ -17,7 +17,7 @@ from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy import Policy, policy_of
+from slacktide.schemas.policy import Policy, versioned
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.batch_resource import batch_resource
 from slacktide.streams.decisions.cpu_suppress import Decision, decide
@@ -86,7 +86,7 @@ def test_the_revisions_name_the_content() -> None:
     assert keyframe.pods_revision == revision_of(keyframe.pods)
     for number in (1, 2, 3):
         policy = record(topics.POLICY, number, Policy)
-        assert policy.version == policy_of(policy.colocation, policy.resource_threshold).version
+        assert policy.version == versioned(policy).version
 
 
 def test_the_first_answer_is_what_the_decision_core_says_and_it_was_applied() -> None:

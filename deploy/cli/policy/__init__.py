@@ -1,0 +1,1 @@
+"""``slacktide policy``: what a policy says, checked before anything acts by it."""

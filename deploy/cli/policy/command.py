@@ -1,0 +1,62 @@
+"""``slacktide policy``: is the policy's file good, and what holds on a node?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from slacktide.agents.files import load_yaml
+from slacktide.deploy.cli.policy.on_node import described_node, report, shown
+from slacktide.deploy.cli.policy.words import because, path_of
+from slacktide.deploy.cli.settings import file
+from slacktide.deploy.cli.text import count
+from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.policy import parse
+from slacktide.schemas.policy.unused import unused
+
+
+@click.group(epilog="Example: slacktide policy lint policy.yaml")
+def command() -> None:
+    """Check a policy, the ConfigMap slo-controller-config, and see what holds on a node before it is in force."""
+
+
+@command.command(epilog="Example: slacktide policy lint policy.yaml")
+@click.argument("policy", type=file(), metavar="FILE")
+def lint(policy: Path) -> None:
+    """Check a policy: every field with its path, value and accepted range, and what is set without effect.
+
+    Exit code 1 where something is refused; what is ignored, not built yet or without effect is told, and passes.
+    """
+    try:
+        parsed = parse(load_yaml(policy), str(policy))
+    except ConfigError as exc:
+        for finding in exc.findings:
+            click.echo(str(finding))
+        click.echo(f"{count(len(exc.findings), 'finding')}: refused", err=True)
+        raise click.exceptions.Exit(1) from exc
+    for note in parsed.notes:
+        click.echo(note)
+    for one in unused(parsed.policy):
+        click.echo(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): without effect, {because(one)}")
+    click.echo(f"{policy}: valid, version {parsed.policy.version}")
+
+
+@command.command(epilog="Example: slacktide policy effective policy.yaml --node node.yaml")
+@click.argument("policy", type=file(), metavar="FILE")
+@click.option(
+    "--node",
+    "node",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    required=True,
+    metavar="NODE.yaml",
+    help="The node as kubectl get node -o yaml prints it, alone or in a List; - reads it from standard input.",
+)
+@click.option("--name", help="Which node, where the List has several.")
+@click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def effective(policy: Path, node: Path, name: str | None, output: str) -> None:
+    """Show what holds on a node: each field's value and which layer said it, what acts, and what is set in vain."""
+    parsed = parse(load_yaml(policy), str(policy))
+    described = described_node(node, name)
+    found = report(parsed, described)
+    click.echo(found.json() if output == "json" else shown(found))

@@ -1,0 +1,173 @@
+"""What holds on one node, for people and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import msgspec
+
+from slacktide.agents.files import load_yaml
+from slacktide.deploy.cli.policy.words import because, key_of, path_of, value_text
+from slacktide.deploy.cli.text import table
+from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.kubernetes import Described, described
+from slacktide.schemas.policy import Parsed
+from slacktide.schemas.policy.carried_out import CARRIED_OUT, instead
+from slacktide.schemas.policy.configmap import CONFIGS
+from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, effective
+from slacktide.schemas.policy.fields import leaves, value_at
+from slacktide.schemas.policy.idle import idle, lacking, not_taken
+
+OFF = "off"
+STANDARD_INPUT = Path("/dev/stdin")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One field, or a part whose fields all have their defaults."""
+
+    field: str
+    value: object
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeatureRow:
+    """One feature."""
+
+    feature: str
+    state: str
+    """``acts``, ``not built yet`` (configured, and nothing is done by it) or ``off``."""
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InVain:
+    """A field that changes nothing."""
+
+    field: str
+    value: object
+    source: str
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All that is to be told of a node."""
+
+    node: str
+    version: str
+    fields: list[Row]
+    features: list[FeatureRow]
+    without_effect: list[InVain]
+    shadowed: list[str]
+    """Node strategies that match, too, but come after the one that holds."""
+    not_taken: list[str]
+    """Of the node's own annotations and labels."""
+
+    def json(self) -> str:
+        """As one JSON object."""
+        return msgspec.json.format(msgspec.json.encode(asdict(self)), indent=2).decode()
+
+
+def described_node(path: Path, name: str | None) -> Described:
+    """The node in a file, alone or in a List.
+
+    Raises:
+        ConfigError: it is not there, or not as it should be.
+
+    """
+    given = STANDARD_INPUT if str(path) == "-" else path
+    document = load_yaml(given)
+    if not isinstance(document, dict) or document.get("kind") != "Node":
+        return described(document, str(given), name)
+    try:
+        return described({"kind": "List", "items": [document]}, str(given), name)
+    except ConfigError as exc:
+        raise ConfigError([replace(one, field=one.field.removeprefix("items[0].")) for one in exc.findings]) from exc
+
+
+def report(parsed: Parsed, node: Described) -> Report:
+    """What holds on the node, and what of it acts."""
+    found = effective(parsed.policy, node.facts)
+    return Report(
+        node=node.facts.name,
+        version=parsed.policy.version,
+        fields=[
+            Row(
+                field=path_of(config.strategy, field),
+                value=value,
+                source=str(found.source(f"{config.strategy}.{field}")),
+            )
+            for config in CONFIGS
+            for field, value in leaves(getattr(found, config.strategy))
+        ],
+        features=list(_features(found)),
+        without_effect=[
+            InVain(
+                field=path_of(one.strategy, one.field),
+                value=value_at(getattr(found, one.strategy), one.field),
+                source=str(one.source),
+                because=because(one),
+            )
+            for one in idle(found)
+        ],
+        shadowed=[f"{key_of(strategy)}: {name}" for strategy, names in found.shadowed.items() for name in names],
+        not_taken=[f"{what}: {why}" for what, why in not_taken(node.facts)],
+    )
+
+
+def _features(found: Effective) -> Iterator[FeatureRow]:
+    for feature, lack in lacking(found).items():
+        if lack:
+            yield FeatureRow(feature=feature.name, state=OFF, why=lack)
+        elif feature.name in CARRIED_OUT:
+            ways = instead(getattr(found, feature.strategy))
+            why = "; ".join(text for field, text in ways.items() if field in feature.asks)
+            yield FeatureRow(feature=feature.name, state="acts", why=why)
+        else:
+            yield FeatureRow(feature=feature.name, state="not built yet", why="")
+
+
+def shown(found: Report) -> str:
+    """For people: a table of fields, one of features, then what is in vain."""
+    fields = [(row.field, value_text(row.value), row.source) for row in _collapsed(found.fields)]
+    features = [(row.feature, row.state, row.why) for row in found.features if not _quiet(row)]
+    vain = [(one.field, value_text(one.value), one.source, one.because) for one in found.without_effect]
+    return "\n\n".join([
+        f"node {found.node}, policy {found.version}",
+        table(("FIELD", "VALUE", "FROM"), fields),
+        table(("FEATURE", "STATE", "WHY"), features),
+        *([table(("WITHOUT EFFECT", "VALUE", "FROM", "BECAUSE"), vain)] if vain else []),
+        *_listed("an earlier node strategy holds, not these that match, too:", found.shadowed),
+        *_listed("the node's own annotations and labels:", found.not_taken),
+    ])  # fmt: skip
+
+
+def _listed(title: str, lines: list[str]) -> list[str]:
+    return ["\n".join([title, *(f"  {line}" for line in lines)])] if lines else []
+
+
+def _quiet(row: FeatureRow) -> bool:
+    """A part of a QoS class that nobody enabled: there are many."""
+    return row.state == OFF and row.why.endswith(".enable is false")
+
+
+def _collapsed(rows: list[Row]) -> Iterator[Row]:
+    """One row for a part of which every field has its default, such as all that a QoS class may have."""
+    told: set[str] = set()
+    default = str(DEFAULT_SOURCE)
+    for row in rows:
+        names = row.field.split(".")
+        for depth in range(2, len(names)):
+            part = ".".join(names[:depth]) + "."
+            below = [other for other in rows if other.field.startswith(part)]
+            if len(below) > 1 and all(other.source == default for other in below):
+                if part not in told:
+                    told.add(part)
+                    yield Row(field=f"{part}*", value="(defaults)", source=default)
+                break
+        else:
+            yield row

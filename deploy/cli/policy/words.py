@@ -1,0 +1,34 @@
+"""How a strategy's field is called in front of an operator: as in the ConfigMap."""
+
+from __future__ import annotations
+
+import msgspec
+
+from slacktide.schemas.policy.configmap import CONFIGS
+from slacktide.schemas.policy.idle import Idle
+from slacktide.schemas.policy.names import name_of
+
+_CONFIGS = {config.strategy: config for config in CONFIGS}
+
+
+def path_of(strategy: str, field: str) -> str:
+    """Such as ``resource-threshold-config.cpuSuppressMinPercent``."""
+    config = _CONFIGS[strategy]
+    return f"{config.key}.{name_of(type(config.default), field)}"
+
+
+def key_of(strategy: str) -> str:
+    """The key of the ConfigMap's data."""
+    return _CONFIGS[strategy].key
+
+
+def value_text(value: object) -> str:
+    """As JSON writes it, without needless quotes; an unset one is a dash."""
+    if value is None:
+        return "-"
+    return value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
+
+
+def because(one: Idle) -> str:
+    """Why it does not act; for which feature, where it does for another."""
+    return f"for {one.feature}: {one.because}" if one.feature else one.because

@@ -1,0 +1,212 @@
+"""The source of the policy: the ConfigMap ``slo-controller-config``, each value of whose data is JSON text.
+
+Names, defaults and ranges are the reference's: koordinator a7a1b76b, apis/configuration/slo_controller_config.go,
+apis/slo/v1alpha1/nodeslo_types.go. So are the layers: a node's strategy is the first that matches it, over the
+cluster's, over the defaults (pkg/slo-controller/nodeslo/resource_strategy.go, pkg/util/sloconfig/colocation_config.go).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import msgspec
+
+from slacktide.schemas.errors import ConfigError, Finding
+from slacktide.schemas.message import Message
+from slacktide.schemas.policy.carried_out import CARRIED_OUT, instead
+from slacktide.schemas.policy.features import FEATURES
+from slacktide.schemas.policy.fields import replaced
+from slacktide.schemas.policy.message import NodeStrategy, Policy, versioned
+from slacktide.schemas.policy.names import name_of
+from slacktide.schemas.policy.reading import Reader
+from slacktide.schemas.policy.relations import conflicts
+from slacktide.schemas.policy.selector import Selector, overlap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """One key of the ConfigMap's data, and the strategy that it holds."""
+
+    key: str
+    strategy: str
+    """The field of Policy; its node strategies are in ``node_<strategy>``."""
+    cluster: str = "clusterStrategy"
+    """Where the cluster's strategy lies; "": at the top."""
+    nodes: str = "nodeStrategies"
+
+    @property
+    def default(self) -> Message:
+        """What holds where nobody says anything."""
+        default: Message = getattr(_BLANK, self.strategy)
+        return default
+
+
+_BLANK = Policy(version="")
+CONFIGS = (
+    Config(key="colocation-config", strategy="colocation", cluster="", nodes="nodeConfigs"),
+    Config(key="resource-threshold-config", strategy="resource_threshold"),
+    Config(key="resource-qos-config", strategy="resource_qos"),
+    Config(key="cpu-burst-config", strategy="cpu_burst"),
+)
+KEYS_LATER = frozenset({"system-config", "host-application-config", "cpu-normalization-config",
+                        "resource-amplification-config"})  # fmt: skip
+NODE_STRATEGIES_MAX = 500
+"""Each is held against a node's labels with every sample, and against all others when the file is read."""
+_PROFILE = ("name", "nodeSelector")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parsed:
+    """A valid policy, and what in its file is not in effect."""
+
+    policy: Policy
+    notes: tuple[str, ...]
+
+
+def parse(document: object, file: str) -> Parsed:
+    """Read and validate the ConfigMap.
+
+    Args:
+        document: the ConfigMap as plain data.
+        file: its name, for messages.
+
+    Raises:
+        ConfigError: with every finding: file, field path, value, accepted range.
+
+    """
+    data = _data(document, file)
+    reader = Reader(file)
+    for key in data:
+        if key not in {config.key for config in CONFIGS}:
+            reader.note(f'data["{key}"]', "not yet in effect" if key in KEYS_LATER else "unknown, ignored")
+    fields: dict[str, Any] = {"said": []}
+    for config in CONFIGS:
+        if data.get(config.key) is not None:
+            cluster, nodes, said = _Strategies(reader, config).read(data[config.key])
+            fields |= {config.strategy: cluster, f"node_{config.strategy}": nodes}
+            fields["said"] += said
+    if reader.findings:
+        raise ConfigError(reader.findings)
+    return Parsed(policy=versioned(Policy(version="", **fields)), notes=tuple(reader.notes))
+
+
+def _data(document: object, file: str) -> Mapping[str, object]:
+    kind = document.get("kind") if isinstance(document, dict) else None
+    if kind != "ConfigMap":
+        raise ConfigError([Finding(file=file, field="kind", value=repr(kind), accepted='"ConfigMap"')])
+    data = cast("dict[str, object]", document).get("data", {})
+    if not isinstance(data, dict):
+        raise ConfigError([Finding(file=file, field="data", value=repr(data)[:60], accepted="a map of JSON texts")])
+    return data
+
+
+class _Strategies:
+    """Reads one key: the cluster's strategy and those of nodes."""
+
+    def __init__(self, reader: Reader, config: Config) -> None:
+        self._reader = reader
+        self._config = config
+        self._path = f'data["{config.key}"]'
+        self._kind = type(config.default)
+
+    def read(self, text: object) -> tuple[Message, list[NodeStrategy[Any]], list[str]]:
+        """The cluster's strategy, the nodes', and which fields the cluster's says."""
+        config, path = self._config, self._path
+        body = self._reader.named(self._json(text), path, (config.cluster, config.nodes))
+        if config.cluster:
+            self._reader.tell_unknown(body, path, {config.cluster, config.nodes})
+            said = self._reader.said(body.get(config.cluster), f"{path}.{config.cluster}", self._kind)
+            path += f".{config.cluster}"
+        else:
+            said = self._reader.said(body, path, self._kind, {config.nodes})
+        cluster = self._layer(path, said, config.default)
+        nodes = list(self._nodes(self._listed(body), cluster))
+        self._tell_overlaps([node.selector for node in nodes])
+        return cluster, nodes, [f"{config.strategy}.{field}" for field in said]
+
+    def _json(self, text: object) -> object:
+        try:
+            return msgspec.json.decode(text if isinstance(text, str) else b"")
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as exc:
+            self._reader.refuse(self._path, text, f"JSON text ({exc})")
+            return None
+
+    def _listed(self, body: Mapping[str, object]) -> list[object]:
+        path = f"{self._path}.{self._config.nodes}"
+        listed = self._reader.sequence(body.get(self._config.nodes), path)
+        if len(listed) > NODE_STRATEGIES_MAX:
+            self._reader.refuse(path, f"{len(listed)} of them", f"at most {NODE_STRATEGIES_MAX}")
+        return listed[:NODE_STRATEGIES_MAX]
+
+    def _nodes(self, listed: list[object], cluster: Message) -> Iterator[NodeStrategy[Any]]:
+        names: set[str] = set()
+        for index, body in enumerate(listed):
+            place = f"{self._config.nodes}[{index}]"
+            path = f"{self._path}.{place}"
+            profile = self._reader.named(body, path, _PROFILE)
+            said = self._reader.said(profile, path, self._kind, _PROFILE)
+            if not said:
+                self._reader.note(path, "says nothing: nodes that it matches go by the cluster's strategy")
+            name = self._name(profile.get("name"), place, names)
+            selector = self._reader.selector(profile.get("nodeSelector"), f"{path}.nodeSelector")
+            strategy: Any = self._layer(path, said, cluster)
+            yield NodeStrategy(name=name, selector=selector, said=list(said), strategy=strategy)
+
+    def _name(self, value: object, place: str, names: set[str]) -> str:
+        """The name given; its place where there is none, and beside one that is taken."""
+        path = f"{self._path}.{place}.name"
+        if value is not None and not isinstance(value, str):
+            self._reader.refuse(path, value, "a text")
+        name = value if isinstance(value, str) and value else place
+        if name in names:
+            self._reader.note(path, f"{name!r} is an earlier one's name, too: told apart by place")
+            name = f"{name} ({place})"
+        names.add(name)
+        return name
+
+    def _layer(self, path: str, said: Mapping[str, object], below: Message) -> Message:
+        """What comes of a layer over the one below it, with all that is to be told of it."""
+        strategy = replaced(below, said)
+        for conflict in conflicts(strategy, said):
+            self._reader.refuse(f"{path}.{name_of(self._kind, conflict.field)}", conflict.value, conflict.accepted)
+        self._tell_later(path, said, strategy)
+        return strategy
+
+    def _tell_later(self, path: str, said: Mapping[str, object], strategy: Message) -> None:
+        """Note what is checked and carried in the policy, but not carried out yet."""
+        acting = _acting(self._config.strategy)
+        if said and not acting:
+            self._reader.note(path, "checked, not yet in effect")
+            return
+        for field in said:
+            if field not in acting:
+                self._reader.note(f"{path}.{name_of(self._kind, field)}", "checked, not yet in effect")
+        for field, text in instead(strategy).items():
+            if said.keys() & {field, "enable"}:
+                self._reader.note(f"{path}.{name_of(self._kind, field)}", text)
+
+    def _tell_overlaps(self, selectors: list[Selector]) -> None:
+        """Refuse a strategy that meets an earlier one on a node: which one holds there would be a matter of order."""
+        for index, selector in enumerate(selectors):
+            met = (i for i, other in enumerate(selectors[:index]) if selector != Selector() != other
+                   and overlap(other, selector))  # fmt: skip
+            first = next(met, None)
+            if first is not None:
+                name = self._config.nodes
+                path = f"{self._path}.{name}[{index}].nodeSelector"
+                self._reader.refuse(path, _shown(selector), f"a selector of other nodes than {name}[{first}]'s")
+
+
+def _shown(selector: Selector) -> dict[str, object]:
+    """As the ConfigMap writes it."""
+    shown = {"matchLabels": selector.match_labels, "matchExpressions": selector.match_expressions}
+    return {name: value for name, value in shown.items() if value}
+
+
+def _acting(strategy: str) -> frozenset[str]:
+    """The strategy's fields that something is done by today."""
+    acting = [feature for feature in FEATURES if feature.strategy == strategy and feature.name in CARRIED_OUT]
+    fields = {field for feature in acting for field in (*feature.asks, *feature.reads)}
+    return frozenset(fields | {"enable"}) if acting else frozenset()

@@ -1,0 +1,176 @@
+"""What the strategies' fields are for: features, and what each lacks in order to act.
+
+A feature that was asked for and lacks something is what an operator must be told: the reference skips it each second
+and says so in a node's log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from slacktide.schemas.message import Message
+from slacktide.schemas.policy import lacks
+from slacktide.schemas.policy.names import name_of
+from slacktide.schemas.policy.resource_qos import BlkioQos, CpuQos, MemoryQos, NetworkQos, ResctrlQos, ResourceQos
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feature:
+    """One thing that a strategy can make happen."""
+
+    name: str
+    """The reference's feature gate, where it has one."""
+    strategy: str
+    """The field of Policy that configures it."""
+    asks: tuple[str, ...]
+    """Fields that ask for it where they are set."""
+    reads: tuple[str, ...] = ()
+    """More fields that it goes by."""
+    lacks: Callable[[Any], str]
+    """Of its strategy: why it does not act; "": it does."""
+
+
+_NODE: tuple[Feature, ...] = (
+    Feature(name="NodeMetric", strategy="colocation", asks=("metric_aggregate_duration_s",), lacks=lacks.nothing),
+    Feature(
+        name="NodeMetricReport",
+        strategy="colocation",
+        asks=("metric_report_interval_s", "metric_aggregate_policy.durations_s", "metric_mem_collect_policy"),
+        lacks=lacks.nothing,
+    ),
+    Feature(
+        name="BatchResource",
+        strategy="colocation",
+        asks=(
+            "cpu_reclaim_threshold_pct",
+            "mem_reclaim_threshold_pct",
+            "cpu_calculate_policy",
+            "mem_calculate_policy",
+            "batch_cpu_threshold_pct",
+            "batch_mem_threshold_pct",
+        ),
+        lacks=lacks.colocated(),
+    ),
+    Feature(
+        name="ResourceSync",
+        strategy="colocation",
+        asks=("degrade_time_min", "update_time_threshold_s", "resource_diff_threshold"),
+        lacks=lacks.colocated(),
+    ),
+    Feature(
+        name="MidResource",
+        strategy="colocation",
+        asks=("mid_unallocated_pct",),
+        reads=("mid_reclaim_mode", "mid_cpu_threshold_pct", "mid_mem_threshold_pct"),
+        lacks=lacks.colocated(lacks.mid_predicted),
+    ),
+    Feature(
+        name="MidResource (static)",
+        strategy="colocation",
+        asks=("mid_static_cpu_reserved_pct", "mid_static_mem_reserved_pct"),
+        reads=("mid_reclaim_mode", "mid_cpu_threshold_pct", "mid_mem_threshold_pct"),
+        lacks=lacks.colocated(lacks.mid_static),
+    ),
+    Feature(name="FreeResource", strategy="colocation", asks=("free_class_enable",), lacks=lacks.colocated(lacks.free)),
+    Feature(
+        name="BECPUSuppress",
+        strategy="resource_threshold",
+        asks=("cpu_suppress_threshold_pct", "cpu_suppress_min_pct", "cpu_suppress_policy"),
+        lacks=lacks.thresholded(),
+    ),
+    Feature(
+        name="BEMemoryEvict",
+        strategy="resource_threshold",
+        asks=("mem_evict_threshold_pct", "mem_evict_lower_pct"),
+        lacks=lacks.thresholded(lacks.memory_used),
+    ),
+    Feature(
+        name="MemoryEvict",
+        strategy="resource_threshold",
+        asks=("mem_evict_threshold_pct", "mem_evict_lower_pct"),
+        reads=("evict_enabled_priority_threshold",),
+        lacks=lacks.thresholded(lacks.memory_evict),
+    ),
+    Feature(
+        name="MemoryAllocatableEvict",
+        strategy="resource_threshold",
+        asks=("mem_allocatable_evict_threshold_pct", "mem_allocatable_evict_lower_pct"),
+        reads=("allocatable_evict_priority_threshold",),
+        lacks=lacks.thresholded(lacks.memory_allocatable),
+    ),
+    Feature(
+        name="BECPUEvict",
+        strategy="resource_threshold",
+        asks=(
+            "cpu_evict_be_satisfaction_lower_pct",
+            "cpu_evict_be_satisfaction_upper_pct",
+            "cpu_evict_be_usage_threshold_pct",
+            "cpu_evict_policy",
+            "cpu_evict_time_window_s",
+        ),
+        lacks=lacks.thresholded(lacks.satisfaction),
+    ),
+    Feature(
+        name="CPUEvict",
+        strategy="resource_threshold",
+        asks=("cpu_evict_threshold_pct", "cpu_evict_lower_pct"),
+        reads=("evict_enabled_priority_threshold",),
+        lacks=lacks.thresholded(lacks.cpu_evict),
+    ),
+    Feature(
+        name="CPUAllocatableEvict",
+        strategy="resource_threshold",
+        asks=("cpu_allocatable_evict_threshold_pct", "cpu_allocatable_evict_lower_pct"),
+        reads=("allocatable_evict_priority_threshold",),
+        lacks=lacks.thresholded(lacks.cpu_allocatable),
+    ),
+    Feature(
+        name="SubPriority",
+        strategy="resource_threshold",
+        asks=("sub_priority_enable",),
+        lacks=lacks.thresholded(lacks.sub_priority),
+    ),
+    Feature(name="CPUBurst", strategy="cpu_burst", asks=("cpu_burst_pct",), reads=("policy",), lacks=lacks.burst),
+    Feature(
+        name="CFSQuotaBurst",
+        strategy="cpu_burst",
+        asks=("cfs_quota_burst_pct", "cfs_quota_burst_period_s", "share_pool_threshold_pct"),
+        reads=("policy",),
+        lacks=lacks.quota_burst,
+    ),
+)
+
+
+def _qos_of(name: str) -> tuple[Feature, ...]:
+    """What one QoS class can have, by its field in ResourceQos."""
+    shown = name_of(ResourceQos, name)
+
+    def feature(gate: str, asks: tuple[str, ...], lacks: Callable[[ResourceQos], str], *reads: str) -> Feature:
+        return Feature(name=f"{gate} ({shown})", strategy="resource_qos", asks=asks, reads=reads, lacks=lacks)
+
+    def fields(part: str, kind: type[Message], *but: str) -> tuple[str, ...]:
+        names = (field.name for field in msgspec.structs.fields(kind))
+        return tuple(f"{name}.{part}.{field}" for field in names if field not in {"enable", *but})
+
+    cpu, mem = f"{name}.cpu", f"{name}.mem"
+    return (
+        feature("CPUQOS", (f"{cpu}.group_identity",), lacks.cpu_qos(cpu, "groupIdentity"), "policies.cpu"),
+        feature(
+            "CPUQOS core scheduling",
+            fields("cpu", CpuQos, "group_identity"),
+            lacks.cpu_qos(cpu, "coreSched"),
+            "policies.cpu",
+        ),
+        feature("MemoryQOS", fields("mem", MemoryQos, "priority"), lacks.qos_part(mem)),
+        feature("MemoryQOS kill priority", (f"{mem}.priority",), lacks.kill_priority(mem)),
+        feature("BlkIOQOS", fields("blkio", BlkioQos), lacks.qos_part(f"{name}.blkio")),
+        feature("ResctrlQOS", fields("resctrl", ResctrlQos), lacks.qos_part(f"{name}.resctrl")),
+        feature("NetworkQOS", fields("network", NetworkQos), lacks.qos_part(f"{name}.network"), "policies.net"),
+    )
+
+
+FEATURES = _NODE + tuple(feature for name in ("lsr", "ls", "be", "system", "root") for feature in _qos_of(name))

@@ -1,0 +1,134 @@
+"""What is set and does nothing, with the reason; and what of a node's own say is not taken."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, Source
+from slacktide.schemas.policy.features import FEATURES, Feature
+from slacktide.schemas.policy.fields import leaves, value_at
+from slacktide.schemas.policy.keys import keys_of
+from slacktide.schemas.policy.message import Policy
+from slacktide.schemas.policy.node_overlay import (
+    ANNOTATION_STRATEGY,
+    FIELDS,
+    RATIO_LABELS,
+    annotation_fields,
+    ratio_pct,
+)
+from slacktide.schemas.policy.strategies import Colocation
+
+_BLANK = Policy(version="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Idle:
+    """A field, or a feature for which it asks, that does not act."""
+
+    strategy: str
+    field: str
+    feature: str = ""
+    """Where the field itself does act, by another feature."""
+    source: Source
+    because: str
+
+
+def lacking(effective: Effective) -> dict[Feature, str]:
+    """What each feature lacks on the node; "" where it acts."""
+    return {feature: feature.lacks(getattr(effective, feature.strategy)) for feature in FEATURES}
+
+
+def idle(effective: Effective) -> list[Idle]:
+    """Fields that differ from their default, and change nothing; then features that lack what was left out.
+
+    A field does nothing where every feature that goes by it lacks something.
+    """
+    lacks = lacking(effective)
+    found = list(_idle_fields(effective, lacks))
+    told = {(one.strategy, one.field) for one in found}
+    for feature, lack in lacks.items():
+        asked = [field for field in feature.asks if _said(effective, feature.strategy, field)]
+        if lack and asked and not any((feature.strategy, field) in told for field in asked):
+            found.append(_idle(effective, feature.strategy, asked[0], lack, feature.name))
+    return found + list(_unbound(effective))
+
+
+def _idle(effective: Effective, strategy: str, field: str, because: str, feature: str = "") -> Idle:
+    source = effective.source(f"{strategy}.{field}")
+    return Idle(strategy=strategy, field=field, feature=feature, source=source, because=because)
+
+
+def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator[Idle]:
+    for strategy in ("colocation", "resource_threshold", "resource_qos", "cpu_burst"):
+        for field, _ in leaves(getattr(effective, strategy)):
+            readers = [one for one in FEATURES if one.strategy == strategy and field in one.asks + one.reads]
+            if readers and all(lacks[feature] for feature in readers) and _said(effective, strategy, field):
+                yield _idle(effective, strategy, field, "; ".join(dict.fromkeys(lacks[one] for one in readers)))
+
+
+def _said(effective: Effective, strategy: str, field: str) -> bool:
+    """Whether a layer says it, and says something else than the default."""
+    value = value_at(getattr(effective, strategy), field)
+    said = effective.source(f"{strategy}.{field}") != DEFAULT_SOURCE
+    return said and value != value_at(getattr(_BLANK, strategy), field)
+
+
+def _unbound(effective: Effective) -> Iterator[Idle]:
+    """A threshold below the minimum never binds."""
+    threshold = effective.resource_threshold
+    minimum = threshold.cpu_suppress_min_pct
+    if threshold.enable and minimum is not None and minimum >= threshold.cpu_suppress_threshold_pct:
+        because = f"cpuSuppressMinPercent {minimum} is not below it: best-effort pods always get that much"
+        yield _idle(effective, "resource_threshold", "cpu_suppress_threshold_pct", because)
+
+
+def not_taken(facts: NodeFacts) -> Iterator[tuple[str, str]]:
+    """Of the node's own say: each annotation, key of it or label that is not taken as it stands, and why."""
+    text = facts.annotations.get(ANNOTATION_STRATEGY)
+    if text is not None:
+        yield from _of_annotation(text)
+    for label, field in RATIO_LABELS.items():
+        if label in facts.labels:
+            percent = ratio_pct(facts.labels[label])
+            if percent is None:
+                yield f"label {label}", f"{facts.labels[label]!r} is ignored: accepted: a decimal, 0 or more"
+            else:
+                yield from _beyond(f"label {label}", field, percent)
+
+
+def _of_annotation(text: str) -> Iterator[tuple[str, str]]:
+    said = annotation_fields(text)
+    name = f"annotation {ANNOTATION_STRATEGY}"
+    body = _json(text)
+    if not isinstance(body, dict):
+        yield name, "ignored: it is not a JSON object"
+    elif not said and any(body.get(key) is not None for key in FIELDS):
+        yield name, "ignored whole: a value in it is of another type than the strategy's"
+    else:
+        for key in body:
+            if key not in FIELDS:
+                yield f"{name}.{key}", "ignored: no key that a node may set"
+        for key, field in FIELDS.items():
+            if field in said:
+                yield from _beyond(f"{name}.{key}", field, said[field])
+
+
+def _json(text: str) -> Any:
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return None
+
+
+def _beyond(name: str, field: str, value: object) -> Iterator[tuple[str, str]]:
+    """What the ConfigMap would be refused for is taken of a node, as the reference does."""
+    key = next(key for key in keys_of(Colocation).values() if key.field == field)
+    try:
+        key.value(value)
+    except (ValueError, msgspec.ValidationError):
+        yield name, f"{value} is taken, although it is not {key.accepted}"

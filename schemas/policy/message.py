@@ -1,0 +1,82 @@
+"""The policy as a record. Topic slacktide.policy.v1, one partition, key: policy."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Generic, TypeVar
+
+import msgspec
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.message import Count, Message
+from slacktide.schemas.policy.resource_qos import ResourceQos
+from slacktide.schemas.policy.selector import Selector
+from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
+
+KEY = "policy"
+S = TypeVar("S", Colocation, ResourceThreshold, ResourceQos, CpuBurst)
+
+
+class NodeStrategy(Message, Generic[S], frozen=True, kw_only=True):
+    """A strategy for some nodes, whole: the cluster's with its own fields in place."""
+
+    name: str
+    selector: Selector
+    said: list[str] = []
+    """Its own fields, such as ``cpu_suppress_min_pct`` or ``be.mem.priority``."""
+    strategy: S
+
+
+class Policy(Message, frozen=True, kw_only=True):
+    """What is in force in the whole cluster, and on nodes that a selector picks. A null value changes nothing."""
+
+    version: str
+    """Content hash of the strategies: equal or not, there is no older."""
+    colocation: Colocation = Colocation()
+    resource_threshold: ResourceThreshold = ResourceThreshold()
+    resource_qos: ResourceQos = ResourceQos()
+    cpu_burst: CpuBurst = CpuBurst()
+    node_colocation: list[NodeStrategy[Colocation]] = []
+    """The first one that matches a node holds there; so with the other three."""
+    node_resource_threshold: list[NodeStrategy[ResourceThreshold]] = []
+    node_resource_qos: list[NodeStrategy[ResourceQos]] = []
+    node_cpu_burst: list[NodeStrategy[CpuBurst]] = []
+    said: list[str] = []
+    """Fields that the cluster's strategies say themselves, such as ``colocation.enable``; others have their default."""
+    writer_epoch: Count = 0
+    published_ms: Count = 0
+
+
+def policy_of(colocation: Colocation, resource_threshold: ResourceThreshold) -> Policy:
+    """A policy of these two with its version. The publisher adds its epoch and time."""
+    return versioned(Policy(version="", colocation=colocation, resource_threshold=resource_threshold))
+
+
+def versioned(policy: Policy) -> Policy:
+    """The policy with the version that its strategies have."""
+    content = msgspec.json.encode((policy.colocation, policy.resource_threshold))
+    rest = [getattr(policy, name) for name in _REST]
+    if rest != _NO_REST:  # else as before there was a rest: a policy that says no more keeps its version
+        content += msgspec.json.encode(rest)
+    return msgspec.structs.replace(policy, version=hashlib.sha256(content).hexdigest()[:12])
+
+
+_REST = ("resource_qos", "cpu_burst", "node_colocation", "node_resource_threshold", "node_resource_qos",
+         "node_cpu_burst")  # fmt: skip
+_NO_REST = [getattr(Policy(version=""), name) for name in _REST]
+
+DEFAULT = policy_of(Colocation(), ResourceThreshold())
+"""The reference's: everything off."""
+
+
+def read(key: bytes | None, value: bytes | None) -> Policy:
+    """The policy in a record of its topic.
+
+    Raises:
+        BadMessageError: it is none.
+
+    """
+    if key != KEY.encode():
+        raise BadMessageError("Policy", f"the record's key is {key!r}, not {KEY!r}")
+    return decode(value, Policy)

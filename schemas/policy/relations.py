@@ -1,0 +1,76 @@
+"""What must hold between a strategy's fields.
+
+Reading: koordinator a7a1b76b, apis/slo/v1alpha1/nodeslo_types.go (gtfield, ltfield), where it holds within one layer;
+here it holds for what comes of all layers, which is what acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slacktide.schemas.message import Message
+from slacktide.schemas.policy.fields import value_at
+from slacktide.schemas.policy.lacks import MID_PRIORITY_MAX
+from slacktide.schemas.policy.names import name_of
+from slacktide.schemas.policy.resource_qos import ResourceQos
+from slacktide.schemas.policy.strategies import ResourceThreshold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conflict:
+    """A field whose value does not go with another's."""
+
+    field: str
+    value: object
+    accepted: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Below:
+    lower: str
+    upper: str
+    or_equal: bool = False
+
+
+_BELOW: Mapping[type[Message], tuple[_Below, ...]] = {
+    ResourceThreshold: (
+        _Below(lower="mem_evict_lower_pct", upper="mem_evict_threshold_pct"),
+        _Below(lower="cpu_evict_lower_pct", upper="cpu_evict_threshold_pct"),
+        _Below(lower="cpu_evict_be_satisfaction_lower_pct", upper="cpu_evict_be_satisfaction_upper_pct", or_equal=True),
+        _Below(lower="mem_allocatable_evict_lower_pct", upper="mem_allocatable_evict_threshold_pct"),
+        _Below(lower="cpu_allocatable_evict_lower_pct", upper="cpu_allocatable_evict_threshold_pct"),
+    ),
+    ResourceQos: tuple(
+        _Below(lower=f"{name}.resctrl.cat_range_start_pct", upper=f"{name}.resctrl.cat_range_end_pct")
+        for name in ("lsr", "ls", "be", "system", "root")
+    ),
+}
+
+
+def conflicts(strategy: Message, said: Mapping[str, object]) -> Iterator[Conflict]:
+    """What does not go together, told of a field that this layer says; what it inherits was told before.
+
+    Args:
+        strategy: what comes of this layer and those below it.
+        said: this layer's own fields.
+
+    """
+    for below in _BELOW.get(type(strategy), ()):
+        lower: Any = value_at(strategy, below.lower)
+        upper: Any = value_at(strategy, below.upper)
+        if lower is None or upper is None or lower < upper or (below.or_equal and lower == upper):
+            continue
+        if below.lower in said:
+            words = "at most" if below.or_equal else "below"
+            accepted = f"{words} {name_of(type(strategy), below.upper)}, which is {upper}"
+            yield Conflict(field=below.lower, value=lower, accepted=accepted)
+        elif below.upper in said:
+            words = "at least" if below.or_equal else "above"
+            accepted = f"{words} {name_of(type(strategy), below.lower)}, which is {lower}"
+            yield Conflict(field=below.upper, value=upper, accepted=accepted)
+    priority: Any = said.get("allocatable_evict_priority_threshold")
+    if priority is not None and priority > MID_PRIORITY_MAX:
+        accepted = f"at most {MID_PRIORITY_MAX}, the highest of koord-mid"
+        yield Conflict(field="allocatable_evict_priority_threshold", value=priority, accepted=accepted)

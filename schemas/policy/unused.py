@@ -1,0 +1,51 @@
+"""What a policy sets that does nothing on any node, as far as the policy alone can tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.schemas.policy.configmap import CONFIGS
+from slacktide.schemas.policy.effective import Effective, effective
+from slacktide.schemas.policy.idle import Idle, idle, lacking
+from slacktide.schemas.policy.message import NodeStrategy, Policy
+from slacktide.schemas.policy.selector import Selector
+
+_PLAIN = NodeFacts(name="", capacity=Resources(), allocatable=Resources())
+"""A node that says nothing of its own."""
+_NO_NODES: dict[str, Any] = {f"node_{config.strategy}": [] for config in CONFIGS}
+
+
+def unused(policy: Policy) -> Iterator[Idle]:
+    """What is set and without effect wherever it holds.
+
+    What the cluster says may wait for a node strategy: ``enable`` for some nodes only is how one begins.
+    """
+    cluster = msgspec.structs.replace(policy, **_NO_NODES)
+    on_nodes = [(config.strategy, _alone(cluster, config.strategy, node))
+                for config in CONFIGS for node in getattr(policy, f"node_{config.strategy}")]  # fmt: skip
+    for one in idle(effective(cluster, _PLAIN)):
+        if not any(_acts(one, found) for strategy, found in on_nodes if strategy == one.strategy):
+            yield one
+    for strategy, found in on_nodes:
+        yield from (one for one in idle(found) if one.strategy == strategy and one.source.layer == "node strategy")
+
+
+def _alone(cluster: Policy, strategy: str, node: NodeStrategy[Any]) -> Effective:
+    """What holds where this node strategy does."""
+    everywhere = msgspec.structs.replace(node, selector=Selector())
+    return effective(msgspec.structs.replace(cluster, **{f"node_{strategy}": [everywhere]}), _PLAIN)
+
+
+def _acts(one: Idle, found: Effective) -> bool:
+    """Whether what the cluster says, and is idle there, acts here."""
+    if found.source(f"{one.strategy}.{one.field}") != one.source:
+        return False
+    if one.feature:
+        return not any(lack for feature, lack in lacking(found).items() if feature.name == one.feature)
+    return not any(
+        (other.strategy, other.field, other.feature) == (one.strategy, one.field, "") for other in idle(found)
+    )
