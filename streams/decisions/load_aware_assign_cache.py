@@ -73,12 +73,4 @@ def _key(asked: LoadAwarePod) -> Hashable:
 def _spec_and_conditions(asked: LoadAwarePod) -> tuple[object, ...]:
     """Labels, annotations and phase are neither: a pod that changes only these stays as it was assigned."""
     pod = asked.pod
-    return (
-        pod.requests,
-        pod.limits,
-        asked.free_requests,
-        asked.free_limits,
-        pod.priority,
-        asked.scheduled_s,
-        asked.initialized_s,
-    )
+    return pod.requests, pod.limits, pod.priority, asked.scheduled_s, asked.initialized_s

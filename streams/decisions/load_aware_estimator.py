@@ -31,6 +31,7 @@ _FIELDS = {
     "koord-prod": ("cpu_milli", "mem_bytes"),
     "koord-mid": ("mid_cpu_milli", "mid_mem_bytes"),
     "koord-batch": ("batch_cpu_milli", "batch_mem_bytes"),
+    "koord-free": ("free_cpu_milli", "free_mem_bytes"),
 }
 _WITH_DEFAULT = frozenset({"koord-prod", "koord-batch"})
 
@@ -40,9 +41,6 @@ class LoadAwarePod:
     """A pod with what load-aware scheduling reads of its annotations, conditions and owner."""
 
     pod: Pod
-    free_requests: Amounts = NOTHING
-    """``kubernetes.io/free-cpu`` in millicores and ``kubernetes.io/free-memory`` in bytes."""
-    free_limits: Amounts = NOTHING
     custom_factors: Factors = UNSET
     custom_after_scheduled_s: int | None = None
     """None or negative: the cluster's setting."""
@@ -90,9 +88,9 @@ def _factors(asked: LoadAwarePod, args: LoadAwareArgs) -> Percents:
 
 
 def _of_class(asked: LoadAwarePod, of_class: str, args: LoadAwareArgs) -> tuple[Amounts, Amounts]:
-    """Requests and limits of the resources that pods of this class ask for; free pods have none of their own."""
-    if of_class == "koord-free":
-        return (asked.free_requests, asked.free_limits) if args.free_class_enable else (NOTHING, NOTHING)
+    """Requests and limits of the resources that pods of this class ask for; the reference has none for free ones."""
+    if of_class == "koord-free" and not args.free_class_enable:
+        return NOTHING, NOTHING
     cpu, mem = _FIELDS[of_class]
 
     def amounts(resources: Resources) -> Amounts:

@@ -60,23 +60,11 @@ class GivenFactors(Given, frozen=True, kw_only=True):
         return Factors(self.cpu, self.memory)
 
 
-class GivenRequests(GivenResources, frozen=True, kw_only=True, rename={"free_mem_bytes": "free_memory_bytes"}):
-    """A resource object that may hold free resources, too."""
-
-    free_cpu_milli: Amount | None = None
-    free_mem_bytes: Amount | None = None
-
-    @property
-    def free(self) -> Amounts:
-        """As the core takes it."""
-        return Amounts(self.free_cpu_milli or 0, self.free_mem_bytes or 0)
-
-
 class GivenLoadAwarePod(GivenPod, frozen=True, kw_only=True):
     """A pod object plus what its annotations, conditions and owner say."""
 
-    requests: GivenRequests | None = None  # type: ignore[assignment] # null until ``asked``
-    limits: GivenRequests | None = None  # type: ignore[assignment]
+    requests: GivenResources | None = None  # type: ignore[assignment] # null until ``asked``
+    limits: GivenResources | None = None  # type: ignore[assignment]
     custom_scaling_factors: GivenFactors | None = None
     custom_estimated_seconds_after_pod_scheduled: Seconds | None = None
     custom_estimated_seconds_after_initialized: Seconds | None = None
@@ -87,11 +75,9 @@ class GivenLoadAwarePod(GivenPod, frozen=True, kw_only=True):
     @property
     def asked(self) -> LoadAwarePod:
         """As the core takes it."""
-        requests, limits = self.requests or GivenRequests(), self.limits or GivenRequests()
+        requests, limits = self.requests or GivenResources(), self.limits or GivenResources()
         return LoadAwarePod(
             pod=msgspec.structs.replace(self, requests=requests, limits=limits),
-            free_requests=requests.free,
-            free_limits=limits.free,
             custom_factors=(self.custom_scaling_factors or GivenFactors()).factors,
             custom_after_scheduled_s=self.custom_estimated_seconds_after_pod_scheduled,
             custom_after_initialized_s=self.custom_estimated_seconds_after_initialized,
