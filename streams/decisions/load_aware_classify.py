@@ -95,10 +95,6 @@ class View:
         """Whether every resource is at most at its low threshold."""
         return all(self.used[name] <= limit for name, limit in self.limits.low.items())
 
-    def plus(self, used: Amounts) -> View:
-        """The same with a pod more."""
-        return View(used={name: own + used.get(name, 0) for name, own in self.used.items()}, limits=self.limits)
-
     def minus(self, used: Amounts) -> View:
         """The same with a pod less."""
         return View(used={name: own - used.get(name, 0) for name, own in self.used.items()}, limits=self.limits)

@@ -1,7 +1,7 @@
 """Whether a pod would find a place: requests that are left, and usage that stays within the thresholds.
 
 Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware/utilization_util.go,
-podFitsAnyNodeWithThreshold; pkg/descheduler/node/node.go, NodeFit.
+podFitsAnyNodeWithThreshold; pkg/descheduler/node/node.go, NodeFit. The reference asks node by node.
 """
 
 from __future__ import annotations
@@ -9,39 +9,71 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slacktide.streams.decisions.load_aware_classify import LoadedNode, PlacedPod, View
+from slacktide.streams.decisions.load_aware_thresholds import Amounts
+
+_Spare = dict[tuple[str, str], int]
+"""What is needed of a node, or spare on it: a place, and per resource what is requested and what is used."""
+_PLACE = ("place", "")
 
 
 class Targets:
-    """The nodes that one phase moves pods to, in order. What has found a place keeps it until the phase ends."""
+    """The nodes that one phase moves pods to, in order. What has found a place keeps it until the phase ends.
+
+    A tree over the nodes: each inner one holds, per kind of room, the most that any node below it has. So the
+    first node that has room is found without asking all the others.
+    """
 
     def __init__(self, targets: Sequence[tuple[LoadedNode, View]]) -> None:
-        self._targets = [_Target(node, view) for node, view in targets]
+        self._leaves = 1 << len(targets).bit_length()
+        """At this index and above; those without a node have no room for anything."""
+        self._spare: list[_Spare] = [{} for _ in range(2 * self._leaves)]
+        self._spare[self._leaves : self._leaves + len(targets)] = [_spare(node, view) for node, view in targets]
+        for at in range(self._leaves - 1, 0, -1):
+            self._sum_up(at)
 
     def take(self, pod: PlacedPod) -> bool:
-        """Whether a target had room; the first that has takes the pod's usage. A pod without metric fits nowhere."""
-        return any(target.take(pod) for target in self._targets)
-
-
-class _Target:
-    """One node. That it is schedulable is sure: it would not be a target otherwise."""
-
-    def __init__(self, node: LoadedNode, view: View) -> None:
-        live = [pod for pod in node.pods if pod.is_live]
-        self._places = node.pods_max - len(live)
-        self._free = dict(node.allocatable)
-        for pod in live:
-            for name, amount in pod.requests.items():
-                self._free[name] = self._free.get(name, 0) - amount
-        self._view = view
-
-    def take(self, pod: PlacedPod) -> bool:
-        if pod.used is None or self._places <= 0 or not self._has_requested(pod):
+        """Whether a target has room; the first that has takes the pod's usage. A pod without metric fits nowhere."""
+        if pod.used is None:
             return False
-        with_pod = self._view.plus(pod.used)
-        if with_pod.excess:
-            return False
-        self._view = with_pod
-        return True
+        at = self._first(1, self._need(pod, pod.used))
+        if at:
+            self._use(at, pod.used)
+        return bool(at)
 
-    def _has_requested(self, pod: PlacedPod) -> bool:
-        return all(amount <= self._free.get(name, 0) for name, amount in pod.requests.items())
+    def _need(self, pod: PlacedPod, used: Amounts) -> _Spare:
+        """Also what is not used must be within its threshold; of what is not requested any amount may be free."""
+        watched = (name for kind, name in self._spare[1] if kind == "used")
+        requested = {("requested", name): amount for name, amount in pod.requests.items()}
+        return {_PLACE: 1} | requested | {("used", name): used.get(name, 0) for name in watched}
+
+    def _first(self, at: int, need: _Spare) -> int:
+        """The first leaf at or below this one that has room; 0: none."""
+        spare = self._spare[at]
+        if any(amount > spare.get(kind, 0) for kind, amount in need.items()):
+            return 0
+        if at >= self._leaves:
+            return at
+        return self._first(2 * at, need) or self._first(2 * at + 1, need)
+
+    def _use(self, at: int, used: Amounts) -> None:
+        spare = self._spare[at]
+        for kind, resource in spare:
+            if kind == "used":
+                spare[kind, resource] -= used.get(resource, 0)
+        while at := at // 2:
+            self._sum_up(at)
+
+    def _sum_up(self, at: int) -> None:
+        left, right = self._spare[2 * at], self._spare[2 * at + 1]
+        self._spare[at] = {kind: max(left.get(kind, 0), right.get(kind, 0)) for kind in left | right}
+
+
+def _spare(node: LoadedNode, view: View) -> _Spare:
+    """That the node is schedulable is sure: it would not be a target otherwise."""
+    live = [pod for pod in node.pods if pod.is_live]
+    spare = {("requested", name): amount for name, amount in node.allocatable.items()}
+    for pod in live:
+        for name, amount in pod.requests.items():
+            spare["requested", name] = spare.get(("requested", name), 0) - amount
+    used = {("used", name): limit - view.used[name] for name, limit in view.limits.high.items()}
+    return spare | used | {_PLACE: node.pods_max - len(live)}

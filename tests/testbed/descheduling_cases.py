@@ -1,0 +1,186 @@
+"""Clusters for the tests of load-aware descheduling: nodes of 1000 millicores and 1000 bytes, so percents are easy."""
+
+import json
+from functools import cache
+from math import inf
+from random import Random
+
+from hypothesis import strategies as st
+
+from slacktide.deploy.cli.calc.calculations import Calculation
+from slacktide.schemas.inventory import Pod
+from slacktide.streams.decisions.load_aware_classify import LoadedNode, PlacedPod, Survey, SurveyPolicy, survey
+from slacktide.streams.decisions.load_aware_descheduling import Descheduled, DeschedulingPolicy, PassState, deschedule
+from slacktide.streams.decisions.load_aware_thresholds import Band
+
+calculation = cache(Calculation.named)
+
+
+def answered(case: dict) -> dict:
+    """What ``slacktide calc load_aware_descheduling`` says about a case, less its name."""
+    line = json.dumps({"name": "case", "input": case})
+    answer = json.loads(calculation("load_aware_descheduling", explain=True).answer(line).line)
+    assert answer.pop("name") in {"case", None}
+    return answer
+
+
+def pod(
+    name: str = "pod",
+    cpu: int | None = 0,
+    *,
+    memory: int = 0,
+    band: str = "batch",
+    requests: dict[str, int] | None = None,
+    evictable: bool = True,
+    created_s: int = 0,
+    deletion_cost: int = 0,
+    eviction_cost: int = 0,
+    **said,
+) -> PlacedPod:
+    """A pod by what it uses; ``cpu=None``: it has no metric. ``said`` are fields of the pod itself."""
+    said = {"uid": name, "namespace": "default", "priority_class_label": f"koord-{band}"} | said
+    return PlacedPod(
+        pod=Pod(name=name, **said),
+        requests=requests or {},
+        used=None if cpu is None else {"cpu": cpu, "memory": memory},
+        evictable=evictable,
+        created_s=created_s,
+        deletion_cost=deletion_cost,
+        eviction_cost=eviction_cost,
+    )
+
+
+def node(
+    name: str,
+    *pods: PlacedPod,
+    system: int = 0,
+    besides: dict[str, int] | None = None,
+    capacity: dict[str, int] | None = None,
+    age_s: float | None = 10,
+    schedulable: bool = True,
+    pods_max: int = 110,
+    **allocatable: int,
+) -> LoadedNode:
+    """A node by its pods and by what the system uses of its CPU."""
+    has = {"cpu": 1000, "memory": 1000} | allocatable
+    return LoadedNode(
+        name=name,
+        allocatable=has,
+        capacity=has if capacity is None else capacity,
+        schedulable=schedulable,
+        pods=pods,
+        pods_max=pods_max,
+        used_besides=[{"cpu": system}, besides or {}],
+        metric_age_s=age_s,
+    )
+
+
+def band(low: float | None = None, high: float | None = None) -> Band:
+    """Of CPU; None: there is no such threshold."""
+    return Band(
+        low={} if low is None else {"cpu": low},
+        high={} if high is None else {"cpu": high},
+    )
+
+
+def policy(whole: tuple = (30, 60), prod: tuple = (), **more) -> SurveyPolicy:
+    """Low and high percents of CPU; () sets no threshold."""
+    return SurveyPolicy(whole=band(*whole), prod=band(*prod), **more)
+
+
+def classes(seen: Survey) -> dict[str, list[str]]:
+    """The names of the nodes of each class that has any."""
+    return {name: [one.node.name for one in nodes] for name, nodes in seen.classes.items() if nodes}
+
+
+def victims(done: Descheduled) -> list[str]:
+    return [one.pod.pod.name for one in done.evictions]
+
+
+def one_pass(*nodes: LoadedNode, by: SurveyPolicy | None = None, **how) -> Descheduled:
+    """A pass that does not wait; ``how`` are fields of the descheduling policy."""
+    said = {"consecutive_abnormalities": 1, "node_fit": False} | how
+    return deschedule(survey(nodes, by or policy()), DeschedulingPolicy(**said), PassState())
+
+
+def passes(count: int, seen: Survey, how: DeschedulingPolicy) -> list[Descheduled]:
+    """So many passes over a cluster that stays as it is."""
+    done, state = [], PassState()
+    for _ in range(count):
+        done.append(deschedule(seen, how, state))
+        state = done[-1].state
+    return done
+
+
+# Few and round figures, so that boundaries and ties are met.
+AMOUNTS = (0, 1, 50, 100, 200, 300, 301, 400)
+NAMES = ("cpu", "memory", "example.com/gpu")
+amounts = st.sampled_from(AMOUNTS)
+resources = st.sampled_from(NAMES)
+# From a seed, for to draw each figure would take most of a test's time.
+seeds = st.integers(0, 1 << 32).map(Random)
+
+
+def random_pod(of: Random, name: str) -> PlacedPod:
+    """Any pod that one may meet."""
+    return pod(
+        name,
+        of.choice([None, *AMOUNTS, *AMOUNTS]),
+        memory=of.choice(AMOUNTS) // 2,
+        band=of.choice(["free", "batch", "mid", *["prod"] * 5]),
+        phase=of.choice(["Running"] * 8 + ["Pending", "Succeeded", "Failed", "Unknown"]),
+        requests={name: of.choice(AMOUNTS) for name in of.sample(NAMES, of.choice([0, 0, 1, 2]))},
+        evictable=of.random() < 0.8,
+        created_s=of.randrange(3),
+        eviction_cost=of.choice([-1, 0, 0, 1]),
+        priority=of.choice([None, 5000, 9000]),
+    )
+
+
+def random_node(of: Random, name: str) -> LoadedNode:
+    """Any node that one may meet, idle ones now and then."""
+    return node(
+        name,
+        *(random_pod(of, f"{name}-{number}") for number in range(of.choice([0, 1, 2, 4, 6, 8]))),
+        system=of.choice([0, 1, 100]),
+        age_s=of.choice([10] * 9 + [180, None, inf]),
+        schedulable=of.random() < 0.9,
+        pods_max=of.choice([110, 110, 3]),
+        **of.choice([{}, {}, {"memory": 500}, {"cpu": 0}, {"example.com/gpu": 600}]),
+    )
+
+
+def random_cluster(of: Random) -> list[LoadedNode]:
+    return [random_node(of, f"node-{number}") for number in range(of.randrange(8))]
+
+
+def random_band(of: Random, *percents: int) -> Band:
+    """Mostly of CPU; now and then thresholds that lack one another, or for what few nodes have."""
+    names = of.choice([["cpu"], ["cpu"], ["cpu", "memory"], ["cpu", "memory"], ["memory"], [], list(NAMES)])
+    low = {name: of.choice(percents) for name in names}
+    high = {name: value + of.choice([5, 10, 30]) for name, value in low.items()} | of.choice([{}] * 5 + [{"cpu": 50}])
+    return Band(low=low, high=high)
+
+
+def random_survey_policy(of: Random) -> SurveyPolicy:
+    return SurveyPolicy(
+        whole=random_band(of, 10, 30, 50, 60),
+        prod=random_band(of, 10, 20, 30),
+        use_deviation=of.random() < 0.3,
+    )
+
+
+def random_policy(of: Random) -> DeschedulingPolicy:
+    """One that does not wait."""
+    return DeschedulingPolicy(
+        too_few_targets=of.choice([0, 0, 0, 1]),
+        node_fit=of.random() < 0.5,
+        weights={name: of.randrange(4) for name in of.sample(NAMES, 2)},
+        consecutive_abnormalities=1,
+    )
+
+
+clusters = seeds.map(random_cluster)
+surveys = seeds.map(lambda of: survey(random_cluster(of), random_survey_policy(of)))
+survey_policies = seeds.map(random_survey_policy)
+policies = seeds.map(random_policy)
