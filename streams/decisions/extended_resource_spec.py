@@ -94,7 +94,7 @@ def read(text: str) -> Mapping[str, Asked]:
             if asked is not None
         }
     except (msgspec.DecodeError, QuantityError, UnicodeError, RecursionError) as exc:
-        raise BadMessageError(f"annotation {ANNOTATION}", str(exc)) from None
+        raise BadMessageError(f"readable annotation {ANNOTATION}", str(exc)) from None
 
 
 def _amounts(quantities: Mapping[str, str | float | None] | None) -> Amounts:

@@ -209,7 +209,7 @@ def _reorder(merged: dict[str, Any], name: str, order: object, lists: tuple[Any,
     rest = iter(wanted)
     if wanted and not all(_key_of(item, key, path) in rest for item in given if not _directs(item)):
         raise PatchError(f"{path}: {ORDER.rstrip('/')} is not in the order of the patch's items")
-    if isinstance(merged.get(name), list):
+    if wanted and isinstance(merged.get(name), list):
         merged[name] = _ordered(merged[name], order, original, path)
 
 

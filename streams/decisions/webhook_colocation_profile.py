@@ -115,9 +115,9 @@ def _profiled(pod: AdmittedPod, profiles: Iterable[Profile], cluster: Cluster, b
         matched.append(profile)
         terms = {"probability_pct": _percent(profile), "drawn_pct": cluster.draw(profile.name)}
         drawn = terms["drawn_pct"] < terms["probability_pct"]
-        because.append(Because(of=of, bound="applied" if drawn else "probability", terms=dict(terms)))
         if drawn:
             changed = _applied(changed, profile, cluster.priority_classes)
+        because.append(Because(of=of, bound="applied" if drawn else "probability", terms=dict(terms)))
     return _translated(changed, matched, cluster, because)
 
 
