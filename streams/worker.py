@@ -58,7 +58,8 @@ class _Node:
             return False
         restarted = (sample.boot_id, sample.clock_epoch) != (self.newest[0], self.clock_epoch)
         self.newest, self.clock_epoch = (sample.boot_id, sample.seq), sample.clock_epoch
-        return self.figures.merge(sample, self.pods.get(sample.pods_revision), policy, restarted=restarted)
+        facts, pods = self.facts.get(sample.facts_revision), self.pods.get(sample.pods_revision)
+        return self.figures.merge(sample, facts, pods, policy, restarted=restarted)
 
 
 def _remember(kept: OrderedDict[str, T], revision: str, content: T | None, *, newer: bool) -> None:

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from slacktide.schemas.command import Answer
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Terms
-from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy import Policy, ResourceThreshold
+from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.cpu_suppress_allowed import CpuUse, be_allowed_cpu
@@ -44,14 +45,15 @@ def _rate(limits: Limits) -> float:
 
 
 def decide(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Decision:
-    """Decide the best-effort CPU limit from one sample, its pods, its node and the policy.
+    """Decide the best-effort CPU limit from one sample, its pods, its node and what of the policy holds there.
 
     Suppress off: the limit is lifted. On: one step toward what is allowed; a raise waits until
     900 ms after the last one, a cut never waits.
     """
     if sample.limits is None:
         return _skip("the limit in force is unknown")
-    if not policy.resource_threshold.enable:
+    threshold = resource_threshold_on(policy, facts)
+    if not threshold.enable:
         return _settle(sample.limits, UNLIMITED, "disabled", {})
     if not pods:
         return _keep(sample.limits, "no_pods", {})
@@ -60,7 +62,7 @@ def decide(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Po
     capacity_milli = facts.capacity.cpu_milli
     if not capacity_milli:
         return _skip("the node's CPU capacity is unknown")
-    return _suppress(sample, sample.limits, sample.use.cpu_milli, capacity_milli, facts, pods, policy)
+    return _suppress(sample, sample.limits, sample.use.cpu_milli, capacity_milli, facts, pods, threshold)
 
 
 def _suppress(
@@ -70,9 +72,8 @@ def _suppress(
     capacity_milli: int,
     facts: NodeFacts,
     pods: Sequence[Pod],
-    policy: Policy,
+    threshold: ResourceThreshold,
 ) -> Decision:
-    threshold = policy.resource_threshold
     allowed = be_allowed_cpu(
         capacity_milli=capacity_milli,
         reserved_milli=node_reserved(facts).cpu_milli or 0,

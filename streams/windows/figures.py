@@ -11,6 +11,7 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.metric import NodeMetric, PodMetric
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.batch_resource import batch_resource
@@ -48,22 +49,37 @@ class NodeFigures:
         self._window = NodeWindow(0)
         self._published: Figures | None = None
 
-    def merge(self, sample: NodeSample, pods: Sequence[Pod] | None, policy: Policy, *, restarted: bool) -> bool:
+    def merge(
+        self,
+        sample: NodeSample,
+        facts: NodeFacts | None,
+        pods: Sequence[Pod] | None,
+        policy: Policy,
+        *,
+        restarted: bool,
+    ) -> bool:
         """Take one sample into the window; False: it comes too late.
 
         Args:
             sample: newer, by boot and seq, than all before it.
+            facts: the sample's, if they are known.
             pods: the sample's pod list, if it is known.
-            policy: its window holds; another length than before begins anew.
+            policy: its window for the node holds; another length than before begins anew.
             restarted: the node has a new boot or clock epoch, so that its time may have been set back.
 
         """
-        window_ms = policy.colocation.metric_aggregate_duration_s * 1_000
+        window_ms = self._window_ms(facts, policy)
         if window_ms != self._window.window_ms:
             self._window = NodeWindow(window_ms)
         elif restarted and sample.observed_ms <= self._window.watermark_ms:
             self._window.restart()
         return self._window.merge(sample, {pod.uid for pod in pods or ()})
+
+    def _window_ms(self, facts: NodeFacts | None, policy: Policy) -> int:
+        """Without facts nothing tells which strategy holds: the window stays as it is, and begins as the cluster's."""
+        if facts is None:
+            return self._window.window_ms or policy.colocation.metric_aggregate_duration_s * 1_000
+        return colocation_on(policy, facts).metric_aggregate_duration_s * 1_000
 
     def due(self, sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Figures | None:
         """What to publish after this sample; None: nothing new, too soon, or nothing known yet."""
@@ -138,10 +154,11 @@ def _allocatable(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], poli
         batch_cpu_milli=None,
         batch_mem_bytes=None,
     )
-    if not policy.colocation.enable:
+    colocation = colocation_on(policy, facts)
+    if not colocation.enable:
         return msgspec.structs.replace(blank, reason="disabled")
     load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)
-    batch = batch_resource(load, policy.colocation)
+    batch = batch_resource(load, colocation)
     cpu, mem = batch.because
     return msgspec.structs.replace(
         blank,
