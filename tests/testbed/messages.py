@@ -22,6 +22,11 @@ def any_message(kind: type[M]) -> st.SearchStrategy[M]:
     return _any(inspect.type_info(kind))
 
 
+def any_value(of: object) -> st.SearchStrategy:
+    """Every value that a field of this type may have."""
+    return _any(inspect.type_info(of))
+
+
 def _any(kind: inspect.Type) -> st.SearchStrategy:
     return _BY_TYPE[type(kind)](kind)
 

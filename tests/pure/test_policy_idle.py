@@ -1,0 +1,274 @@
+"""What is set and does nothing: caught before the policy is applied, not in a node's log each second."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.carried_out import CARRIED_OUT
+from slacktide.schemas.policy.configmap import CONFIGS
+from slacktide.schemas.policy.effective import effective
+from slacktide.schemas.policy.features import FEATURES
+from slacktide.schemas.policy.fields import leaves
+from slacktide.schemas.policy.idle import idle, lacking, not_taken
+from slacktide.schemas.policy.names import NAMES, name_of
+from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
+from slacktide.schemas.policy.unused import unused
+from testbed.policies import policy_from
+
+NODE = NodeFacts(name="node-1", capacity=Resources(), allocatable=Resources())
+KINDS = {config.strategy: type(config.default) for config in CONFIGS}
+
+
+def told(policy: Policy, facts: NodeFacts = NODE) -> dict[str, str]:
+    """What is set in vain on a node: the ConfigMap's name of it, and why."""
+    return {
+        name_of(KINDS[one.strategy], one.field) + (f" for {one.feature}" if one.feature else ""): one.because
+        for one in idle(effective(policy, facts))
+    }
+
+
+def thresholds(**said: object) -> Policy:
+    return policy_from(threshold={"clusterStrategy": {"enable": True, **said}})
+
+
+UNSET = "evictEnabledPriorityThreshold is unset"
+
+
+@pytest.mark.parametrize(
+    ("said", "in_vain"),
+    [
+        pytest.param({"memoryEvictThresholdPercent": 80, "evictEnabledPriorityThreshold": 5999}, {}, id="all there"),
+        pytest.param(
+            {"memoryEvictThresholdPercent": 80},
+            {"memoryEvictThresholdPercent for MemoryEvict": UNSET},
+            id="best-effort pods alone are evicted",
+        ),
+        pytest.param({"cpuEvictThresholdPercent": 80}, {"cpuEvictThresholdPercent": UNSET}, id="no priority"),
+        pytest.param(
+            {"cpuEvictLowerPercent": 50},
+            {"cpuEvictLowerPercent": "cpuEvictThresholdPercent is unset"},
+            id="where it ends, not where it begins",
+        ),
+        pytest.param(
+            {"memoryAllocatableEvictThresholdPercent": 110, "allocatableEvictPriorityThreshold": 5999},
+            {
+                "memoryAllocatableEvictThresholdPercent": "memoryAllocatableEvictLowerPercent is unset",
+                "allocatableEvictPriorityThreshold": "memoryAllocatableEvictLowerPercent is unset; "
+                "cpuAllocatableEvictThresholdPercent is unset",
+            },
+            id="no lower percent",
+        ),
+        pytest.param(
+            {"cpuAllocatableEvictThresholdPercent": 110, "cpuAllocatableEvictLowerPercent": 100},
+            {
+                "cpuAllocatableEvictThresholdPercent": "allocatableEvictPriorityThreshold is unset",
+                "cpuAllocatableEvictLowerPercent": "allocatableEvictPriorityThreshold is unset",
+            },
+            id="no priority for what was oversold",
+        ),
+        pytest.param(
+            {"cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictTimeWindowSeconds": 60},
+            {
+                "cpuEvictBESatisfactionLowerPercent": "cpuEvictBESatisfactionUpperPercent is unset",
+                "cpuEvictTimeWindowSeconds": "cpuEvictBESatisfactionUpperPercent is unset",
+            },
+            id="half of the satisfaction",
+        ),
+        pytest.param(
+            {"cpuEvictBESatisfactionLowerPercent": 61, "cpuEvictBESatisfactionUpperPercent": 80},
+            dict.fromkeys(
+                ("cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"),
+                "cpuEvictBESatisfactionLowerPercent 61 is not from 1 to 60",
+            ),
+            id="satisfied too late",
+        ),
+        pytest.param(
+            {"cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 100},
+            dict.fromkeys(
+                ("cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"),
+                "cpuEvictBESatisfactionUpperPercent 100 is not from 60 (the lower one) to 99",
+            ),
+            id="never satisfied",
+        ),
+        pytest.param(
+            {"cpuSuppressMinPercent": 70},
+            {
+                "cpuSuppressThresholdPercent": "cpuSuppressMinPercent 70 is not below it: "
+                "best-effort pods always get that much"
+            },
+            id="a minimum over the threshold",
+        ),
+        pytest.param(
+            {"enable": False, "cpuSuppressMinPercent": 5, "memoryEvictThresholdPercent": 70},
+            {"cpuSuppressMinPercent": "enable is false"},
+            id="disabled; what equals its default is not worth a word",
+        ),
+    ],
+)
+def test_a_threshold_that_changes_nothing_says_why(said: dict, in_vain: dict) -> None:
+    assert told(thresholds(**said)) == in_vain
+
+
+@pytest.mark.parametrize(
+    ("configs", "in_vain"),
+    [
+        pytest.param(
+            {"colocation": {"cpuReclaimThresholdPercent": 70, "freeClassEnable": True}},
+            {"cpuReclaimThresholdPercent": "enable is false", "freeClassEnable": "enable is false"},
+            id="colocation is off",
+        ),
+        pytest.param(
+            {"colocation": {"enable": True, "midStaticCPUReservedPercent": 10, "midCPUThresholdPercent": 50}},
+            {"midStaticCPUReservedPercent": "midReclaimMode is not static"},
+            id="a fixed share, but mid is predicted",
+        ),
+        pytest.param(
+            {"colocation": {"enable": True, "midReclaimMode": "static", "midUnallocatedPercent": 10}},
+            {"midUnallocatedPercent": "midReclaimMode is static"},
+            id="a share of what is left, but mid is fixed",
+        ),
+        pytest.param(
+            {"burst": {"clusterStrategy": {"cpuBurstPercent": 500, "cfsQuotaBurstPercent": 400}}},
+            {"cpuBurstPercent": "policy is none", "cfsQuotaBurstPercent": "policy is none"},
+            id="burst is off",
+        ),
+        pytest.param(
+            {"burst": {"clusterStrategy": {"policy": "cpuBurstOnly", "sharePoolThresholdPercent": 40}}},
+            {"sharePoolThresholdPercent": "policy is cpuBurstOnly"},
+            id="the other burst",
+        ),
+        pytest.param(
+            {"burst": {"clusterStrategy": {"policy": "auto", "cfsQuotaBurstPercent": 100}}},
+            {"cfsQuotaBurstPercent": "cfsQuotaBurstPercent 100 leaves nothing over the limit"},
+            id="a burst to the limit itself",
+        ),
+        pytest.param(
+            {"qos": {"clusterStrategy": {"beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}}}}},
+            {"beClass.cpuQOS.schedIdle": "policies.cpuPolicy is groupIdentity"},
+            id="cpu.idle is the other policy's",
+        ),
+        pytest.param(
+            {
+                "qos": {
+                    "clusterStrategy": {
+                        "policies": {"cpuPolicy": "coreSched"},
+                        "lsClass": {"cpuQOS": {"enable": True, "groupIdentity": 1, "coreExpeller": True}},
+                    }
+                }
+            },
+            {"lsClass.cpuQOS.groupIdentity": "policies.cpuPolicy is coreSched"},
+            id="group identity is the other policy's",
+        ),
+        pytest.param(
+            {"qos": {"clusterStrategy": {"beClass": {"memoryQOS": {"enable": True, "priority": 3}}}}},
+            {"beClass.memoryQOS.priority": "beClass.memoryQOS.priorityEnable is 0"},
+            id="a kill priority without its switch",
+        ),
+        pytest.param(
+            {"qos": {"clusterStrategy": {"beClass": {"resctrlQOS": {"catRangeEndPercent": 20}}}}},
+            {"beClass.resctrlQOS.catRangeEndPercent": "beClass.resctrlQOS.enable is false"},
+            id="a part of a class that is off",
+        ),
+    ],
+)
+def test_what_another_field_switches_off_says_so(configs: dict, in_vain: dict) -> None:
+    assert told(policy_from(**configs)) == in_vain
+
+
+def test_koord_free_sells_nothing_until_it_is_enabled_and_the_feature_says_it() -> None:
+    off, on = (
+        {feature.name: lack for feature, lack in lacking(effective(policy_from(colocation=said), NODE)).items()}
+        for said in ({"enable": True}, {"enable": True, "freeClassEnable": True})
+    )
+
+    assert off["FreeResource"] == "freeClassEnable is false: nothing is sold to pods of koord-free"
+    assert on["FreeResource"] == ""
+
+
+def test_what_the_cluster_says_may_wait_for_a_node_strategy_that_enables_it() -> None:
+    """One begins with some nodes."""
+    waiting = {"clusterStrategy": {"cpuSuppressMinPercent": 5}}
+    some = {"name": "some", "nodeSelector": {"matchLabels": {"pool": "a"}}}
+
+    def fields(*nodes: dict) -> list[tuple[str, str]]:
+        found = unused(policy_from(threshold=waiting | {"nodeStrategies": list(nodes)}))
+        return [(one.field, str(one.source)) for one in found]
+
+    assert fields() == [("cpu_suppress_min_pct", "cluster strategy")]
+    assert fields(some | {"enable": True}) == []
+    assert fields(some | {"cpuSuppressThresholdPercent": 50}) == [
+        ("cpu_suppress_min_pct", "cluster strategy"),
+        ("cpu_suppress_threshold_pct", "node strategy some"),
+    ]
+    assert fields(some | {"enable": True, "cpuSuppressMinPercent": 6}) == [("cpu_suppress_min_pct", "cluster strategy")]
+
+
+def test_a_feature_may_lack_for_the_cluster_what_a_node_strategy_adds() -> None:
+    cluster = {"clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 80}}
+    node = {
+        "name": "some",
+        "nodeSelector": {"matchLabels": {"pool": "a"}},
+        "evictEnabledPriorityThreshold": 5999,
+    }
+
+    assert [one.feature for one in unused(policy_from(threshold=cluster))] == ["MemoryEvict"]
+    assert list(unused(policy_from(threshold=cluster | {"nodeStrategies": [node]}))) == []
+
+
+CPU_LABEL = "node.koordinator.sh/cpu-reclaim-ratio"
+
+
+@pytest.mark.parametrize(
+    ("annotation", "said"),
+    [
+        pytest.param('{"cpuReclaimThresholdPercent": 70}', [], id="good"),
+        pytest.param("{}", [], id="empty"),
+        pytest.param("{", ["ignored: it is not a JSON object"], id="not JSON"),
+        pytest.param("[1]", ["ignored: it is not a JSON object"], id="no object"),
+        pytest.param(
+            '{"cpuReclaimThresholdPercent": "70", "midUnallocatedPercent": 1}',
+            ["ignored whole: a value in it is of another type than the strategy's"],
+            id="one wrong type spoils all",
+        ),
+        pytest.param('{"enable": false}', ["ignored: no key that a node may set"], id="not a node's to say"),
+        pytest.param(
+            '{"midUnallocatedPercent": 250}',
+            ["250 is taken, although it is not a whole number from 0 to 100"],
+            id="out of range",
+        ),
+    ],
+)
+def test_of_a_nodes_annotation_it_is_told_what_is_not_taken(annotation: str, said: list[str]) -> None:
+    facts = msgspec.structs.replace(NODE, annotations={ANNOTATION_STRATEGY: annotation})
+
+    assert [why for _, why in not_taken(facts)] == said
+
+
+@pytest.mark.parametrize(
+    ("ratio", "said"),
+    [
+        ("0.5", []),
+        ("-0.5", ["'-0.5' is ignored: accepted: a decimal, 0 or more"]),
+        ("half", ["'half' is ignored: accepted: a decimal, 0 or more"]),
+    ],
+)
+def test_a_ratio_label_that_is_no_ratio_is_told(ratio: str, said: list[str]) -> None:
+    facts = msgspec.structs.replace(NODE, labels={CPU_LABEL: ratio})
+
+    assert [why for _, why in not_taken(facts)] == said
+
+
+def test_every_field_has_a_name_in_the_config_map_and_a_feature_that_goes_by_it() -> None:
+    """Or it switches others."""
+    for kind, names in NAMES.items():
+        assert set(names.values()) == {field.name for field in msgspec.structs.fields(kind)}
+    for config in CONFIGS:
+        read = {field for one in FEATURES if one.strategy == config.strategy for field in one.asks + one.reads}
+        assert {field for field, _ in leaves(config.default) if field.rpartition(".")[2] != "enable"} == read
+
+
+def test_what_is_carried_out_is_a_feature() -> None:
+    assert {feature.name for feature in FEATURES} >= CARRIED_OUT
