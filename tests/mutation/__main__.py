@@ -55,7 +55,7 @@ def _copy(copy: Path) -> None:
     for name in COPIED:
         source = ROOT / name
         if source.is_dir():
-            shutil.copytree(source, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(source, copy / name, symlinks=True)
         else:
             shutil.copy(source, copy / name)
 
@@ -66,7 +66,7 @@ def _command(names: list[str]) -> str:
     vectors = [name for name in names if Path(f"tests/vectors/{name}.jsonl").exists()]
     wanted = [f"result_is_the_references[{name}-" for name in vectors] + [Path(file).stem for file in files]
     files += ["tests/pure/decisions/test_vectors.py"] if vectors else []
-    quiet = "-x -q --no-header --no-summary -p no:cacheprovider"
+    quiet = "-x -q --no-header --no-summary --assert=plain -p no:cacheprovider"
     return f'{sys.executable} -m pytest {quiet} {" ".join(files)} -k "{" or ".join(wanted)}"'
 
 
