@@ -28,7 +28,7 @@ class Input(Given, frozen=True, kw_only=True):
 
     be_allowed_cpu_milli: Whole
     current_be_cpuset: list[Amount] | None = None
-    processors: list[Processor]
+    processors: list[Processor] | None
     pods_with_cpuset: list[GivenPinnedPod] | None = None
     reserved_cpus: str | None = None
     system_qos_cpus: str | None = None
@@ -40,7 +40,7 @@ class Input(Given, frozen=True, kw_only=True):
 def calculate(given: Input) -> Calculated:
     """Next CPU set of the best-effort group."""
     node = NodeCpus(
-        processors=distinct(given.processors),
+        processors=distinct(given.processors or ()),
         reserved=_cpus(given.reserved_cpus, "input.reserved_cpus"),
         system=_cpus(given.system_qos_cpus, "input.system_qos_cpus"),
         system_exclusive=given.system_qos_exclusive is not False,

@@ -12,12 +12,12 @@ class Input(Given, frozen=True, kw_only=True):
     """How many CPUs, and out of which."""
 
     cpus_wanted: Whole
-    processors: list[Processor]
+    processors: list[Processor] | None
 
 
 def calculate(given: Input) -> Calculated:
     """CPUs in the order in which they are picked."""
-    picked = pick_cpus(given.cpus_wanted, distinct(given.processors))
+    picked = pick_cpus(given.cpus_wanted, distinct(given.processors or ()))
     return Calculated(
         output={"cpus_in_pick_order": list(picked.cpus)},
         because=[Because(of="cpus_in_pick_order", bound=picked.bound, terms=picked.terms)],

@@ -27,6 +27,7 @@ TWO_NODES = machine(numa_nodes=2, cores=2)
         pytest.param(7, TWO_NODES, [0, 1, 4, 5, 2, 3, 6], id="the single one of the node whose turn is next"),
         pytest.param(5, TWO_NODES, [0, 1, 4, 5, 2], id="after the last node the first is next"),
         pytest.param(1, TWO_NODES, [0], id="a single one splits a core"),
+        pytest.param(3, machine(numa_nodes=4, cores=1), [0, 1, 2], id="of four nodes, too"),
         pytest.param(3, [cpu(0, 0), cpu(1, 0), cpu(2, 0)], [0, 1, 2], id="three threads: two, then one"),
         pytest.param(4, [cpu(n, 0) for n in range(4)], [0, 1, 2, 3], id="four threads are two pairs"),
         pytest.param(2, [cpu(0, 0), cpu(1, 1), cpu(2, 1)], [1, 2], id="a whole core before a half one"),
@@ -161,3 +162,9 @@ def test_a_cpu_given_twice_is_refused_with_its_place() -> None:
 
     answer = answered("cpu_suppress_cpuset_pick", {"cpus_wanted": 1, "processors": twice})
     assert answer == {"error": "input.processors[1].cpu: CPU 3 is given twice"}
+
+
+def test_a_case_without_processors() -> None:
+    answer = answered("cpu_suppress_cpuset_pick", {"cpus_wanted": 1, "processors": None})
+
+    assert answer == {"output": {"cpus_in_pick_order": []}}
