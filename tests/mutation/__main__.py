@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import compileall
 import os
 import shutil
 import subprocess
@@ -56,6 +57,7 @@ def _copy(copy: Path) -> None:
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, copy / name, symlinks=True)
+            compileall.compile_dir(copy / name, quiet=1)
         else:
             shutil.copy(source, copy / name)
 
