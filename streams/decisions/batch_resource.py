@@ -143,4 +143,5 @@ def available(
         if cap < value:
             value, bound = cap, "capped"
     terms[f"batch_{unit}"] = value
-    return Because(of=of, bound=bound, terms=terms)
+    adds = (f"+capacity_{unit}", f"-margin_{unit}", f"-system_or_reserved_{unit}", f"-high_priority_{unit}")
+    return Because(of=of, bound=bound, terms=terms, adds=adds)

@@ -81,7 +81,8 @@ def _cpu(calculated: int, ratio: float | None, given_away: int) -> Because:
     amplified = -(-int(calculated * 1000 * ratio) // 1000)
     less = _less("batch_cpu_milli", "milli", amplified, given_away)
     head: Terms = {"calculated_milli": calculated, "normalization_ratio": ratio}
-    return Because(of=less.of, bound="amplified" if less.bound == "formula" else less.bound, terms=head | less.terms)
+    bound = "amplified" if less.bound == "formula" else less.bound
+    return Because(of=less.of, bound=bound, terms=head | less.terms, adds=less.adds)
 
 
 def _less(of: str, unit: str, origin: int, given_away: int) -> Because:
@@ -91,4 +92,5 @@ def _less(of: str, unit: str, origin: int, given_away: int) -> Because:
         f"third_party_{unit}": given_away,
         f"published_{unit}": max(0, left),
     }
-    return Because(of=of, bound="formula" if left >= 0 else "exhausted", terms=terms)
+    adds = (f"+origin_{unit}", f"-third_party_{unit}")
+    return Because(of=of, bound="formula" if left >= 0 else "exhausted", terms=terms, adds=adds)

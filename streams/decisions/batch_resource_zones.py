@@ -131,7 +131,7 @@ def _zone(zone: Zone, shares: _Shares, cpu: Sums, mem: Sums, colocation: Colocat
     )
     mem_bytes = -(-int(in_milli.terms["batch_millibytes"]) // 1000)
     terms: Terms = in_milli.terms | {"batch_bytes": mem_bytes}
-    because_mem = Because(of=in_milli.of, bound=in_milli.bound, terms=terms)
+    because_mem = Because(of=in_milli.of, bound=in_milli.bound, terms=terms, adds=in_milli.adds)
     return ZoneResource(
         name=zone.name,
         cpu_milli=int(because_cpu.terms["batch_milli"]),

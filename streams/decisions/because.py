@@ -17,3 +17,9 @@ class Because:
     """The step that fixed the result, e.g. ``formula``, ``capped``, ``stepped``, ``degraded``, ``floored``."""
     terms: Terms
     """Named numbers in the order of the arithmetic, the result last."""
+    adds: tuple[str, ...] = ()
+    """Where the figure is a sum: its parts, each a sign and a term's name: ``+capacity_milli``, ``-margin_milli``."""
+
+    def added(self) -> int | float:
+        """What the parts add up to."""
+        return sum(self.terms[part[1:]] * (1 if part[0] == "+" else -1) for part in self.adds)

@@ -71,4 +71,5 @@ def _less(left: Because, of: str, unit: str, used: int) -> Because:
     terms: Terms = {name: value for name, value in left.terms.items() if name != f"batch_{unit}"}
     free = int(terms[f"available_{unit}"]) - used
     terms |= {f"batch_used_{unit}": used, f"free_{unit}": max(0, free)}
-    return Because(of=of, bound="formula" if free > 0 else "exhausted", terms=terms)
+    adds = (*left.adds, f"-batch_used_{unit}")
+    return Because(of=of, bound="formula" if free > 0 else "exhausted", terms=terms, adds=adds)

@@ -122,4 +122,6 @@ def _dynamic(figures: _Figures, of: str, unit: str) -> Because:
 def _capped(figures: _Figures, of: str, unit: str, value: int, terms: Terms) -> Because:
     cap = int(figures.capacity * (figures.threshold_pct / 100))
     terms |= {f"cap_{unit}": cap, f"mid_{unit}": min(value, cap)}
-    return Because(of=of, bound="capped" if cap < value else "formula", terms=terms)
+    parts = (f"base_{unit}", f"unallocated_part_{unit}", f"static_{unit}")
+    adds = tuple(f"+{part}" for part in parts if part in terms)
+    return Because(of=of, bound="capped" if cap < value else "formula", terms=terms, adds=adds)

@@ -18,8 +18,9 @@ def _names(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None: 
 
 
 @click.command(
-    epilog="""Example: echo '{"name": "a", "input": {"be_allowed_cpu_milli": 500, "current_be_cfs_quota_us": -1,
-    "node_capacity_cpu_milli": 8000}}' | slacktide calc cpu_suppress_cfs_quota --table"""
+    epilog="""Example: slacktide calc cpu_suppress_cfs_quota --table < cases.jsonl, each line of which is such as
+    {"name": "a", "input": {"be_allowed_cpu_milli": 500, "current_be_cfs_quota_us": -1,
+    "node_capacity_cpu_milli": 8000}}"""
 )
 @click.argument("name", type=click.Choice(list(CALCULATIONS)), metavar="NAME")
 @click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_names, help="What can be figured.")

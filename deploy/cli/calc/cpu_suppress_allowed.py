@@ -11,6 +11,8 @@ from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.cpu_suppress_allowed import CpuUse, be_allowed_cpu
 from slacktide.streams.decisions.node_reserved import node_reserved
 
+ADDS = ("+ceiling_milli", "-nonbe_pods_milli", "-nonbe_hosts_milli", "-system_milli")
+
 
 class Reserved(Given, frozen=True, kw_only=True):
     """Annotation node.koordinator.sh/reservation."""
@@ -70,7 +72,7 @@ def calculate(given: Input) -> Calculated:
     )
     return Calculated(
         output={"be_allowed_cpu_milli": allowed.allowed_milli},
-        because=[Because(of="be_allowed_cpu_milli", bound=allowed.bound, terms=allowed.terms)],
+        because=[Because(of="be_allowed_cpu_milli", bound=allowed.bound, terms=allowed.terms, adds=ADDS)],
     )
 
 

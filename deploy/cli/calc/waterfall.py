@@ -1,31 +1,53 @@
-"""A result's arithmetic for people: one block per figure, a line per term, bars to compare by eye."""
+"""A result's arithmetic for people: one block per figure, a line per term, bars that fall where terms are taken off."""
 
 from __future__ import annotations
+
+import msgspec
 
 from slacktide.deploy.cli.calc.calculations import Answered
 from slacktide.streams.decisions.because import Because
 
-BAR_WIDTH = 24
+_encoder = msgspec.json.Encoder()
+BAR_WIDTH = 40
+GIB = 1 << 30
 
 
 def waterfall(answered: Answered) -> str:
-    """The case's name, then each figure with its terms in order and the step that bound it."""
-    head = f"{answered.name or '(no name)'}"
+    """The case's name, each figure with its terms in order and the step that bound it, then the output."""
+    head = answered.name or "(no name)"
     if answered.calculated is None:
         return f"{head}\n  {answered.line.decode()}\n"
-    return "\n".join([head, *(_block(because) for because in answered.calculated.because)]) + "\n"
+    results = [f"  = {name}: {_encoder.encode(value).decode()}" for name, value in answered.calculated.output.items()]
+    return "\n".join([head, *(block(because) for because in answered.calculated.because), *results]) + "\n"
 
 
-def _block(because: Because) -> str:
-    """Bars share a scale among terms of one unit, which is the end of their names."""
+def block(because: Because) -> str:
+    """One figure. Where it is a sum, each part starts where the one before it ended."""
     rows = [f"  {because.of}: {because.bound}"]
-    width = max(map(len, because.terms), default=0)
+    signs = {part[1:]: part[0] for part in because.adds}
+    name_width = max(map(len, because.terms), default=0)
+    scale = max((because.terms[name] for name, sign in signs.items() if sign == "+"), default=0)
+    level: int | float = 0
     for name, value in because.terms.items():
-        of_unit = [abs(other) for term, other in because.terms.items() if _unit(term) == _unit(name)]
-        length = round(BAR_WIDTH * abs(value) / max(of_unit)) if len(of_unit) > 1 and max(of_unit) else 0
-        rows.append(f"    {name:<{width}}  {value:>20,}  {'█' * length}".rstrip())
+        sign, bar = signs.get(name, " "), ""
+        if sign != " ":
+            before, level = level, level + value if sign == "+" else level - value
+            bar = _bar(before, level, scale)
+        elif signs and name == list(because.terms)[-1]:
+            bar = _bar(0, value, scale)
+        rows.append(f"    {sign} {name:<{name_width}}  {_said(name, value):>22}  {bar}".rstrip())
     return "\n".join(rows)
 
 
-def _unit(term: str) -> str:
-    return term.rpartition("_")[2]
+def _bar(start: float, end: float, scale: float) -> str:
+    """What was put on is full, what was taken off is hollow."""
+    if scale <= 0:
+        return ""
+    low, high = sorted(min(BAR_WIDTH, max(0, round(BAR_WIDTH * each / scale))) for each in (start, end))
+    return " " * low + ("█" if end >= start else "░") * (high - low)
+
+
+def _said(name: str, value: float) -> str:
+    if name.endswith("_bytes"):
+        return f"{value / GIB:,.2f} GiB"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"
