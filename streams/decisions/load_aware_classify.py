@@ -162,7 +162,7 @@ def _whole_usage(node: LoadedNode, resources: Sequence[str]) -> Amounts:
 
 
 def _prod_usage(node: LoadedNode, resources: Sequence[str]) -> Amounts:
-    return _sum([pod.used for pod in node.pods if pod.is_live and pod.is_prod], resources)
+    return _sum([pod.used for pod in node.live_pods if pod.is_prod], resources)
 
 
 def _sum(amounts: Iterable[Amounts | None], resources: Sequence[str]) -> Amounts:

@@ -53,10 +53,7 @@ class Descheduled:
 
 
 def deschedule(seen: Survey, policy: DeschedulingPolicy, before: PassState) -> Descheduled:
-    """One pass over what a survey saw.
-
-    The reference counts a row of passes per node, and so does this; a node that was relieved starts a new one.
-    """
+    """One pass over what a survey saw; a node that it relieves starts a new row of passes."""
     whole, prod = seen.classes["high"], seen.classes["prod_high"]
     rows = PassState(whole=counted(before.whole, _names(whole)), prod=counted(before.prod, _names(prod)))
     sources = _lasting(whole, rows.whole, policy)
@@ -171,7 +168,8 @@ def _lasting(nodes: Iterable[ViewedNode], rows: Rows, policy: DeschedulingPolicy
 
 
 def _without(rows: Rows, relieved: Iterable[str]) -> Rows:
-    return {name: row for name, row in rows.items() if name not in set(relieved)}
+    ended = set(relieved)
+    return {name: row for name, row in rows.items() if name not in ended}
 
 
 def _why_rows(kind: Kind, rows: Rows, policy: DeschedulingPolicy) -> list[Because]:

@@ -6,7 +6,7 @@ podFitsAnyNodeWithThreshold; pkg/descheduler/node/node.go, NodeFit. The referenc
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 from slacktide.streams.decisions.load_aware_classify import LoadedNode, PlacedPod, View
 from slacktide.streams.decisions.load_aware_thresholds import Amounts
@@ -23,11 +23,12 @@ class Targets:
     first node that has room is found without asking all the others.
     """
 
-    def __init__(self, targets: Sequence[tuple[LoadedNode, View]]) -> None:
-        self._leaves = 1 << len(targets).bit_length()
+    def __init__(self, targets: Iterable[tuple[LoadedNode, View]]) -> None:
+        spare = [_spare(node, view) for node, view in targets]
+        self._leaves = 1 << len(spare).bit_length()
         """At this index and above; those without a node have no room for anything."""
         self._spare: list[_Spare] = [{} for _ in range(2 * self._leaves)]
-        self._spare[self._leaves : self._leaves + len(targets)] = [_spare(node, view) for node, view in targets]
+        self._spare[self._leaves : self._leaves + len(spare)] = spare
         for at in range(self._leaves - 1, 0, -1):
             self._sum_up(at)
 
@@ -70,10 +71,9 @@ class Targets:
 
 def _spare(node: LoadedNode, view: View) -> _Spare:
     """That the node is schedulable is sure: it would not be a target otherwise."""
-    live = [pod for pod in node.pods if pod.is_live]
     spare = {("requested", name): amount for name, amount in node.allocatable.items()}
-    for pod in live:
+    for pod in node.live_pods:
         for name, amount in pod.requests.items():
             spare["requested", name] = spare.get(("requested", name), 0) - amount
     used = {("used", name): limit - view.used[name] for name, limit in view.limits.high.items()}
-    return spare | used | {_PLACE: node.pods_max - len(live)}
+    return spare | used | {_PLACE: node.pods_max - len(node.live_pods)}

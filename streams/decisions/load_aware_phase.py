@@ -6,7 +6,7 @@ evictPods, sortNodesByUsage.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -73,7 +73,7 @@ def move(phase: Phase) -> Moved:
     """Let the sources give, the most loaded first, equals by name."""
     if not phase.targets:
         return Moved(left=phase.budget)
-    places = Targets([(node.node, view_of(node, phase.kind)) for node in phase.targets])
+    places = Targets((node.node, view_of(node, phase.kind)) for node in phase.targets) if phase.node_fit else None
     scored = [(load_score(node, phase.kind, phase.weights), node) for node in phase.sources]
     left, gave = phase.budget, []
     for score, node in sorted(scored, key=lambda one: (-one[0], one[1].node.name)):
@@ -100,11 +100,11 @@ def _per_mille(used: int, capacity: int) -> int:
     return min(used, capacity) * 1000 // capacity if capacity else 0
 
 
-def _relieve(source: ViewedNode, score: int, budget: Amounts, places: Targets, phase: Phase) -> Moved:
+def _relieve(source: ViewedNode, score: int, budget: Amounts, places: Targets | None, phase: Phase) -> Moved:
     """Let pods leave until the node is no longer over, the budget is spent, or there are no more."""
     view, left = view_of(source, phase.kind), budget
     candidates = [pod for pod in source.node.pods if _may_leave(pod, phase.kind)]
-    removable = eviction_order(_placeable(candidates, places, phase), view.excess, phase.weights)
+    removable = eviction_order(_placeable(candidates, places), view.excess, phase.weights)
     leaving: list[PlacedPod] = []
     stopped = "no_more_pods"
     for pod in removable:
@@ -137,10 +137,15 @@ def _may_leave(pod: PlacedPod, kind: Kind) -> bool:
     return pod.evictable and pod.pod.phase in {"Running", "Pending"} and (kind == "whole" or pod.is_prod)
 
 
-def _placeable(pods: Iterable[PlacedPod], places: Targets, phase: Phase) -> list[PlacedPod]:
-    """Those that would find a place. The oldest are asked first, so that it does not matter how pods are listed."""
+def _placeable(pods: Sequence[PlacedPod], places: Targets | None) -> Sequence[PlacedPod]:
+    """Those that find a place, where that is asked for.
+
+    The oldest are asked first: their order hangs neither on how pods are listed nor on how loaded the node is.
+    """
+    if places is None:
+        return pods
     oldest_first = sorted(pods, key=lambda one: (one.created_s, one.pod.namespace, one.pod.name, one.pod.uid))
-    return [pod for pod in oldest_first if not phase.node_fit or places.take(pod)]
+    return [pod for pod in oldest_first if places.take(pod)]
 
 
 def _is_left(budget: Amounts) -> bool:

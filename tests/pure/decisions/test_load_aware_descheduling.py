@@ -315,6 +315,12 @@ def test_with_node_fit_only_what_finds_a_place_leaves() -> None:
     assert victims(one_pass(full, IDLE, node_fit=False)) == ["large"]
 
 
+def test_by_default_a_place_must_be_found() -> None:
+    seen = survey([node("full", pod("large", 601)), IDLE], policy())
+
+    assert victims(deschedule(seen, DeschedulingPolicy(consecutive_abnormalities=1), PassState())) == []
+
+
 def test_places_are_given_to_the_oldest_first_though_the_newest_leave_first() -> None:
     """Only two of three find a place, and these leave by the order of eviction."""
     full = node(

@@ -80,13 +80,14 @@ def test_every_resource_that_any_threshold_names_is_watched_in_both_views() -> N
 
 
 def test_a_resource_the_node_lacks_has_thresholds_of_nothing() -> None:
-    assert limits({"example.com/gpu": 30}, {"example.com/gpu": 60})["example.com/gpu"] == (0, 0)
+    assert limits({"example.com/gpu": 30}, {"example.com/gpu": 100})["example.com/gpu"] == (0, 0)
 
 
 def test_the_average_is_over_the_nodes_and_one_without_the_resource_counts_as_idle() -> None:
     loads = [({"cpu": 300}, {"cpu": 1_000}), ({"cpu": 600}, {"cpu": 1_000}), ({"cpu": 600}, {"memory": 5})]
 
     assert average_used(["cpu", "memory"], loads) == {"cpu": 30.0, "memory": 0.0}
+    assert average_used(["cpu"], loads[:1]) == {"cpu": 30.0}
     assert average_used(["cpu"], []) == {"cpu": 0.0}
 
 
