@@ -68,7 +68,7 @@ def test_a_good_policy_passes_and_says_what_of_it_is_in_vain_or_not_built(files:
             "cpuset is not built yet; carried out as cfsQuota"
         ),
         (
-            "resource-threshold-config.cpuEvictThresholdPercent (cluster strategy): without effect, "
+            "resource-threshold-config.cpuEvictThresholdPercent (cluster strategy): without effect: "
             "evictEnabledPriorityThreshold is unset"
         ),
         result.output.splitlines()[-1].removeprefix(f"{policy}: "),
@@ -125,6 +125,13 @@ def test_what_holds_on_a_node_is_told_with_who_said_it(files: tuple[Path, Path])
         ("resource-qos-config.beClass.*", "(defaults)", "default"),
         ("resource-threshold-config.cpuEvictThresholdPercent", "60", "cluster strategy"),
     } <= rows
+
+
+def test_the_table_may_be_of_what_somebody_said_alone(files: tuple[Path, Path]) -> None:
+    output = run("effective", files[0], "--node", files[1], "--changed").output
+
+    assert "colocation-config.cpuReclaimThresholdPercent" in output
+    assert " default\n" not in output
 
 
 def test_features_say_whether_they_act(files: tuple[Path, Path]) -> None:

@@ -8,7 +8,7 @@ import click
 
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.policy.on_node import described_node, report, shown
-from slacktide.deploy.cli.policy.words import because, path_of
+from slacktide.deploy.cli.policy.words import path_of
 from slacktide.deploy.cli.settings import file
 from slacktide.deploy.cli.text import count
 from slacktide.schemas.errors import ConfigError
@@ -38,7 +38,8 @@ def lint(policy: Path) -> None:
     for note in parsed.notes:
         click.echo(note)
     for one in unused(parsed.policy):
-        click.echo(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): without effect, {because(one)}")
+        vain = f"without effect for {one.feature}" if one.feature else "without effect"
+        click.echo(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): {vain}: {one.because}")
     click.echo(f"{policy}: valid, version {parsed.policy.version}")
 
 
@@ -53,10 +54,11 @@ def lint(policy: Path) -> None:
     help="The node as kubectl get node -o yaml prints it, alone or in a List; - reads it from standard input.",
 )
 @click.option("--name", help="Which node, where the List has several.")
+@click.option("--changed", is_flag=True, help="In the table, only fields that some layer says.")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def effective(policy: Path, node: Path, name: str | None, output: str) -> None:
+def effective(policy: Path, node: Path, name: str | None, output: str, *, changed: bool) -> None:
     """Show what holds on a node: each field's value and which layer said it, what acts, and what is set in vain."""
     parsed = parse(load_yaml(policy), str(policy))
     described = described_node(node, name)
     found = report(parsed, described)
-    click.echo(found.json() if output == "json" else shown(found))
+    click.echo(found.json() if output == "json" else shown(found, changed=changed))

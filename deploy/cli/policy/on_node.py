@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli.policy.words import because, key_of, path_of, value_text
+from slacktide.deploy.cli.policy.words import key_of, path_of, value_text
 from slacktide.deploy.cli.text import table
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.kubernetes import Described, described
@@ -110,7 +110,7 @@ def report(parsed: Parsed, node: Described) -> Report:
                 field=path_of(one.strategy, one.field),
                 value=value_at(getattr(found, one.strategy), one.field),
                 source=str(one.source),
-                because=because(one),
+                because=f"for {one.feature}: {one.because}" if one.feature else one.because,
             )
             for one in idle(found)
         ],
@@ -131,9 +131,10 @@ def _features(found: Effective) -> Iterator[FeatureRow]:
             yield FeatureRow(feature=feature.name, state="not built yet", why="")
 
 
-def shown(found: Report) -> str:
-    """For people: a table of fields, one of features, then what is in vain."""
-    fields = [(row.field, value_text(row.value), row.source) for row in _collapsed(found.fields)]
+def shown(found: Report, *, changed: bool = False) -> str:
+    """For people: a table of fields (``changed``: those that a layer says), one of features, what is in vain."""
+    rows = [row for row in _collapsed(found.fields) if not changed or row.source != str(DEFAULT_SOURCE)]
+    fields = [(row.field, value_text(row.value), row.source) for row in rows]
     features = [(row.feature, row.state, row.why) for row in found.features if not _quiet(row)]
     vain = [(one.field, value_text(one.value), one.source, one.because) for one in found.without_effect]
     return "\n\n".join([

@@ -5,7 +5,6 @@ from __future__ import annotations
 import msgspec
 
 from slacktide.schemas.policy.configmap import CONFIGS
-from slacktide.schemas.policy.idle import Idle
 from slacktide.schemas.policy.names import name_of
 
 _CONFIGS = {config.strategy: config for config in CONFIGS}
@@ -27,8 +26,3 @@ def value_text(value: object) -> str:
     if value is None:
         return "-"
     return value if isinstance(value, str) and value else msgspec.json.encode(value).decode()
-
-
-def because(one: Idle) -> str:
-    """Why it does not act; for which feature, where it does for another."""
-    return f"for {one.feature}: {one.because}" if one.feature else one.because
