@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from sim.node import Node
+from sim.policies import POOLS
 from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 
@@ -45,6 +46,7 @@ class Load:
             capacity=capacity,
             allocatable=Resources(cpu_milli=cpus * 1000 - kept_milli, mem_bytes=15 * GIB),
             reserved=Resources(cpu_milli=rng.choice([None, 200])),
+            labels={"pool": POOLS[len(self.world.nodes) % len(POOLS)]},
         )
         node = Node(self.world, name, partition, machine, facts)
         for kind in (KINDS[0], KINDS[2], *rng.choices(KINDS, k=rng.randint(0, 4))):

@@ -1,16 +1,29 @@
-"""What the operator may ask for; the last one suppresses nothing."""
+"""What the operator may ask for: one asks more of some nodes, and the last one suppresses nothing."""
 
 from __future__ import annotations
 
-from slacktide.schemas.policy import policy_of
-from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.policy import Policy
+from testbed.policies import policy_from
+
+POOLS = ("odd", "even")
+
+
+def _policy(*on_nodes: dict, enable: bool = True, **said: int) -> Policy:
+    return policy_from(
+        colocation={"enable": True, "metricAggregateDurationSeconds": 30},
+        threshold={
+            "clusterStrategy": {"enable": enable, "cpuSuppressPolicy": "cfsQuota", **said},
+            "nodeStrategies": [
+                {"name": pool, "nodeSelector": {"matchLabels": {"pool": pool}}, **own}
+                for pool, own in zip(POOLS, on_nodes, strict=False)
+            ],
+        },
+    )
+
 
 POLICIES = [
-    policy_of(Colocation(enable=True, metric_aggregate_duration_s=30), ResourceThreshold(enable=on, **rest))
-    for on, rest in [
-        (True, {"cpu_suppress_policy": "cfsQuota"}),
-        (True, {"cpu_suppress_policy": "cfsQuota", "cpu_suppress_threshold_pct": 50}),
-        (True, {"cpu_suppress_policy": "cfsQuota", "cpu_suppress_threshold_pct": 90, "cpu_suppress_min_pct": 10}),
-        (False, {}),
-    ]
+    _policy(),
+    _policy({"cpuSuppressThresholdPercent": 30, "cpuSuppressMinPercent": 5}, {"enable": False}),
+    _policy(cpuSuppressThresholdPercent=90, cpuSuppressMinPercent=10),
+    _policy(enable=False),
 ]

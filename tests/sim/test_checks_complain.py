@@ -118,10 +118,11 @@ def test_a_guard_that_hands_back_after_one_answer(monkeypatch, complaint):
 
 
 def test_raises_that_are_not_spaced(monkeypatch, complaint):
-    """The sample, which says how long ago the last one was, is caught in the lie first."""
+    """The sample, which says how long ago the last one was, is caught in the lie; or the guard's act before it."""
     monkeypatch.setattr(Actuator, "since_raise_ms", lambda self, now_ns: None)
 
-    assert "does not say what the kernel shows" in complaint()
+    said = complaint()
+    assert "does not say what the kernel shows" in said or "gives more than its own decision" in said
 
 
 def test_an_act_before_its_intent(complaint):
