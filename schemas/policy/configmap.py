@@ -22,7 +22,7 @@ from slacktide.schemas.policy.message import NodeStrategy, Policy, versioned
 from slacktide.schemas.policy.names import name_of
 from slacktide.schemas.policy.reading import Reader
 from slacktide.schemas.policy.relations import conflicts
-from slacktide.schemas.policy.selector import Selector, overlap
+from slacktide.schemas.policy.selector import Selector, overlaps
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,14 +189,12 @@ class _Strategies:
 
     def _tell_overlaps(self, selectors: list[Selector]) -> None:
         """Refuse a strategy that meets an earlier one on a node: which one holds there would be a matter of order."""
-        for index, selector in enumerate(selectors):
-            met = (i for i, other in enumerate(selectors[:index]) if selector != Selector() != other
-                   and overlap(other, selector))  # fmt: skip
-            first = next(met, None)
-            if first is not None:
-                name = self._config.nodes
-                path = f"{self._path}.{name}[{index}].nodeSelector"
-                self._reader.refuse(path, _shown(selector), f"a selector of other nodes than {name}[{first}]'s")
+        good = [place for place, selector in enumerate(selectors) if selector != Selector()]
+        name = self._config.nodes
+        for later, first in overlaps([selectors[place] for place in good]):
+            path = f"{self._path}.{name}[{good[later]}].nodeSelector"
+            shown = _shown(selectors[good[later]])
+            self._reader.refuse(path, shown, f"a selector of other nodes than {name}[{good[first]}]'s")
 
 
 def _shown(selector: Selector) -> dict[str, object]:

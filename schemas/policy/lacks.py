@@ -12,9 +12,10 @@ from slacktide.schemas.policy.fields import value_at
 from slacktide.schemas.policy.names import name_of
 from slacktide.schemas.policy.resource_qos import ResourceQos
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
+from slacktide.schemas.qos import BANDS
 
 SATISFACTION_LOWER_PCT_MAX = 60
-MID_PRIORITY_MAX = 7999
+MID_PRIORITY_MAX = BANDS["koord-mid"][1]
 DISABLED = "enable is false"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -51,8 +51,19 @@ def overlap(one: Selector, other: Selector) -> bool:
     Selectors of unrelated labels may still meet on a node that has both; which ones do, only the nodes tell.
     Reading: koordinator a7a1b76b, pkg/webhook/cm/plugins/sloconfig/checker.go, NodeSelectorOverlap.
     """
-    mine, its = _values(one), _values(other)
-    return _meet(mine, its) or _meet(its, mine)
+    return next(overlaps([one, other]), None) is not None
+
+
+def overlaps(selectors: Sequence[Selector]) -> Iterator[tuple[int, int]]:
+    """Each selector that overlaps with an earlier one, and the first of those, by place."""
+    seen: list[Mapping[str, _Values]] = []
+    for place, selector in enumerate(selectors):
+        its = _values(selector)
+        for earlier, mine in enumerate(seen):
+            if _meet(mine, its) or _meet(its, mine):
+                yield place, earlier
+                break
+        seen.append(its)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +113,7 @@ def _allowed(requirement: Requirement) -> _Values:
 
 def _meet(spoken: Mapping[str, _Values], other: Mapping[str, _Values]) -> bool:
     """Whether a node with the labels of ``spoken`` and no other is meant by both."""
-    return all(values.and_(other.get(key, _ANY)).possible for key, values in spoken.items()) and all(
-        values.absent for key, values in other.items() if key not in spoken
-    )
+    for key, values in other.items():
+        if not (values.and_(spoken[key]).possible if key in spoken else values.absent):
+            return False
+    return all(values.possible for key, values in spoken.items() if key not in other)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy import Policy
@@ -15,7 +17,11 @@ from slacktide.schemas.policy.fields import leaves
 from slacktide.schemas.policy.idle import idle, lacking, not_taken
 from slacktide.schemas.policy.names import NAMES, name_of
 from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
+from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.schemas.policy.unused import unused
+from slacktide.streams.decisions.cpu_evict import CpuEvictNode, cpu_evict
+from slacktide.streams.decisions.evict_satisfaction import BeCpuWindow
+from slacktide.streams.decisions.memory_evict import memory_evict
 from testbed.policies import policy_from
 
 NODE = NodeFacts(name="node-1", capacity=Resources(), allocatable=Resources())
@@ -176,6 +182,43 @@ def test_a_threshold_that_changes_nothing_says_why(said: dict, in_vain: dict) ->
 )
 def test_what_another_field_switches_off_says_so(configs: dict, in_vain: dict) -> None:
     assert told(policy_from(**configs)) == in_vain
+
+
+NODE_SHORT_OF_CPU = CpuEvictNode(capacity=1_000, used=1_000, allocatable=Resources(), pods=[], be=BeCpuWindow())
+EVICTIONS = ("BEMemoryEvict", "MemoryEvict", "MemoryAllocatableEvict", "BECPUEvict", "CPUEvict", "CPUAllocatableEvict")
+percents = st.none() | st.sampled_from([0, 1, 2, 59, 60, 61, 70, 99, 100])
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    threshold=st.builds(
+        ResourceThreshold,
+        enable=st.just(value=True),
+        mem_evict_threshold_pct=percents,
+        mem_evict_lower_pct=percents,
+        cpu_evict_threshold_pct=percents,
+        cpu_evict_lower_pct=percents,
+        cpu_evict_be_satisfaction_lower_pct=percents,
+        cpu_evict_be_satisfaction_upper_pct=percents,
+        mem_allocatable_evict_threshold_pct=percents,
+        mem_allocatable_evict_lower_pct=percents,
+        cpu_allocatable_evict_threshold_pct=percents,
+        cpu_allocatable_evict_lower_pct=percents,
+        evict_enabled_priority_threshold=st.none() | st.just(5_999),
+        allocatable_evict_priority_threshold=st.sampled_from([None, 7_999, 8_000]),
+    )
+)
+def test_an_eviction_lacks_something_just_where_its_decision_would_refuse_the_thresholds(
+    threshold: ResourceThreshold,
+) -> None:
+    lacks = {feature.name: feature.lacks(threshold) for feature in FEATURES if feature.name in EVICTIONS}
+    tasks = [
+        decide(NODE_SHORT_OF_CPU, features=EVICTIONS, policy=threshold).tasks for decide in (memory_evict, cpu_evict)
+    ]
+
+    assert {task.feature for both in tasks for task in both if task.release.status == "invalid_config"} == {
+        name for name, lack in lacks.items() if lack
+    }
 
 
 def test_koord_free_sells_nothing_until_it_is_enabled_and_the_feature_says_it() -> None:
