@@ -10,14 +10,16 @@ import msgspec
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.metric import NodeMetric, PodMetric
-from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy import Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.batch_resource import batch_resource
+from slacktide.streams.decisions.batch_resource import BatchResource, batch_resource
 from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.windows.node_window import Averages, NodeWindow
 
+AMOUNT_MAX = 2**53
+"""Readers in other languages keep numbers up to this exact."""
 PUBLISH_MS_MIN = 1_000
 REPUBLISH_MS = 5_000
 """Latest-state figures come again after this although they did not change: a reader tells quiet from dead."""
@@ -158,7 +160,9 @@ def _allocatable(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], poli
     if not colocation.enable:
         return msgspec.structs.replace(blank, reason="disabled")
     load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)
-    batch = batch_resource(load, colocation)
+    batch = _batch(load, colocation)
+    if batch is None:
+        return msgspec.structs.replace(blank, reason="the node's strategy sells more than any machine has")
     cpu, mem = batch.because
     return msgspec.structs.replace(
         blank,
@@ -167,3 +171,12 @@ def _allocatable(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], poli
         cpu_terms=cpu.terms,
         mem_terms=mem.terms,
     )
+
+
+def _batch(load: NodeLoad, colocation: Colocation) -> BatchResource | None:
+    """None: beyond all figures, for what a node says of itself, a ratio of 1e300 say, went through no validation."""
+    try:
+        batch = batch_resource(load, colocation)
+    except OverflowError:
+        return None
+    return batch if max(batch.cpu_milli, batch.mem_bytes) <= AMOUNT_MAX else None

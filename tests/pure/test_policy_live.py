@@ -113,3 +113,15 @@ def test_a_sample_whose_facts_are_unknown_leaves_the_window_as_it_is() -> None:
     [*_, metric] = told(first, lost, sample(6, **of(ON_SPOT)))[METRIC.name]
 
     assert (metric.window_ms, metric.samples) == (20_000, 3)
+
+
+@pytest.mark.parametrize("ratio", ["1e17", "1e300", "1e305"])
+def test_a_ratio_beyond_all_figures_sells_nothing_and_costs_no_answer(ratio: str) -> None:
+    """Nobody validated it: it is a label."""
+    facts = msgspec.structs.replace(FACTS, labels={"node.koordinator.sh/cpu-reclaim-ratio": ratio})
+    said = told(keyframe(1, facts=facts, **of(facts)))
+    [command], [figure] = said[COMMAND.name], said[ALLOCATABLE.name]
+
+    assert command.answer == "set"
+    assert (figure.batch_cpu_milli, figure.batch_mem_bytes) == (None, None)
+    assert figure.reason == "the node's strategy sells more than any machine has"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.schemas.policy.selector import Requirement, Selector, matches, overlap
+from slacktide.schemas.policy.selector import Requirement, Selector, matches, overlap, overlaps
 
 POOL_GPU = Selector(match_labels={"pool": "gpu"})
 
@@ -43,11 +43,17 @@ def test_a_selector_means_what_it_means_in_kubernetes(selector: Selector, labels
         pytest.param(wants("pool", "In", "cpu", "gpu"), True, id="one value in common"),
         pytest.param(wants("pool", "NotIn", "gpu"), False, id="all but these"),
         pytest.param(wants("zone", "NotIn", "b"), True, id="a node without that label is meant by both"),
+        pytest.param(wants("zone", "Exists"), False, id="a label that the one does not speak of"),
+        pytest.param(wants("pool", "Exists"), True, id="any value of it"),
         pytest.param(wants("pool", "DoesNotExist"), False, id="those without the label"),
     ],
 )
 def test_strategies_meet_where_a_node_with_the_labels_of_one_is_meant_by_both(other: Selector, *, meet: bool) -> None:
     assert overlap(POOL_GPU, other) is overlap(other, POOL_GPU) is meet
+
+
+def test_each_that_meets_is_told_once_with_the_first_it_meets() -> None:
+    assert list(overlaps([POOL_GPU, wants("pool", "In", "b"), POOL_GPU, wants("pool", "Exists")])) == [(2, 0), (3, 0)]
 
 
 KEYS, VALUES = ("a", "b"), ("x", "y")
