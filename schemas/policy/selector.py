@@ -28,9 +28,10 @@ class Selector(Message, frozen=True, kw_only=True):
 
 def matches(selector: Selector, labels: Mapping[str, str]) -> bool:
     """Whether a node with these labels is meant."""
-    return all(labels.get(key) == value for key, value in selector.match_labels.items()) and all(
-        _holds(requirement, labels.get(requirement.key)) for requirement in selector.match_expressions
-    )
+    for key, value in selector.match_labels.items():
+        if labels.get(key) != value:
+            return False
+    return all(_holds(requirement, labels.get(requirement.key)) for requirement in selector.match_expressions)
 
 
 def _holds(requirement: Requirement, value: str | None) -> bool:
