@@ -133,7 +133,7 @@ def _report(name: str, db: WorkDB, took_s: float) -> float:
             continue
         outcomes[result.test_outcome] += 1
         if result.test_outcome == TestOutcome.SURVIVED:
-            lines = [line for line in (result.diff or "").splitlines() if line.startswith(("@@ ", "-  ", "+  "))]
+            lines = [line for line in (result.diff or "").splitlines()[2:] if line[:1] in {"@", "-", "+"}]
             print("survived:", *lines, sep="\n  ")
     total = sum(outcomes.values())
     killed = total - outcomes[TestOutcome.SURVIVED]

@@ -9,7 +9,7 @@ from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.batch_resource import batch_resource
 from slacktide.streams.decisions.degraded import degraded
-from slacktide.streams.decisions.node_load import NodeLoad
+from slacktide.streams.decisions.node_load import NOTHING, NodeLoad
 from testbed.node_loads import GIB, batch_pod, facts, load, pod, pods_and_metrics, use, used, uses
 
 PLAIN = Colocation(cpu_reclaim_threshold_pct=100, mem_reclaim_threshold_pct=100)
@@ -105,6 +105,7 @@ def test_by_request_the_systems_use_does_not_count_but_what_is_reserved_does() -
 
 def test_the_terms_are_the_arithmetic_in_its_order() -> None:
     node = load(pod("a", 4_000, 40), metrics=[used("a", 1_000, 10)], system=use(300, 2), host_use=use(50, 1))
+    assert (NOTHING.cpu_milli, NOTHING.mem_bytes) == (0, 0)
     cpu, mem = batch_resource(node, Colocation(batch_cpu_threshold_pct=20)).because
 
     assert (cpu.of, cpu.bound) == ("batch_cpu_milli", "capped")
@@ -178,4 +179,7 @@ def test_an_old_metric_figures_nothing(updated_s: int | None, expected: dict | N
 def test_a_node_without_amounts_is_a_node_of_nothing() -> None:
     bare = msgspec.structs.replace(facts(), capacity=Resources(), allocatable=Resources())
 
-    assert figured(NodeLoad(facts=bare, pods=[], metrics=[], system=use())) == (0, 0)
+    node = NodeLoad(facts=bare, pods=[], metrics=[], system=use())
+
+    assert figured(node) == (0, 0)
+    assert [list(one.terms.values())[0] for one in batch_resource(node, PLAIN).because] == [0, 0]

@@ -34,7 +34,9 @@ def test_cpu_is_amplified_by_a_ratio_above_one_and_rounded_up(ratio: str | None,
 
 
 def test_what_other_schedulers_gave_away_of_batch_is_taken_off_last() -> None:
-    published = batch_resource_publish(GIVEN, "2", [yarn(300, 1_000), yarn(200, 0), yarn(9, 9, "koord-mid")])
+    published = batch_resource_publish(
+        GIVEN, "2", [yarn(300, 1_000), yarn(200, 0), yarn(9, 9, "koord-mid"), yarn(9, 9, "")]
+    )
 
     assert written(published) == (1_500, 7_000)
     assert (published.origin.batch_cpu_milli, published.origin.batch_mem_bytes) == (2_000, 8_000)
@@ -52,6 +54,10 @@ def test_more_given_away_than_there_is_leaves_nothing() -> None:
     assert [one.bound for one in published.because] == ["exhausted", "formula"]
 
 
+def test_a_ratio_of_one_is_no_amplification() -> None:
+    assert "normalization_ratio" not in batch_resource_publish(GIVEN, "1.0", None).because[0].terms
+
+
 def test_a_degraded_node_has_both_removed() -> None:
     published = batch_resource_publish(None, "2", [yarn(1, 1)])
 
@@ -66,3 +72,7 @@ def test_an_amount_that_is_absent_is_nothing() -> None:
     empty = Allocation(priority_class="koord-batch", resources=Resources())
 
     assert written(batch_resource_publish(Resources(), "2", [empty])) == (0, 0)
+    assert [one.terms for one in batch_resource_publish(Resources(), None, [empty]).because] == [
+        {"origin_milli": 0, "third_party_milli": 0, "published_milli": 0},
+        {"origin_bytes": 0, "third_party_bytes": 0, "published_bytes": 0},
+    ]

@@ -26,6 +26,8 @@ FREE = batch_pod("f", 1_000, 4, priority_class_label="koord-free")
         pytest.param(load(metrics=[used("x", 300, 3, "koord-batch")]), (9_700, 97), id="batch use without a pod"),
         pytest.param(load(FREE, metrics=[used("f", 900, 4)]), (10_000, 100), id="free pods take nothing"),
         pytest.param(load(metrics=[used("x", 300, 3, "koord-free")]), (10_000, 100), id="nor when the pod is gone"),
+        pytest.param(load(pod("p", 1_000, 1), metrics=[used("p", 300, 3)]), (9_700, 97), id="production counts once"),
+        pytest.param(load(metrics=[used("x", 300, 3, "")]), (9_700, 97), id="use of no class counts once"),
         pytest.param(load(batch_pod("b", 30_000, 300)), (0, 0), id="never less than nothing"),
     ],
 )  # fmt: skip
@@ -52,7 +54,12 @@ def test_the_terms_go_on_where_those_of_batch_end() -> None:
     assert (cpu.of, cpu.bound, mem.of) == ("free_cpu_milli", "formula", "free_memory_bytes")
     assert list(cpu.terms)[-3:] == ["available_milli", "batch_used_milli", "free_milli"]
     assert list(cpu.terms.values())[-3:] == [5_500, 1_000, 4_500]
-    assert free_resource(load(batch_pod("b", 10_000)), PLAIN).because[0].bound == "exhausted"
+    assert "batch_milli" not in cpu.terms
+
+
+@pytest.mark.parametrize(("asked_milli", "bound"), [(9_999, "formula"), (10_000, "exhausted"), (10_001, "exhausted")])
+def test_a_node_without_anything_idle_says_so(asked_milli: int, bound: str) -> None:
+    assert free_resource(load(batch_pod("b", asked_milli)), PLAIN).because[0].bound == bound
 
 
 @given(pods_and_metrics())

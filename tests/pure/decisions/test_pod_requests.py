@@ -30,6 +30,9 @@ def needs(*containers, inits=(), overhead=None, pod_level=None) -> Needs:
         pytest.param(needs(asking(300), inits=[asking(300)]), 300, "containers", id="the larger of both"),
         pytest.param(needs(asking(100), inits=[asking(40, sidecar=True)]), 140, "containers", id="a sidecar goes on"),
         pytest.param(
+            needs(asking(100), inits=[asking(40, sidecar=True), asking(80)]), 140, "containers", id="beside all others"
+        ),
+        pytest.param(
             needs(asking(10), inits=[asking(40, sidecar=True), asking(100)]), 140, "init",
             id="an init container runs beside the sidecars before it",
         ),
