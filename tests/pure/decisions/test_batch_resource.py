@@ -182,4 +182,4 @@ def test_a_node_without_amounts_is_a_node_of_nothing() -> None:
     node = NodeLoad(facts=bare, pods=[], metrics=[], system=use())
 
     assert figured(node) == (0, 0)
-    assert [list(one.terms.values())[0] for one in batch_resource(node, PLAIN).because] == [0, 0]
+    assert [next(iter(one.terms.values())) for one in batch_resource(node, PLAIN).because] == [0, 0]
