@@ -20,7 +20,7 @@ _FREE = {"koord-free": "free"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Translated:
-    """The pod with what it asks for under its class's names; by which class, and each amount that moved."""
+    """The pod with what it asks for under its class's names; first of ``because`` the class, then what moved."""
 
     pod: AdmittedPod
     because: tuple[Because, ...]

@@ -118,6 +118,7 @@ def _merge_value(merged: dict[str, Any], name: str, value: object, path: str) ->
         merged[name] = _merged(original, value, path)
     elif isinstance(original, list) and isinstance(value, list):
         merged[name] = _merged_list(original, value, path)
+    # Kubernetes drops a "replace", too, where there is nothing to replace, and what stands beside it with it.
     elif value is None or (_directs(value) and value[DIRECTIVE] != "replace"):
         merged.pop(name, None)
     else:

@@ -101,12 +101,13 @@ def test_only_what_is_changed_is_written_anew() -> None:
     assert object_of(pod) == REAL
 
 
-def test_a_changed_amount_is_written_anew() -> None:
-    pod = pod_of({"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": "1", "memory": "1"}}}]}})
+@pytest.mark.parametrize(("milli", "text"), [(1_000, "1.0"), (1_001, "1001m"), (999, "999m")])
+def test_a_changed_amount_is_written_anew(milli: int, text: str) -> None:
+    pod = pod_of({"spec": {"containers": [{"name": "a", "resources": {"limits": {"cpu": "1.0", "memory": "1"}}}]}})
     (only,) = pod.containers
-    changed = replace(pod, containers=(replace(only, limits={"cpu": 1_001, "memory": 1}),))
+    changed = replace(pod, containers=(replace(only, limits={"cpu": milli, "memory": 1}),))
 
-    assert object_of(changed)["spec"]["containers"][0]["resources"] == {"limits": {"cpu": "1001m", "memory": "1"}}
+    assert object_of(changed)["spec"]["containers"][0]["resources"] == {"limits": {"cpu": text, "memory": "1"}}
 
 
 def test_what_is_emptied_goes() -> None:
@@ -158,6 +159,20 @@ def test_what_is_no_pod_is_refused(kubernetes: dict, why: str) -> None:
 )
 def test_amounts_are_written_as_kubernetes_writes_them(resource: str, amount: int, text: str) -> None:
     assert quantity_of(resource, amount) == text
+
+
+@pytest.mark.parametrize(
+    ("resource", "quantity", "amount"),
+    [
+        pytest.param("cpu", "0.5", 500, id="native CPU in millicores"),
+        pytest.param("cpu", "0.0001", 1, id="rounded up"),
+        pytest.param(cases.BATCH_CPU, "0.5", 1, id="batch CPU is millicores already"),
+        pytest.param("a.example/gpu", "2", 2, id="devices as a count"),
+        pytest.param("memory", 1_024, 1_024, id="a number for a text"),
+    ],
+)
+def test_quantities_are_read(resource: str, quantity: str | int, amount: int) -> None:
+    assert amount_of(resource, quantity) == amount
 
 
 @given(st.sampled_from(["cpu", "memory", cases.BATCH_CPU, cases.BATCH_MEM]), st.integers(0, 2**63))

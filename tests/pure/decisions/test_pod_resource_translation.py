@@ -45,6 +45,7 @@ BE, LS = {"koordinator.sh/qosClass": "BE"}, {"koordinator.sh/qosClass": "LS"}
         pytest.param(pod(), "koord-prod", id="asking for native resources is production"),
         pytest.param(pod(containers=(container("a", None, None),)), "koord-batch", id="asking for nothing is batch"),
         pytest.param(pod(containers=(container("a", 0, 0),)), "koord-batch", id="asking for 0 is asking for nothing"),
+        pytest.param(pod(containers=(container("a", -1, None),)), "koord-batch", id="as is less than that"),
         pytest.param(pod(containers=(container("a", 0, 1),)), "koord-prod", id="a byte is something"),
         pytest.param(pod(containers=(container("a", None, None, limits={"cpu": 1}),)), "koord-prod", id="or a limit"),
         pytest.param(pod(containers=(), init_containers=(container(),)), "koord-prod", id="also of an init container"),

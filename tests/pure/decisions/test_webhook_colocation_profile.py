@@ -80,11 +80,12 @@ def test_profiles_are_matched_against_the_labels_that_the_pod_came_with() -> Non
     assert changed(pod(), first, then, last).labels == {"app": "web", "new": "1", "came": "as spark"}
 
 
-def test_what_is_not_created_is_not_changed() -> None:
+@pytest.mark.parametrize("operation", ["UPDATE", "CONNECT", ""])
+def test_what_is_not_created_is_not_changed(operation: str) -> None:
     batch = pod(priority=5_500, containers=(container(requests={BATCH_CPU: 1}),))
 
-    assert admitted(batch, BATCH, operation="UPDATE").pod == batch
-    assert bounds(admitted(batch, BATCH, operation="UPDATE")) == {"pod": "not_created"}
+    assert admitted(batch, BATCH, operation=operation).pod == batch
+    assert bounds(admitted(batch, BATCH, operation=operation)) == {"pod": "not_created"}
 
 
 @pytest.mark.parametrize(
@@ -112,6 +113,12 @@ def test_a_profile_is_applied_to_a_share_of_pods(probability: int | str, drawn: 
         bound="applied" if applied else "probability",
         terms={"probability_pct": int(str(probability).rstrip("%")), "drawn_pct": drawn},
     )
+
+
+def test_without_a_probability_a_profile_is_always_applied() -> None:
+    (of_profile, *_) = admitted(pod(), Profile(name="p"), around=cluster(drawn=99)).because
+
+    assert of_profile == Because(of="profiles/p", bound="applied", terms={"probability_pct": 100, "drawn_pct": 99})
 
 
 @pytest.mark.parametrize("percent", [0, 1, 30, 99, 100])
