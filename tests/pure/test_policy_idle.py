@@ -17,7 +17,7 @@ from slacktide.schemas.policy.fields import leaves
 from slacktide.schemas.policy.idle import idle, lacking, not_taken
 from slacktide.schemas.policy.names import NAMES, name_of
 from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
-from slacktide.schemas.policy.strategies import ResourceThreshold
+from slacktide.schemas.policy.strategies import CpuBurst, ResourceThreshold
 from slacktide.schemas.policy.unused import unused
 from slacktide.streams.decisions.cpu_evict import CpuEvictNode, cpu_evict
 from slacktide.streams.decisions.evict_satisfaction import BeCpuWindow
@@ -182,6 +182,48 @@ def test_a_threshold_that_changes_nothing_says_why(said: dict, in_vain: dict) ->
 )
 def test_what_another_field_switches_off_says_so(configs: dict, in_vain: dict) -> None:
     assert told(policy_from(**configs)) == in_vain
+
+
+@pytest.mark.parametrize(
+    ("feature", "configs"),
+    [
+        pytest.param("SubPriority", {"threshold": {"subPriorityEnable": True}}, id="switched on"),
+        pytest.param(
+            "BECPUEvict",
+            {"threshold": {"cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 99}},
+            id="at the ends of both ranges",
+        ),
+        pytest.param(
+            "CPUAllocatableEvict",
+            {
+                "threshold": {
+                    "cpuAllocatableEvictThresholdPercent": 110,
+                    "cpuAllocatableEvictLowerPercent": 100,
+                    "allocatableEvictPriorityThreshold": 5_999,
+                }
+            },
+            id="below the highest priority",
+        ),
+        pytest.param("MidResource", {"colocation": {"midReclaimMode": "usage"}}, id="any mode but static is predicted"),
+        pytest.param("CFSQuotaBurst", {"burst": {"policy": "auto"}}, id="the default burst"),
+        pytest.param("CFSQuotaBurst", {"burst": {"policy": "auto", "cfsQuotaBurstPercent": 101}}, id="a little burst"),
+    ],
+)
+def test_a_feature_that_has_all_acts(feature: str, configs: dict) -> None:
+    """Where its strategy is enabled."""
+    said = {name: body if name == "burst" else {"enable": True} | body for name, body in configs.items()}
+    policy = policy_from(**{
+        name: body if name == "colocation" else {"clusterStrategy": body} for name, body in said.items()
+    })  # fmt: skip
+    lacks = {each.name: lack for each, lack in lacking(effective(policy, NODE)).items()}
+
+    assert lacks[feature] == ""
+
+
+def test_a_quota_burst_without_its_percent_lacks_it() -> None:
+    [quota_burst] = [feature for feature in FEATURES if feature.name == "CFSQuotaBurst"]
+
+    assert quota_burst.lacks(CpuBurst(policy="auto", cfs_quota_burst_pct=None)) == "cfsQuotaBurstPercent is unset"
 
 
 NODE_SHORT_OF_CPU = CpuEvictNode(capacity=1_000, used=1_000, allocatable=Resources(), pods=[], be=BeCpuWindow())
