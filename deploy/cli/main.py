@@ -21,6 +21,7 @@ COMMANDS = {
     "up": ("slacktide.deploy.cli.up", "Broker, topics, stream worker and agent on this machine."),
     "agent": ("slacktide.deploy.cli.agent", "One node's agent."),
     "stream": ("slacktide.deploy.cli.stream", "One stream worker."),
+    "doctor": ("slacktide.deploy.cli.doctor.command", "Is this machine, and its log, ready: what to do where not."),
     "topics": ("slacktide.deploy.cli.topics", "Topics: what is missing, create it, read them, lag."),
     "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that nobody could use, and why."),
     "policy": ("slacktide.deploy.cli.policy.command", "A policy's file checked, and what holds on a node."),

@@ -1,0 +1,111 @@
+"""PURE: can best-effort pods be found and held on this machine?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slacktide.deploy.cli.doctor.facts import CgroupFacts, KnobFacts
+from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
+from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS, Controller, Knob
+
+
+def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
+    """From the mount down to each knob; what stands on something that is not there is left out."""
+    yield _version(facts)
+    if not facts.version:
+        return
+    yield _pods(facts)
+    if facts.pods:
+        yield _best_effort(facts)
+    for controller in CONTROLLERS:
+        yield _controller(controller, facts)
+    for knob in KNOBS:
+        if knob.name in facts.knobs:
+            yield _knob(knob, facts.knobs[knob.name], facts)
+    if facts.best_effort:
+        yield _pressure(facts)
+
+
+def writable(facts: CgroupFacts, knob: str) -> bool:
+    """Whether a knob could be used."""
+    return knob in facts.knobs and facts.knobs[knob].state == "writable"
+
+
+def _version(facts: CgroupFacts) -> Finding:
+    check, needed = "cgroup.version", "v1 or v2"
+    if not facts.version:
+        return failed(check, f"none at {facts.mount}", needed, facts.trouble)
+    name = "v1, with v2 beside it (hybrid)" if facts.hybrid else f"v{facts.version}"
+    return good(check, f"{name}, at {facts.mount}", needed)
+
+
+def _pods(facts: CgroupFacts) -> Finding:
+    check, needed = "cgroup.pods", "the group that holds the pods"
+    if not facts.pods:
+        return failed(check, "none", needed, facts.trouble)
+    return good(check, f"{facts.pods}, driver {facts.driver}", needed)
+
+
+def _best_effort(facts: CgroupFacts) -> Finding:
+    check, needed = "cgroup.best-effort", "the one group that is written"
+    if not facts.best_effort:
+        advice = "the kubelet makes it when it starts (cgroupsPerQOS): does it run, and is --kubepods its group?"
+        return failed(check, f"none below {facts.pods}", needed, advice)
+    return good(check, facts.best_effort, needed)
+
+
+def _controller(controller: Controller, facts: CgroupFacts) -> Finding:
+    check, state = f"controller.{controller.name}", facts.controllers[controller.name]
+    wrong = failed if controller.required else warned
+    if state == "usable":
+        return good(check, state, controller.needed)
+    if state == "absent":
+        return wrong(check, state, controller.needed, _to_have(controller.name, facts))
+    if not facts.best_effort:  # nobody to hand it on to, which is said already
+        return good(check, "there", controller.needed)
+    found = "not handed on to the best-effort group"
+    return wrong(check, found, controller.needed, _to_hand_on(controller.name, facts))
+
+
+def _to_have(name: str, facts: CgroupFacts) -> str:
+    if facts.version == 2:
+        return (
+            "use kernel 5.2 or newer"
+            if name == "freezer"
+            else f"see cgroup_disable= on the kernel's command line: {name}?"
+        )
+    return f"mkdir {facts.mount}/{name} && mount -t cgroup -o {name} {name} {facts.mount}/{name}"
+
+
+def _to_hand_on(name: str, facts: CgroupFacts) -> str:
+    if facts.version == 2:
+        return (
+            f"write +{name} to cgroup.subtree_control of each group from {facts.mount} to {facts.pods} (the kubelet's)"
+        )
+    return f"the kubelet makes a group in each hierarchy: is {name} mounted where it looks?"
+
+
+def _knob(knob: Knob, found: KnobFacts, facts: CgroupFacts) -> Finding:
+    check, wrong = f"knob.{knob.name}", failed if knob.required else warned
+    files = ", ".join(found.files)
+    if found.state == "writable":
+        return good(check, f"{files} writable", knob.needed)
+    if not found.files:
+        advice = f"cgroup v{facts.version} has none: what needs it does nothing here; cgroup v2 has it"
+        return wrong(check, "none", knob.needed, advice)
+    if found.state == "absent":
+        controller = facts.controllers[knob.controller]
+        advice = knob.absent if controller == "usable" else f"see controller.{knob.controller}"
+        return wrong(check, f"no {files}", knob.needed, advice)
+    advice = f"run as root; in a container, privileged or with {facts.mount} mounted read-write"
+    return wrong(check, f"{files} not writable: {found.trouble}", knob.needed, advice)
+
+
+def _pressure(facts: CgroupFacts) -> Finding:
+    check, needed = "pressure.groups", "later: pressure of the pods alone"
+    if not facts.pressure_trouble:
+        return good(check, "cpu.pressure", needed)
+    found = f"cpu.pressure: {facts.pressure_trouble}"
+    if facts.version == 1:
+        return warned(check, found, needed, "cgroup v1 has none; the node's pressure is what there is")
+    return warned(check, found, needed, "boot with psi=1, on a kernel with CONFIG_PSI (4.20 or newer)")

@@ -1,0 +1,116 @@
+"""Control groups as an agent would find them. Nothing is changed: files are opened for writing, and not written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from slacktide.agents.node.cgroup import parse
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, find
+from slacktide.deploy.cli.doctor.facts import CgroupFacts, ControllerState, KnobFacts
+from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS, Knob
+from slacktide.schemas.errors import CgroupError
+
+_ANY_PRESSURE = parse.pressure_pct(b"some")
+
+
+def gather(mount: Path, kubepods: str | None) -> CgroupFacts:
+    """Look below ``mount``, where ``kubepods`` is the pods' group, or is looked for."""
+    hierarchy, trouble = _hierarchy(mount, kubepods)
+    group = hierarchy.best_effort if hierarchy is not None and hierarchy.best_effort.is_dir() else None
+    version = _version(mount)
+    tier = None if hierarchy is None or group is None else hierarchy.tier(BEST_EFFORT)
+    groups = {one.name: _group(mount, version, one.name, tier) for one in CONTROLLERS}
+    return CgroupFacts(
+        mount=str(mount),
+        version=version,
+        hybrid=version == 1 and (mount / "unified" / "cgroup.controllers").exists(),
+        pods="" if hierarchy is None else str(hierarchy.pods),
+        driver="" if hierarchy is None else "systemd" if hierarchy.pods.suffix == ".slice" else "cgroupfs",
+        trouble=trouble,
+        best_effort="" if group is None else str(group),
+        controllers={name: _controller(mount, version, name, folder) for name, folder in groups.items()},
+        knobs={} if group is None else {knob.name: _knob(knob, version, groups[knob.controller]) for knob in KNOBS},
+        pressure_trouble="" if group is None else pressure_trouble(group / "cpu.pressure"),
+    )
+
+
+def pressure_trouble(file: Path) -> str:
+    """Why a pressure file tells nothing; "": it does."""
+    try:
+        _ANY_PRESSURE(file.read_bytes())
+    except OSError as error:  # a kernel that was booted without it has the file, and refuses to read it
+        return error.strerror or str(error)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def _hierarchy(mount: Path, kubepods: str | None) -> tuple[Hierarchy | None, str]:
+    try:
+        return find(mount, kubepods), ""
+    except (CgroupError, OSError) as error:
+        return None, str(error)
+
+
+def _version(mount: Path) -> Literal[0, 1, 2]:
+    if not os.access(mount, os.R_OK | os.X_OK, effective_ids=True):
+        return 0
+    if (mount / "cgroup.controllers").exists():
+        return 2
+    return 1 if _root(mount, 1, "cpu") is not None else 0
+
+
+def _root(mount: Path, version: int, controller: str) -> Path | None:
+    """Where a controller's groups begin; on v1 its own mount or one that it shares, such as ``cpu,cpuacct``."""
+    if version == 2:
+        return mount
+    if (mount / controller).is_dir():
+        return mount / controller
+    shared = (folder for folder in sorted(mount.glob("*,*")) if controller in folder.name.split(","))
+    return next(shared, None)
+
+
+def _group(mount: Path, version: int, controller: str, tier: os.PathLike[str] | None) -> Path | None:
+    """The best-effort group in this controller's hierarchy; None: there is none."""
+    root = None if tier is None else _root(mount, version, controller)
+    if root is None or tier is None or not (root / tier).is_dir():
+        return None
+    return root / tier
+
+
+def _controller(mount: Path, version: int, name: str, group: Path | None) -> ControllerState:
+    if not version:
+        return "absent"
+    if version == 1:
+        there = _root(mount, version, name) is not None
+        return "absent" if not there else "usable" if group is not None else "not handed on"
+    if name == "cpuacct":  # part of every group
+        return "usable"
+    if name == "freezer":  # so is this, since there is such a file; the root has none
+        return "usable" if group is None or (group / "cgroup.freeze").exists() else "absent"
+    if name not in _words(mount / "cgroup.controllers"):
+        return "absent"
+    return "usable" if group is not None and name in _words(group / "cgroup.controllers") else "not handed on"
+
+
+def _words(file: Path) -> list[str]:
+    try:
+        return file.read_text().split()
+    except OSError:
+        return []
+
+
+def _knob(knob: Knob, version: int, group: Path | None) -> KnobFacts:
+    files = knob.files(version)
+    if not files or group is None:
+        return KnobFacts(files=files, state="absent", trouble="")
+    for name in files:
+        try:
+            os.close(os.open(group / name, os.O_WRONLY | os.O_CLOEXEC))
+        except FileNotFoundError:
+            return KnobFacts(files=(name,), state="absent", trouble="")
+        except OSError as error:
+            return KnobFacts(files=(name,), state="not writable", trouble=error.strerror or str(error))
+    return KnobFacts(files=files, state="writable", trouble="")

@@ -1,0 +1,89 @@
+"""``slacktide doctor``: facts gathered, judged and told."""
+# ruff: noqa: RUF009 - setting() makes a field
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from slacktide.agents.files import load_yaml
+from slacktide.deploy.cli.doctor import cgroup_facts, machine_facts
+from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings, writable
+from slacktide.deploy.cli.doctor.finding import Finding, ready
+from slacktide.deploy.cli.doctor.log_checks import log_findings
+from slacktide.deploy.cli.doctor.machine_checks import machine_findings
+from slacktide.deploy.cli.doctor.policy_checks import policy_findings
+from slacktide.deploy.cli.doctor.report import as_json, as_table
+from slacktide.deploy.cli.settings import HostPort, configured, file, folder, setting, state_folder
+from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.policy import Parsed, parse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoctorSettings:
+    """Where to look: as the agent's options of the same names."""
+
+    bootstrap: str | None = setting(
+        "Kafka to ask, several with commas; none: the log is left out.", HostPort(), default=None
+    )
+    policy: Path | None = setting("A policy: what of it would do nothing on this machine.", file(), default=None)
+    kubepods: str | None = setting(
+        "The group that holds the pods, relative to each hierarchy, such as kubepods; none: looked for.", default=None
+    )
+    cgroup_mount: Path = setting(
+        "Where control groups are mounted.", folder(exists=False), default=Path("/sys/fs/cgroup")
+    )
+    proc_mount: Path = setting("Where /proc is.", folder(exists=False), default=Path("/proc"))
+    state_folder: Path = setting(
+        "Where the agent would keep what must outlive it.",
+        folder(exists=False),
+        default=state_folder,
+        shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
+    )
+    output: Literal["table", "json"] = setting(
+        "For people, or for machines.", click.Choice(["table", "json"]), default="table"
+    )
+
+
+@click.command(epilog="Example: slacktide doctor --bootstrap kafka-1:9092 --policy policy.yaml")
+@configured(DoctorSettings)
+def command(settings: DoctorSettings) -> None:
+    """Say whether this machine, and the log it would talk to, is ready for an agent and a worker.
+
+    Changes nothing: control files are opened for writing and not written, and no record is sent. Run it as the user
+    that the agent will be.
+
+    Exit code 0: nothing failed, warnings are allowed; 1: something failed.
+
+    With --output json: {"ready": BOOL, "failed": COUNT, "warnings": COUNT, "checks": [{"check": NAME,
+    "verdict": "ok" | "warning" | "failed", "found": TEXT, "needed": TEXT, "advice": TEXT}, ...]}
+    """
+    findings = list(_findings(settings))
+    click.echo(as_json(findings) if settings.output == "json" else as_table(findings))
+    if not ready(findings):
+        raise click.exceptions.Exit(1)
+
+
+def _findings(settings: DoctorSettings) -> Iterator[Finding]:
+    cgroups = cgroup_facts.gather(settings.cgroup_mount, settings.kubepods)
+    machine = machine_facts.gather(machine_facts.Mounts(proc=settings.proc_mount), settings.state_folder)
+    yield from machine_findings(machine, quota_writable=writable(cgroups, "cpu-quota"))
+    yield from cgroup_findings(cgroups)
+    if settings.bootstrap is not None:
+        from slacktide.deploy.cli.doctor import log_facts  # noqa: PLC0415 - loads Kafka: not for --help
+
+        yield from log_findings(asyncio.run(log_facts.gather(settings.bootstrap)))
+    if settings.policy is not None:
+        yield from policy_findings(str(settings.policy), _policy(settings.policy), cgroups, machine.cpus)
+
+
+def _policy(path: Path) -> Parsed | ConfigError:
+    try:
+        return parse(load_yaml(path), str(path))
+    except ConfigError as error:
+        return error

@@ -1,0 +1,112 @@
+"""PURE: what is gathered of a machine and its log, before anybody judges it. ``trouble`` is "" where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slacktide.deploy.cli.topic_plan import Change
+
+ControllerState = Literal["absent", "not handed on", "usable"]
+"""``not handed on``: the machine has it, the best-effort group does not."""
+FileState = Literal["absent", "not writable", "writable"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateFolder:
+    """Where an agent would keep its state."""
+
+    path: str
+    trouble: str
+    free_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineFacts:
+    """A machine and this process on it."""
+
+    kernel: str
+    """Its release, such as ``6.1.0-18-amd64``; "": not told."""
+    cpus: int
+    user_id: int
+    capabilities: int | None
+    """The bits of CapEff; None: not told."""
+    clock_source: str
+    """"": not told."""
+    clock_kept_by: str
+    """What was found that keeps the clock, such as ``chronyd``; "": nothing."""
+    clock_synchronised: bool
+    """Whether that says so itself; chronyd and ntpd tell only those who ask them."""
+    open_files: int
+    """The soft limit of this process."""
+    state: StateFolder
+    pressure: Mapping[str, str]
+    """By file of /proc/pressure: the trouble with it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobFacts:
+    """The files of one knob in the best-effort group."""
+
+    files: tuple[str, ...]
+    """Their names on this version; none: this version has no such knob."""
+    state: FileState
+    trouble: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CgroupFacts:
+    """Control groups as an agent would find them."""
+
+    mount: str
+    version: Literal[0, 1, 2]
+    """0: none is mounted there."""
+    hybrid: bool
+    """Version 1 with version 2 beside it."""
+    pods: str
+    """The group that holds the pods, relative to each hierarchy; "": not found, see ``trouble``."""
+    driver: Literal["", "cgroupfs", "systemd"]
+    trouble: str
+    best_effort: str
+    """The folder of the best-effort group; "": it is not there."""
+    controllers: Mapping[str, ControllerState]
+    knobs: Mapping[str, KnobFacts]
+    """Empty where there is no best-effort group."""
+    pressure_trouble: str
+    """With the best-effort group's own pressure files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Newest:
+    """The newest record of a topic."""
+
+    topic: str
+    timestamp_ms: int
+    by_broker: bool
+    """Whether the broker stamped it, and not who sent it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogFacts:
+    """The log as this machine meets it."""
+
+    bootstrap: str
+    brokers: int
+    cluster: str
+    """Its id."""
+    round_trip_ms: float
+    idempotence_trouble: str
+    transactions: bool
+    changes: Sequence[Change]
+    """What the cluster lacks of the table of topics."""
+    newest: Newest | None
+    now_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoLog:
+    """A log that could not be asked."""
+
+    bootstrap: str
+    trouble: str

@@ -1,0 +1,95 @@
+"""PURE: does the log answer, in time, with what the loop needs?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from slacktide.deploy.cli.doctor.facts import LogFacts, Newest, NoLog
+from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
+from slacktide.deploy.cli.text import count
+
+ROUND_TRIP_MS_MAX = 100.0
+"""An answer takes about four of them, and processing; the guard waits 1 s for it."""
+SKEW_MS_MAX = 5_000
+EMBEDDED = "tansu_cluster"
+"""How the embedded broker calls its cluster."""
+
+
+def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
+    """All of the log; of one that does not answer, that."""
+    needed = "a broker that answers"
+    if isinstance(facts, NoLog):
+        advice = "is it running, and is --bootstrap HOST:PORT right as seen from here? Try: nc -vz HOST PORT"
+        yield failed("log.broker", facts.trouble, needed, advice)
+        return
+    yield _broker(facts)
+    yield _round_trip(facts)
+    yield _idempotence(facts)
+    yield _transactions(facts)
+    yield _topics(facts)
+    if facts.newest is not None:
+        yield _skew(facts.newest, facts.now_ms)
+
+
+def _broker(facts: LogFacts) -> Finding:
+    check, needed = "log.broker", "a broker that answers"
+    found = f"{facts.bootstrap}: cluster {facts.cluster or '(no id)'}, {count(facts.brokers, 'broker')}"
+    if facts.cluster == EMBEDDED:
+        advice = "the embedded broker is for development: what it has is gone when it stops; Apache Kafka keeps it"
+        return warned(check, found, needed, advice)
+    return good(check, found, needed)
+
+
+def _round_trip(facts: LogFacts) -> Finding:
+    check, needed = "log.round-trip", f"at most {ROUND_TRIP_MS_MAX:g} ms"
+    found = f"{facts.round_trip_ms:.1f} ms"
+    if facts.round_trip_ms > ROUND_TRIP_MS_MAX:
+        advice = (
+            "bring broker and node closer, or raise the agent's --guard-deadline: its guard acts where answers are late"
+        )
+        return warned(check, found, needed, advice)
+    return good(check, found, needed)
+
+
+def _idempotence(facts: LogFacts) -> Finding:
+    check, needed = "log.idempotent-producer", "for acks=all without repeats"
+    if not facts.idempotence_trouble:
+        return good(check, "yes", needed)
+    if facts.cluster == EMBEDDED:
+        advice = "none to be had of the embedded broker: a retried write may appear twice, and is applied once"
+    else:
+        advice = (
+            "a retried write may appear twice, and is applied once; use Apache Kafka 2.8+, or grant IdempotentWrite"
+        )
+    return warned(check, f"no: {facts.idempotence_trouble}", needed, advice)
+
+
+def _transactions(facts: LogFacts) -> Finding:
+    return good("log.transactions", "yes" if facts.transactions else "no", "nothing: they are not used")
+
+
+def _topics(facts: LogFacts) -> Finding:
+    check, needed = "log.topics", "as the table says"
+    kinds: Counter[str] = Counter(change.kind for change in facts.changes)
+    if not kinds:
+        return good(check, "as the table says", needed)
+    words = (("create", "missing"), ("set", "set otherwise"), ("differs", "that differ and stay"))
+    found = ", ".join(f"{kinds[kind]} {text}" for kind, text in words if kinds[kind])
+    if kinds["create"]:
+        return failed(check, found, needed, f"slacktide topics apply --bootstrap {facts.bootstrap}")
+    advice = f"slacktide topics plan --bootstrap {facts.bootstrap} says what differs"
+    return warned(check, found, needed, f"{advice}; topics apply sets it" if kinds["set"] else advice)
+
+
+def _skew(newest: Newest, now_ms: int) -> Finding:
+    """A record cannot be from the future: such a one tells of a clock that is behind. One ahead is not told."""
+    check, needed = "log.clock", "no record from the future"
+    ahead_ms = newest.timestamp_ms - now_ms
+    who = "the broker's clock" if newest.by_broker else "the clock of who sent it"
+    if ahead_ms > SKEW_MS_MAX:
+        found = f"newest of {newest.topic} is {ahead_ms / 1000:.1f} s ahead"
+        return warned(check, found, needed, f"this clock is behind, or {who} ahead: synchronise both")
+    if ahead_ms > 0:
+        return good(check, f"newest of {newest.topic} is {ahead_ms / 1000:.1f} s ahead, by {who}", needed)
+    return good(check, f"newest of {newest.topic} is {-ahead_ms / 1000:.1f} s old, by {who}", needed)

@@ -1,0 +1,85 @@
+"""PURE: what of a policy is set in vain, by the policy itself or on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slacktide.deploy.cli.doctor.cgroup_checks import writable
+from slacktide.deploy.cli.doctor.facts import CgroupFacts
+from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
+from slacktide.deploy.cli.policy.words import key_of, path_of
+from slacktide.deploy.cli.text import count
+from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.message import Message
+from slacktide.schemas.policy import Parsed, Policy, ResourceThreshold
+from slacktide.schemas.policy.features import FEATURES, Feature
+from slacktide.schemas.policy.unused import unused
+from slacktide.streams.decisions.cpu_suppress_cpuset import CPUS_MIN
+
+KNOB_OF = {
+    "BECPUSuppress": "cpu-quota",
+    "CPUBurst": "cpu-burst",
+    "CFSQuotaBurst": "cpu-quota",
+    "MemoryQOS": "memory-high",
+}
+"""By what a feature acts; of one that each QoS class can have, for all of them."""
+NEEDED = "something that it changes"
+
+
+def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
+    """All of a policy, on a machine with these control groups and so many CPUs."""
+    if isinstance(parsed, ConfigError):
+        for one in parsed.findings:
+            yield failed("policy.valid", f"{one.field}: {one.value}", one.accepted, f"correct it in {one.file}")
+        return
+    yield good("policy.valid", f"{file}, version {parsed.policy.version}", "a policy that can be published")
+    if parsed.notes:
+        yield _not_built(file, parsed)
+    for idle in unused(parsed.policy):
+        vain = f"for {idle.feature}: {idle.because}" if idle.feature else idle.because
+        yield warned("policy.without-effect", f"{path_of(idle.strategy, idle.field)} ({idle.source})", NEEDED, vain)
+    yield from _void_here(parsed.policy, cgroups, cpus)
+
+
+def _not_built(file: str, parsed: Parsed) -> Finding:
+    advice = "; ".join(note.removeprefix(f"{file}: ") for note in parsed.notes)
+    return warned("policy.not-built", count(len(parsed.notes), "field"), "fields that act", advice)
+
+
+def _void_here(policy: Policy, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
+    for source, threshold in _strategies(policy, "resource_threshold"):
+        if isinstance(threshold, ResourceThreshold) and threshold.enable and threshold.cpu_suppress_policy == "cpuset":
+            yield from _by_cpuset(source, cgroups, cpus)
+    for feature in FEATURES:
+        knob = knob_of(feature)
+        if knob is not None and cgroups.knobs and not writable(cgroups, knob):
+            yield from _without_knob(policy, feature, knob)
+
+
+def knob_of(feature: Feature) -> str | None:
+    """The knob without which it cannot act; None: it has none, or is told of in another way."""
+    return KNOB_OF.get("MemoryQOS" if feature.name.startswith("MemoryQOS (") else feature.name)
+
+
+def _by_cpuset(source: str, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
+    found = f"{path_of('resource_threshold', 'cpu_suppress_policy')} cpuset ({source})"
+    if cpus <= CPUS_MIN:
+        advice = f"a best-effort CPU set never goes below {CPUS_MIN} CPUs, and there are {cpus}: the CPU quota is used"
+        yield warned("policy.cpuset-floor", found, f"more than {CPUS_MIN} CPUs", advice)
+    elif cgroups.knobs and not writable(cgroups, "cpu-set"):
+        yield warned("policy.void-here", found, "knob.cpu-set", "cannot act on this machine: see knob.cpu-set")
+
+
+def _without_knob(policy: Policy, feature: Feature, knob: str) -> Iterator[Finding]:
+    for source, strategy in _strategies(policy, feature.strategy):
+        if not feature.lacks(strategy):
+            found = f"{key_of(feature.strategy)}: {feature.name} ({source})"
+            advice = f"cannot act on this machine: see knob.{knob}"
+            yield warned("policy.void-here", found, f"knob.{knob}", advice)
+
+
+def _strategies(policy: Policy, name: str) -> Iterator[tuple[str, Message]]:
+    """The cluster's and each that some nodes have, with who says it."""
+    yield "cluster strategy", getattr(policy, name)
+    for node in getattr(policy, f"node_{name}"):
+        yield f"node strategy {node.name}", node.strategy

@@ -1,0 +1,177 @@
+"""``slacktide doctor`` against real brokers, and against this machine's control groups in a group of the test's own."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from kernel.groups import MOUNT, Groups
+
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.kafka import Out, Sender, create_topics, describe_topics
+from slacktide.agents.kafka.change import set_configs
+from slacktide.deploy.cli.main import cli
+from slacktide.schemas.topics import SAMPLE, TOPICS
+
+NOBODY = 65_534
+
+
+def doctor(*arguments: str) -> tuple[int, dict[str, Any]]:
+    """Its exit status and its checks by name, from a thread: it brings a loop of its own."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        result = thread.submit(CliRunner().invoke, cli, ["doctor", "--output", "json", *arguments]).result()
+    return result.exit_code, {one["check"]: one for one in json.loads(result.stdout)["checks"]}
+
+
+def log(broker: Any) -> dict[str, Any]:
+    """What is said of the log alone."""
+    _, checks = doctor("--bootstrap", broker.bootstrap)
+    return {name.removeprefix("log."): one for name, one in checks.items() if name.startswith("log.")}
+
+
+async def retention_ms(broker: Any) -> str:
+    return (await describe_topics(broker.bootstrap, [SAMPLE.name]))[SAMPLE.name].config["retention.ms"]
+
+
+@pytest.fixture
+def groups() -> Iterator[Groups]:
+    made = Groups(1)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def test_a_broker_without_topics_answers_and_is_not_ready(broker) -> None:
+    """The question creates none."""
+    told = log(broker)
+
+    assert told["round-trip"]["verdict"] == "ok"
+    assert (told["topics"]["verdict"], told["topics"]["found"]) == ("failed", f"{len(TOPICS)} missing")
+    assert told["topics"]["advice"] == f"slacktide topics apply --bootstrap {broker.bootstrap}"
+    assert asyncio.run(describe_topics(broker.bootstrap, [topic.name for topic in TOPICS])) == {}
+
+
+async def test_what_is_written_is_what_is_looked_at(broker) -> None:
+    """As the table says; and the newest record's age bears the two clocks out. Nothing is written by the question."""
+    await create_topics(broker.bootstrap)
+    assert "clock" not in log(broker)
+
+    sender = Sender(broker.bootstrap, client_id="test", acks="1", timeout_s=5)
+    await sender.connect([SAMPLE.name])
+    await sender.send(
+        [Out(topic=SAMPLE.name, key=name.encode(), value=b"{}") for name in ("node-1", "node-2", "node-1")]
+    )
+    sent_ms = SystemClock().wall_ms()
+    await sender.close()
+    told = log(broker)
+    age_s = float(told["clock"]["found"].split(" is ")[1].split()[0])
+
+    assert told["topics"]["verdict"] == "ok"
+    assert told["clock"]["verdict"] == "ok"
+    assert age_s <= (SystemClock().wall_ms() - sent_ms) / 1000 + 5
+    state = (await describe_topics(broker.bootstrap, [SAMPLE.name]))[SAMPLE.name]
+    assert sum(state.end.values()) == 3
+
+
+def test_the_embedded_broker_is_named_with_what_it_lacks(embedded_broker) -> None:
+    told = log(embedded_broker)
+
+    assert "for development" in told["broker"]["advice"]
+    assert told["idempotent-producer"]["found"].startswith("no: the broker gives no producer id")
+    assert "embedded broker" in told["idempotent-producer"]["advice"]
+    assert told["transactions"]["found"] == "no"
+
+
+@pytest.mark.kafka
+async def test_of_apache_kafka_nothing_is_missed_but_what_drifted(kafka_broker) -> None:
+    await create_topics(kafka_broker.bootstrap)
+    await set_configs(kafka_broker.bootstrap, {SAMPLE.name: {"retention.ms": "60000"}})
+    while await retention_ms(kafka_broker) != "60000":  # noqa: ASYNC110 - a broker learns of it a moment later
+        await asyncio.sleep(0.05)
+    told = log(kafka_broker)
+
+    assert {name: one["found"] for name, one in told.items() if one["verdict"] != "ok"} == {
+        "topics": "1 set otherwise"
+    }  # fmt: skip
+    assert (told["idempotent-producer"]["found"], told["transactions"]["found"]) == ("yes", "yes")
+
+
+def test_no_broker_is_a_failure_and_no_traceback() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
+        code, checks = doctor("--bootstrap", f"127.0.0.1:{taken.getsockname()[1]}")
+
+    assert code == 1
+    assert checks["log.broker"]["verdict"] == "failed"
+    assert "log.topics" not in checks
+
+
+@pytest.mark.kernel
+def test_real_groups_are_fit_and_stay_as_they_are(groups: Groups, tmp_path: Path) -> None:
+    files = [path for path in (groups.cpu / "besteffort").iterdir() if path.stat().st_mode & 0o444]
+    before = {path: path.read_text() for path in files if path.name.startswith("cpu.") and "stat" not in path.name}
+    code, checks = doctor("--kubepods", groups.kubepods, "--state-folder", str(tmp_path))
+
+    assert code == 0, [one for one in checks.values() if one["verdict"] == "failed"]
+    assert checks["cgroup.pods"]["found"] == f"{groups.kubepods}, driver cgroupfs"
+    assert checks["cgroup.best-effort"]["found"] == str(groups.cpu / "besteffort")
+    assert checks["knob.cpu-quota"]["found"] == "cpu.cfs_quota_us, cpu.cfs_period_us writable"
+    assert checks["knob.memory-limit"]["verdict"] == "ok"
+    assert {path: path.read_text() for path in before} == before
+
+
+@pytest.mark.kernel
+def test_a_controller_without_the_group_is_told_from_one_that_is_not_mounted(groups: Groups, tmp_path: Path) -> None:
+    """The groups of the tests are made in cpu, cpuacct and memory alone."""
+    _, checks = doctor("--kubepods", groups.kubepods, "--state-folder", str(tmp_path))
+    mounted = (MOUNT / "freezer").is_dir()
+
+    found = "not handed on to the best-effort group" if mounted else "absent"
+    assert checks["controller.freezer"]["found"] == found
+    assert checks["controller.cpu"]["found"] == "usable"
+
+
+@pytest.mark.kernel
+def test_a_user_who_may_not_write_the_groups_is_told_so(groups: Groups, tmp_path: Path) -> None:
+    """What the machine is ready for as root it is not for everybody. As root first: that loads all there is."""
+    where = ("--kubepods", groups.kubepods, "--state-folder", str(tmp_path))
+    assert doctor(*where)[0] == 0
+
+    os.seteuid(NOBODY)
+    try:
+        code, checks = doctor(*where)
+    finally:
+        os.seteuid(0)
+
+    assert code == 1
+    assert checks["knob.cpu-quota"]["found"] == "cpu.cfs_quota_us not writable: Permission denied"
+    assert checks["capability.CAP_DAC_OVERRIDE"]["advice"].endswith(f"this is user {NOBODY}")
+    assert checks["state.folder"]["verdict"] == "failed"
+
+
+@pytest.mark.kernel
+def test_what_is_closed_to_a_user_is_a_failure_and_no_traceback(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    (closed / "cpu" / "kubepods").mkdir(parents=True)
+    closed.chmod(0o700)
+    where = ("--cgroup-mount", str(closed), "--state-folder", str(closed / "state"))
+    assert doctor(*where)[1]["cgroup.version"]["verdict"] == "ok"
+
+    os.seteuid(NOBODY)
+    try:
+        code, checks = doctor(*where)
+    finally:
+        os.seteuid(0)
+
+    assert code == 1
+    assert checks["cgroup.version"]["found"] == f"none at {closed}"
+    assert "Permission denied" in checks["cgroup.version"]["advice"]
