@@ -20,7 +20,7 @@ CONTROLLERS = (
     Controller(name="cpuacct", needed="to know what each pod uses", required=True),
     Controller(name="memory", needed="to know each pod's memory", required=False),
     Controller(name="cpuset", needed="for cpuSuppressPolicy cpuset", required=False),
-    Controller(name="freezer", needed="to stop best-effort pods that cannot be evicted", required=False),
+    Controller(name="freezer", needed="later: to stop best-effort pods that cannot be evicted", required=False),
 )
 
 
@@ -61,7 +61,7 @@ KNOBS = (
         controller="cpu",
         v1=("cpu.shares",),
         v2=("cpu.weight",),
-        needed="to let others go first",
+        needed="later: to let others go first",
         absent=_SHARES,
     ),
     Knob(
@@ -69,7 +69,7 @@ KNOBS = (
         controller="cpu",
         v1=("cpu.cfs_burst_us",),
         v2=("cpu.max.burst",),
-        needed="for CPU burst",
+        needed="later: for CPU burst",
         absent="use kernel 5.14 or newer",
     ),
     Knob(
@@ -77,7 +77,7 @@ KNOBS = (
         controller="cpu",
         v1=("cpu.idle",),
         v2=("cpu.idle",),
-        needed="to run best-effort pods only on idle CPUs",
+        needed="later: to run best-effort pods only on idle CPUs",
         absent="use kernel 5.15 or newer",
     ),
     Knob(
@@ -93,7 +93,7 @@ KNOBS = (
         controller="memory",
         v1=("memory.limit_in_bytes",),
         v2=("memory.max",),
-        needed="to cap best-effort memory",
+        needed="later: to cap best-effort memory",
         absent="see controller.memory",
     ),
     Knob(
@@ -101,7 +101,7 @@ KNOBS = (
         controller="memory",
         v1=(),
         v2=("memory.high",),
-        needed="to slow down best-effort pods before they meet their limit",
+        needed="later: to slow down best-effort pods before they meet their limit",
         absent="see controller.memory",
     ),
     Knob(
@@ -109,7 +109,7 @@ KNOBS = (
         controller="freezer",
         v1=("freezer.state",),
         v2=("cgroup.freeze",),
-        needed="to stop best-effort pods that cannot be evicted",
+        needed="later: to stop best-effort pods that cannot be evicted",
         absent="use kernel 5.2 or newer (cgroup v2), or see controller.freezer (v1)",
     ),
 )
