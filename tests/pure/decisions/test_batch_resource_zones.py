@@ -45,6 +45,27 @@ def test_system_reservation_and_use_without_a_pod_are_shared_by_all_zones() -> N
     assert figured(node) == {"node-0": (4_400, 44), "node-1": (4_400, 44)}
 
 
+def test_of_system_and_reservation_the_larger_counts_for_each_resource() -> None:
+    node = load(system=use(900, 7), host_use=use(100, 1), reserved=Resources(cpu_milli=3_000, mem_bytes=2 * GIB))
+
+    assert figured(node) == {"node-0": (3_500, 46), "node-1": (3_500, 46)}
+
+
+@pytest.mark.parametrize(("qos", "cpu_milli"), [("LSE", 3_000), ("LSR", 4_500), ("LS", 4_500)])
+def test_only_exclusive_cpus_count_as_asked_for(qos: str, cpu_milli: int) -> None:
+    node = load(pod("a", 2_000, 20, qos_label=qos), metrics=[used("a", 500, 10)])
+
+    assert figured(node, bound={"a": [1]})["node-1"] == (cpu_milli, 40)
+
+
+def test_the_terms_of_an_idle_node_are_its_own_amounts() -> None:
+    empty = Zone(name="empty", allocatable=Resources())
+    cpu, mem = batch_resource_zones(load(), PLAIN, [empty, ZONES[0]], {})[0].because
+
+    assert {name: value for name, value in cpu.terms.items() if value} == {}
+    assert {name: value for name, value in mem.terms.items() if value} == {}
+
+
 def test_parts_are_rounded_up() -> None:
     """Three zones, one millicore: each zone keeps a whole one."""
     zones = [Zone(name=str(number), allocatable=HALF) for number in range(3)]
@@ -62,6 +83,11 @@ def test_by_the_larger_a_pod_without_a_metric_counts_here() -> None:
 
 
 def test_a_pod_that_asks_for_nothing_counts_nothing() -> None:
+    (zone, _) = batch_resource_zones(load(pod("a")), PLAIN, ZONES, {})
+
+    assert [
+        one.terms[f"high_priority_{unit}"] for one, unit in zip(zone.because, ("milli", "millibytes"), strict=False)
+    ] == [0, 0]
     assert figured(load(pod("a"))) == figured(load()) == {"node-0": (5_000, 50), "node-1": (5_000, 50)}
 
 

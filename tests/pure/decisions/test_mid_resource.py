@@ -11,6 +11,7 @@ from slacktide.streams.decisions.mid_resource import MidResource, mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
 from testbed.node_loads import GIB, batch_pod, load, pod, pods_and_metrics, use, uses
 
+UNITS = ("milli", "bytes")
 MID = pod("mid", 5_000, 50, priority=7_500)
 
 
@@ -90,6 +91,15 @@ def test_the_terms_are_the_arithmetic_in_its_order() -> None:
         ("unallocated_pct", 50), ("unallocated_part_milli", 2_700), ("cap_milli", 10_000), ("mid_milli", 4_700),
     ]  # fmt: skip
     assert (mem.of, mem.terms["system_or_reserved_bytes"]) == ("mid_memory_bytes", 15 * GIB)
+
+
+def test_what_is_not_there_is_nothing_in_the_terms_too() -> None:
+    full = figured(load(pod("a", 20_000, 200)), (3_000, 30), None, mid_unallocated_pct=50).because
+
+    assert [(one.terms[f"unused_{unit}"], one.terms[f"unallocated_{unit}"]) for one, unit in zip(full, UNITS, strict=False)] == [
+        (0, 0), (0, 0)
+    ]  # fmt: skip
+    assert [one.terms[f"system_or_reserved_{unit}"] for one, unit in zip(full, UNITS, strict=False)] == [0, 0]
 
 
 def test_a_node_without_amounts_gives_nothing() -> None:
