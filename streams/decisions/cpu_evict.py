@@ -28,7 +28,7 @@ class CpuEvictNode(EvictNode):
 
 
 def cpu_evict(
-    node: CpuEvictNode, *, features: Collection[str], policy: ResourceThreshold, free_first: bool = False
+    node: CpuEvictNode, *, features: Collection[str], policy: ResourceThreshold, free_first: bool
 ) -> Evictions:
     """Run the enabled ones of BECPUEvict, CPUAllocatableEvict and CPUEvict, in this order.
 
@@ -63,14 +63,14 @@ def _requested(feature: str, node: CpuEvictNode, policy: ResourceThreshold, orde
         lower_pct=policy.cpu_allocatable_evict_lower_pct,
         priority_max=policy.allocatable_evict_priority_threshold,
     )
-    return allocatable_task(feature, MEASURE, node=node, at=at, order=order)
+    return allocatable_task(feature=feature, measure=MEASURE, node=node, at=at, order=order)
 
 
 def _used(feature: str, node: CpuEvictNode, policy: ResourceThreshold, order: Order) -> EvictTask:
     at = UsageThreshold(threshold_pct=policy.cpu_evict_threshold_pct, lower_pct=policy.cpu_evict_lower_pct)
     return used_task(
-        feature,
-        MEASURE,
+        feature=feature,
+        measure=MEASURE,
         node=node,
         at=at,
         priority_max=policy.evict_enabled_priority_threshold,

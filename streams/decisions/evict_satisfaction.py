@@ -22,19 +22,19 @@ ONE_CORE_MILLI = 1000
 class BeCpu:
     """All best-effort pods' CPU, at one time or as an average."""
 
-    usage_milli: float = 0
-    request_milli: float = 0
-    limit_milli: float = 0
+    usage_milli: float
+    request_milli: float
+    limit_milli: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeCpuWindow:
     """What was measured over the last while, and how often."""
 
-    average: BeCpu = BeCpu()
-    current: BeCpu = BeCpu()
-    samples: int = 0
-    interval_s: int = 1
+    average: BeCpu
+    current: BeCpu
+    samples: int
+    interval_s: int
 
 
 def by_satisfaction(
@@ -54,7 +54,7 @@ def by_satisfaction(
     if lower_pct is None or upper_pct is None or not 0 < lower_pct <= min(LOWER_PCT_MAX, upper_pct) or upper_pct >= 100:
         return invalid(feature, lower_pct=lower_pct, upper_pct=upper_pct)
     of = f"{feature}/{RESOURCE}"
-    window_s = max(window.interval_s, policy.cpu_evict_time_window_s or 0)
+    window_s = max(window.interval_s, policy.cpu_evict_time_window_s or window.interval_s)
     terms: Terms = {"window_s": window_s, "sampled_s": window.samples * window.interval_s}
     if terms["sampled_s"] < window_s // 3:
         return nothing(of, "too_few_samples", terms)

@@ -34,7 +34,7 @@ class EvictNode:
 
 
 def used_task(
-    feature: str, measure: Measure, *, node: EvictNode, at: UsageThreshold, priority_max: int | None, order: Order
+    *, feature: str, measure: Measure, node: EvictNode, at: UsageThreshold, priority_max: int | None, order: Order
 ) -> EvictTask:
     """Releases what is used, by ending pods up to a priority; without that priority it is not configured."""
     candidates: Candidates = ()
@@ -50,7 +50,7 @@ def used_task(
 
 
 def allocatable_task(
-    feature: str, measure: Measure, *, node: EvictNode, at: AllocatableThreshold, order: Order
+    *, feature: str, measure: Measure, node: EvictNode, at: AllocatableThreshold, order: Order
 ) -> EvictTask:
     """Releases what pods requested beyond what the node sells, each class's own resource."""
     release = by_allocatable(feature, measure, allocatable=node.allocatable, pods=node.pods, at=at)
@@ -63,7 +63,7 @@ def allocatable_task(
         return sum(frees(pod).values())
 
     candidates: Candidates = ()
-    if at.priority_max is not None and release.amounts:
+    if at.priority_max is not None:
         helping = filter(freed, node.pods)
         candidates = by_priority(helping, feature=feature, priority_max=at.priority_max, amount=freed, order=order)
     return EvictTask(feature=feature, kind="request", release=release, candidates=candidates, frees=frees)

@@ -20,7 +20,7 @@ MEASURE: Measure = "mem_bytes"
 
 
 def memory_evict(
-    node: EvictNode, *, features: Collection[str], policy: ResourceThreshold, free_first: bool = False
+    node: EvictNode, *, features: Collection[str], policy: ResourceThreshold, free_first: bool
 ) -> Evictions:
     """Run the enabled ones of BEMemoryEvict, MemoryAllocatableEvict and MemoryEvict, in this order.
 
@@ -54,13 +54,13 @@ def _requested(feature: str, node: EvictNode, policy: ResourceThreshold, order: 
         lower_pct=policy.mem_allocatable_evict_lower_pct,
         priority_max=policy.allocatable_evict_priority_threshold,
     )
-    return allocatable_task(feature, MEASURE, node=node, at=at, order=order)
+    return allocatable_task(feature=feature, measure=MEASURE, node=node, at=at, order=order)
 
 
 def _used(feature: str, node: EvictNode, policy: ResourceThreshold, order: Order) -> EvictTask:
     return used_task(
-        feature,
-        MEASURE,
+        feature=feature,
+        measure=MEASURE,
         # A pod that uses nothing frees nothing; only BEMemoryEvict ends it all the same, as the reference does.
         node=replace(node, pods=list(filter(used, node.pods))),
         at=_threshold(policy),

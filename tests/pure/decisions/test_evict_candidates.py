@@ -108,6 +108,9 @@ def test_who_goes_by_priority(more: dict, *, may_go: bool) -> None:
     [
         pytest.param([be("b", priority=5501, used=9), be("a", used=1)], "ab", id="lower priority first"),
         pytest.param([be("b", priority=100), be("a", priority=None)], "ab", id="no priority is 0, not a default"),
+        pytest.param(
+            [be("c", priority=1, used=9), be("b", priority=None, used=8), be("a", priority=-1)], "abc", id="0 exactly"
+        ),
         pytest.param([be("b", used=1), be("a", used=2)], "ab", id="then more memory"),
         pytest.param([be("b"), be("a", used=1)], "ab", id="unknown use last"),
         pytest.param([be("b", used=0), be("a", used=1)], "ab", id="no use last"),
@@ -131,6 +134,9 @@ def test_the_order_by_memory(pods: list[EvictPod], order: str) -> None:
         pytest.param([be("b", used=50, cpu=10), be("a", used=1, batch_cpu=20)], "ab", id="no batch request: no share"),
         pytest.param([be("b", batch_cpu=10), be("a", used=1, batch_cpu=20)], "ab", id="no metric: no share"),
         pytest.param([be("b", used=5), be("a"), be("c")], "bac", id="equal shares keep the pods' order"),
+        pytest.param(
+            [be("c", batch_cpu=5), be("a", used=5), be("b", batch_cpu=10)], "cab", id="no share is no share, why ever"
+        ),
     ],
 )
 def test_the_order_by_share_of_the_request(pods: list[EvictPod], order: str) -> None:
@@ -187,10 +193,11 @@ def test_free_pods_go_first_of_all_if_asked(candidates: Callable) -> None:
         be("batch", priority=100, band="koord-batch", used=5, eviction_priority=-1),
         be("labelled", priority=9000, band="koord-free", used=1),
         be("numbered", priority=3500, used=1),
+        be("mid", priority=3000, band="koord-mid", used=1),
     ]
 
-    assert names(candidates(*pods)) == ["batch", "numbered", "labelled"]
-    assert names(candidates(*pods, order=Order(free_first=True))) == ["numbered", "labelled", "batch"]
+    assert names(candidates(*pods)) == ["batch", "mid", "numbered", "labelled"]
+    assert names(candidates(*pods, order=Order(free_first=True))) == ["numbered", "labelled", "batch", "mid"]
 
 
 @given(data=st.data(), pods=any_pods("F", "G"), order=orders)

@@ -122,6 +122,12 @@ def test_two_pods_of_one_name_are_two_pods() -> None:
             id="just enough, partly from before",
         ),
         pytest.param(
+            [task({"mem_bytes": 20}, each(10**9, A))],
+            "released",
+            {"used_mem_target_bytes": 20, "used_mem_released_bytes": 10**9, "evicted_pods": 1},
+            id="more than enough",
+        ),
+        pytest.param(
             [
                 task({"cpu_milli": 5}, [], kind="request"),
                 task({"cpu_milli": 9, "batch_cpu_milli": 0, "mid_cpu_milli": 1}, each(9, A, resource="cpu_milli")),

@@ -48,6 +48,7 @@ def ending(found: Release) -> tuple[int | None, str]:
         (41, 40, False),
         (40, 99, True),
         (40, 100, False),
+        (40, 101, False),
         (-1, 0, False),
     ],
 )
@@ -99,6 +100,13 @@ def test_how_many_samples_it_takes(samples: int, interval_s: int, window_s: int 
         pytest.param(both(limit_milli=0), {}, (None, "average_unlimited"), id="no limit"),
         pytest.param(both(limit_milli=-1), {}, (None, "average_unlimited"), id="unlimited"),
         pytest.param(both(request_milli=0), {}, (None, "average_no_request"), id="nothing requested"),
+        pytest.param(both(request_milli=-1), {}, (None, "average_no_request"), id="less than nothing requested"),
+        pytest.param(
+            both(request_milli=4, limit_milli=1),
+            {"cpu_evict_be_satisfaction_upper_pct": 50},
+            (1, "formula"),
+            id="a millicore is something",
+        ),
         pytest.param(both(limit_milli=0.5, request_milli=0.5), {}, (None, "average_satisfied"), id="half a millicore"),
         pytest.param(both(request_milli=25_000), {}, (10_000, "formula"), id="satisfied just at the lower percent"),
         pytest.param(both(request_milli=24_999), {}, (None, "average_satisfied"), id="above it"),
@@ -145,6 +153,12 @@ def test_how_much(window: BeCpuWindow, policy: dict, expected: tuple[int | None,
 )
 def test_what_is_sold_may_be_the_limit(sold: int | None, expected: tuple[int | None, str]) -> None:
     assert ending(release(both(limit_milli=40_000), sold, cpu_evict_policy="evictByAllocatable")) == expected
+
+
+def test_a_limit_of_what_is_not_sold_is_shown_as_none_is_in_cgroups() -> None:
+    (because,) = release(WINDOW, None, cpu_evict_policy="evictByAllocatable").because
+
+    assert repr(because.terms["average_limit_milli"]) == "-1"
 
 
 def test_what_is_sold_does_not_matter_by_real_limit() -> None:

@@ -60,6 +60,10 @@ def test_a_node_without_capacity_is_left_alone(capacity: int) -> None:
     ]
 
 
+def test_a_node_of_one_byte_is_not() -> None:
+    assert len(decided(capacity=1).tasks) == 3
+
+
 @pytest.mark.parametrize("enabled", [FEATURES, FEATURES[::-1], (USED, "Another", BE), ()])
 def test_the_enabled_features_have_their_turns_in_a_fixed_order(enabled: tuple[str, ...]) -> None:
     done = decided(features=enabled)
