@@ -116,20 +116,6 @@ def test_no_broker_is_a_failure_and_no_traceback() -> None:
 
 
 @pytest.mark.kernel
-def test_real_groups_are_fit_and_stay_as_they_are(groups: Groups, tmp_path: Path) -> None:
-    files = [path for path in (groups.cpu / "besteffort").iterdir() if path.stat().st_mode & 0o444]
-    before = {path: path.read_text() for path in files if path.name.startswith("cpu.") and "stat" not in path.name}
-    code, checks = doctor("--kubepods", groups.kubepods, "--state-folder", str(tmp_path))
-
-    assert code == 0, [one for one in checks.values() if one["verdict"] == "failed"]
-    assert checks["cgroup.pods"]["found"] == f"{groups.kubepods}, driver cgroupfs"
-    assert checks["cgroup.best-effort"]["found"] == str(groups.cpu / "besteffort")
-    assert checks["knob.cpu-quota"]["found"] == "cpu.cfs_quota_us, cpu.cfs_period_us writable"
-    assert checks["knob.memory-limit"]["verdict"] == "ok"
-    assert {path: path.read_text() for path in before} == before
-
-
-@pytest.mark.kernel
 def test_a_controller_without_the_group_is_told_from_one_that_is_not_mounted(groups: Groups, tmp_path: Path) -> None:
     """The groups of the tests are made in cpu, cpuacct and memory alone."""
     _, checks = doctor("--kubepods", groups.kubepods, "--state-folder", str(tmp_path))

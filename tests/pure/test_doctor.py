@@ -232,7 +232,7 @@ def test_rights_that_are_not_told_are_unknown_each() -> None:
             "controller.cpuset",
             "warning",
             "absent",
-            "cgroup_disable=",
+            "cgroup_disable= on its command line",
             id="v2, a controller that the kernel has not",
         ),
         pytest.param(

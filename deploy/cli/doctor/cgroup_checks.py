@@ -68,13 +68,11 @@ def _controller(controller: Controller, facts: CgroupFacts) -> Finding:
 
 
 def _to_have(name: str, facts: CgroupFacts) -> str:
-    if facts.version == 2:
-        return (
-            "use kernel 5.2 or newer"
-            if name == "freezer"
-            else f"see cgroup_disable= on the kernel's command line: {name}?"
-        )
-    return f"mkdir {facts.mount}/{name} && mount -t cgroup -o {name} {name} {facts.mount}/{name}"
+    if facts.version == 1:
+        return f"mkdir {facts.mount}/{name} && mount -t cgroup -o {name} {name} {facts.mount}/{name}"
+    if name == "freezer":
+        return "use kernel 5.2 or newer"
+    return "use a kernel that was built with it, without cgroup_disable= on its command line or a v1 mount that has it"
 
 
 def _to_hand_on(name: str, facts: CgroupFacts) -> str:

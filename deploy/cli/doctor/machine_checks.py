@@ -68,7 +68,7 @@ def _kernel(facts: MachineFacts) -> Finding:
 
 
 def _clock_source(facts: MachineFacts) -> Finding:
-    check, needed = "clock.source", "one that is read without a system call"
+    check, needed = "clock.source", "not one that is slow to read"
     if not facts.clock_source:
         return warned(check, "unknown", needed, "mount /sys to have it checked")
     if facts.clock_source in SLOW_CLOCKS:
