@@ -6,7 +6,7 @@ podFitsAnyNodeWithThreshold; pkg/descheduler/node/node.go, NodeFit. The referenc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from slacktide.streams.decisions.load_aware_classify import LoadedNode, PlacedPod, View
 from slacktide.streams.decisions.load_aware_thresholds import Amounts
@@ -23,12 +23,13 @@ class Targets:
     first node that has room is found without asking all the others.
     """
 
-    def __init__(self, targets: Iterable[tuple[LoadedNode, View]]) -> None:
-        spare = [_spare(node, view) for node, view in targets]
-        self._leaves = 1 << len(spare).bit_length()
+    def __init__(self, targets: Sequence[tuple[LoadedNode, View]]) -> None:
+        self._watched = tuple(dict.fromkeys(name for _, view in targets for name in view.limits.high))
+        self._leaves = 1 << len(targets).bit_length()
         """At this index and above; those without a node have no room for anything."""
         self._spare: list[_Spare] = [{} for _ in range(2 * self._leaves)]
-        self._spare[self._leaves : self._leaves + len(spare)] = spare
+        for at, (node, view) in enumerate(targets, self._leaves):
+            self._spare[at] = _spare(node, view)
         for at in range(self._leaves - 1, 0, -1):
             self._sum_up(at)
 
@@ -43,9 +44,8 @@ class Targets:
 
     def _need(self, pod: PlacedPod, used: Amounts) -> _Spare:
         """Also what is not used must be within its threshold; of what is not requested any amount may be free."""
-        watched = (name for kind, name in self._spare[1] if kind == "used")
         requested = {("requested", name): amount for name, amount in pod.requests.items()}
-        return {_PLACE: 1} | requested | {("used", name): used.get(name, 0) for name in watched}
+        return {_PLACE: 1} | requested | {("used", name): used.get(name, 0) for name in self._watched}
 
     def _first(self, at: int, need: _Spare) -> int:
         """The first leaf at or below this one that has room; 0: none."""
@@ -57,10 +57,8 @@ class Targets:
         return self._first(2 * at, need) or self._first(2 * at + 1, need)
 
     def _use(self, at: int, used: Amounts) -> None:
-        spare = self._spare[at]
-        for kind, resource in spare:
-            if kind == "used":
-                spare[kind, resource] -= used.get(resource, 0)
+        for name in self._watched:
+            self._spare[at]["used", name] -= used.get(name, 0)
         while at := at // 2:
             self._sum_up(at)
 

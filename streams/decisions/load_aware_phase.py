@@ -73,7 +73,7 @@ def move(phase: Phase) -> Moved:
     """Let the sources give, the most loaded first, equals by name."""
     if not phase.targets:
         return Moved(left=phase.budget)
-    places = Targets((node.node, view_of(node, phase.kind)) for node in phase.targets) if phase.node_fit else None
+    places = Targets([(node.node, view_of(node, phase.kind)) for node in phase.targets]) if phase.node_fit else None
     scored = [(load_score(node, phase.kind, phase.weights), node) for node in phase.sources]
     left, gave = phase.budget, []
     for score, node in sorted(scored, key=lambda one: (-one[0], one[1].node.name)):

@@ -70,6 +70,21 @@ def test_a_budget_that_is_just_spent_is_spent() -> None:
     assert victims(done) == ["0"]
 
 
+def test_a_budget_of_one_is_not_spent() -> None:
+    done = one_pass(node("full", *(pod(str(n), 100) for n in range(9))), node("b", system=499), by=policy((60, 60)))
+
+    assert victims(done) == ["0", "1"]
+
+
+def test_what_a_metric_does_not_tell_is_not_moved() -> None:
+    full = node("full", replace(pod("a"), used={"cpu": 700}), system=100)
+
+    source = reason(one_pass(full, IDLE), "whole/sources/full")
+
+    assert (source.terms["used_cpu_milli"], source.terms["used_memory_bytes"]) == (100, 0)
+    assert (source.terms["budget_cpu_milli"], source.terms["budget_memory_bytes"]) == (-100, 1_000)
+
+
 def test_any_resource_without_room_stops_all() -> None:
     full_of_memory = node("b", besides={"memory": 1_000})
 
@@ -129,16 +144,16 @@ def test_the_most_loaded_node_gives_first_and_equals_by_name() -> None:
 @pytest.mark.parametrize(
     ("weights", "score"),
     [
-        pytest.param({"cpu": 1, "memory": 1}, 479, id="the mean, rounded down"),
+        pytest.param({"cpu": 1, "memory": 1}, 479, id="the mean of what is rounded down, rounded down"),
         pytest.param({"cpu": 3, "memory": 1}, 617, id="weighted"),
-        pytest.param({"memory": 5}, 203, id="an absent weight is none"),
+        pytest.param({"memory": 5}, 204, id="an absent weight is none"),
         pytest.param({"cpu": 1, "example.com/gpu": 9}, 755, id="what is not watched does not count"),
         pytest.param({}, 0, id="no weights"),
         pytest.param({"cpu": 0, "memory": 0}, 0, id="weights of nothing"),
     ],
 )
 def test_how_loaded_a_node_is(weights: dict, score: int) -> None:
-    one = node("a", besides={"cpu": 755_999, "memory": 203_999}, cpu=1_000_000, memory=1_000_000)
+    one = node("a", besides={"cpu": 755_999, "memory": 204_999}, cpu=1_000_000, memory=1_000_000)
     (seen,) = survey([one], policy()).classes["high"]
 
     assert load_score(seen, "whole", weights) == score

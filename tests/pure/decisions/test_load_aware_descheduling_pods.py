@@ -139,6 +139,36 @@ def test_a_place_needs_free_requests_and_room_below_the_high_thresholds(one, fit
     assert targets(node("a", running, pending, ended, full=5, overfull=5)).take(one) is fits
 
 
+def test_a_node_that_lacks_a_resource_has_none_of_it() -> None:
+    """Another one has promised what it lacks; nobody has more than nothing."""
+    lacking, promising = node("a"), node("b", pod("x", requests={"odd": 1}))
+    careful = node("b", pod("x", requests={"odd": 0}))
+    wants_none = pod(requests={"odd": 0})
+
+    assert not targets(promising).take(wants_none)
+    assert targets(careful).take(wants_none)
+    assert targets(lacking, promising).take(wants_none)
+    assert targets(promising, replace(lacking, name="c")).take(wants_none)
+
+
+def test_what_a_metric_does_not_tell_is_not_used() -> None:
+    places = targets(node("a"))
+
+    assert places.take(pod(cpu=600, memory=1_000))
+    assert places.take(replace(pod(), used={}))
+    assert not places.take(pod(cpu=1))
+    assert not places.take(pod(memory=1))
+
+
+def test_usage_of_what_is_watched_counts_even_where_nobody_may_request_it() -> None:
+    by = replace(policy(), whole=replace(policy().whole, low={"example.com/gpu": 30}, high={"example.com/gpu": 60}))
+    seen = survey([node("a")], by)
+    places = Targets([(one.node, one.whole) for one in seen.classes["both_low"]])
+
+    assert not places.take(replace(pod(), used={"example.com/gpu": 1}))
+    assert places.take(pod())
+
+
 def test_what_pods_may_request_is_not_the_capacity_that_percents_are_of() -> None:
     amplified = node("a", cpu=2_000, capacity={"cpu": 1_000, "memory": 1_000})
 
