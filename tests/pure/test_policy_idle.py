@@ -52,7 +52,21 @@ UNSET = "evictEnabledPriorityThreshold is unset"
             {"memoryEvictThresholdPercent for MemoryEvict": UNSET},
             id="best-effort pods alone are evicted",
         ),
+        pytest.param(
+            {"memoryEvictThresholdPercent": 80, "memoryEvictLowerPercent": 70},
+            {"memoryEvictThresholdPercent for MemoryEvict": UNSET},
+            id="a feature is told once, by the first field that asks for it",
+        ),
         pytest.param({"cpuEvictThresholdPercent": 80}, {"cpuEvictThresholdPercent": UNSET}, id="no priority"),
+        pytest.param({"cpuSuppressMinPercent": 64}, {}, id="a minimum below the threshold"),
+        pytest.param(
+            {"cpuSuppressMinPercent": 65},
+            {
+                "cpuSuppressThresholdPercent": "cpuSuppressMinPercent 65 is not below it: "
+                "best-effort pods always get that much"
+            },
+            id="a minimum at the threshold",
+        ),
         pytest.param(
             {"cpuEvictLowerPercent": 50},
             {"cpuEvictLowerPercent": "cpuEvictThresholdPercent is unset"},
