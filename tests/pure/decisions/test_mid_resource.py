@@ -11,7 +11,6 @@ from slacktide.streams.decisions.mid_resource import MidResource, mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
 from testbed.node_loads import GIB, batch_pod, load, pod, pods_and_metrics, use, uses
 
-UNITS = ("milli", "bytes")
 MID = pod("mid", 5_000, 50, priority=7_500)
 
 
@@ -94,12 +93,11 @@ def test_the_terms_are_the_arithmetic_in_its_order() -> None:
 
 
 def test_what_is_not_there_is_nothing_in_the_terms_too() -> None:
-    full = figured(load(pod("a", 20_000, 200)), (3_000, 30), None, mid_unallocated_pct=50).because
+    cpu, mem = figured(load(pod("a", 20_000, 200)), (3_000, 30), None, mid_unallocated_pct=50).because
 
-    assert [(one.terms[f"unused_{unit}"], one.terms[f"unallocated_{unit}"]) for one, unit in zip(full, UNITS, strict=False)] == [
-        (0, 0), (0, 0)
-    ]  # fmt: skip
-    assert [one.terms[f"system_or_reserved_{unit}"] for one, unit in zip(full, UNITS, strict=False)] == [0, 0]
+    for because, unit in ((cpu, "milli"), (mem, "bytes")):
+        absent = [because.terms[f"{name}_{unit}"] for name in ("unused", "unallocated", "system_or_reserved")]
+        assert absent == [0, 0, 0]
 
 
 def test_a_node_without_amounts_gives_nothing() -> None:
