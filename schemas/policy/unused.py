@@ -25,13 +25,13 @@ def unused(policy: Policy) -> Iterator[Idle]:
     What the cluster says may wait for a node strategy: ``enable`` for some nodes only is how one begins.
     """
     cluster = msgspec.structs.replace(policy, **_NO_NODES)
-    on_nodes = [(config.strategy, _alone(cluster, config.strategy, node))
+    on_nodes = [_alone(cluster, config.strategy, node)
                 for config in CONFIGS for node in getattr(policy, f"node_{config.strategy}")]  # fmt: skip
     for one in idle(effective(cluster, _PLAIN)):
-        if not any(_acts(one, found) for strategy, found in on_nodes if strategy == one.strategy):
+        if not any(_acts(one, found) for found in on_nodes):
             yield one
-    for strategy, found in on_nodes:
-        yield from (one for one in idle(found) if one.strategy == strategy and one.source.layer == "node strategy")
+    for found in on_nodes:
+        yield from (one for one in idle(found) if one.source.layer == "node strategy")
 
 
 def _alone(cluster: Policy, strategy: str, node: NodeStrategy[Any]) -> Effective:

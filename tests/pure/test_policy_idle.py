@@ -20,7 +20,7 @@ from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
 from slacktide.schemas.policy.strategies import CpuBurst, ResourceThreshold
 from slacktide.schemas.policy.unused import unused
 from slacktide.streams.decisions.cpu_evict import CpuEvictNode, cpu_evict
-from slacktide.streams.decisions.evict_satisfaction import BeCpuWindow
+from slacktide.streams.decisions.evict_satisfaction import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.memory_evict import memory_evict
 from testbed.policies import policy_from
 
@@ -240,7 +240,9 @@ def test_a_quota_burst_without_its_percent_lacks_it() -> None:
     assert quota_burst.lacks(CpuBurst(policy="auto", cfs_quota_burst_pct=None)) == "cfsQuotaBurstPercent is unset"
 
 
-NODE_SHORT_OF_CPU = CpuEvictNode(capacity=1_000, used=1_000, allocatable=Resources(), pods=[], be=BeCpuWindow())
+NONE = BeCpu(usage_milli=0, request_milli=0, limit_milli=0)
+WINDOW = BeCpuWindow(average=NONE, current=NONE, samples=0, interval_s=1)
+NODE_SHORT_OF_CPU = CpuEvictNode(capacity=1_000, used=1_000, allocatable=Resources(), pods=[], be=WINDOW)
 EVICTIONS = ("BEMemoryEvict", "MemoryEvict", "MemoryAllocatableEvict", "BECPUEvict", "CPUEvict", "CPUAllocatableEvict")
 percents = st.none() | st.sampled_from([0, 1, 2, 59, 60, 61, 70, 99, 100])
 
@@ -269,7 +271,8 @@ def test_an_eviction_lacks_something_just_where_its_decision_would_refuse_the_th
 ) -> None:
     lacks = {feature.name: feature.lacks(threshold) for feature in FEATURES if feature.name in EVICTIONS}
     tasks = [
-        decide(NODE_SHORT_OF_CPU, features=EVICTIONS, policy=threshold).tasks for decide in (memory_evict, cpu_evict)
+        decide(NODE_SHORT_OF_CPU, features=EVICTIONS, policy=threshold, free_first=False).tasks
+        for decide in (memory_evict, cpu_evict)
     ]
 
     assert {task.feature for both in tasks for task in both if task.release.status == "invalid_config"} == {
@@ -303,6 +306,18 @@ def test_what_the_cluster_says_may_wait_for_a_node_strategy_that_enables_it() ->
         ("cpu_suppress_threshold_pct", "node strategy some"),
     ]
     assert fields(some | {"enable": True, "cpuSuppressMinPercent": 6}) == [("cpu_suppress_min_pct", "cluster strategy")]
+
+
+@pytest.mark.parametrize(
+    ("policy", "field"), [("cpuBurstOnly", "cfs_quota_burst_pct"), ("cfsQuotaBurstOnly", "cpu_burst_pct")]
+)
+def test_of_what_waits_some_may_wait_in_vain(policy: str, field: str) -> None:
+    burst = {
+        "clusterStrategy": {"cpuBurstPercent": 500, "cfsQuotaBurstPercent": 400},
+        "nodeStrategies": [{"name": "some", "nodeSelector": {"matchLabels": {"pool": "a"}}, "policy": policy}],
+    }
+
+    assert [one.field for one in unused(policy_from(burst=burst))] == [field]
 
 
 def test_a_feature_may_lack_for_the_cluster_what_a_node_strategy_adds() -> None:
