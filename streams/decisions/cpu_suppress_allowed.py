@@ -49,7 +49,7 @@ def be_allowed_cpu(
     """
     pods_cores, pods_nonbe_cores = _sums(pods)
     hosts_cores, hosts_nonbe_cores = _sums(hosts)
-    system_cores = max(0.0, node_used_cores - pods_cores - hosts_cores, reserved_milli / 1000)
+    system_cores = max(node_used_cores - pods_cores - hosts_cores, reserved_milli / 1000)
     ceiling_milli = capacity_milli * threshold_pct // 100
     pods_milli, hosts_milli = int(pods_nonbe_cores * 1000), int(hosts_nonbe_cores * 1000)
     system_milli = int(system_cores * 1000)

@@ -78,8 +78,11 @@ def test_a_bucket_of_no_size_allows_nothing() -> None:
     assert (result.allowed, result.limiter) == (False, Limiter(capacity_tokens=0, tokens=0))
 
 
-@pytest.mark.parametrize("before", [None, Limiter(capacity_tokens=CAPACITY + 1, tokens=9)], ids=["none", "other size"])
-def test_a_new_bucket_starts_with_what_it_is_given_whatever_time_has_passed(before: Limiter | None) -> None:
+@pytest.mark.parametrize(
+    "size", [None, CAPACITY - 1, CAPACITY + 1], ids=["none before", "a smaller one", "a larger one"]
+)
+def test_a_new_bucket_starts_with_what_it_is_given_whatever_time_has_passed(size: int | None) -> None:
+    before = None if size is None else Limiter(capacity_tokens=size, tokens=9)
     result = limit(MINUTE, before, start=700, used_pct=0, elapsed_s=1_000)
 
     assert (result.limiter, result.allowed) == (Limiter(capacity_tokens=CAPACITY, tokens=700), True)

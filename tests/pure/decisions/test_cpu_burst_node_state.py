@@ -26,6 +26,7 @@ def pool(used_cores: float | None, *pods: SharePoolPod, node_cpus: int = 10, thr
         pytest.param("idle", 0.0, [], id="nothing is used"),
         pytest.param("overload", 4.0, [pod("LSR", 2_000)], id="an LSR pod's CPUs are not the pool's"),
         pytest.param("overload", 4.0, [pod("LSE", 2_000)], id="nor an LSE pod's"),
+        pytest.param("overload", 4.75, [pod("LSR", 500)], id="nor half a CPU of one"),
         pytest.param("idle", 4.0, [pod("LS", 2_000)], id="an LS pod's are"),
         pytest.param("idle", 4.0, [pod("BE", 2_000)], id="and a BE pod's"),
         pytest.param("cooling", 6.0, [pod("LSR", 2_000, 2.1)], id="an LSR pod's use is not the pool's"),
@@ -58,7 +59,9 @@ def test_without_a_share_pool_all_of_it_counts_as_used(request_milli: int) -> No
 
 
 def test_a_pool_of_a_thousandth_of_a_cpu_is_one() -> None:
-    assert pool(0.0, pod("LSE", 9_999)).bound == "formula"
+    result = pool(0.0, pod("LSE", 9_999))
+
+    assert (result.state, result.bound) == ("idle", "formula")
 
 
 def test_a_node_without_cpus_divides_by_nothing() -> None:

@@ -67,6 +67,7 @@ def test_quota_burst_alone_is_quota_burst() -> None:
         pytest.param(300_001, {}, 360_001, "scale_up", id="cut off to a microsecond"),
         pytest.param(300_001, {"node_state": "overload"}, 240_000, "scale_down", id="a fifth less"),
         pytest.param(300_000, {"throttled_ratio": 0.0}, 300_000, "remain", id="as it is"),
+        pytest.param(300_000, {"throttled_ratio": -0.1}, 300_000, "remain", id="throttled less than never"),
         pytest.param(500_000, {}, 600_000, "scale_up", id="up to the ceiling"),
         pytest.param(500_001, {}, 600_000, "ceiling", id="but no further"),
         pytest.param(700_000, {"throttled_ratio": 0.0}, 600_000, "ceiling", id="down to it"),
@@ -90,13 +91,15 @@ def test_one_step(quota_us: int, more: dict, result_us: int, bound: str) -> None
         pytest.param(50, 200_000, id="below the limit: the limit"),
         pytest.param(100, 200_000, id="the limit"),
         pytest.param(101, 202_000, id="a hundredth above"),
-        pytest.param(1_000, 1_000_000, id="ten times"),
+        pytest.param(1_000, 2_000_000, id="ten times"),
     ],
 )
 def test_the_ceiling(ceiling_pct: int | None, result_us: int) -> None:
     config = CpuBurst(policy="auto", cfs_quota_burst_pct=ceiling_pct)
 
-    assert quota(1_000_000, config=config, throttled_ratio=0.0).quota_us == result_us
+    result = quota(3_000_000, config=config, throttled_ratio=0.0)
+
+    assert result.quota_us == result.because.terms["ceiling_us"] == result_us
 
 
 @pytest.mark.parametrize(
@@ -223,6 +226,7 @@ containers = st.builds(
 def test_the_quota_is_always_within_base_and_ceiling(one: BurstContainer, config: CpuBurst, node_state) -> None:
     [result] = quotas(one, config=config, node_state=node_state).containers
 
+    assert isinstance(result.quota_us, int)
     if one.running and one.limit_milli:
         assert one.limit_milli * 100 <= result.quota_us
         assert result.quota_us <= one.limit_milli * max(config.cfs_quota_burst_pct or 100, 100)

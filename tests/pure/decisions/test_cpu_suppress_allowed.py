@@ -63,6 +63,13 @@ def test_never_less_than_the_minimum(min_pct: int, milli: int, bound: str) -> No
     assert (result.allowed_milli, result.bound) == (milli, bound)
 
 
+def test_the_minimum_is_cut_off_to_a_millicore() -> None:
+    """1% of 150 millicores is 1, which the formula gives, too."""
+    result = allowed(capacity_milli=150, threshold_pct=1, pods=[], node_used_cores=0.0, min_pct=1)
+
+    assert (result.allowed_milli, result.bound) == (1, "formula")
+
+
 def test_a_minimum_of_nothing_is_a_minimum() -> None:
     result = allowed(pods=[use(9.0)], min_pct=0)
 
