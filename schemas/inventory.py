@@ -40,6 +40,17 @@ class Pod(Message, frozen=True, kw_only=True):
     """Guaranteed, Burstable or BestEffort."""
     requests: Resources = Resources()
     limits: Resources = Resources()
+    cpuset: str = ""
+    """Annotation scheduling.koordinator.sh/resource-status: CPUs that the pod is bound to, such as ``0-3,6``."""
+
+
+class Processor(Message, frozen=True, kw_only=True):
+    """One CPU and where it is. Core ids are unique in a NUMA node of a socket."""
+
+    cpu: int
+    core: int
+    socket: int
+    numa_node: int
 
 
 class NodeFacts(Message, frozen=True, kw_only=True):
@@ -55,6 +66,8 @@ class NodeFacts(Message, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     annotations: dict[str, str] = {}
     """Only those under koordinator.sh."""
+    processors: list[Processor] = []
+    """CPUs that pods may run on, as the node's agent found them; none: best-effort pods cannot be bound to CPUs."""
 
 
 class NodeInventory(Message, frozen=True, kw_only=True):

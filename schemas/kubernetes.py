@@ -19,6 +19,8 @@ from slacktide.schemas.qos import LABEL_PRIORITY_CLASS, LABEL_QOS, LABEL_SUB_PRI
 from slacktide.schemas.units import quantity
 
 ANNOTATION_RESERVATION = "node.koordinator.sh/reservation"
+ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
+"""On a pod: which CPUs the scheduler bound it to."""
 ANNOTATION_STATIC_UID = "kubernetes.io/config.hash"
 """On the mirror of a static pod: the uid that its cgroups are named after."""
 
@@ -260,7 +262,19 @@ def _pod(path: str, item: Mapping[str, Any], reader: _Reader) -> Pod:
         kube_qos=str(qos or kube_qos(needs)),
         requests=_resources(requests_of(needs)),
         limits=_resources(limits_of(needs)),
+        cpuset=_bound_cpus(annotations.get(ANNOTATION_RESOURCE_STATUS), path, reader),
     )
+
+
+def _bound_cpus(text: str | None, path: str, reader: _Reader) -> str:
+    """The annotation's CPU list; one that cannot be read is ignored, and said."""
+    try:
+        body = msgspec.json.decode(text) if text else {}
+        return msgspec.convert(body.get("cpuset") or "", str)
+    except (msgspec.MsgspecError, AttributeError):
+        where = f'{path}.metadata.annotations["{ANNOTATION_RESOURCE_STATUS}"]'
+        reader.note(where, f'{text}: ignored; accepted: JSON such as {{"cpuset": "0-3,6"}}')
+        return ""
 
 
 def _sub_priority(text: str | None, path: str, reader: _Reader) -> int | None:

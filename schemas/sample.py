@@ -44,6 +44,8 @@ class Limits(Message, frozen=True, kw_only=True):
 
     be_cfs_quota_us: int | None
     be_cfs_period_us: int = 100_000
+    be_cpuset: list[int] | None = None
+    """CPU ids, ascending. None: not known here, as where the cpuset controller is absent; it stays as it is."""
 
 
 class Missing(Message, frozen=True, kw_only=True):

@@ -13,7 +13,7 @@ from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.sample import Limits
-from slacktide.streams.decisions.cpu_suppress import looser
+from slacktide.streams.decisions.be_limits import looser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,14 +17,15 @@ from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.protocol import Protocol, Taken
 from slacktide.agents.node.refusals import Refusals
-from slacktide.agents.node.sampler import Sampler, inventory_of
+from slacktide.agents.node.sampler import Inventory, Sampler, inventory_of
 from slacktide.agents.node.spool import Spool
 from slacktide.schemas.command import Hold, NodeCommand, command_id
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Limits, NodeSample
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, decide, looser
+from slacktide.streams.decisions.be_limits import looser
+from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, decide, lifted
 
 NO_PODS = "no pods"
 NO_FACTS = "no facts"
@@ -68,6 +69,7 @@ class NodeAgent:
         self._clock = clock
         self._settings = settings
         self._policy = policy
+        self._processors = kernel.processors()
         self._refusals = Refusals()
         self._protocol = Protocol(node=node, boot_id=boot_id, deadline_ns=settings.guard_deadline_ms * 1_000_000)
         self._actuator = Actuator(
@@ -79,7 +81,7 @@ class NodeAgent:
             kernel=kernel,
             clock=clock,
             keyframe_ms=settings.keyframe_ms,
-            inventory=inventory_of(facts, pods),
+            inventory=self._inventory_of(facts, pods),
         )
 
     @property
@@ -99,7 +101,7 @@ class NodeAgent:
 
     def inventory(self, facts: NodeFacts, pods: Sequence[Pod]) -> None:
         """The node or its pods may have changed; the next sample says so."""
-        self._sampler.inventory = inventory_of(facts, pods)
+        self._sampler.inventory = self._inventory_of(facts, pods)
 
     def policy(self, policy: Policy) -> None:
         """Decide by this policy from now on."""
@@ -156,7 +158,7 @@ class NodeAgent:
         newest = self._protocol.newest
         if self._settings.restore_on_exit and newest is not None:
             act = Act(
-                limits=UNLIMITED,
+                limits=lifted(self._actuator.limits or UNLIMITED, newest.facts, newest.pods),
                 id=self._id(newest, "restore"),
                 rule="restore",
                 origin="agent",
@@ -165,6 +167,10 @@ class NodeAgent:
                 terms={},
             )
             self._perform(act, newest)
+
+    def _inventory_of(self, facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
+        """The facts with what only the node itself knows of its CPUs."""
+        return inventory_of(msgspec.structs.replace(facts, processors=self._processors), pods)
 
     def _lacking(self, command: NodeCommand) -> None:
         """Want a keyframe where the stream lacks pods or facts, unless that very sample carried them."""
@@ -187,7 +193,7 @@ class NodeAgent:
         if command.policy_version != self._policy.version:
             return self._own_act(own, taken, "other policy")
         hold = _hold_of(command, taken)
-        if hold is None or own.limits is None or not _holdable(hold.limits) or looser(hold.limits, own.limits):
+        if hold is None or own.limits is None or not _holdable(hold.limits, taken) or looser(hold.limits, own.limits):
             return self._own_act(own, taken, "disagrees")
         return Act(
             limits=hold.limits,
@@ -277,7 +283,12 @@ def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
     return next((hold for hold in command.hold if (hold.rule, hold.target) == (RULE, TARGET)), None)
 
 
-def _holdable(limits: Limits) -> bool:
-    """Whether a kernel can hold it; an answer that none can is no answer."""
+def _holdable(limits: Limits, taken: Taken) -> bool:
+    """Whether this node's kernel can hold it; an answer that it cannot is no answer."""
+    if limits.be_cpuset is not None:
+        held = taken.sample.limits and taken.sample.limits.be_cpuset
+        known = {one.cpu for one in taken.facts.processors} | set(held or ())
+        if not limits.be_cpuset or not known.issuperset(limits.be_cpuset):
+            return False
     quota_us, period_us = limits.be_cfs_quota_us, limits.be_cfs_period_us
     return PERIOD_US_MIN <= period_us <= PERIOD_US_MAX and (quota_us is None or quota_us >= QUOTA_US_MIN)

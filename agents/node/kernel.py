@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from slacktide.schemas.inventory import Processor
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 
 
@@ -25,6 +26,9 @@ class Kernel(Protocol):
 
     def read(self, mono_ns: int) -> Reading:
         """Read every figure once. Never raises for what is missing or malformed: it is in ``missing``."""
+
+    def processors(self) -> list[Processor]:
+        """CPUs that pods may run on, ascending; none where best-effort pods cannot be bound to CPUs."""
 
     def limits(self) -> Limits:
         """Read back what the best-effort group holds now.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits
+from slacktide.streams.decisions.cpu_list import cpu_ranges
 
 DONE = frozenset({"applied", "dry-run"})
 
@@ -31,20 +32,27 @@ class FirstDecisions:
         if acted:
             return f"first {outcome.result} decision {after}, by the {outcome.origin}: {_change(outcome)}"
         if streamed:
-            return f"first decision by the stream {after}: {_limit(outcome.after)} stays ({outcome.bound})"
+            held = outcome.after
+            shown = _limit(held, cpus=not held or held.be_cfs_quota_us is None)
+            return f"first decision by the stream {after}: {shown} stays ({outcome.bound})"
         return ""
 
 
 def _change(outcome: NodeOutcome) -> str:
     if outcome.result == "dry-run":
         return f"{_limit(outcome.before)} would change ({outcome.bound})"
-    return f"{_limit(outcome.before)} -> {_limit(outcome.after)} ({outcome.bound})"
+    before, after = outcome.before, outcome.after
+    cpus = before is not None and after is not None and before.be_cpuset != after.be_cpuset
+    return f"{_limit(before, cpus=cpus)} -> {_limit(after, cpus=cpus)} ({outcome.bound})"
 
 
-def _limit(limits: Limits | None) -> str:
-    """A limit in millicores, as people think of it."""
+def _limit(limits: Limits | None, *, cpus: bool = False) -> str:
+    """A limit in millicores, as people think of it, and the CPUs where it is by these."""
     if limits is None:
         return "an unknown limit"
-    if limits.be_cfs_quota_us is None:
-        return "no limit"
-    return f"{1000 * limits.be_cfs_quota_us // limits.be_cfs_period_us} millicores"
+    quota = ""
+    if limits.be_cfs_quota_us is not None:
+        quota = f"{1000 * limits.be_cfs_quota_us // limits.be_cfs_period_us} millicores"
+    if cpus and limits.be_cpuset:
+        return f"{quota} on CPUs {cpu_ranges(limits.be_cpuset)}".lstrip().removeprefix("on ")
+    return quota or "no limit"

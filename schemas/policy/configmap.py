@@ -15,7 +15,7 @@ import msgspec
 
 from slacktide.schemas.errors import ConfigError, Finding
 from slacktide.schemas.message import Message
-from slacktide.schemas.policy.carried_out import CARRIED_OUT, instead
+from slacktide.schemas.policy.carried_out import CARRIED_OUT
 from slacktide.schemas.policy.features import FEATURES
 from slacktide.schemas.policy.fields import replaced
 from slacktide.schemas.policy.message import NodeStrategy, Policy, versioned
@@ -171,10 +171,10 @@ class _Strategies:
         strategy = replaced(below, said)
         for conflict in conflicts(strategy, said):
             self._reader.refuse(f"{path}.{name_of(self._kind, conflict.field)}", conflict.value, conflict.accepted)
-        self._tell_later(path, said, strategy)
+        self._tell_later(path, said)
         return strategy
 
-    def _tell_later(self, path: str, said: Mapping[str, object], strategy: Message) -> None:
+    def _tell_later(self, path: str, said: Mapping[str, object]) -> None:
         """Note what is checked and carried in the policy, but not carried out yet."""
         acting = _acting(self._config.strategy)
         if said and not acting:
@@ -183,9 +183,6 @@ class _Strategies:
         for field in said:
             if field not in acting:
                 self._reader.note(f"{path}.{name_of(self._kind, field)}", "checked, not yet in effect")
-        for field, text in instead(strategy).items():
-            if said.keys() & {field, "enable"}:
-                self._reader.note(f"{path}.{name_of(self._kind, field)}", text)
 
     def _tell_overlaps(self, selectors: list[Selector]) -> None:
         """Refuse a strategy that meets an earlier one on a node: which one holds there would be a matter of order."""

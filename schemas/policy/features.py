@@ -83,6 +83,13 @@ _NODE: tuple[Feature, ...] = (
         lacks=lacks.thresholded(),
     ),
     Feature(
+        name="BECPUSuppress (cpuset)",
+        strategy="resource_threshold",
+        asks=("cpuset_cpus_min",),
+        reads=("cpu_suppress_policy",),
+        lacks=lacks.thresholded(lacks.by_cpuset),
+    ),
+    Feature(
         name="BEMemoryEvict",
         strategy="resource_threshold",
         asks=("mem_evict_threshold_pct", "mem_evict_lower_pct"),

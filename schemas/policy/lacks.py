@@ -54,6 +54,11 @@ def sub_priority(threshold: ResourceThreshold) -> str:
     return "" if threshold.sub_priority_enable else "subPriorityEnable is false"
 
 
+def by_cpuset(threshold: ResourceThreshold) -> str:
+    """Best-effort pods held by CPU set."""
+    return "" if threshold.cpu_suppress_policy == "cpuset" else "cpuSuppressPolicy is not cpuset"
+
+
 def memory_used(threshold: ResourceThreshold) -> str:
     """Eviction of best-effort pods by the node's memory."""
     lower, upper = threshold.mem_evict_lower_pct, threshold.mem_evict_threshold_pct

@@ -84,6 +84,8 @@ class ResourceThreshold(Message, frozen=True, kw_only=True):
     mem_allocatable_evict_lower_pct: Share | None = None
     sub_priority_enable: bool = False
     """Slacktide's own: the label koordinator.sh/priority orders best-effort victims of one priority."""
+    cpuset_cpus_min: Annotated[int, msgspec.Meta(ge=1)] = 2
+    """Slacktide's own: the fewest CPUs that policy cpuset leaves; a node with no more of them is held by quota."""
 
 
 class CpuBurst(Message, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 CPU_ID_MAX = 2**16
 """No machine has more: a list that goes beyond is refused before it is spelled out in memory."""
 
@@ -13,6 +15,17 @@ def cpu_list(text: str) -> list[int] | None:
     for low, high in sorted(known for known in ranges if known is not None):
         cpus.extend(range(max(low, cpus[-1] + 1) if cpus else low, high + 1))
     return None if None in ranges else cpus
+
+
+def cpu_ranges(cpus: Iterable[int]) -> str:
+    """The list of these CPUs: what ``cpu_list`` reads back."""
+    ranges: list[list[int]] = []
+    for cpu in sorted(set(cpus)):
+        if ranges and ranges[-1][1] == cpu - 1:
+            ranges[-1][1] = cpu
+        else:
+            ranges.append([cpu, cpu])
+    return ",".join(f"{low}" if low == high else f"{low}-{high}" for low, high in ranges)
 
 
 def _range(part: str) -> tuple[int, int] | None:

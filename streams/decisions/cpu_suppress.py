@@ -1,9 +1,15 @@
-"""What shall hold for best-effort CPU on a node: the one function that stream and guard both call."""
+"""What shall hold for best-effort CPU on a node: the one function that stream and guard both call.
+
+One knob acts, the quota or the CPU set; the other is given back, a step at a time like any raise. Reading:
+koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.go, suppressBECPU.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+import msgspec
 
 from slacktide.schemas.command import Answer
 from slacktide.schemas.inventory import NodeFacts, Pod
@@ -12,14 +18,19 @@ from slacktide.schemas.policy import Policy, ResourceThreshold
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Limits, NodeSample
-from slacktide.streams.decisions.cpu_suppress_allowed import CpuUse, be_allowed_cpu
+from slacktide.streams.decisions.be_limits import looser, normal_us, released, tighter
+from slacktide.streams.decisions.cpu_suppress_allowed import Allowed, CpuUse, be_allowed_cpu
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US, next_cfs_quota
+from slacktide.streams.decisions.cpu_suppress_cpuset import free_cpus, next_be_cpuset
+from slacktide.streams.decisions.node_cpus import node_cpus, pinned_pods
 from slacktide.streams.decisions.node_reserved import node_reserved
 
 RULE = "cpu_suppress"
 TARGET = "besteffort"
 RAISE_SPACING_MS = 900
 UNLIMITED = Limits(be_cfs_quota_us=None)
+BY_QUOTA = "quota_"
+"""Before a bound where the policy asks for a CPU set, and the node is held by quota."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,14 +45,13 @@ class Decision:
     terms: Terms
 
 
-def looser(one: Limits, other: Limits) -> bool:
-    """Whether ``one`` gives best-effort pods more than ``other``."""
-    return _rate(one) > _rate(other)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Step:
+    """What one of the two knobs comes to, with the other given back."""
 
-
-def _rate(limits: Limits) -> float:
-    quota_us = limits.be_cfs_quota_us
-    return float("inf") if quota_us is None else quota_us / limits.be_cfs_period_us
+    wanted: Limits
+    bound: str
+    terms: Terms
 
 
 def decide(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Decision:
@@ -54,45 +64,103 @@ def decide(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Po
         return _skip("the limit in force is unknown")
     threshold = resource_threshold_on(policy, facts)
     if not threshold.enable:
-        return _settle(sample.limits, UNLIMITED, "disabled", {})
+        return _settle(sample.limits, lifted(sample.limits, facts, pods), "disabled", {})
     if not pods:
         return _keep(sample.limits, "no_pods", {})
     if sample.use.cpu_milli is None:
         return _skip("the node's CPU use is unknown")
-    capacity_milli = facts.capacity.cpu_milli
-    if not capacity_milli:
+    if not facts.capacity.cpu_milli:
         return _skip("the node's CPU capacity is unknown")
-    return _suppress(sample, sample.limits, sample.use.cpu_milli, capacity_milli, facts, pods, threshold)
+    return _suppress(sample, sample.limits, facts, pods, threshold)
+
+
+def lifted(current: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
+    """No limit: no quota, and all CPUs but those kept from best-effort pods."""
+    free = _free(facts, pods)
+    return Limits(be_cfs_quota_us=None, be_cpuset=released(current.be_cpuset, free, len(free)))
 
 
 def _suppress(
-    sample: NodeSample,
-    current: Limits,
-    used_milli: int,
-    capacity_milli: int,
-    facts: NodeFacts,
-    pods: Sequence[Pod],
-    threshold: ResourceThreshold,
+    sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod], threshold: ResourceThreshold
 ) -> Decision:
     allowed = be_allowed_cpu(
-        capacity_milli=capacity_milli,
+        capacity_milli=facts.capacity.cpu_milli or 0,
         reserved_milli=node_reserved(facts).cpu_milli or 0,
-        node_used_cores=used_milli / 1000,
+        node_used_cores=(sample.use.cpu_milli or 0) / 1000,
         pods=pod_cpu_uses(sample, pods),
         threshold_pct=threshold.cpu_suppress_threshold_pct,
         min_pct=threshold.cpu_suppress_min_pct,
     )
+    step = _step(current, facts, pods, allowed, threshold)
+    since_ms = sample.since_raise_ms
+    if looser(step.wanted, current) and since_ms is not None and since_ms < RAISE_SPACING_MS:
+        cut = tighter(current, step.wanted, _free(facts, pods))
+        return _settle(current, cut, "raise_spaced", step.terms | {"since_raise_ms": since_ms})
+    return _settle(current, step.wanted, step.bound, step.terms)
+
+
+def _step(
+    current: Limits, facts: NodeFacts, pods: Sequence[Pod], allowed: Allowed, threshold: ResourceThreshold
+) -> _Step:
+    """By the knob that the policy asks for; by quota where no CPU set could hold best-effort pods back."""
+    free = _free(facts, pods)
+    if threshold.cpu_suppress_policy == "cfsQuota":
+        return _by_quota(current, facts, free, allowed)
+    cpus_min = threshold.cpuset_cpus_min
+    if current.be_cpuset is not None and len(free) > cpus_min:
+        return _by_cpuset(current, facts, pods, allowed, cpus_min)
+    step = _by_quota(current, facts, free, allowed)
+    known = len(free) if current.be_cpuset is not None else 0
+    terms = step.terms | {"free_cpus": known, "cpuset_cpus_min": cpus_min}
+    return _Step(wanted=step.wanted, bound=f"{BY_QUOTA}{step.bound}", terms=terms)
+
+
+def _by_quota(current: Limits, facts: NodeFacts, free: Sequence[int], allowed: Allowed) -> _Step:
     step = next_cfs_quota(
-        allowed_milli=allowed.allowed_milli, current_us=_normal_us(current), capacity_milli=capacity_milli
+        allowed_milli=allowed.allowed_milli,
+        current_us=normal_us(current),
+        capacity_milli=facts.capacity.cpu_milli or 0,
+    )
+    cpuset = released(current.be_cpuset, free, -(-len(facts.processors) // 10))
+    terms = allowed.terms | step.terms
+    if step.bound == "bypassed":
+        bound = "bypassed" if cpuset == current.be_cpuset else "cpuset_restored"
+        return _Step(wanted=msgspec.structs.replace(current, be_cpuset=cpuset), bound=bound, terms=terms)
+    wanted = Limits(be_cfs_quota_us=step.quota_us, be_cpuset=cpuset)
+    return _Step(wanted=wanted, bound="minimum" if allowed.bound == "minimum" else step.bound, terms=terms)
+
+
+def _by_cpuset(current: Limits, facts: NodeFacts, pods: Sequence[Pod], allowed: Allowed, cpus_min: int) -> _Step:
+    step = next_be_cpuset(
+        allowed_milli=allowed.allowed_milli,
+        current=current.be_cpuset or (),
+        node=node_cpus(facts),
+        pods=pinned_pods(pods),
+        cpus_min=cpus_min,
     )
     terms = allowed.terms | step.terms
-    wanted = Limits(be_cfs_quota_us=step.quota_us)
-    since_ms = sample.since_raise_ms
-    if looser(wanted, current) and since_ms is not None and since_ms < RAISE_SPACING_MS:
-        return _keep(current, "raise_spaced", terms | {"since_raise_ms": since_ms})
-    if step.bound == "bypassed":
-        return _keep(current, "bypassed", terms)
-    return _settle(current, wanted, "minimum" if allowed.bound == "minimum" else step.bound, terms)
+    if step.bound == "pools_short":
+        return _Step(wanted=current, bound=step.bound, terms=terms)
+    quota_us = _raised_us(normal_us(current), len(step.cpus), facts.capacity.cpu_milli or 0)
+    if quota_us is not None:
+        terms = terms | {"quota_us": quota_us}
+    return _Step(
+        wanted=Limits(be_cfs_quota_us=quota_us, be_cpuset=list(step.cpus)),
+        bound="minimum" if allowed.bound == "minimum" and step.bound == "target" else step.bound,
+        terms=terms,
+    )
+
+
+def _raised_us(current_us: int | None, cpus: int, capacity_milli: int) -> int | None:
+    """One step up for a quota that is no longer in use; None, no quota, once it would give all of these CPUs."""
+    if current_us is None:
+        return None
+    raised_us = current_us + -(-capacity_milli // 1000) * PERIOD_US // 10
+    return None if raised_us >= cpus * PERIOD_US else raised_us
+
+
+def _free(facts: NodeFacts, pods: Sequence[Pod]) -> list[int]:
+    return free_cpus(node_cpus(facts), pinned_pods(pods)) if facts.processors else []
 
 
 def pod_cpu_uses(sample: NodeSample, pods: Sequence[Pod]) -> list[CpuUse]:
@@ -107,15 +175,8 @@ def pod_cpu_uses(sample: NodeSample, pods: Sequence[Pod]) -> list[CpuUse]:
     ]
 
 
-def _normal_us(limits: Limits) -> int | None:
-    """The quota per standard period, whatever period the kernel holds."""
-    if limits.be_cfs_quota_us is None:
-        return None
-    return limits.be_cfs_quota_us * PERIOD_US // limits.be_cfs_period_us
-
-
 def _settle(current: Limits, wanted: Limits, bound: str, terms: Terms) -> Decision:
-    if _rate(current) == _rate(wanted):
+    if not looser(current, wanted) and not looser(wanted, current):
         return _keep(current, bound, terms)
     return Decision(answer="set", limits=wanted, bound=bound, terms=terms)
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from slacktide.schemas.inventory import Processor
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import raw_qos
-from slacktide.streams.decisions.cpu_suppress_cpuset_pick import Processor, pick_cpus
+from slacktide.streams.decisions.cpu_suppress_cpuset_pick import pick_cpus
 
 CPUS_MIN = 2
 
@@ -87,6 +88,12 @@ def next_be_cpuset(
     if len(cpus) < wanted:
         bound = "pool_short"
     return CpusetStep(cpus=tuple(sorted(cpus)), bound=bound, terms=terms | {"be_cpus": len(cpus)})
+
+
+def free_cpus(node: NodeCpus, pods: Iterable[PinnedPod]) -> list[int]:
+    """All CPUs that best-effort pods may have, ascending: those of both pools."""
+    lsr, ls = _pools(node, pods)
+    return sorted(one.cpu for one in (*lsr, *ls))
 
 
 def _wanted(allowed_milli: int, current: int, total: int, cpus_min: int) -> tuple[int, str, Terms]:

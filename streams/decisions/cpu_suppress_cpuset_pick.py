@@ -12,19 +12,10 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from slacktide.schemas.inventory import Processor
 from slacktide.schemas.message import Terms
 
 T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Processor:
-    """One CPU and where it is. Core ids are unique in a NUMA node of a socket."""
-
-    cpu: int
-    core: int
-    socket: int
-    numa_node: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -25,6 +25,7 @@ class Groups:
         self.kubepods = f"{NAME}{os.getpid()}/kubepods"
         self.roots = _roots(version)
         self.cpu = self.roots[0] / self.kubepods
+        self.cpuset_root = MOUNT / "cpuset" if version == 1 else MOUNT
         self._processes: list[subprocess.Popen] = []
         for group in ("besteffort", "burstable"):
             self.make(group)
@@ -70,6 +71,25 @@ class Groups:
             file.write_text(text)
         return file.read_text().strip()
 
+    def cpuset(self, group: str, text: str | None = None) -> str:
+        """The group's CPUs as the kernel says them, after writing some."""
+        file = self.cpuset_root / self.kubepods / group / "cpuset.cpus"
+        if text is not None:
+            file.write_text(text)
+        return file.read_text().strip()
+
+    def bind(self, *groups: str) -> None:
+        """Make these groups in the cpuset hierarchy of v1, too, each with what the one above has, as a runtime does."""
+        for group in ("", *groups):
+            above = self.cpuset_root
+            for part in (*self.kubepods.split("/"), *filter(None, group.split("/"))):
+                made = above / part
+                if not made.is_dir():
+                    made.mkdir()
+                    for file in ("cpuset.cpus", "cpuset.mems"):
+                        (made / file).write_text((above / file).read_text())
+                above = made
+
     def close(self) -> None:
         """End the processes and remove all groups."""
         for process in self._processes:
@@ -78,7 +98,7 @@ class Groups:
             for stream in (process.stdin, process.stdout):
                 with contextlib.suppress(BrokenPipeError):
                     stream.close()
-        for root in self.roots:
+        for root in {*self.roots, self.cpuset_root}:
             _remove((root / self.kubepods).parent)
 
 
@@ -100,7 +120,7 @@ def _remove(group: Path) -> None:
 
 def _remove_leftovers(version: int) -> None:
     """Of a run that was killed: its process is gone, its groups are empty."""
-    for root in _roots(version):
+    for root in (*_roots(version), MOUNT / "cpuset"):
         for group in root.glob(f"{NAME}*"):
             if not Path("/proc", group.name.removeprefix(NAME)).exists():
                 with contextlib.suppress(OSError):

@@ -121,7 +121,6 @@ def test_a_bad_file_is_refused_and_the_last_good_one_stays_in_force(tmp_path: Pa
 
         node.policy.write_text(json.dumps(policy(cpuSuppressPolicy="cpuset", memoryEvictThresholdPercent=70)))
         up.wait_said("clusterStrategy.memoryEvictThresholdPercent: not yet in effect")
-        up.wait_said("cpuSuppressPolicy: cpuset is not built yet; carried out as cfsQuota")
         node.policy.touch()
         node.inventory.write_text(json.dumps(inventory()))
         up.wait_said("inventory in force", process="agent", times=2)

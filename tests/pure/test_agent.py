@@ -10,7 +10,7 @@ from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.schemas.command import Hold, NodeCommand, command_id
 from slacktide.schemas.errors import CgroupError
-from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.inventory import NodeFacts, Pod, Processor, Resources, revision_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
@@ -50,6 +50,7 @@ class MemoryKernel:
     holds: list[Limits] = field(default_factory=list)
     refuses: str = ""
     cpu_known: bool = True
+    cpus: list[Processor] = field(default_factory=list)
 
     def read(self, mono_ns: int) -> Reading:
         return Reading(
@@ -62,6 +63,9 @@ class MemoryKernel:
             limits=self.held,
             missing=[],
         )
+
+    def processors(self) -> list[Processor]:
+        return self.cpus
 
     def limits(self) -> Limits:
         return self.held
@@ -210,6 +214,47 @@ def test_limits_that_no_kernel_holds_are_not_tried(quota_us: int, period_us: int
 
     assert bench.kernel.holds == [ALLOWED]
     assert bench.last().reason == "disagrees"
+
+
+def with_cpus(**settings) -> Bench:
+    """On a node whose best-effort pods can be bound to CPUs, and have all four."""
+    cpus = [Processor(cpu=cpu, core=cpu, socket=0, numa_node=0) for cpu in range(4)]
+    held = Limits(be_cfs_quota_us=None, be_cpuset=[0, 1, 2, 3])
+    return Bench(kernel=MemoryKernel(cpus=cpus, held=held), **settings)
+
+
+def bound_to(sample: NodeSample, cpuset: list[int] | None) -> NodeCommand:
+    hold = answer_to(sample).hold[0]
+    limits = msgspec.structs.replace(ALLOWED, be_cpuset=cpuset)
+    return answer_to(sample, hold=[msgspec.structs.replace(hold, limits=limits)])
+
+
+def test_a_sample_says_where_the_nodes_cpus_are() -> None:
+    bench = with_cpus()
+    sample = bench.tick()
+
+    assert sample.facts is not None
+    assert sample.facts.processors == bench.kernel.cpus
+    assert sample.facts_revision == revision_of(sample.facts)
+
+
+@pytest.mark.parametrize("cpuset", [[], [0, 7], [-1], None], ids=["none", "an unknown one", "no CPU", "not said"])
+def test_cpus_that_the_node_has_not_are_not_tried(cpuset: list[int] | None) -> None:
+    bench = with_cpus()
+    bench.agent.answered(bound_to(bench.tick(), cpuset))
+
+    assert bench.kernel.holds == [msgspec.structs.replace(ALLOWED, be_cpuset=[0, 1, 2, 3])]
+    assert bench.last().reason == "disagrees"
+
+
+def test_fewer_cpus_are_taken_and_given_back_on_exit() -> None:
+    bench = with_cpus(restore_on_exit=True)
+    bench.agent.answered(bound_to(bench.tick(), [1, 2]))
+    held = bench.kernel.held.be_cpuset
+    bench.agent.close()
+
+    assert (held, bench.outcomes()[0].origin) == ([1, 2], "stream")
+    assert bench.kernel.held == Limits(be_cfs_quota_us=None, be_cpuset=[0, 1, 2, 3])
 
 
 def test_an_answer_does_not_name_its_own_act() -> None:

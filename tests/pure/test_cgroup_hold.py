@@ -106,7 +106,7 @@ def test_nothing_outside_the_best_effort_group_is_ever_opened_for_writing(
     before = texts(root)
 
     with pytest.raises(CgroupError, match="never written"):
-        kernel._holder._write(Write(PurePosixPath(group), file or limit_file.name, "1000"))
+        kernel._holder._knobs.write(Write(PurePosixPath(group), file or limit_file.name, "1000"))
     assert texts(root) == before
 
 

@@ -367,4 +367,4 @@ def test_a_virtual_machine_is_read_and_held_like_a_real_one(version, tmp_path) -
     assert refused == []
     assert reading.missing == []
     assert pods_of(reading)["one"].cpu_milli == pytest.approx(500, abs=5)
-    assert reading.limits == Limits(be_cfs_quota_us=50_000)
+    assert reading.limits == Limits(be_cfs_quota_us=50_000, be_cpuset=[0, 1, 2, 3])

@@ -9,7 +9,8 @@ from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy import DEFAULT, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.cpu_suppress import Decision, decide, looser
+from slacktide.streams.decisions.be_limits import looser
+from slacktide.streams.decisions.cpu_suppress import Decision, decide
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN
 from slacktide.streams.decisions.node_reserved import cpu_list, node_reserved
 
@@ -93,12 +94,6 @@ def test_a_pod_not_in_the_list_counts_by_where_its_cgroup_lies() -> None:
 def test_suppress_off_lifts_the_limit_and_then_keeps() -> None:
     assert decided(sample(quota_us=50_000), policy=DEFAULT).limits == Limits(be_cfs_quota_us=None)
     assert decided(sample(quota_us=None), policy=DEFAULT).answer == "keep"
-
-
-def test_cpuset_is_carried_out_as_quota_until_it_is_built() -> None:
-    cpuset = policy_of(Colocation(), ResourceThreshold(enable=True))
-
-    assert decided(sample(), policy=cpuset) == decided(sample())
 
 
 @pytest.mark.parametrize(

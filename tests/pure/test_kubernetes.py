@@ -315,6 +315,22 @@ def test_reservation_that_cannot_be_read_is_ignored_and_said(annotation: str) ->
     assert 'items[0].metadata.annotations["node.koordinator.sh/reservation"]' in found.notes[0]
 
 
+def test_a_pod_has_the_cpus_that_the_scheduler_bound_it_to() -> None:
+    status = {"scheduling.koordinator.sh/resource-status": '{"cpuset": "0-3", "numaNodeResources": []}'}
+
+    assert pod_of({}, annotations=status).cpuset == "0-3"
+    assert pod_of({}).cpuset == ""
+
+
+@pytest.mark.parametrize("annotation", ["{", "[]", '{"cpuset": 3}', "null"])
+def test_cpus_that_cannot_be_read_are_ignored_and_said(annotation: str) -> None:
+    found = read([a_node(), a_pod(annotations={"scheduling.koordinator.sh/resource-status": annotation})])
+
+    assert found.pods[0].cpuset == ""
+    assert 'metadata.annotations["scheduling.koordinator.sh/resource-status"]' in found.notes[0]
+    assert "ignored; accepted: JSON" in found.notes[0]
+
+
 def test_other_kinds_are_not_read_and_said() -> None:
     """A list may hold more than nodes and pods."""
     found = read([a_node(), {"kind": "Service", "metadata": 7}, a_pod(labels={"koordinator.sh/priority": "high"})])

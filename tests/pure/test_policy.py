@@ -122,11 +122,11 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
     ]
 
 
-def test_only_enable_means_cpuset_which_is_said_to_be_carried_out_as_quota() -> None:
+def test_only_enable_means_cpuset_which_acts() -> None:
     parsed = parse(config_map(threshold={"clusterStrategy": {"enable": True}}), FILE)
 
     assert parsed.policy.resource_threshold.cpu_suppress_policy == "cpuset"
-    assert "carried out as cfsQuota" in parsed.notes[0]
+    assert parsed.notes == ()
 
 
 def test_the_version_is_the_content() -> None:
@@ -430,19 +430,6 @@ def test_a_nodes_strategy_that_says_nothing_is_called_out() -> None:
             "nodes that it matches go by the cluster's strategy"
         ),
     )
-
-
-def test_cpuset_on_some_nodes_is_said_to_be_carried_out_as_quota_there() -> None:
-    cluster = {"enable": True, "cpuSuppressPolicy": "cfsQuota"}
-    nodes = [pool("a", cpuSuppressPolicy="cpuset"), pool("b", cpuSuppressThresholdPercent=50)]
-    notes = parse(config_map(threshold={"clusterStrategy": cluster, "nodeStrategies": nodes}), FILE).notes
-
-    assert [note for note in notes if "cfsQuota" in note] == [
-        (
-            f'{FILE}: data["resource-threshold-config"].nodeStrategies[0].cpuSuppressPolicy: '
-            "cpuset is not built yet; carried out as cfsQuota"
-        )
-    ]
 
 
 def test_null_is_the_same_as_nothing() -> None:

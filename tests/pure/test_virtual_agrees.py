@@ -105,7 +105,8 @@ def test_model_and_files_tell_the_agent_the_same(pair, seed):
         for file, memory in zip(through_files.pod_use, in_memory.pod_use, strict=True):
             assert same(file.cpu_milli, memory.cpu_milli, 1)
             assert msgspec.structs.replace(file, cpu_milli=None) == msgspec.structs.replace(memory, cpu_milli=None)
-        pair.hold(Limits(be_cfs_quota_us=rng.choice([None, 2_000, 50_000, 330_000])))
+        cpuset = rng.choice([None, [0, 1, 2, 3], [0, 1], [1, 2, 3], [3]])
+        pair.hold(Limits(be_cfs_quota_us=rng.choice([None, 2_000, 50_000, 330_000]), be_cpuset=cpuset))
 
 
 def test_an_agents_hold_throttles_the_virtual_pod(pair):
@@ -123,6 +124,27 @@ def test_an_agents_hold_throttles_the_virtual_pod(pair):
     assert used_milli == [500, 2000, 4000]
 
 
+def test_an_agent_finds_the_machines_cpus(pair):
+    assert pair.through_files.processors() == pair.in_memory.processors() == pair.plain.processors
+    assert [one.core for one in pair.plain.processors] == [0, 0, 2, 2]
+
+
+def test_a_cpu_set_holds_the_virtual_pod_and_others_than_before_are_taken(pair):
+    for machine in pair.machines:
+        machine.add_pod("batch", "BestEffort").demand_milli = 9000
+    pair.step()
+    used_milli = []
+    for cpuset in ([0, 1, 2], [3], [0, 1], [0, 1, 2, 3]):
+        pair.through_files.read(pair.now_ms * 1_000_000)
+        pair.through_files.hold(Limits(be_cfs_quota_us=None, be_cpuset=cpuset))
+        pair.step()
+        reading = pair.through_files.read(pair.now_ms * 1_000_000)
+        used_milli.append(reading.pod_use[0].cpu_milli)
+        assert reading.limits == Limits(be_cfs_quota_us=None, be_cpuset=cpuset)
+
+    assert used_milli == [3000, 1000, 2000, 4000]
+
+
 def test_what_v1_would_refuse_is_seen_at_the_next_reading(folder):
     """A file cannot answer EINVAL: the write is undone, and the agent finds what the kernel really holds."""
     pair = Pair(folder, 1)
@@ -132,4 +154,4 @@ def test_what_v1_would_refuse_is_seen_at_the_next_reading(folder):
     refused = pair.projection.read_back()
 
     assert [error.path for error in refused] == ["kubepods/besteffort"]
-    assert pair.through_files.limits() == Limits(be_cfs_quota_us=None)
+    assert pair.through_files.limits().be_cfs_quota_us is None

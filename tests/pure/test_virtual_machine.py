@@ -236,7 +236,7 @@ def test_rates_are_averages_since_the_last_reading():
     assert reading.use.cpu_milli == 1000
     assert {use.uid: (use.cpu_milli, use.best_effort_group) for use in reading.pod_use} == {
         "e": (500, True), "g": (500, False)}  # fmt: skip
-    assert reading.limits == Limits(be_cfs_quota_us=50_000)
+    assert reading.limits == Limits(be_cfs_quota_us=50_000, be_cpuset=sorted(range(machine.cpus)))
 
 
 def test_a_pod_started_anew_under_its_uid_has_no_rate_yet():

@@ -17,7 +17,8 @@ from slacktide.schemas.inventory import revision_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Limits, NodeSample
-from slacktide.streams.decisions.cpu_suppress import RAISE_SPACING_MS, RULE, TARGET, Decision, decide, looser
+from slacktide.streams.decisions.be_limits import looser, quota_rate
+from slacktide.streams.decisions.cpu_suppress import RAISE_SPACING_MS, RULE, TARGET, Decision, decide
 
 if TYPE_CHECKING:
     from sim.node import Node
@@ -59,7 +60,7 @@ class LimitChecks:
         self._mirror = VirtualKernel(self._node.machine)
         self._mirrored_ns: int | None = None
         self._hidden = False
-        self._others: dict[str, tuple[int | None, int]] = {}
+        self._others: dict[str, tuple[object, ...]] = {}
         self._raised_ms: int | None = None
         self._cuts: list[Cut] = []
         self._last_seq: dict[tuple[str, str], int] = {}
@@ -153,8 +154,9 @@ class LimitChecks:
 
     def _owe(self, since_ms: int, within_ms: int) -> None:
         """From now on the newest sample's cut is owed, if it asks for one."""
-        wanted = self._cut_wanted(self._machine_limits())
-        if wanted is not None:
+        current = self._machine_limits()
+        wanted = self._cut_wanted(current)
+        if wanted is not None and _rate(current) > wanted:
             due_ms = since_ms + within_ms + self._node.settings.guard_deadline_ms + SLACK_MS
             self._cuts.append(Cut(since_ms, due_ms, wanted))
 
@@ -233,12 +235,11 @@ class LimitChecks:
         return None if self._raised_ms is None else self._now_ms - self._raised_ms
 
     def _machine_limits(self) -> Limits:
-        group = self._node.machine.best_effort
-        return Limits(be_cfs_quota_us=group.quota_us, be_cfs_period_us=group.period_us)
+        return VirtualKernel(self._node.machine).limits()
 
-    def _other_groups(self) -> dict[str, tuple[int | None, int]]:
+    def _other_groups(self) -> dict[str, tuple[object, ...]]:
         return {
-            path: (group.quota_us, group.weight)
+            path: (group.quota_us, group.weight, group.cpuset)
             for path, group in self._node.machine.groups.items()
             if not path.startswith(BEST_EFFORT)
         }
@@ -253,4 +254,6 @@ class LimitChecks:
 
 
 def _rate(limits: Limits) -> float:
-    return inf if limits.be_cfs_quota_us is None else limits.be_cfs_quota_us / limits.be_cfs_period_us
+    """CPUs that both knobs together leave."""
+    cpus = inf if limits.be_cpuset is None else len(limits.be_cpuset)
+    return min(cpus, quota_rate(limits))

@@ -9,10 +9,12 @@ from sim.check_answers import AnswerChecks
 from sim.check_limits import LimitChecks
 from sim.check_outcomes import OutcomeChecks
 from sim.log import Entry
+from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.worker import Out
 
 if TYPE_CHECKING:
@@ -95,9 +97,7 @@ class Checker:
             node.name, outcome.result, f"sample {outcome.seq} by {outcome.origin}", f"x{outcome.count}",
             _quota(outcome.after), outcome.bound, outcome.reason,
         )  # fmt: skip
-        group = node.machine.best_effort
-        now = Limits(be_cfs_quota_us=group.quota_us, be_cfs_period_us=group.period_us)
-        self._outcomes[node.name].concluded(outcome, now)
+        self._outcomes[node.name].concluded(outcome, VirtualKernel(node.machine).limits())
 
     def answered(self, worker: str, entries: Sequence[Entry], outs: Sequence[Out]) -> None:
         first, last = entries[0], entries[-1]
@@ -131,4 +131,5 @@ class Checker:
 def _quota(limits: Limits | None) -> str:
     if limits is None:
         return "?"
-    return "unlimited" if limits.be_cfs_quota_us is None else f"{limits.be_cfs_quota_us}us"
+    cpus = "" if limits.be_cpuset is None else f" on {cpu_ranges(limits.be_cpuset)}"
+    return ("unlimited" if limits.be_cfs_quota_us is None else f"{limits.be_cfs_quota_us}us") + cpus

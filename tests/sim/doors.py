@@ -9,6 +9,7 @@ import msgspec
 from slacktide.agents.node.kernel import Reading
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.inventory import Processor
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, Missing
 
@@ -60,6 +61,9 @@ class WatchedKernel:
             limits=None,
             missing=[Missing(what="node cpu", why="hidden"), Missing(what="limits", why="hidden")],
         )
+
+    def processors(self) -> list[Processor]:
+        return self._inner.processors()
 
     def limits(self) -> Limits:
         if self.hides:

@@ -9,6 +9,7 @@ from sim.node import Node
 from sim.policies import POOLS
 from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.streams.decisions.node_cpus import ANNOTATION_SYSTEM_QOS
 
 if TYPE_CHECKING:
     from sim.world import World
@@ -22,6 +23,8 @@ KINDS = [
     ("BestEffort", None, None),
     ("Burstable", "BE", 5000),
     ("BestEffort", "LS", None),
+    ("Guaranteed", "LSR", 9900),
+    ("Guaranteed", "LSE", 9900),
 ]
 
 
@@ -46,6 +49,8 @@ class Load:
             capacity=capacity,
             allocatable=Resources(cpu_milli=cpus * 1000 - kept_milli, mem_bytes=15 * GIB),
             reserved=Resources(cpu_milli=rng.choice([None, 200])),
+            processors=machine.processors,
+            annotations=rng.choice([{}, {}, {ANNOTATION_SYSTEM_QOS: '{"cpuset": "0-1"}'}]),
             labels={"pool": POOLS[len(self.world.nodes) % len(POOLS)]},
         )
         node = Node(self.world, name, partition, machine, facts)
@@ -106,6 +111,7 @@ class Load:
             priority=priority,
             kube_qos=kube_qos,
             requests=Resources(cpu_milli=request_milli or None),
+            cpuset=str(rng.randrange(node.machine.cpus)) if label in {"LSE", "LSR"} else "",
         )
 
     def _again(self, delay_ms: int, node: Node, what: Callable[[Node], None]) -> None:

@@ -27,6 +27,7 @@ BROKEN = [
     b"[" * 20_000,
     '{"node": "n\u00f6de"}'.encode("latin-1"),
 ]
+CPUSETS: list[list[int] | None] = [None, [], [0], [1, 0], [0, 1, 2, 3], [0, 99], [-1]]
 
 
 def bad_value(rng: random.Random, topic: str) -> bytes | None:
@@ -40,7 +41,7 @@ def bad_command(rng: random.Random, node: Node) -> NodeCommand:
     boot_id = agent.boot_id if agent is not None else "000000000001-dead"
     seq = rng.randint(0, 130)
     rule, target = rng.choice([(RULE, TARGET), (RULE, "kubepods"), ("evict", TARGET)])
-    limits = Limits(be_cfs_quota_us=rng.choice([None, 2_000, 50_000, 10_000_000]))
+    limits = Limits(be_cfs_quota_us=rng.choice([None, 2_000, 50_000, 10_000_000]), be_cpuset=rng.choice(CPUSETS))
     hold = Hold(id=f"{rng.getrandbits(64):016x}", rule=rule, target=target, limits=limits, bound="claimed")
     return NodeCommand(
         id=hold.id,
@@ -63,7 +64,7 @@ def bent(rng: random.Random, command: NodeCommand) -> NodeCommand:
         rng.choice([None, 2_000, 10_000_000, 500, 0, -7]),
         rng.choice([100_000, 100_000, 0, -1, 10**9]),
     )
-    limits = Limits(be_cfs_quota_us=quota_us, be_cfs_period_us=period_us)
+    limits = Limits(be_cfs_quota_us=quota_us, be_cfs_period_us=period_us, be_cpuset=rng.choice(CPUSETS))
     hold = Hold(id=rng.choice([command.id, "0" * 16]), rule=RULE, target=TARGET, limits=limits, bound="bent")
     changes: dict[str, object] = rng.choice([
         {"answer": "set", "hold": [hold]},

@@ -8,7 +8,7 @@ from testbed.policies import policy_from
 POOLS = ("odd", "even")
 
 
-def _policy(*on_nodes: dict, enable: bool = True, **said: int) -> Policy:
+def _policy(*on_nodes: dict, enable: bool = True, **said: int | str) -> Policy:
     return policy_from(
         colocation={"enable": True, "metricAggregateDurationSeconds": 30},
         threshold={
@@ -25,5 +25,7 @@ POLICIES = [
     _policy(),
     _policy({"cpuSuppressThresholdPercent": 30, "cpuSuppressMinPercent": 5}, {"enable": False}),
     _policy(cpuSuppressThresholdPercent=90, cpuSuppressMinPercent=10),
+    _policy(cpuSuppressPolicy="cpuset"),
+    _policy({"cpuSuppressPolicy": "cpuset", "cpusetMinCPUs": 1}, cpuSuppressThresholdPercent=50),
     _policy(enable=False),
 ]

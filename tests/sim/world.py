@@ -58,7 +58,7 @@ class World:
         self.trace = Trace(seed, self.timeline)
         self.log = Log()
         self.interval_ms = self.rng.choice([1000, 1000, 1000, 500])
-        self.policy = self.rng.choice(POLICIES[:3])
+        self.policy = self.rng.choice(POLICIES[:-1])
         self.acting: Node | None = None
         """Whose agent is at work just now."""
         self.still = False

@@ -6,7 +6,7 @@ from functools import cache
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
-from slacktide.streams.decisions.cpu_suppress_cpuset_pick import Processor
+from slacktide.schemas.inventory import Processor
 
 calculation = cache(Calculation.named)
 labels = st.sampled_from([None, "", "LSE", "LSR", "LS", "BE", "SYSTEM", "lse", "weird"])

@@ -15,6 +15,7 @@ BURSTABLE = "burstable"
 GUARANTEED = ""
 TIERS = (BEST_EFFORT, BURSTABLE, GUARANTEED)
 _SLICE = ".slice"
+_CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +28,8 @@ class Hierarchy:
     cpuacct: Path | None
     """Counts CPU time; on v2 the same as ``cpu``. None: not mounted."""
     memory: Path | None
+    """None: not mounted."""
+    cpuset: Path | None
     """None: not mounted."""
     pods: PurePosixPath
     """``kubepods`` or ``kubepods.slice`` or a path that ends in such a name, relative to each root."""
@@ -70,14 +73,22 @@ def find(mount: Path, kubepods: str | None) -> Hierarchy:
     cpu = roots["cpu"]
     assert cpu is not None
     pods = _given(cpu, kubepods) if kubepods is not None else _found(cpu)
-    return Hierarchy(version=version, mount=mount, cpu=cpu, cpuacct=roots["cpuacct"], memory=roots["memory"], pods=pods)
+    return Hierarchy(
+        version=version,
+        mount=mount,
+        cpu=cpu,
+        cpuacct=roots["cpuacct"],
+        memory=roots["memory"],
+        cpuset=roots["cpuset"],
+        pods=pods,
+    )
 
 
 def _roots(mount: Path) -> tuple[Literal[1, 2], dict[str, Path | None]]:
     if (mount / "cgroup.controllers").exists():
-        return 2, dict.fromkeys(("cpu", "cpuacct", "memory"), mount)
+        return 2, dict.fromkeys(_CONTROLLERS, mount)
     # A hybrid machine has v2 beside them, but its controllers are here.
-    version_1 = {controller: _version_1_root(mount, controller) for controller in ("cpu", "cpuacct", "memory")}
+    version_1 = {controller: _version_1_root(mount, controller) for controller in _CONTROLLERS}
     if version_1["cpu"] is not None:
         return 1, version_1
     raise CgroupError(

@@ -6,14 +6,18 @@ import os
 from pathlib import Path
 
 from slacktide.agents.node.cgroup.apply import Holder
+from slacktide.agents.node.cgroup.cpuset import CpusetHolder
 from slacktide.agents.node.cgroup.files import Room
 from slacktide.agents.node.cgroup.hierarchy import Hierarchy, find
 from slacktide.agents.node.cgroup.originals import Originals
 from slacktide.agents.node.cgroup.plan import Bandwidth
+from slacktide.agents.node.cgroup.plan_cpuset import Cpus
+from slacktide.agents.node.cgroup.processors import processors
 from slacktide.agents.node.cgroup.rates import Counters, PodRates, rates
 from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodReading, PodsReader
 from slacktide.agents.node.kernel import Reading
 from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.inventory import Processor
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 
 MISSING_MAX = 20
@@ -42,6 +46,9 @@ class CgroupKernel:
         self._pods = PodsReader(self.hierarchy, room)
         self._originals = Originals(state_folder)
         self._holder = Holder(self.hierarchy, self._originals)
+        self._cpuset = None if self.hierarchy.cpuset is None else CpusetHolder(self.hierarchy, self.hierarchy.cpuset)
+        # Beside /proc is /sys, also where both are mounted below another folder.
+        self._sys_cpu = proc_mount.parent / "sys/devices/system/cpu"
         self._before: Counters | None = None
 
     def read(self, mono_ns: int) -> Reading:
@@ -72,21 +79,45 @@ class CgroupKernel:
 
         """
         held = self._holder.held()
-        return Limits(be_cfs_quota_us=held.quota_us, be_cfs_period_us=held.period_us)
+        cpus = None if self._cpuset is None else self._cpuset.held()
+        return Limits(
+            be_cfs_quota_us=held.quota_us,
+            be_cfs_period_us=held.period_us,
+            be_cpuset=None if cpus is None else sorted(cpus),
+        )
 
     def hold(self, limits: Limits) -> None:
         """Make the best-effort group hold these limits; nothing else is ever touched.
+
+        Where one knob takes over from the other, it cuts before the other is lifted.
 
         Raises:
             CgroupError: a write was refused; what was written before it stays.
 
         """
-        self._holder.hold(Bandwidth(limits.be_cfs_quota_us, limits.be_cfs_period_us))
+        wanted = Bandwidth(limits.be_cfs_quota_us, limits.be_cfs_period_us)
+        held = self._holder.held()
+        if wanted != held and wanted.within(held):
+            self._holder.hold(wanted)
+        if limits.be_cpuset is not None:
+            self._bind(frozenset(limits.be_cpuset))
+        if not wanted.within(held):
+            self._holder.hold(wanted)
+
+    def processors(self) -> list[Processor]:
+        """CPUs that pods may run on, ascending; none where best-effort pods cannot be bound to CPUs."""
+        return [] if self._cpuset is None else processors(self._sys_cpu, self._cpuset.allowed())
 
     def close(self) -> None:
         """Let go of all files. What the kernel holds stays."""
         self._node.close()
         self._pods.close()
+
+    def _bind(self, cpus: Cpus) -> None:
+        if self._cpuset is None:
+            raise CgroupError("cpuset", f"the controller is not mounted under {self.hierarchy.mount}")
+        if cpus != self._cpuset.held():
+            self._cpuset.hold(cpus)
 
     def _limits_or_note(self, notes: Notes) -> Limits | None:
         if self._originals.trouble:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from slacktide.streams.decisions.cpu_list import cpu_list
+
 _SHOWN_CHARS = 40
 _DIGITS_MAX = 18  # what fits a record; a kernel gets there after years
 
@@ -133,6 +135,19 @@ def cpu_max(text: bytes) -> tuple[int | None, int]:
     if len(words) != 2:
         raise ValueError(f"malformed: {_shown(text)} is not a quota and a period")
     return (None if words[0] == b"max" else _positive(words[0])), _positive(words[1])
+
+
+def cpus(text: bytes) -> frozenset[int]:
+    """Read a CPU list such as ``cpuset.cpus``; nothing in it is the empty set.
+
+    Raises:
+        ValueError: not ``0-3,6`` or the like.
+
+    """
+    found = cpu_list(text.decode(errors="replace").strip())
+    if found is None:
+        raise ValueError(f"malformed: {_shown(text)} is not a list of CPUs")
+    return frozenset(found)
 
 
 def _digits(word: bytes) -> int:

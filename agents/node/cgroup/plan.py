@@ -17,6 +17,7 @@ BEST_EFFORT_ITSELF = PurePosixPath()
 QUOTA_FILE = "cpu.cfs_quota_us"
 PERIOD_FILE = "cpu.cfs_period_us"
 CPU_MAX_FILE = "cpu.max"
+CPUSET_FILE = "cpuset.cpus"
 
 
 @dataclass(frozen=True, slots=True)

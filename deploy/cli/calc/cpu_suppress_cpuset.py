@@ -10,10 +10,10 @@ import msgspec
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, Whole
 from slacktide.deploy.cli.calc.cpu_suppress_processors import distinct
 from slacktide.schemas.errors import CaseError
+from slacktide.schemas.inventory import Processor
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.cpu_list import CPU_ID_MAX, cpu_list
 from slacktide.streams.decisions.cpu_suppress_cpuset import CPUS_MIN, NodeCpus, PinnedPod, next_be_cpuset
-from slacktide.streams.decisions.cpu_suppress_cpuset_pick import Processor
 
 
 class GivenPinnedPod(Given, frozen=True, kw_only=True):

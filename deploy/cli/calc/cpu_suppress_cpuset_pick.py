@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from slacktide.deploy.cli.calc.case import Calculated, Given, Whole
 from slacktide.deploy.cli.calc.cpu_suppress_processors import distinct
+from slacktide.schemas.inventory import Processor
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.cpu_suppress_cpuset_pick import Processor, pick_cpus
+from slacktide.streams.decisions.cpu_suppress_cpuset_pick import pick_cpus
 
 
 class Input(Given, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slacktide.schemas.errors import CaseError
-from slacktide.streams.decisions.cpu_suppress_cpuset_pick import Processor
+from slacktide.schemas.inventory import Processor
 
 
 def distinct(processors: Sequence[Processor]) -> Sequence[Processor]:

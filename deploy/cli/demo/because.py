@@ -5,6 +5,7 @@ from __future__ import annotations
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits
+from slacktide.streams.decisions.cpu_suppress import BY_QUOTA
 
 MOVED_MILLI_MIN = 20
 PLAIN = {"disabled": "the policy does not limit batch work", "restored": "the agent gives back what it took"}
@@ -47,18 +48,20 @@ def arithmetic(bound: str, terms: Terms) -> str:
     host_milli = terms.get("nonbe_hosts_milli", 0)
     hosts = f" - hosts {host_milli}" if host_milli else ""
     text = f"ceiling {terms['ceiling_milli']} - LS {terms['nonbe_pods_milli']}{hosts} - system {terms['system_milli']}"
-    if bound == "target":
+    if bound.removeprefix(BY_QUOTA) == "target":
         return text
     return f"{text} = {terms['formula_milli']}, {_fixed(bound, terms)}"
 
 
 def _fixed(bound: str, terms: Terms) -> str:
     """What else than the formula fixed the result."""
-    match bound:
+    match bound.removeprefix(BY_QUOTA):
         case "stepped":
-            return f"a step is +{_milli(terms['step_us_max'])}"
+            step = _milli(terms["step_us_max"]) if "step_us_max" in terms else f"{terms['step_cpus']} CPUs"
+            return f"a step is +{step}"
         case "floored":
-            return f"never below {_milli(terms['target_us'])}"
+            lowest = _milli(terms["target_us"]) if "target_us" in terms else f"{terms['be_cpus']} CPUs"
+            return f"never below {lowest}"
         case "minimum":
             return f"the policy's minimum is {terms['minimum_milli']}"
     return bound

@@ -13,7 +13,7 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.cpu_suppress import looser
+from slacktide.streams.decisions.be_limits import looser
 
 POINTS_MAX = 400
 LINES_MAX = 40

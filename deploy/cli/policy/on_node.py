@@ -14,7 +14,7 @@ from slacktide.deploy.cli.text import table
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.policy import Parsed
-from slacktide.schemas.policy.carried_out import CARRIED_OUT, instead
+from slacktide.schemas.policy.carried_out import CARRIED_OUT
 from slacktide.schemas.policy.configmap import CONFIGS
 from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, effective
 from slacktide.schemas.policy.fields import leaves, value_at
@@ -124,9 +124,7 @@ def _features(found: Effective) -> Iterator[FeatureRow]:
         if lack:
             yield FeatureRow(feature=feature.name, state=OFF, why=lack)
         elif feature.name in CARRIED_OUT:
-            ways = instead(getattr(found, feature.strategy))
-            why = "; ".join(text for field, text in ways.items() if field in feature.asks)
-            yield FeatureRow(feature=feature.name, state="acts", why=why)
+            yield FeatureRow(feature=feature.name, state="acts", why="")
         else:
             yield FeatureRow(feature=feature.name, state="not built yet", why="")
 

@@ -13,6 +13,8 @@ No reader ever sees half a file:
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from slacktide.deploy.cli.virtual import texts
@@ -37,6 +39,10 @@ class Projection:
         self._written: dict[Path, str] = {}
         for made in (self.cgroup_mount, self._aside, self.proc_mount / "pressure"):
             made.mkdir(parents=True)
+        for name, text in texts.sys_cpu(machine).items():
+            file = folder / "sys/devices/system/cpu" / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(f"{text}\n")
         self.write_files()
 
     def write_files(self) -> None:
@@ -58,8 +64,11 @@ class Projection:
             Writes that the kernel would have refused. They are undone in the files.
 
         """
-        asked = [group for group in self._groups.values() if group.path and self._asks(group)]
+        there = [group for path, group in self._groups.items() if path and self.machine.groups.get(path) is group]
+        asked = [group for group in there if self._asks(group)]
         errors: dict[str, CgroupError] = {}
+        with suppress(CgroupError):  # together, for on v1 neither may come first where all move to other CPUs
+            self.machine.set_cpusets(self._cpusets_asked(asked))
         # A file system has no order of writes to go by: what only a parent's or child's change allows is tried again.
         for _ in range(len(asked)):
             errors = {group.path: error for group in asked if (error := self._take_over(group)) is not None}
@@ -76,10 +85,12 @@ class Projection:
 
     def _texts(self, group: Group) -> dict[str, dict[str, str]]:
         """Hierarchy ("" on v2) to file name to text."""
-        return texts.v1(group) if self.machine.version == 1 else {"": texts.v2(group)}
+        cpus = self.machine.effective_cpus(group.path)
+        return texts.v1(group, cpus) if self.machine.version == 1 else {"": texts.v2(group, cpus)}
 
     def _file(self, group: Group, name: str) -> Path:
-        return self.cgroup_mount / ("cpu" if self.machine.version == 1 else "") / group.path / name
+        hierarchy = "" if self.machine.version == 2 else name.partition(".")[0]
+        return self.cgroup_mount / hierarchy / group.path / name
 
     def _asks(self, group: Group) -> bool:
         """Whether a control file says something else than was last seen there. An emptied one is about to be filled."""
@@ -91,6 +102,18 @@ class Projection:
                 differ = True
         return differ
 
+    def _cpusets_asked(self, asked: Sequence[Group]) -> dict[str, frozenset[int]]:
+        """With groups that are not shown yet: had the parent's file been the kernel's, they had copied its CPUs."""
+        cpusets = {group.path: cpus for group in asked if (cpus := self._cpuset_asked(group))}
+        if self.machine.version == 1:
+            for path in self.machine.groups.keys() - self._groups.keys():
+                cpus = cpusets.get(path.rpartition("/")[0])
+                cpusets |= {} if cpus is None else {path: cpus}
+        return cpusets
+
+    def _cpuset_asked(self, group: Group) -> frozenset[int] | None:
+        return texts.cpuset_of(self._written[self._file(group, "cpuset.cpus")])
+
     def _take_over(self, group: Group) -> CgroupError | None:
         said = {name: self._written[self._file(group, name)] for name in self._control}
         try:
@@ -101,6 +124,9 @@ class Projection:
                 quota_us, period_us = texts.quota_of_v2(said["cpu.max"], group.period_us)
                 weight = said["cpu.weight"]
             self.machine.set_quota(group.path, quota_us, period_us)
+            cpus = self._cpuset_asked(group)
+            if cpus is not None:
+                self.machine.set_cpusets({group.path: cpus})
             self.machine.set_weight(group.path, texts.number(weight))
         except CgroupError as error:
             return error

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 
+from slacktide.agents.node.cgroup.plan_cpuset import plan_cpuset_v1, plan_cpuset_v2
 from slacktide.agents.node.kernel import Reading
 from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, Group, Machine
 from slacktide.deploy.cli.virtual.stall import Stall
+from slacktide.schemas.inventory import Processor
 from slacktide.schemas.sample import Limits, NodeUse, PodUse, Pressure
+from slacktide.streams.decisions.cpu_list import cpu_list
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +55,12 @@ class VirtualKernel:
     def limits(self) -> Limits:
         """What the best-effort group holds now."""
         group = self.machine.best_effort
-        return Limits(be_cfs_quota_us=group.quota_us, be_cfs_period_us=group.period_us)
+        cpus = group.cpuset or self.machine.effective_cpus(BEST_EFFORT)
+        return Limits(be_cfs_quota_us=group.quota_us, be_cfs_period_us=group.period_us, be_cpuset=sorted(cpus))
+
+    def processors(self) -> list[Processor]:
+        """The machine's CPUs."""
+        return self.machine.processors
 
     def hold(self, limits: Limits) -> None:
         """Make the best-effort group hold these limits.
@@ -68,6 +77,17 @@ class VirtualKernel:
                 if pod.quota_us is not None and pod.quota_us * period_us > quota_us * pod.period_us:
                     machine.set_quota(pod.path, quota_us, period_us)
         machine.set_quota(BEST_EFFORT, quota_us, period_us)
+        if limits.be_cpuset is not None:
+            self._bind(frozenset(limits.be_cpuset))
+
+    def _bind(self, cpus: frozenset[int]) -> None:
+        machine = self.machine
+        below = machine.best_effort.walk() if machine.version == 1 else ()
+        held = {PurePosixPath(group.path).relative_to(BEST_EFFORT): group.cpuset or frozenset() for group in below}
+        plan = plan_cpuset_v1(held, cpus) if held else plan_cpuset_v2(cpus)
+        machine.set_cpusets(
+            {str(PurePosixPath(BEST_EFFORT, write.group)): frozenset(cpu_list(write.text) or ()) for write in plan}
+        )
 
 
 def _counters(group: Group) -> _Counters:

@@ -1,4 +1,4 @@
-"""A small model of a machine's kernel: CPU shared by weight and quota, memory, pressure. Pure.
+"""A small model of a machine's kernel: CPU shared by weight, quota and CPU set, memory, pressure. Pure.
 
 The tree is the kubelet's: root > {system, kubepods}, kubepods > {guaranteed pods, burstable,
 besteffort} > pods. Pods are leaves and want CPU; every group may hold a quota. Time is fluid: within a step
@@ -8,13 +8,14 @@ Not modelled: swap, OOM kills, single threads (a pod can use every CPU), IO.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 
 from slacktide.deploy.cli.virtual.share import share
 from slacktide.deploy.cli.virtual.stall import Stall
 from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.inventory import Processor
 
 ROOT, SYSTEM, KUBEPODS = "", "system", "kubepods"
 PARENT_OF_QOS = {"Guaranteed": KUBEPODS, "Burstable": f"{KUBEPODS}/burstable", "BestEffort": f"{KUBEPODS}/besteffort"}
@@ -36,6 +37,8 @@ class Group:
     request_milli: int = 0
     quota_us: int | None = None
     period_us: int = 100_000
+    cpuset: frozenset[int] | None = None
+    """None: what the group above has. Which CPU is busy is not modelled, only how many a group may use."""
     demand_milli: int = 0
     """What a leaf would use if it were alone."""
     mem_bytes: int = 0
@@ -50,6 +53,7 @@ class Group:
     _period_ns: int = 0
     _want_ns: int = 0
     _asked_ns: int = 0
+    _able_ns: int = 0
 
     def walk(self) -> Iterator[Group]:
         """The group and everything below it, parents first."""
@@ -67,20 +71,22 @@ class Group:
         return mem_bytes, cache_bytes
 
     def ask(self, dt_ns: int) -> int:
-        """What the subtree would use of this step under its quotas, CPU nanoseconds."""
+        """What the subtree would use of this step under its CPU sets and quotas, CPU nanoseconds."""
         asked_ns = self.demand_milli * dt_ns // 1000
         for child in self.children:
             asked_ns += child.ask(dt_ns)
-        self._asked_ns = self._want_ns = asked_ns
+        self._asked_ns = asked_ns
+        self._able_ns = asked_ns if self.cpuset is None else min(asked_ns, len(self.cpuset) * dt_ns)
+        self._want_ns = self._able_ns
         if self.quota_us is not None:
-            self._want_ns = min(asked_ns, self.quota_us * dt_ns // self.period_us)
+            self._want_ns = min(self._able_ns, self.quota_us * dt_ns // self.period_us)
         return self._want_ns
 
     def give(self, supply_ns: int, dt_ns: int) -> int:
         """Use what is given and pass it on. Returns what the leaves went without, CPU nanoseconds."""
         self.usage_ns += supply_ns
         if self.quota_us is not None and self._asked_ns:
-            self._count_periods(dt_ns, held_back_ns=self._asked_ns - supply_ns if supply_ns == self._want_ns else 0)
+            self._count_periods(dt_ns, held_back_ns=self._able_ns - supply_ns if supply_ns == self._want_ns else 0)
         if not self.children:
             return self._asked_ns - supply_ns
         wants = [child._want_ns for child in self.children]  # noqa: SLF001
@@ -116,7 +122,7 @@ class Machine:
         self.version = version
         self.elapsed_ns = 0
         self.cpu_stall, self.mem_stall = Stall(), Stall()
-        self.root = Group(ROOT, self.weight_of(cpus * 1000))
+        self.root = Group(ROOT, self.weight_of(cpus * 1000), cpuset=frozenset(range(cpus)))
         self.groups: dict[str, Group] = {ROOT: self.root}
         self.pods: dict[str, Group] = {}
         self._add(ROOT, SYSTEM, self.weight_of(1000))
@@ -133,6 +139,22 @@ class Machine:
     def best_effort(self) -> Group:
         """The group that holds all best-effort pods."""
         return self.groups[BEST_EFFORT]
+
+    @property
+    def processors(self) -> list[Processor]:
+        """Cores of two CPUs side by side; from eight CPUs on, two sockets."""
+        half = self.cpus if self.cpus < 8 else (self.cpus + 3) // 4 * 2
+        return [
+            Processor(cpu=cpu, core=cpu // 2 * 2, socket=cpu // half, numa_node=cpu // half) for cpu in range(self.cpus)
+        ]
+
+    def effective_cpus(self, path: str) -> frozenset[int]:
+        """CPUs that a group may run on: of its own, those that the groups above have, too."""
+        if not path:
+            return self.root.cpuset or frozenset()
+        above = self.effective_cpus(path.rpartition("/")[0])
+        group = self.groups.get(path)  # one that is gone has no CPUs of its own
+        return above if group is None or group.cpuset is None else group.cpuset & above or above
 
     def weight_of(self, request_milli: int) -> int:
         """The kubelet's weight for a CPU request, in the unit of the hierarchy's version."""
@@ -175,6 +197,26 @@ class Machine:
             group.quota_us, group.period_us = before
             raise CgroupError(path, f"invalid argument: quota {quota_us} us: a child would hold more than its parent")
 
+    def set_cpusets(self, cpusets: Mapping[str, frozenset[int]]) -> None:
+        """Bind groups to CPUs, as writes to their control files do one after another.
+
+        Raises:
+            CgroupError: the kernel would refuse one: no CPU, no such CPU, or on v1 one that the group above lacks.
+
+        """
+        for path in cpusets.keys() - self.groups.keys():
+            raise CgroupError(path, "no such group")
+        before = {path: self.groups[path].cpuset for path in cpusets}
+        for path, cpus in cpusets.items():
+            self.groups[path].cpuset = cpus
+        wrong = [path for path, cpus in cpusets.items() if not cpus or max(cpus) >= self.cpus]
+        if self.version == 1:
+            wrong += [child.path for group in self.root.walk() for child in group.children if not _bound(child, group)]
+        if wrong:
+            for path, cpus_before in before.items():
+                self.groups[path].cpuset = cpus_before
+            raise CgroupError(wrong[0], "invalid argument: CPUs that the group cannot have")
+
     def set_weight(self, path: str, weight: int) -> None:
         """Weigh a group against its siblings, as a write to its control file does.
 
@@ -214,8 +256,15 @@ class Machine:
         if path in self.groups:
             raise CgroupError(path, "exists")
         group = self.groups[path] = Group(path, weight)
+        if self.version == 1:  # there the kubelet and its runtime copy it from above
+            group.cpuset = self.groups[parent].cpuset
         self.groups[parent].children.append(group)
         return group
+
+
+def _bound(child: Group, group: Group) -> bool:
+    """Whether the child has no CPU that its parent lacks: cgroup v1's rule."""
+    return child.cpuset is None or group.cpuset is None or child.cpuset <= group.cpuset
 
 
 def _nested(group: Group, above: Fraction | None) -> bool:

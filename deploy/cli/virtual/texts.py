@@ -4,23 +4,26 @@ from __future__ import annotations
 
 from slacktide.deploy.cli.virtual.machine import Group, Machine
 from slacktide.schemas.errors import CgroupError
+from slacktide.streams.decisions.cpu_list import cpu_list, cpu_ranges
 
-CONTROL_V1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares")
-CONTROL_V2 = ("cpu.max", "cpu.weight")
+CONTROL_V1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpuset.cpus")
+CONTROL_V2 = ("cpu.max", "cpu.weight", "cpuset.cpus")
 """The files that whoever manages the node writes; all others are the kernel's to write."""
-HIERARCHIES_V1 = ("cpu", "cpuacct", "memory")
-_CONTROLLERS_V2 = "cpu memory"
+HIERARCHIES_V1 = ("cpu", "cpuacct", "memory", "cpuset")
+_CONTROLLERS_V2 = "cpuset cpu memory"
 _NO_MEMORY_LIMIT_V1 = 9_223_372_036_854_771_712
 _JIFFY_NS = 10_000_000
 
 
-def v2(group: Group) -> dict[str, str]:
-    """File name to text, of one group in the one hierarchy."""
+def v2(group: Group, effective: frozenset[int]) -> dict[str, str]:
+    """File name to text, of one group in the one hierarchy; ``effective``: the CPUs that it may run on."""
     mem_bytes, cache_bytes = group.sums()
     usage_us = group.usage_ns // 1000
     stat = {"usage_usec": usage_us, "user_usec": usage_us, "system_usec": 0}
     if not group.path:
-        return {"cgroup.controllers": _CONTROLLERS_V2, "cgroup.procs": "", "cpu.stat": _pairs(stat)}
+        return {"cgroup.controllers": _CONTROLLERS_V2, "cgroup.procs": "", "cpu.stat": _pairs(stat)} | {
+            "cpuset.cpus.effective": cpu_ranges(effective)
+        }
     stat |= {
         "nr_periods": group.periods,
         "nr_throttled": group.throttled_periods,
@@ -33,14 +36,16 @@ def v2(group: Group) -> dict[str, str]:
         "cpu.stat": _pairs(stat),
         "cpu.max": f"{quota} {group.period_us}",
         "cpu.weight": str(group.weight),
+        "cpuset.cpus": cpu_ranges(group.cpuset or ()),
+        "cpuset.cpus.effective": cpu_ranges(effective),
         "memory.current": str(mem_bytes + cache_bytes),
         "memory.max": "max",
         "memory.stat": _pairs({"anon": mem_bytes, "file": cache_bytes, "inactive_file": cache_bytes, "active_file": 0}),
     }
 
 
-def v1(group: Group) -> dict[str, dict[str, str]]:
-    """Hierarchy to file name to text, of one group."""
+def v1(group: Group, effective: frozenset[int]) -> dict[str, dict[str, str]]:
+    """Hierarchy to file name to text, of one group; ``effective``: the CPUs that it may run on."""
     mem_bytes, cache_bytes = group.sums()
     cpu_stat = {
         "nr_periods": group.periods,
@@ -55,6 +60,11 @@ def v1(group: Group) -> dict[str, dict[str, str]]:
             "cpu.cfs_period_us": str(group.period_us),
             "cpu.shares": str(group.weight),
             "cpu.stat": _pairs(cpu_stat),
+        },
+        "cpuset": {
+            "cgroup.procs": "",
+            "cpuset.cpus": cpu_ranges(group.cpuset or ()),
+            "cpuset.effective_cpus": cpu_ranges(effective),
         },
         "cpuacct": {"cgroup.procs": "", "cpuacct.usage": str(group.usage_ns)},
         "memory": {
@@ -76,6 +86,30 @@ def proc(machine: Machine) -> dict[str, str]:
         "pressure/memory": f"{machine.mem_stall.line('some')}\n{machine.mem_stall.line('full')}",
         "pressure/io": f"some {none}\nfull {none}",
     }
+
+
+def sys_cpu(machine: Machine) -> dict[str, str]:
+    """Path below /sys/devices/system/cpu to text: where each CPU is."""
+    found = {"online": cpu_ranges(range(machine.cpus))}
+    for one in machine.processors:
+        siblings = [other.cpu for other in machine.processors if other.core == one.core]
+        found[f"cpu{one.cpu}/topology/thread_siblings_list"] = cpu_ranges(siblings)
+        found[f"cpu{one.cpu}/topology/physical_package_id"] = str(one.socket)
+        found[f"cpu{one.cpu}/node{one.numa_node}/cpulist"] = ""
+    return found
+
+
+def cpuset_of(text: str) -> frozenset[int] | None:
+    """CPUs of ``cpuset.cpus``; None: none were written.
+
+    Raises:
+        CgroupError: not a list of CPUs.
+
+    """
+    cpus = cpu_list(text)
+    if cpus is None:
+        raise CgroupError("cpuset.cpus", f"invalid argument: {text!r}")
+    return frozenset(cpus) or None
 
 
 def quota_of_v1(quota: str, period: str) -> tuple[int | None, int]:

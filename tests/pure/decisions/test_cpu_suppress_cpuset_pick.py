@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.cpu_suppress_cpuset_pick import Processor, pick_cpus
+from slacktide.schemas.inventory import Processor
+from slacktide.streams.decisions.cpu_suppress_cpuset_pick import pick_cpus
 from testbed.cpu_cases import answered, machine, processors
 
 

@@ -1,0 +1,96 @@
+"""Holds a CPU set: reads what groups have, carries a plan out, reads it back."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from slacktide.agents.node.cgroup import parse
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy
+from slacktide.agents.node.cgroup.knobs import Knobs, is_gone
+from slacktide.agents.node.cgroup.plan import BEST_EFFORT_ITSELF, CPUSET_FILE
+from slacktide.agents.node.cgroup.plan_cpuset import Cpus, plan_cpuset_v1, plan_cpuset_v2
+from slacktide.schemas.errors import CgroupError
+from slacktide.streams.decisions.cpu_list import cpu_ranges
+
+EFFECTIVE_FILE = {1: "cpuset.effective_cpus", 2: "cpuset.cpus.effective"}
+_ATTEMPTS = 3
+
+
+class CpusetHolder:
+    """The CPUs of the best-effort group of one node and of what lies below it.
+
+    Args:
+        hierarchy: where the groups are.
+        root: the root of the cpuset controller.
+
+    """
+
+    def __init__(self, hierarchy: Hierarchy, root: Path) -> None:
+        self._version = hierarchy.version
+        self._pods = root / hierarchy.pods
+        self._knobs = Knobs(hierarchy, root / hierarchy.tier(BEST_EFFORT))
+
+    def allowed(self) -> Cpus:
+        """CPUs that pods may run on at all; none where that cannot be read."""
+        for file in (EFFECTIVE_FILE[self._version], CPUSET_FILE):
+            try:
+                return parse.cpus((self._pods / file).read_bytes())
+            except (OSError, ValueError):
+                continue
+        return frozenset()
+
+    def held(self) -> Cpus | None:
+        """CPUs of the best-effort group; None where it has no cpuset controller.
+
+        Raises:
+            CgroupError: they cannot be read.
+
+        """
+        try:
+            own = self._knobs.read(BEST_EFFORT_ITSELF, CPUSET_FILE, parse.cpus)
+            # On v2 nothing written means all that the group above has.
+            return own or self._knobs.read(BEST_EFFORT_ITSELF, EFFECTIVE_FILE[self._version], parse.cpus) or None
+        except CgroupError as error:
+            if is_gone(error):
+                return None
+            raise
+
+    def hold(self, wanted: Cpus) -> None:
+        """Bind the best-effort group to these CPUs and read them back.
+
+        Raises:
+            CgroupError: a write was refused, or the group has others afterwards.
+
+        """
+        if self._version == 2:
+            self._knobs.carry_out(plan_cpuset_v2(wanted))
+        else:
+            self._hold_v1(wanted)
+        now = self.held() or frozenset()
+        if now != wanted:
+            raise CgroupError(
+                str(self._knobs.root / CPUSET_FILE),
+                f"has CPUs {cpu_ranges(now)} after {cpu_ranges(wanted)} was written; does somebody else write it?",
+            )
+
+    def _hold_v1(self, wanted: Cpus) -> None:
+        """Look again where the kernel says that a group below is in the way: one may have appeared meanwhile."""
+        for attempt in range(_ATTEMPTS):
+            try:
+                self._knobs.carry_out(plan_cpuset_v1(dict(self._held_by_all()), wanted))
+            except CgroupError as refusal:
+                busy = isinstance(refusal.__cause__, OSError) and refusal.__cause__.errno == errno.EBUSY
+                if not busy or attempt == _ATTEMPTS - 1:
+                    raise
+            else:
+                return
+
+    def _held_by_all(self) -> Iterator[tuple[PurePosixPath, Cpus]]:
+        for group in self._knobs.groups():
+            try:
+                yield group, self._knobs.read(group, CPUSET_FILE, parse.cpus)
+            except CgroupError as error:
+                if group == BEST_EFFORT_ITSELF or not is_gone(error):
+                    raise

@@ -1,0 +1,139 @@
+"""The control files of the best-effort group and what lies below it. The one place that writes to a kernel."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path, PurePosixPath
+from typing import TypeVar
+
+from slacktide.agents.node.cgroup.hierarchy import Hierarchy
+from slacktide.agents.node.cgroup.plan import (
+    BEST_EFFORT_ITSELF,
+    CPU_MAX_FILE,
+    CPUSET_FILE,
+    PERIOD_FILE,
+    QUOTA_FILE,
+    Write,
+)
+from slacktide.agents.node.cgroup.read import why_of
+from slacktide.schemas.errors import CgroupError
+
+_T = TypeVar("_T")
+WRITABLE = frozenset({QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, CPUSET_FILE})
+_GONE = (errno.ENOENT, errno.ENODEV)
+_SUBTREE_CONTROL = "cgroup.subtree_control"
+_ROOT_HINTS = {
+    errno.EACCES: "run the agent as root",
+    errno.EPERM: "run the agent as root",
+    errno.EROFS: "mount the cgroup hierarchy writable",
+}
+_QUOTA_HINTS = _ROOT_HINTS | {
+    errno.EINVAL: "a group may not hold more than the limited group above it (on cgroup v1 nor less than one below), "
+    "nor less than its own burst; the kernel takes quotas from 1000 and periods from 1000 to 1000000 microseconds",
+}
+_CPUSET_HINTS = _ROOT_HINTS | {
+    errno.EACCES: "run the agent as root; on cgroup v1 the group above must have all these CPUs, too",
+    errno.ERANGE: "there is no such CPU",
+    errno.EBUSY: "on cgroup v1 no group below may have a CPU that this one loses; did one appear just now?",
+    errno.EINVAL: "a group of somebody else may have these CPUs for itself (cpuset.cpu_exclusive, "
+    "cpuset.cpus.partition), or they are offline",
+}
+
+
+class Knobs:
+    """Control files in one hierarchy, by group relative to the best-effort group."""
+
+    def __init__(self, hierarchy: Hierarchy, root: Path) -> None:
+        self.root = root
+        self._mount = hierarchy.mount
+
+    def read(self, group: PurePosixPath, file: str, parse: Callable[[bytes], _T]) -> _T:
+        """One figure.
+
+        Raises:
+            CgroupError: it is not there, or not as it should be.
+
+        """
+        path = self.root / group / file
+        try:
+            return parse(path.read_bytes())
+        except OSError as error:
+            raise CgroupError(str(path), self._explain(path, error)) from error
+        except ValueError as error:
+            raise CgroupError(str(path), why_of(error)) from error
+
+    def carry_out(self, writes: Iterable[Write]) -> None:
+        """Write them in their order; of a group that ended meanwhile nothing is wanted.
+
+        Raises:
+            CgroupError: one was refused.
+
+        """
+        for write in writes:
+            try:
+                self.write(write)
+            except CgroupError as error:
+                if write.group == BEST_EFFORT_ITSELF or not is_gone(error):
+                    raise
+
+    def write(self, write: Write) -> None:
+        """One text into one file.
+
+        Raises:
+            CgroupError: it was refused, or is not a limit of best-effort pods.
+
+        """
+        path = self.root / write.group / write.file
+        self._check_allowed(path)
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                written = os.write(fd, f"{write.text}\n".encode())
+                if os.fstat(fd).st_size > written:  # only a plain file, a virtual node's, keeps an old tail
+                    os.ftruncate(fd, written)
+            finally:
+                os.close(fd)
+        except OSError as error:
+            raise CgroupError(str(path), f"writing {write.text!r}: {self._explain(path, error)}") from error
+
+    def groups(self) -> list[PurePosixPath]:
+        """The best-effort group itself and all below it, at whatever depth."""
+        return [PurePosixPath(os.path.relpath(folder, self.root)) for folder, _, _ in os.walk(self.root)]
+
+    def _check_allowed(self, path: Path) -> None:
+        """Nothing but best-effort is ever touched, whatever a message claims."""
+        folder = os.path.realpath(path.parent)
+        root = os.path.realpath(self.root)
+        if path.name not in WRITABLE or ".." in path.parts or os.path.commonpath([folder, root]) != root:
+            raise CgroupError(str(path), f"not a limit of the best-effort group {root}: never written")
+
+    def _explain(self, path: Path, error: OSError) -> str:
+        """The kernel's word for it, and what to do."""
+        hints = _CPUSET_HINTS if path.name == CPUSET_FILE else _QUOTA_HINTS
+        hint = hints.get(error.errno or 0, "")
+        if error.errno == errno.ENOENT:
+            hint = self._explain_absence(path)
+        return f"{why_of(error)}: {hint}" if hint else why_of(error)
+
+    def _explain_absence(self, path: Path) -> str:
+        if not self.root.is_dir():
+            return "no best-effort group here; the kubelet makes it when it starts"
+        if path.name != CPU_MAX_FILE:
+            return "this group has no CPU limits; is the kernel built with CONFIG_CFS_BANDWIDTH?"
+        above = [folder for folder in (path.parent, *path.parent.parents) if folder.is_relative_to(self._mount)][1:]
+        closed = [str(folder / _SUBTREE_CONTROL) for folder in reversed(above) if not _passes_cpu_on(folder)]
+        return f"the cpu controller is not enabled for this group: write +cpu to {' and then to '.join(closed)}"
+
+
+def is_gone(error: CgroupError) -> bool:
+    """Whether what was read or written is not there."""
+    return isinstance(error.__cause__, OSError) and error.__cause__.errno in _GONE
+
+
+def _passes_cpu_on(folder: Path) -> bool:
+    try:
+        return b"cpu" in (folder / _SUBTREE_CONTROL).read_bytes().split()
+    except OSError:
+        return False

@@ -1,0 +1,37 @@
+"""Where each CPU is, from /sys/devices/system/cpu: core, socket, NUMA node. Read once: machines seldom change."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from pathlib import Path
+
+from slacktide.agents.node.cgroup import parse
+from slacktide.schemas.inventory import Processor
+
+
+def processors(folder: Path, allowed: Collection[int]) -> list[Processor]:
+    """The allowed CPUs that are online, ascending; those whose place cannot be read are left out.
+
+    Args:
+        folder: /sys/devices/system/cpu.
+        allowed: CPUs to tell of.
+
+    """
+    try:
+        online = parse.cpus((folder / "online").read_bytes())
+    except (OSError, ValueError):
+        return []
+    found = (_processor(folder, cpu) for cpu in sorted(online & set(allowed)))
+    return [one for one in found if one is not None]
+
+
+def _processor(folder: Path, cpu: int) -> Processor | None:
+    """Its core is named after the core's first CPU: ids that the kernel tells repeat from die to die."""
+    place = folder / f"cpu{cpu}"
+    try:
+        siblings = parse.cpus((place / "topology/thread_siblings_list").read_bytes())
+        socket = int((place / "topology/physical_package_id").read_bytes())
+        nodes = [int(node.name.removeprefix("node")) for node in place.glob("node[0-9]*")]
+    except (OSError, ValueError):
+        return None
+    return Processor(cpu=cpu, core=min(siblings | {cpu}), socket=max(0, socket), numa_node=min(nodes, default=0))

@@ -1,0 +1,109 @@
+"""Real processes bound to CPUs by a real kernel's cgroup v1: where they may run is where they run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from kernel.groups import Groups
+from slacktide.agents.node.cgroup import CgroupKernel
+from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.sample import Limits
+
+pytestmark = [
+    pytest.mark.parametrize("groups", [pytest.param(1, marks=pytest.mark.kernel, id="v1")], indirect=True),
+    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is nothing to take"),
+]
+UID = "6a0e-22bb"
+POD, CONTAINER = f"besteffort/pod{UID}", f"besteffort/pod{UID}/c1"
+LOOKS_S = 1.0
+
+
+def bound(*cpus: int) -> Limits:
+    return Limits(be_cfs_quota_us=None, be_cpuset=list(cpus))
+
+
+@pytest.fixture
+def pod(groups: Groups) -> str:
+    groups.add_pod("besteffort", UID)
+    groups.bind("besteffort", POD, CONTAINER, "burstable")
+    return POD
+
+
+@pytest.fixture
+def busy(groups: Groups, pod: str) -> subprocess.Popen:
+    """A process in the container that never sleeps."""
+    process = groups.start(pod)
+    (groups.cpuset_root / groups.kubepods / CONTAINER / "cgroup.procs").write_text(str(process.pid))
+    return process
+
+
+def allowed(process: subprocess.Popen) -> set[int]:
+    return os.sched_getaffinity(process.pid)
+
+
+def ran_on(process: subprocess.Popen) -> set[int]:
+    """CPUs that the process is seen on in a second."""
+    seen, end = set(), time.monotonic() + LOOKS_S
+    while time.monotonic() < end:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        seen.add(int(fields[36]))
+        time.sleep(0.01)
+    return seen
+
+
+@pytest.mark.usefixtures("busy")
+def test_the_machines_cpus_are_found(kernel: CgroupKernel) -> None:
+    assert {one.cpu for one in kernel.processors()} == os.sched_getaffinity(0)
+    assert kernel.limits().be_cpuset == sorted(os.sched_getaffinity(0))
+
+
+def test_a_busy_process_stays_on_the_cpus_it_is_given(kernel: CgroupKernel, busy: subprocess.Popen) -> None:
+    whole = kernel.limits()
+    for cpu in whole.be_cpuset or ():
+        kernel.hold(bound(cpu))
+        time.sleep(0.1)
+
+        assert ran_on(busy) == {cpu} == allowed(busy)
+        assert kernel.limits() == bound(cpu)
+    kernel.hold(whole)
+
+    assert allowed(busy) == set(whole.be_cpuset or ())
+
+
+def test_cpus_go_from_all_groups_below_and_come_back_to_them(groups: Groups, kernel: CgroupKernel, pod: str) -> None:
+    whole = kernel.limits()
+    text = groups.cpuset("burstable")
+    groups.cpuset(CONTAINER, "1")
+    kernel.hold(bound(0))
+    cut = [groups.cpuset(group) for group in ("besteffort", pod, CONTAINER)]
+    kernel.hold(whole)
+
+    assert cut == ["0", "0", "0"]
+    assert {groups.cpuset(group) for group in ("besteffort", pod, CONTAINER)} == {text}
+    assert groups.cpuset("burstable") == text
+
+
+@pytest.mark.usefixtures("pod")
+def test_a_set_of_its_own_that_comes_to_be_the_best_effort_groups_goes_with_it(
+    groups: Groups, kernel: CgroupKernel
+) -> None:
+    whole = kernel.limits()
+    groups.cpuset(CONTAINER, "1")
+    kernel.hold(bound(1))
+    kernel.hold(whole)
+
+    assert groups.cpuset(CONTAINER) == groups.cpuset("besteffort")
+
+
+@pytest.mark.usefixtures("pod")
+def test_cpus_that_the_group_above_lacks_are_refused_with_what_to_do(groups: Groups, kernel: CgroupKernel) -> None:
+    before = groups.cpuset("besteffort")
+    with pytest.raises(CgroupError, match=r"besteffort/cpuset\.cpus: writing .*: ERANGE .*no such CPU"):
+        kernel.hold(bound(*(kernel.limits().be_cpuset or ()), 999))
+
+    assert groups.cpuset("besteffort") == before
