@@ -29,6 +29,7 @@ def step(allowed_milli: int, current_us: int | None, capacity_milli: int = 10_00
         pytest.param(5_000, 400_000, 500_000, "target", id="a raise by a tenth"),
         pytest.param(5_000, 399_999, 499_999, "stepped", id="a larger raise is cut to a tenth"),
         pytest.param(-1, 9_000, 2_000, "floored", id="the floor is gone to however near it is"),
+        pytest.param(20, 9_000, 2_000, "floored", id="also where it is the very target"),
         pytest.param(21, 9_000, 9_000, "bypassed", id="what is just above it is not"),
     ],
 )
@@ -105,7 +106,10 @@ def test_a_raise_is_never_above_a_tenth_of_the_node_nor_above_the_target(
 def test_there_is_always_a_quota_of_at_least_the_floor(
     allowed_milli: int, current_us: int | None, capacity_milli: int
 ) -> None:
-    assert step(allowed_milli, current_us, capacity_milli).quota_us >= QUOTA_US_MIN
+    quota_us = step(allowed_milli, current_us, capacity_milli).quota_us
+
+    assert isinstance(quota_us, int)
+    assert quota_us >= QUOTA_US_MIN
 
 
 @given(st.integers(0, 10_000), currents)
