@@ -49,6 +49,9 @@ class GivenResources(
     free_mem_bytes: Amount | None = None
 
 
+NO_AMOUNTS = GivenResources()
+
+
 class GivenPod(
     Pod,
     frozen=True,
@@ -65,8 +68,14 @@ class GivenPod(
     priority: Whole | None = None
     sub_priority: Whole | None = None
     kube_qos: str = "BestEffort"
-    requests: GivenResources = GivenResources()
-    limits: GivenResources = GivenResources()
+    requests: GivenResources | None = None  # type: ignore[assignment] # once read, never null
+    limits: GivenResources | None = None  # type: ignore[assignment]
+
+    def __post_init__(self) -> None:
+        """A pod that declares nothing, or null, has no amounts."""
+        for field in ("requests", "limits"):
+            if getattr(self, field) is None:
+                msgspec.structs.force_setattr(self, field, NO_AMOUNTS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

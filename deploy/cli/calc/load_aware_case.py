@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from slacktide.deploy.cli.calc.case import Amount, Given, GivenPod, GivenResources, Percent, Seconds
+from slacktide.deploy.cli.calc.case import Amount, Given, GivenPod, Percent, Seconds
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.load_aware_args import (
     Aggregation,
@@ -63,8 +63,6 @@ class GivenFactors(Given, frozen=True, kw_only=True):
 class GivenLoadAwarePod(GivenPod, frozen=True, kw_only=True):
     """A pod object plus what its annotations, conditions and owner say."""
 
-    requests: GivenResources | None = None  # type: ignore[assignment] # null until ``asked``
-    limits: GivenResources | None = None  # type: ignore[assignment]
     custom_scaling_factors: GivenFactors | None = None
     custom_estimated_seconds_after_pod_scheduled: Seconds | None = None
     custom_estimated_seconds_after_initialized: Seconds | None = None
@@ -75,9 +73,8 @@ class GivenLoadAwarePod(GivenPod, frozen=True, kw_only=True):
     @property
     def asked(self) -> LoadAwarePod:
         """As the core takes it."""
-        requests, limits = self.requests or GivenResources(), self.limits or GivenResources()
         return LoadAwarePod(
-            pod=msgspec.structs.replace(self, requests=requests, limits=limits),
+            pod=self,
             custom_factors=(self.custom_scaling_factors or GivenFactors()).factors,
             custom_after_scheduled_s=self.custom_estimated_seconds_after_pod_scheduled,
             custom_after_initialized_s=self.custom_estimated_seconds_after_initialized,
