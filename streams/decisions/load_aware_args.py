@@ -33,8 +33,8 @@ NOTHING = Amounts()
 class Percents(NamedTuple):
     """A percent per resource; as a threshold, 0 is not checked."""
 
-    cpu_pct: int = 0
-    mem_pct: int = 0
+    cpu_pct: int
+    mem_pct: int
 
 
 class Factors(NamedTuple):

@@ -18,6 +18,8 @@ FREE = LoadAwareArgs(free_class_enable=True)
     ("value", "rounded"),
     [
         (0.0, 0),
+        (0.5, 1),
+        (-0.0, 0),
         (2.4, 2),
         (2.5, 3),
         (3.5, 4),

@@ -401,6 +401,17 @@ def test_settings_of_estimates_come_from_the_case() -> None:
     assert prod(allow_customize_estimation=True) == 50
 
 
+@pytest.mark.parametrize(("scheduled_s", "everyone"), [(T - 60, 0), (T - 59, 60)])
+def test_a_report_that_does_not_say_comes_every_60_s(scheduled_s: int, everyone: int) -> None:
+    pod = {"name": "a", "priority": 9500, "requests": {"cpu_milli": 100}, "scheduled_time_seconds": scheduled_s}
+    usage = [{"name": "a", "usage": {"cpu_milli": 40}}]
+    metric = {"update_time_seconds": T, "report_interval_seconds": None, "pod_metrics": usage}
+    args = {"estimated_scaling_factors": {"cpu": 100}}
+    output = answered("load_aware_scheduling", case(node_metric=metric, assigned_pods=[pod], args=args))["output"]
+
+    assert output["existing_estimated_all"]["cpu_milli"] == everyone
+
+
 def test_pods_assigned_twice_count_once() -> None:
     pod = {"name": "a", "uid": "u", "priority_class": "koord-prod"}
     output = answered("load_aware_scheduling", case(assigned_pods=[pod, pod]))["output"]

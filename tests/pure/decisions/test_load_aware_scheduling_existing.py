@@ -37,6 +37,9 @@ def grown(pod: LoadAwarePod, *, args: LoadAwareArgs = EXACT, **said: object) -> 
         pytest.param(T - 30, {"interval_s": 30}, False, id="the report says how long its interval is"),
         pytest.param(T - 29, {"interval_s": 30}, True, id="within that interval"),
         pytest.param(LONG_AGO, {"updated_s": None}, True, id="everything is later than a report without a time"),
+        pytest.param(-LONG_AGO, {"updated_s": None}, True, id="also what was before all time"),
+        pytest.param(-LONG_AGO, {"updated_s": -10}, False, id="a clock that is far off"),
+        pytest.param(T, {"interval_s": 0}, False, id="with the report, where intervals are empty"),
     ],
 )
 def test_a_young_pod_counts_as_its_estimate(scheduled_s: int | None, said: dict, counts) -> None:
@@ -50,6 +53,12 @@ def test_a_young_pod_counts_as_its_estimate(scheduled_s: int | None, said: dict,
         pytest.param(SCHEDULED_60, {"scheduled_s": T - 60}, False, id="60 s after scheduling are over"),
         pytest.param(
             LoadAwareArgs(factors=EXACT.factors, after_scheduled_s=61), {"scheduled_s": T - 60}, True, id="one is left"
+        ),
+        pytest.param(
+            LoadAwareArgs(factors=EXACT.factors, after_scheduled_s=1),
+            {"scheduled_s": T, "interval_s": 0},
+            True,
+            id="one second is some",
         ),
         pytest.param(INITIALIZED_60, {"initialized_s": T - 60}, False, id="60 s after initialization are over"),
         pytest.param(INITIALIZED_60, {"initialized_s": T - 59}, True, id="one of these is left"),
@@ -67,7 +76,7 @@ def test_a_young_pod_counts_as_its_estimate(scheduled_s: int | None, said: dict,
             LoadAwareArgs(factors=EXACT.factors, after_scheduled_s=1, after_initialized_s=1),
             {"initialized_s": T},
             True,
-            id="one second is some",
+            id="one second since initialization, too",
         ),
         pytest.param(
             LoadAwareArgs(factors=EXACT.factors, after_scheduled_s=1), {"scheduled_s": T - 60}, False, id="long over"
@@ -75,7 +84,10 @@ def test_a_young_pod_counts_as_its_estimate(scheduled_s: int | None, said: dict,
     ],
 )
 def test_a_pod_counts_as_its_estimate_until_its_deadline(args: LoadAwareArgs, pod: dict, counts) -> None:
-    assert grown(asked((100, 100), **({"scheduled_s": T - 600} | pod)), args=args) is counts
+    said = {"scheduled_s": T - 600, "interval_s": 60} | pod
+    interval_s = said.pop("interval_s")
+
+    assert grown(asked((100, 100), **said), args=args, interval_s=interval_s) is counts
 
 
 @pytest.mark.parametrize(
@@ -231,6 +243,7 @@ RECORDED = {("p95", 300): (500, 50), ("p95", 600): (700, 70), ("p50", 900): (200
         pytest.param(RECORDED, ("p95", 300), (560, 56), id="the one of that kind and duration"),
         pytest.param(RECORDED, ("p95", 0), (760, 76), id="duration 0: the longest of that kind"),
         pytest.param(RECORDED, ("avg", 0), (1060, 1006), id="of a kind never recorded: plain use"),
+        pytest.param(RECORDED, ("p99", 0), (1060, 1006), id="of another never recorded"),
         pytest.param(RECORDED, ("p95", 900), (100, 10), id="no such duration: all estimates, and no use at all"),
         pytest.param(RECORDED, ("avg", 300), (100, 10), id="no such kind, but a duration"),
         pytest.param(None, ("p95", 0), (1060, 1006), id="nothing recorded: plain use"),

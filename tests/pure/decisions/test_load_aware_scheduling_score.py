@@ -119,11 +119,14 @@ NO_NODE = load(report(None), asked((1, 1)))
         pytest.param(None, {"weights": Weights()}, "no_weights", id="nothing weighs, and it never reported"),
     ],
 )
-def test_an_unknown_load_scores_0(existing: ExistingLoad | None, said: dict, bound: str) -> None:
+def test_an_unknown_load_scores_0_and_no_figure_is_made_up(
+    existing: ExistingLoad | None, said: dict, bound: str
+) -> None:
     found = scored(existing, **said)
     (because,) = found.because
 
     assert (found.score, found.bound) == (0, bound)
+    assert (found.pod, found.used, found.scores, found.dominant_score) == ((0, 0), (0, 0), (0, 0), 0)
     assert (because.of, because.bound, because.terms) == ("score", bound, {})
 
 
