@@ -33,8 +33,7 @@ def pod(
     requests: dict[str, int] | None = None,
     evictable: bool = True,
     created_s: int = 0,
-    deletion_cost: int = 0,
-    eviction_cost: int = 0,
+    costs: dict[str, int] | None = None,
     **said,
 ) -> PlacedPod:
     """A pod by what it uses; ``cpu=None``: it has no metric. ``said`` are fields of the pod itself."""
@@ -45,8 +44,7 @@ def pod(
         used=None if cpu is None else {"cpu": cpu, "memory": memory},
         evictable=evictable,
         created_s=created_s,
-        deletion_cost=deletion_cost,
-        eviction_cost=eviction_cost,
+        **(costs or {}),
     )
 
 
@@ -58,10 +56,10 @@ def node(
     capacity: dict[str, int] | None = None,
     age_s: float | None = 10,
     schedulable: bool = True,
-    pods_max: int = 110,
+    most: dict[str, int] | None = None,
     **allocatable: int,
 ) -> LoadedNode:
-    """A node by its pods and by what the system uses of its CPU."""
+    """A node by its pods and by what the system uses of its CPU; ``most`` says how many pods it may hold."""
     has = {"cpu": 1000, "memory": 1000} | allocatable
     return LoadedNode(
         name=name,
@@ -69,9 +67,9 @@ def node(
         capacity=has if capacity is None else capacity,
         schedulable=schedulable,
         pods=pods,
-        pods_max=pods_max,
         used_besides=[{"cpu": system}, besides or {}],
         metric_age_s=age_s,
+        **(most or {}),
     )
 
 
@@ -132,7 +130,7 @@ def random_pod(of: Random, name: str) -> PlacedPod:
         requests={name: of.choice(AMOUNTS) for name in of.sample(NAMES, of.choice([0, 0, 1, 2]))},
         evictable=of.random() < 0.8,
         created_s=of.randrange(3),
-        eviction_cost=of.choice([-1, 0, 0, 1]),
+        costs=of.choice([{}, {}, {"eviction_cost": -1}, {"deletion_cost": 1}]),
         priority=of.choice([None, 5000, 9000]),
     )
 
@@ -145,7 +143,7 @@ def random_node(of: Random, name: str) -> LoadedNode:
         system=of.choice([0, 1, 100]),
         age_s=of.choice([10] * 9 + [180, None, inf]),
         schedulable=of.random() < 0.9,
-        pods_max=of.choice([110, 110, 3]),
+        most=of.choice([{}, {}, {"pods_max": 3}]),
         **of.choice([{}, {}, {"memory": 500}, {"cpu": 0}, {"example.com/gpu": 600}]),
     )
 

@@ -38,13 +38,21 @@ WEIGHTS = {"cpu": 1, "memory": 1}
         pytest.param(
             pod(qos_label="LS"), pod(kube_qos="weird", qos_label="BE"), id="an unknown QoS counts as Burstable"
         ),
-        pytest.param(pod(qos_label="BE", deletion_cost=9), pod(qos_label="LS"), id="BE before LS"),
-        pytest.param(pod(qos_label="LS", deletion_cost=9), pod(qos_label="LSR"), id="LS before LSR"),
-        pytest.param(pod(qos_label="LSR", deletion_cost=9), pod(qos_label="LSE"), id="LSR before LSE"),
-        pytest.param(pod(qos_label="LSE"), pod(qos_label="SYSTEM", deletion_cost=1), id="LSE and SYSTEM are equal"),
-        pytest.param(pod(qos_label="SYSTEM"), pod(qos_label="LSE", deletion_cost=1), id="either way"),
-        pytest.param(pod(deletion_cost=-1, eviction_cost=9), pod(), id="a lower deletion cost first"),
-        pytest.param(pod(eviction_cost=-1, cpu=None), pod(cpu=100), id="a lower eviction cost first"),
+        pytest.param(pod(qos_label="BE", costs={"deletion_cost": 9}), pod(qos_label="LS"), id="BE before LS"),
+        pytest.param(pod(qos_label="LS", costs={"deletion_cost": 9}), pod(qos_label="LSR"), id="LS before LSR"),
+        pytest.param(pod(qos_label="LSR", costs={"deletion_cost": 9}), pod(qos_label="LSE"), id="LSR before LSE"),
+        pytest.param(
+            pod(qos_label="LSE"), pod(qos_label="SYSTEM", costs={"deletion_cost": 1}), id="LSE and SYSTEM are equal"
+        ),
+        pytest.param(pod(qos_label="SYSTEM"), pod(qos_label="LSE", costs={"deletion_cost": 1}), id="either way"),
+        pytest.param(pod(costs={"deletion_cost": -1, "eviction_cost": 9}), pod(), id="a lower deletion cost first"),
+        pytest.param(pod(costs={"eviction_cost": -1}, cpu=None), pod(cpu=100), id="a lower eviction cost first"),
+        pytest.param(pod(), pod(costs={"deletion_cost": 1}), id="without a deletion cost it is 0"),
+        pytest.param(pod(), pod(costs={"eviction_cost": 1}), id="without an eviction cost, too"),
+        pytest.param(pod(costs={"deletion_cost": 0}, created_s=1), pod(), id="not less"),
+        pytest.param(pod(costs={"eviction_cost": 0}, created_s=1), pod(), id="nor that"),
+        pytest.param(pod(created_s=1), pod(costs={"deletion_cost": 0}), id="not more"),
+        pytest.param(pod(created_s=1), pod(costs={"eviction_cost": 0}), id="nor that one"),
         pytest.param(pod(cpu=0), pod(cpu=None, created_s=9), id="with a metric before without"),
         pytest.param(pod(cpu=100), pod(cpu=99, created_s=9), id="what covers the excess better first"),
         pytest.param(pod(created_s=9, name="b"), pod(created_s=8, name="a"), id="newer first"),
@@ -154,10 +162,16 @@ def test_a_node_that_lacks_a_resource_has_none_of_it() -> None:
 def test_what_a_metric_does_not_tell_is_not_used() -> None:
     places = targets(node("a"))
 
+    assert places.take(replace(pod(), used={}))
     assert places.take(pod(cpu=600, memory=1_000))
     assert places.take(replace(pod(), used={}))
-    assert not places.take(pod(cpu=1))
-    assert not places.take(pod(memory=1))
+
+
+def test_a_node_over_its_high_threshold_takes_not_even_what_uses_nothing() -> None:
+    """It is under its low threshold, which the operator set above the high one."""
+    (full,) = survey([node("a", system=101)], policy((30, 10))).classes["both_low"]
+
+    assert not Targets([(full.node, full.whole)]).take(replace(pod(), used={}))
 
 
 def test_usage_of_what_is_watched_counts_even_where_nobody_may_request_it() -> None:
@@ -177,7 +191,7 @@ def test_what_pods_may_request_is_not_the_capacity_that_percents_are_of() -> Non
 
 
 def test_a_node_takes_no_more_pods_than_it_may_hold() -> None:
-    full = node("a", pod("x"), pod("y", phase="Failed"), pod("z"), pods_max=2)
+    full = node("a", pod("x"), pod("y", phase="Failed"), pod("z"), most={"pods_max": 2})
 
     assert not targets(full).take(pod())
     assert targets(replace(full, pods_max=3)).take(pod())
