@@ -405,10 +405,19 @@ def test_a_cpuset_policy_takes_nothing_where_its_floor_is_the_machine() -> None:
         (
             "policy.cpuset-floor",
             "resource-threshold-config.cpuSuppressPolicy cpuset (node strategy small)",
-            "a best-effort CPU set never goes below 2 CPUs, and there are 2: the CPU quota is used",
+            "a best-effort CPU set never goes below 2 CPUs, and there are 2: the CPU quota is used; "
+            "lower resource-threshold-config.cpusetMinCPUs to have it",
         )
     ]
     assert "policy.cpuset-floor" not in {check for check, _, _ in of_policy(cpus=3, threshold=threshold)}
+
+
+def test_a_lower_floor_lets_a_small_machine_have_its_cpu_set() -> None:
+    strategy = {"enable": True, "cpuSuppressPolicy": "cpuset", "cpusetMinCPUs": 1}
+
+    assert "policy.cpuset-floor" not in {
+        check for check, _, _ in of_policy(cpus=2, threshold={"clusterStrategy": strategy})
+    }
 
 
 @pytest.mark.parametrize(

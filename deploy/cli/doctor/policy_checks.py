@@ -14,7 +14,6 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Parsed, Policy, ResourceThreshold
 from slacktide.schemas.policy.features import FEATURES, Feature
 from slacktide.schemas.policy.unused import unused
-from slacktide.streams.decisions.cpu_suppress_cpuset import CPUS_MIN
 
 KNOB_OF = {
     "BECPUSuppress": "cpu-quota",
@@ -49,7 +48,7 @@ def _not_built(file: str, parsed: Parsed) -> Finding:
 def _void_here(policy: Policy, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
     for source, threshold in _strategies(policy, "resource_threshold"):
         if isinstance(threshold, ResourceThreshold) and threshold.enable and threshold.cpu_suppress_policy == "cpuset":
-            yield from _by_cpuset(source, cgroups, cpus)
+            yield from _by_cpuset(source, threshold.cpuset_cpus_min, cgroups, cpus)
     for feature in FEATURES:
         knob = knob_of(feature)
         if knob is not None and cgroups.knobs and not writable(cgroups, knob):
@@ -61,13 +60,15 @@ def knob_of(feature: Feature) -> str | None:
     return KNOB_OF.get("MemoryQOS" if feature.name.startswith("MemoryQOS (") else feature.name)
 
 
-def _by_cpuset(source: str, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
+def _by_cpuset(source: str, cpus_min: int, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
     found = f"{path_of('resource_threshold', 'cpu_suppress_policy')} cpuset ({source})"
-    if cpus <= CPUS_MIN:
-        advice = f"a best-effort CPU set never goes below {CPUS_MIN} CPUs, and there are {cpus}: the CPU quota is used"
-        yield warned("policy.cpuset-floor", found, f"more than {CPUS_MIN} CPUs", advice)
+    if cpus <= cpus_min:
+        advice = f"a best-effort CPU set never goes below {cpus_min} CPUs, and there are {cpus}: the CPU quota is used"
+        where = path_of("resource_threshold", "cpuset_cpus_min")
+        yield warned("policy.cpuset-floor", found, f"more than {cpus_min} CPUs", f"{advice}; lower {where} to have it")
     elif cgroups.knobs and not writable(cgroups, "cpu-set"):
-        yield warned("policy.void-here", found, "knob.cpu-set", "cannot act on this machine: see knob.cpu-set")
+        advice = "no CPU set can be held on this machine, see knob.cpu-set: the CPU quota is used"
+        yield warned("policy.void-here", found, "knob.cpu-set", advice)
 
 
 def _without_knob(policy: Policy, feature: Feature, knob: str) -> Iterator[Finding]:
