@@ -67,7 +67,7 @@ def _by_cpuset(source: str, cpus_min: int, cgroups: CgroupFacts, cpus: int) -> I
         where = path_of("resource_threshold", "cpuset_cpus_min")
         yield warned("policy.cpuset-floor", found, f"more than {cpus_min} CPUs", f"{advice}; lower {where} to have it")
     elif cgroups.knobs and not writable(cgroups, "cpu-set"):
-        advice = "no CPU set can be held on this machine, see knob.cpu-set: the CPU quota is used"
+        advice = "cannot act on this machine: see knob.cpu-set; the CPU quota is used"
         yield warned("policy.void-here", found, "knob.cpu-set", advice)
 
 
