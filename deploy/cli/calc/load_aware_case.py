@@ -34,7 +34,7 @@ Share = Annotated[int, msgspec.Meta(ge=0, le=1_000_000)]
 
 
 class GivenUse(Given, frozen=True, kw_only=True):
-    """What was used, or is there to be used, of each resource."""
+    """What was used of each resource."""
 
     cpu_milli: Amount | None = None
     memory_bytes: Amount | None = None
