@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import NodeFacts, Resources
-from slacktide.streams.decisions.cpu_list import CPU_ID_MAX, cpu_list
+from slacktide.streams.decisions.cpu_list import CPU_ID_MAX, cpu_list, cpu_ranges
 from slacktide.streams.decisions.node_reserved import node_reserved
 
 
@@ -18,7 +18,7 @@ from slacktide.streams.decisions.node_reserved import node_reserved
         pytest.param("7-7", [7], id="a range of one"),
         pytest.param("0-0,0", [0], id="CPU 0 twice"),
         pytest.param("1,,2,", [1, 2], id="empty parts are passed over"),
-        pytest.param(str(CPU_ID_MAX), [CPU_ID_MAX], id="the largest id"),
+        pytest.param("65536", [65_536], id="the largest id"),
     ],
 )
 def test_what_a_list_says(text: str, cpus: list[int]) -> None:
@@ -37,8 +37,8 @@ def test_what_a_list_says(text: str, cpus: list[int]) -> None:
         pytest.param("0-3,x", id="one bad part spoils the list"),
         pytest.param("x,0-3", id="also the first"),
         pytest.param("0-9999999999", id="a range that would fill the memory"),
-        pytest.param(str(CPU_ID_MAX + 1), id="an id no machine has"),
-        pytest.param(f"0-{CPU_ID_MAX + 1}", id="a range beyond it"),
+        pytest.param("65537", id="an id no machine has"),
+        pytest.param("0-65537", id="a range beyond it"),
         pytest.param("9" * 5_000, id="more digits than Python makes a number of"),
     ],
 )
@@ -62,6 +62,26 @@ def test_a_list_holds_what_its_ranges_hold(ranges: list[tuple[int, int]]) -> Non
     text = ",".join(f"{low}-{low + more}" if more else str(low) for low, more in ranges)
 
     assert cpu_list(text) == sorted({cpu for low, more in ranges for cpu in range(low, low + more + 1)})
+
+
+@pytest.mark.parametrize(
+    ("cpus", "text"),
+    [
+        pytest.param([], "", id="none"),
+        pytest.param([5], "5", id="one"),
+        pytest.param([5, 6], "5-6", id="two side by side"),
+        pytest.param([4, 6], "4,6", id="two apart"),
+        pytest.param([300, 0, 1, 3, 2, 301, 6], "0-3,6,300-301", id="in any order"),
+        pytest.param([1, 1, 2, 2], "1-2", id="twice"),
+    ],
+)
+def test_how_a_list_is_written(cpus: list[int], text: str) -> None:
+    assert cpu_ranges(cpus) == text
+
+
+@given(st.sets(st.integers(0, 40) | st.integers(0, CPU_ID_MAX), max_size=20))
+def test_a_written_list_reads_as_what_was_written(cpus: set[int]) -> None:
+    assert cpu_list(cpu_ranges(cpus)) == sorted(cpus)
 
 
 def test_an_absurd_range_voids_the_nodes_reservation() -> None:

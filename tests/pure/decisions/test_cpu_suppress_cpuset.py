@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Processor
-from slacktide.streams.decisions.cpu_suppress_cpuset import CpusetStep, NodeCpus, PinnedPod, next_be_cpuset
+from slacktide.streams.decisions.cpu_suppress_cpuset import CpusetStep, NodeCpus, PinnedPod, free_cpus, next_be_cpuset
 from testbed.cpu_cases import answered, labels, machine, processors
 
 # 0 1 | 2 3 | 4 5 | 6 7
@@ -93,6 +93,13 @@ def test_without_a_free_cpu_the_set_stays_and_says_why(pods: list[PinnedPod], mo
     result = step(current=[5, 2], pods=pods, **more)
 
     assert (result.cpus, result.bound, result.terms["be_cpus"]) == ((2, 5), "no_free_cpus", 2)
+
+
+def test_free_cpus_are_those_of_both_pools() -> None:
+    node = NodeCpus(processors=EIGHT[::-1], reserved=[0], system=[1])
+
+    assert free_cpus(node, [pod("LSR", 5), pod("LSE", 2), pod("LS", 3)]) == [3, 4, 5, 6, 7]
+    assert free_cpus(node, [pod("LSE", *range(8))]) == []
 
 
 def test_a_pool_with_too_few_cpus_gives_none_and_the_other_its_share() -> None:
