@@ -17,6 +17,7 @@ RUNNING = batch_pod("b", 3_000, 30)
         pytest.param(3_000, [RUNNING], 3_000, "formula", id="and one at the floor"),
         pytest.param(2_000, [RUNNING], 3_000, "floored", id="one below is raised"),
         pytest.param(None, [RUNNING], 3_000, "floored", id="what was to be removed stays for what runs"),
+        pytest.param(None, [batch_pod("b", 1)], 1, "floored", id="however little that is"),
         pytest.param(None, [], None, "removed", id="with nothing there it is removed"),
         pytest.param(None, [batch_pod("b", 3_000, phase="Failed")], None, "removed", id="a finished pod holds nothing"),
         pytest.param(0, [batch_pod("b", 3_000, phase="Pending")], 3_000, "floored", id="one that is starting does"),
