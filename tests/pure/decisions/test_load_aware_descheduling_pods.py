@@ -165,6 +165,8 @@ def test_what_a_metric_does_not_tell_is_not_used() -> None:
     assert places.take(replace(pod(), used={}))
     assert places.take(pod(cpu=600, memory=1_000))
     assert places.take(replace(pod(), used={}))
+    assert not places.take(pod(cpu=1))
+    assert not places.take(pod(memory=1))
 
 
 def test_a_node_over_its_high_threshold_takes_not_even_what_uses_nothing() -> None:
