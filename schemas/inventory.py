@@ -22,6 +22,10 @@ class Resources(Message, frozen=True, kw_only=True):
     free_mem_bytes: int | None = None
 
 
+LIVE_PHASES = frozenset({"Running", "Pending"})
+"""Of pods that hold what they asked for."""
+
+
 class Pod(Message, frozen=True, kw_only=True):
     """What rules read of a pod."""
 

@@ -10,6 +10,7 @@ from slacktide.schemas.errors import QuantityError
 _QUANTITY = re.compile(
     r"([+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,2})?)(n|u|m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?"
 )
+_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _SCALE = {
     "n": Decimal("1e-9"), "u": Decimal("1e-6"), "m": Decimal("1e-3"), "": Decimal(1),
     "k": Decimal(10) ** 3, "M": Decimal(10) ** 6, "G": Decimal(10) ** 9,
@@ -43,3 +44,8 @@ def cpu_milli(text: object) -> int:
 def whole(text: object) -> int:
     """Quantity of an integer resource (bytes, batch millicores), rounded up."""
     return int(quantity(text).to_integral_value(ROUND_CEILING))
+
+
+def decimal(text: str) -> float | None:
+    """A plain decimal of a label or annotation, infinite where it is too large; None where the text is none."""
+    return float(text) if _DECIMAL.fullmatch(text) else None

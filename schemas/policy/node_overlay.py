@@ -7,13 +7,13 @@ annotation and label overrides).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from typing import Annotated, Any
 
 import msgspec
 
 from slacktide.schemas.policy.strategies import Colocation
+from slacktide.schemas.units import decimal
 
 ANNOTATION_STRATEGY = "node.koordinator.sh/colocation-strategy"
 RATIO_LABELS = {
@@ -40,7 +40,6 @@ FIELDS = {
     "midStaticMemoryReservedPercent": "mid_static_mem_reserved_pct",
 }
 """The strategy's keys, in the ConfigMap as in the annotation, and the fields they set."""
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 _Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 _TEXTS = frozenset({"cpu_calculate_policy", "mem_calculate_policy", "mid_reclaim_mode"})
 
@@ -96,7 +95,5 @@ def annotation_fields(text: str) -> dict[str, Any]:
 
 def ratio_pct(text: str) -> int | None:
     """A ratio label's percent; None where it is ignored. Truncation is the reference's: 0.29 is 28."""
-    if not _DECIMAL.fullmatch(text):
-        return None
-    ratio = float(text)
-    return int(ratio * 100) if ratio >= 0 and math.isfinite(ratio * 100) else None
+    ratio = decimal(text)
+    return int(ratio * 100) if ratio is not None and ratio >= 0 and math.isfinite(ratio * 100) else None

@@ -6,15 +6,14 @@ Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/batchreso
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.message import Terms
+from slacktide.schemas.units import decimal
 from slacktide.streams.decisions.because import Because
 
-_DECIMAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 NONE = Resources(batch_cpu_milli=0, batch_mem_bytes=0)
 
 
@@ -68,10 +67,8 @@ def batch_resource_publish(
 
 
 def _ratio(text: str | None) -> float | None:
-    if text is None or not _DECIMAL.fullmatch(text):
-        return None
-    ratio = float(text)
-    return ratio if 1 < ratio < math.inf else None
+    ratio = None if text is None else decimal(text)
+    return ratio if ratio is not None and 1 < ratio < math.inf else None
 
 
 def _cpu(calculated: int, ratio: float | None, given_away: int) -> Because:

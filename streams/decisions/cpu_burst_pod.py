@@ -10,7 +10,7 @@ from typing import Annotated, get_args
 
 import msgspec
 
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import LIVE_PHASES, Pod
 from slacktide.schemas.policy.strategies import BurstPolicy, CpuBurst
 from slacktide.schemas.qos import raw_qos
 
@@ -34,7 +34,7 @@ _decoder = msgspec.json.Decoder(_PodBurst)
 
 def may_burst(pod: Pod) -> bool:
     """Whether CPU burst touches the pod at all: it lives, and its class neither owns CPUs nor is best-effort."""
-    return pod.phase in {"Running", "Pending"} and raw_qos(pod.qos_label) not in {"LSR", "LSE", "BE"}
+    return pod.phase in LIVE_PHASES and raw_qos(pod.qos_label) not in {"LSR", "LSE", "BE"}
 
 
 def burst_policy(text: str | None) -> BurstPolicy:

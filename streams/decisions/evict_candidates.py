@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.qos import effective_priority_class, raw_qos
 from slacktide.streams.decisions.evict_pod import EvictPod, amount_of, priority_with_default
 
 Candidates = tuple[EvictPod, ...]
-_LIVE_PHASES = frozenset({"Running", "Pending"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def _best_effort(pods: Iterable[EvictPod], feature: str) -> Iterable[EvictPod]:
 
 def _may_go(pod: EvictPod, feature: str) -> bool:
     allowed = pod.allowed_features is None or feature in pod.allowed_features
-    return allowed and pod.pod.phase in _LIVE_PHASES
+    return allowed and pod.pod.phase in LIVE_PHASES
 
 
 def _sub_priority(candidate: EvictPod) -> int:

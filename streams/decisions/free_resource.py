@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import LIVE_PHASES, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.streams.decisions.batch_resource import batch_resource
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.node_load import LIVE_PHASES, NodeLoad
+from slacktide.streams.decisions.node_load import NodeLoad
 
 BATCH = "koord-batch"
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.load_aware_classify import PlacedPod, View, ViewedNode
@@ -134,7 +135,7 @@ def _relieve(source: ViewedNode, score: int, budget: Amounts, places: Targets | 
 
 def _may_leave(pod: PlacedPod, kind: Kind) -> bool:
     """Only Running and Pending pods are victims."""
-    return pod.evictable and pod.pod.phase in {"Running", "Pending"} and (kind == "whole" or pod.is_prod)
+    return pod.evictable and pod.pod.phase in LIVE_PHASES and (kind == "whole" or pod.is_prod)
 
 
 def _placeable(pods: Sequence[PlacedPod], places: Targets | None) -> Sequence[PlacedPod]:

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import LIVE_PHASES, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.node_load import LIVE_PHASES, LOW_CLASSES, NodeLoad
+from slacktide.streams.decisions.node_load import LOW_CLASSES, NodeLoad
 from slacktide.streams.decisions.node_reserved import node_reserved
 
 STATIC = "static"

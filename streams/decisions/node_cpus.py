@@ -10,13 +10,12 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.message import Message
 from slacktide.streams.decisions.cpu_list import cpu_list
 from slacktide.streams.decisions.cpu_suppress_cpuset import NodeCpus, PinnedPod
 
 ANNOTATION_SYSTEM_QOS = "node.koordinator.sh/system-qos-resource"
-ALIVE = frozenset({"Running", "Pending"})
 
 
 class _SystemQos(Message, frozen=True):
@@ -40,5 +39,5 @@ def node_cpus(facts: NodeFacts) -> NodeCpus:
 
 def pinned_pods(pods: Sequence[Pod]) -> Iterable[PinnedPod]:
     """Those that are bound to CPUs; a pod that has ended holds none."""
-    bound = [pod for pod in pods if pod.cpuset and pod.phase in ALIVE]
+    bound = [pod for pod in pods if pod.cpuset and pod.phase in LIVE_PHASES]
     return [PinnedPod(qos_label=pod.qos_label, cpus=cpu_list(pod.cpuset) or ()) for pod in bound]

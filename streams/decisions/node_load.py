@@ -8,12 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.qos import effective_priority_class
 
 LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
-LIVE_PHASES = frozenset({"Running", "Pending"})
 NOTHING = Use(cpu_milli=0, mem_bytes=0)
 
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import LIVE_PHASES, Pod
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.node_load import LIVE_PHASES
 
 FIELDS = (
     "batch_cpu_milli",
