@@ -6,7 +6,7 @@ import hashlib
 from typing import Literal
 
 from slacktide.schemas.message import Count, Message, Terms
-from slacktide.schemas.sample import Limits
+from slacktide.schemas.sample import Knob, Limits
 
 Answer = Literal["set", "keep", "skipped"]
 
@@ -20,6 +20,33 @@ class Hold(Message, frozen=True, kw_only=True):
     limits: Limits
     bound: str
     """The step of the rule that fixed the result, e.g. ``stepped`` or ``floored``."""
+    terms: Terms = {}
+
+
+class Setting(Message, frozen=True, kw_only=True):
+    """What one knob of one group shall hold, and why."""
+
+    id: str
+    rule: str
+    group: str
+    """As in ``Drift``."""
+    knob: Knob
+    value: int | None
+    """None: unlimited."""
+    bound: str
+    terms: Terms = {}
+
+
+class Evict(Message, frozen=True, kw_only=True):
+    """A pod that shall go, and why. Whether it may go now, the node's eviction credit says."""
+
+    id: str
+    rule: str
+    """The feature that wants it: BEMemoryEvict, BECPUEvict, ..."""
+    uid: str
+    namespace: str
+    name: str
+    bound: str
     terms: Terms = {}
 
 
@@ -44,10 +71,14 @@ class NodeCommand(Message, frozen=True, kw_only=True):
     facts_revision: str
     pods_revision: str
     answer: Answer
-    """set: the holds below; keep: what the sample says is in force; skipped: cannot decide."""
+    """set: what is below; keep: what the sample says is in force; skipped: cannot decide."""
     reason: str = ""
     """Why it was skipped."""
     hold: list[Hold] = []
+    """Empty where the best-effort limit stays as the sample says."""
+    evict: list[Evict] = []
+    """The first victim first."""
+    settings: list[Setting] = []
     decided_ms: Count = 0
     worker: str = ""
     sample: Origin | None = None

@@ -26,6 +26,16 @@ LIVE_PHASES = frozenset({"Running", "Pending"})
 """Of pods that hold what they asked for."""
 
 
+class Container(Message, frozen=True, kw_only=True):
+    """What rules read of a container. A sandbox is none."""
+
+    name: str
+    id: str = ""
+    """Of the runtime, without its name before it; "": not told, so that its group cannot be found."""
+    requests: Resources = Resources()
+    limits: Resources = Resources()
+
+
 class Pod(Message, frozen=True, kw_only=True):
     """What rules read of a pod."""
 
@@ -46,6 +56,18 @@ class Pod(Message, frozen=True, kw_only=True):
     limits: Resources = Resources()
     cpuset: str = ""
     """Annotation scheduling.koordinator.sh/resource-status: CPUs that the pod is bound to, such as ``0-3,6``."""
+    containers: list[Container] = []
+    """Those that are to run; none: not told."""
+    cpu_burst: str | None = None
+    """Annotation koordinator.sh/cpuBurst as written."""
+    eviction_enabled: bool = False
+    """Label koordinator.sh/eviction-enabled."""
+    eviction_priority: int = 0
+    """Annotation koordinator.sh/eviction-priority."""
+    eviction_features: list[str] | None = None
+    """Annotation koordinator.sh/eviction-policy: only these may evict it; None: all may."""
+    grace_s: Count = 30
+    """terminationGracePeriodSeconds."""
 
 
 class Processor(Message, frozen=True, kw_only=True):

@@ -5,10 +5,34 @@ from __future__ import annotations
 from typing import Literal
 
 from slacktide.schemas.message import Count, Message, Terms
-from slacktide.schemas.sample import Limits
+from slacktide.schemas.sample import Knob, Limits
 
 Result = Literal["applied", "unchanged", "refused", "failed", "dry-run", "gap"]
 Origin = Literal["stream", "guard", "agent"]
+
+
+class PodName(Message, frozen=True, kw_only=True):
+    """Whom an act was about, for readers."""
+
+    namespace: str
+    name: str
+
+
+class KnobChange(Message, frozen=True, kw_only=True):
+    """What one knob held before an act and after it. None: unlimited, or could not be read."""
+
+    knob: Knob
+    before: int | None
+    after: int | None
+
+
+class Spent(Message, frozen=True, kw_only=True):
+    """Eviction credit: how much this boot of the node has spent, and by whose grant."""
+
+    evictions: Count
+    """Since the agent's start."""
+    epoch: Count = 0
+    """Of the governor that granted it."""
 
 
 class NodeOutcome(Message, frozen=True, kw_only=True):
@@ -40,3 +64,9 @@ class NodeOutcome(Message, frozen=True, kw_only=True):
     bound: str = ""
     terms: Terms = {}
     count: Count = 1
+    pod: PodName | None = None
+    """Of an act on a pod; its uid is in ``target``: ``pod/<uid>``."""
+    knob: KnobChange | None = None
+    """Of a setting; its group is the ``target``."""
+    spent: Spent | None = None
+    """Of an eviction, done or wanted."""

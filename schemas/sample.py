@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Count, Message
 
@@ -48,6 +50,82 @@ class Limits(Message, frozen=True, kw_only=True):
     """CPU ids, ascending. None: not known here, as where the cpuset controller is absent; it stays as it is."""
 
 
+class BeCpu(Message, frozen=True, kw_only=True):
+    """All best-effort pods' CPU, at one time or as an average."""
+
+    usage_milli: float
+    request_milli: float
+    limit_milli: float
+
+
+class BeCpuWindow(Message, frozen=True, kw_only=True):
+    """What best-effort pods got over the last while, and how often that was measured."""
+
+    average: BeCpu
+    current: BeCpu
+    samples: int
+    interval_s: int
+
+
+class EvictState(Message, frozen=True, kw_only=True):
+    """What the node remembers of evictions."""
+
+    since_mem_ms: int | None = None
+    """Monotonic time since a pod was last evicted for memory; None: not since the agent's start."""
+    since_cpu_ms: int | None = None
+    """The same for CPU; None: neither that nor the agent's start is within the longest cool-down."""
+    dying: list[str] = []
+    """Uids of evicted pods that are still there; what they use counts as released."""
+    be_cpu: BeCpuWindow | None = None
+    """Where a rule asks for it."""
+
+
+class ContainerBurst(Message, frozen=True, kw_only=True):
+    """A container whose CPU quota may move: it was throttled, or holds more than its limit."""
+
+    pod: str
+    """Uid."""
+    container: str
+    """Name."""
+    quota_us: int
+    """In force per 100 ms; -1: unlimited."""
+    pod_quota_us: int
+    """The same of its pod."""
+    throttled_ratio: float | None = None
+    """Share of periods since the previous sample in which it was throttled; None: not known."""
+    used_milli: int | None = None
+    tokens: int | None = None
+    """In the limiter's bucket after the previous decision; None: it is new."""
+    capacity_tokens: int | None = None
+    start_tokens: int = 0
+    """What a new bucket begins with, drawn from the node's name and boot."""
+    elapsed_s: int = 0
+    """Whole seconds since the limiter's previous decision."""
+
+
+Knob = Literal[
+    "cpu_shares",
+    "cfs_quota_us",
+    "cfs_burst_us",
+    "cpu_idle",
+    "mem_limit_bytes",
+    "mem_min_bytes",
+    "mem_low_bytes",
+    "mem_high_bytes",
+]
+"""What can be set on a group, in one unit whatever the kernel's version: weights are v1 shares, quotas per 100 ms."""
+
+
+class Drift(Message, frozen=True, kw_only=True):
+    """A knob that holds something else than what is wanted of it."""
+
+    group: str
+    """``pod/<uid>``, ``pod/<uid>/<container name>`` or ``tier/besteffort``."""
+    knob: Knob
+    held: int | None
+    """None: unlimited."""
+
+
 class Missing(Message, frozen=True, kw_only=True):
     """A figure that could not be read, and why."""
 
@@ -82,3 +160,6 @@ class NodeSample(Message, frozen=True, kw_only=True):
     pods: list[Pod] | None = None
     """Where they changed, and in a keyframe."""
     missing: list[Missing] = []
+    evict: EvictState = EvictState()
+    drift: list[Drift] = []
+    burst: list[ContainerBurst] = []

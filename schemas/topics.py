@@ -7,6 +7,7 @@ from typing import Literal
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.message import Message
@@ -55,15 +56,17 @@ INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
                producers=("publisher",), consumers=("stream", "agent"))  # fmt: skip
 METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",
-               producers=("stream",), consumers=("operator",))  # fmt: skip
+               producers=("stream",), consumers=("governor", "operator"))  # fmt: skip
 ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",
                     producers=("stream",), consumers=("operator",))  # fmt: skip
 COMMAND = Topic(name="slacktide.node.command.v1", message=NodeCommand, key="node", retention_ms=48 * HOUR_MS,
                 producers=("stream",), consumers=("agent",))  # fmt: skip
 OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node", retention_ms=7 * 24 * HOUR_MS,
-                producers=("agent",), consumers=("operator",))  # fmt: skip
+                producers=("agent",), consumers=("governor", "operator"))  # fmt: skip
+CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key="node", partitions=1,
+               cleanup="compact", producers=("governor",), consumers=("agent",))  # fmt: skip
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS, producers=("stream", "agent"), consumers=("operator",))  # fmt: skip
 
-TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, COMMAND, OUTCOME, DEAD_LETTER)
+TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, COMMAND, OUTCOME, CREDIT, DEAD_LETTER)
 BY_NAME = {topic.name: topic for topic in TOPICS}

@@ -10,8 +10,8 @@ from slacktide.streams.decisions.evict_pod import EvictPod
 class GivenEvictPod(GivenPod, frozen=True, kw_only=True):
     """A pod with its labels about eviction and its last metrics."""
 
-    eviction_enabled: bool | None = None
-    eviction_priority: Whole | None = None
+    eviction_enabled: bool | None = None  # type: ignore[assignment] # null is no label
+    eviction_priority: Whole | None = None  # type: ignore[assignment]
     allowed_eviction_features: list[str] | None = None
     already_evicted: bool | None = None
     memory_used_bytes: Amount | None = None

@@ -1,0 +1,27 @@
+"""How many pods a node may evict. Topic slacktide.eviction.credit.v1, one partition, key: node. Governor to agents."""
+
+from __future__ import annotations
+
+from slacktide.schemas.message import Count, Message
+
+
+class EvictionCredit(Message, frozen=True, kw_only=True):
+    """A node's lease. Totals, not differences: heard twice or late it grants nothing twice.
+
+    The highest (epoch, number) holds. It is good for ``ttl_ms`` of the node's monotonic time from its receipt.
+    """
+
+    node: str
+    boot_id: str
+    """The boot that may spend it; another one asks anew."""
+    epoch: Count
+    """Of the governor; the highest wins."""
+    number: Count
+    """Counts this governor's records for the node."""
+    granted: Count
+    """Evictions since the agent's start that the node may have done in all: what it has spent counts in."""
+    ttl_ms: Count
+    spared_namespaces: list[str] = []
+    """Whose budget is used up: none of their pods may go."""
+    granted_ms: Count = 0
+    """Time of the grant, UTC epoch: evidence, never order."""
