@@ -14,7 +14,7 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.export import json_schema
 from slacktide.schemas.message import Message
-from slacktide.schemas.topics import BY_NAME, TOPICS
+from slacktide.schemas.topics import BY_NAME, CREDIT, TOPICS
 from testbed.messages import any_message, plain
 
 ANY = st.sampled_from(TOPICS).flatmap(lambda topic: st.tuples(st.just(topic), any_message(topic.message)))
