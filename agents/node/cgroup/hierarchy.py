@@ -34,11 +34,16 @@ class Hierarchy:
     pods: PurePosixPath
     """``kubepods`` or ``kubepods.slice`` or a path that ends in such a name, relative to each root."""
 
+    @property
+    def by_systemd(self) -> bool:
+        """Whether systemd names the groups; else they are named plainly (driver cgroupfs)."""
+        return self.pods.suffix == _SLICE
+
     def tier(self, name: str) -> PurePosixPath:
         """The group of one QoS tier, relative to each root. Guaranteed pods lie in the pods' group itself."""
         if name == GUARANTEED:
             return self.pods
-        if self.pods.suffix == _SLICE:
+        if self.by_systemd:
             return self.pods / f"{self.pods.stem}-{name}{_SLICE}"
         return self.pods / name
 
@@ -49,13 +54,13 @@ class Hierarchy:
 
     def pod_names(self, tier: str) -> tuple[str, str]:
         """What a pod's group in this tier begins and ends with; between them stands its uid."""
-        if self.pods.suffix == _SLICE:
+        if self.by_systemd:
             return f"{self.tier(tier).stem}-pod", _SLICE
         return "pod", ""
 
     def pod_uid(self, written: str) -> str:
         """The uid as Kubernetes writes it: systemd's names have no dashes to spare."""
-        return written.replace("_", "-") if self.pods.suffix == _SLICE else written
+        return written.replace("_", "-") if self.by_systemd else written
 
 
 def find(mount: Path, kubepods: str | None) -> Hierarchy:

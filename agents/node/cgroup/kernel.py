@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup.apply import Holder
 from slacktide.agents.node.cgroup.cpuset import CpusetHolder
@@ -103,6 +103,10 @@ class CgroupKernel:
             self._bind(frozenset(limits.be_cpuset))
         if not wanted.within(held):
             self._holder.hold(wanted)
+
+    def pod_group(self, uid: str) -> PurePosixPath | None:
+        """A pod's group as of the last reading, in whichever tier, relative to each root; None: it had none."""
+        return self._pods.group(uid)
 
     def processors(self) -> list[Processor]:
         """CPUs that pods may run on, ascending; none where best-effort pods cannot be bound to CPUs."""

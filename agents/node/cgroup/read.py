@@ -6,7 +6,7 @@ import errno
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
 from slacktide.agents.node.cgroup import parse
@@ -120,6 +120,7 @@ class _Pod:
 
         unified = hierarchy.version == 2
         cpuacct, memory = hierarchy.cpuacct, hierarchy.memory
+        self.relative = group
         self.group = f"{hierarchy.cpu}/{group}"
         self.best_effort = best_effort
         self._cpu_stat = file(hierarchy.cpu, "cpu.stat")
@@ -183,6 +184,11 @@ class PodsReader:
             else:
                 readings[uid] = reading
         return readings
+
+    def group(self, uid: str) -> PurePosixPath | None:
+        """A pod's group as of the last reading, relative to each root; None: it had none."""
+        pod = self._pods.get(uid)
+        return None if pod is None else PurePosixPath(pod.relative)
 
     def close(self) -> None:
         """Let go of all files."""
