@@ -16,12 +16,13 @@ import msgspec
 
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
-from slacktide.schemas.command import Answer, Hold, NodeCommand, Origin, command_id
+from slacktide.schemas.command import Answer, NodeCommand, Origin, command_id
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, decide
+from slacktide.streams.decisions.node_command import answer_of, evict_of, holds, setting_of
+from slacktide.streams.decisions.node_decision import decide_node
 from slacktide.streams.records import TIME_MS_MAX, Out, Record, Writer, text_of
 from slacktide.streams.windows.figures import NodeFigures
 
@@ -144,7 +145,12 @@ class Worker:
         outs = [self._writer.refused(out, why, now_ms)]
         if out.answer in {"set", "keep"} and out.partition is not None:
             command = msgspec.structs.replace(
-                decode(out.value, NodeCommand), answer="skipped", reason=f"the answer was refused: {why}", hold=[]
+                decode(out.value, NodeCommand),
+                answer="skipped",
+                reason=f"the answer was refused: {why}",
+                hold=[],
+                evict=[],
+                settings=[],
             )
             outs.append(self._writer.answer(command, out.partition))
         return outs
@@ -187,19 +193,16 @@ class Worker:
             return self._command(record, sample, now_ms, answer="skipped", reason=NO_FACTS)
         if sample.policy_version != policy.version:
             return self._command(record, sample, now_ms, answer="skipped", reason=OTHER_POLICY)
-        decision = decide(sample, facts, pods, policy)
-        command = self._command(record, sample, now_ms, answer=decision.answer, reason=decision.reason)
-        if decision.answer != "set" or decision.limits is None:
+        decision = decide_node(sample, facts, pods, policy)
+        command = self._command(record, sample, now_ms, answer=answer_of(decision), reason=decision.limits.reason)
+        if command.answer != "set":
             return command
-        hold = Hold(
-            id=command_id(sample.node, sample.boot_id, sample.seq, RULE, TARGET, policy.version),
-            rule=RULE,
-            target=TARGET,
-            limits=decision.limits,
-            bound=decision.bound,
-            terms=decision.terms,
+        return msgspec.structs.replace(
+            command,
+            hold=holds(decision.limits, sample, policy.version),
+            evict=[evict_of(one, sample, policy.version) for one in decision.evict],
+            settings=[setting_of(one, sample, policy.version) for one in decision.settings],
         )
-        return msgspec.structs.replace(command, hold=[hold])
 
     def _command(self, record: Record, sample: NodeSample, now_ms: int, *, answer: Answer, reason: str) -> NodeCommand:
         version = self.in_force.version

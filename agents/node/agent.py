@@ -14,23 +14,28 @@ import msgspec
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.node.actuator import Act, Actuator
-from slacktide.agents.node.kernel import Kernel
+from slacktide.agents.node.bursts import Bursts
+from slacktide.agents.node.evictor import Evictor
+from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.protocol import Protocol, Taken
 from slacktide.agents.node.refusals import Refusals
-from slacktide.agents.node.sampler import Inventory, Sampler, inventory_of
+from slacktide.agents.node.reporter import Cause, Reporter
+from slacktide.agents.node.sampler import Inventory, Remembered, Sampler, inventory_of
 from slacktide.agents.node.spool import Spool
-from slacktide.schemas.command import Hold, NodeCommand, command_id
+from slacktide.agents.node.tuner import Tuner
+from slacktide.agents.node.verdict import Accepted, accepted
+from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import Limits, NodeSample
-from slacktide.streams.decisions.be_limits import looser
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, decide, lifted
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
+from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
+from slacktide.streams.decisions.node_evict import Eviction
+from slacktide.streams.decisions.node_settings import WantedSetting
 
 NO_PODS = "no pods"
 NO_FACTS = "no facts"
-QUOTA_US_MIN, PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000, 1_000_000
-"""What the kernel takes, on cgroup v1 and v2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +87,13 @@ class NodeAgent:
             clock=clock,
             keyframe_ms=settings.keyframe_ms,
             inventory=self._inventory_of(facts, pods),
+            remembered=self._remembered,
         )
+        self._reporter = Reporter(node=node, boot_id=boot_id, clock=clock, event_time=self._sampler.event_time)
+        self._reporter.policy_version = policy.version
+        self._evictor = Evictor()
+        self._tuner = Tuner()
+        self._bursts = Bursts()
 
     @property
     def in_charge(self) -> Origin:
@@ -106,6 +117,7 @@ class NodeAgent:
     def policy(self, policy: Policy) -> None:
         """Decide by this policy from now on."""
         self._policy = policy
+        self._reporter.policy_version = policy.version
 
     def start(self) -> None:
         """Settle what the last run left open. Once, before the first sample."""
@@ -146,10 +158,9 @@ class NodeAgent:
         if command.answer == "skipped" and command.boot_id == self.boot_id:
             self._lacking(command)
         if isinstance(verdict, Taken):
-            act = self._chosen(command, verdict, self._own(verdict, now_ns))
-            self._settle(act, verdict)
+            self._answer(command, verdict, now_ns)
         else:
-            self._refusals.add(self._refused(command, verdict), now_ns)
+            self._refusals.add(self._reporter.refused(command, verdict, RULE, TARGET), now_ns)
 
     def close(self) -> None:
         """Say what is still held back; lift the limit where asked to."""
@@ -159,7 +170,7 @@ class NodeAgent:
         if self._settings.restore_on_exit and newest is not None:
             act = Act(
                 limits=lifted(self._actuator.limits or UNLIMITED, newest.facts, newest.pods),
-                id=self._id(newest, "restore"),
+                id=self._reporter.id_of(newest, "restore", TARGET),
                 rule="restore",
                 origin="agent",
                 reason="the agent stops",
@@ -179,37 +190,61 @@ class NodeAgent:
             lean = taken.sample.pods is None or taken.sample.facts is None
             self._sampler.keyframe_wanted = self._sampler.keyframe_wanted or lean
 
-    def _own(self, taken: Taken, now_ns: int) -> Decision:
-        """The agent's result for a sample, by what holds now: an act may have come between."""
-        current = msgspec.structs.replace(
-            taken.sample, limits=self._actuator.limits, since_raise_ms=self._actuator.since_raise_ms(now_ns)
+    def _remembered(self, reading: Reading, inventory: Inventory, now_ns: int) -> Remembered:
+        facts, pods, policy = inventory.facts, inventory.pods, self._policy
+        self._evictor.saw(reading, pods, now_ns)
+        return Remembered(
+            evict=self._evictor.state(now_ns),
+            drift=self._tuner.drift(facts, pods, policy, now_ns),
+            burst=self._bursts.state(reading, facts, pods, policy, now_ns),
         )
-        return decide(current, taken.facts, taken.pods, self._policy)
 
-    def _chosen(self, command: NodeCommand, taken: Taken, own: Decision) -> Act:
-        """The answer if it may act, else the agent's own result with the reason."""
+    def _current(self, taken: Taken, now_ns: int) -> NodeSample:
+        """A sample by what holds now: an act may have come between."""
+        return msgspec.structs.replace(
+            taken.sample,
+            limits=self._actuator.limits,
+            since_raise_ms=self._actuator.since_raise_ms(now_ns),
+            evict=self._evictor.state(now_ns),
+        )
+
+    def _own(self, current: NodeSample, taken: Taken) -> NodeDecision:
+        return decide_node(current, taken.facts, taken.pods, self._policy)
+
+    def _answer(self, command: NodeCommand, taken: Taken, now_ns: int) -> None:
+        """The answer acts if it may, else the agent's own result, with the reason."""
+        current = self._current(taken, now_ns)
+        own = self._own(current, taken)
         if command.answer == "skipped":
-            return self._own_act(own, taken, f"skipped: {command.reason}")
-        if command.policy_version != self._policy.version:
-            return self._own_act(own, taken, "other policy")
-        hold = _hold_of(command, taken)
-        if hold is None or own.limits is None or not _holdable(hold.limits, taken) or looser(hold.limits, own.limits):
-            return self._own_act(own, taken, "disagrees")
-        return Act(
+            self._settle_own(own, taken, f"skipped: {command.reason}")
+        elif command.policy_version != self._policy.version:
+            self._settle_own(own, taken, "other policy")
+        elif (agreed := accepted(command, taken, current, own)) is None:
+            self._settle_own(own, taken, "disagrees")
+        else:
+            self._settle_answer(command, agreed, taken)
+
+    def _settle_answer(self, command: NodeCommand, agreed: Accepted, taken: Taken) -> None:
+        hold = agreed.hold
+        act = Act(
             limits=hold.limits,
             # Not the one that it claims: two answers under one id would be one act with two outcomes.
-            id=self._id(taken, RULE) if command.answer == "set" else self._id(taken, "answer", self.node),
+            id=self._reporter.id_of(taken, *((RULE, TARGET) if command.hold else ("answer", self.node))),
             rule=hold.rule,
             origin="stream",
             reason="",
             bound=hold.bound,
             terms=hold.terms,
         )
+        self._settle(act, agreed.evict, agreed.settings, taken)
+
+    def _settle_own(self, own: NodeDecision, taken: Taken, reason: str) -> None:
+        self._settle(self._own_act(own.limits, taken, reason), own.evict, own.settings, taken)
 
     def _own_act(self, own: Decision, taken: Taken, reason: str) -> Act:
         return Act(
             limits=own.limits,
-            id=self._id(taken, RULE),
+            id=self._reporter.id_of(taken, RULE, TARGET),
             rule=RULE,
             origin="guard",
             reason=reason if own.reason in reason else f"{reason}; {own.reason}",
@@ -222,73 +257,17 @@ class NodeAgent:
         newest = self._protocol.newest
         if newest is None or self._protocol.settled(newest.sample.seq):
             return
-        self._settle(self._own_act(self._own(newest, self._clock.mono_ns()), newest, reason), newest)
+        self._settle_own(self._own(self._current(newest, self._clock.mono_ns()), newest), newest, reason)
 
-    def _settle(self, act: Act, taken: Taken) -> None:
+    def _settle(self, act: Act, evict: Sequence[Eviction], settings: Sequence[WantedSetting], taken: Taken) -> None:
         self._protocol.settle(taken.sample.seq, by_guard=act.origin == "guard")
         self._perform(act, taken)
+        self._evictor.carry_out(evict, taken, act.origin, act.reason)
+        self._tuner.carry_out(settings, taken, act.origin, act.reason)
 
     def _perform(self, act: Act, taken: Taken) -> None:
-        outcome = NodeOutcome(
-            node=self.node,
-            boot_id=self.boot_id,
-            seq=taken.sample.seq,
-            command_id=act.id,
-            rule=act.rule,
-            target=TARGET,
-            origin=act.origin,
-            result="unchanged",
-            reason=act.reason,
-            policy_version=self._policy.version,
-            observed_ms=taken.sample.observed_ms,
-            acted_ms=0,
-            age_ms=0,
-            bound=act.bound,
-            terms=act.terms,
+        cause = Cause(
+            taken=taken, origin=act.origin, rule=act.rule, reason=act.reason, bound=act.bound, terms=act.terms
         )
-        self._actuator.perform(act, outcome, dated=lambda report: self._dated(report, taken))
-
-    def _dated(self, outcome: NodeOutcome, taken: Taken) -> NodeOutcome:
-        now_ns = self._clock.mono_ns()
-        return msgspec.structs.replace(
-            outcome, acted_ms=self._sampler.event_time.of(now_ns), age_ms=(now_ns - taken.taken_ns) // 1_000_000
-        )
-
-    def _refused(self, command: NodeCommand, cause: str) -> NodeOutcome:
-        return NodeOutcome(
-            node=self.node,
-            boot_id=self.boot_id,
-            seq=command.seq,
-            command_id=command.hold[0].id if command.hold else command.id,
-            rule=RULE,
-            target=TARGET,
-            origin="stream",
-            result="refused",
-            reason=cause,
-            policy_version=command.policy_version,
-            observed_ms=command.observed_ms,
-            acted_ms=self._sampler.event_time.of(self._clock.mono_ns()),
-            age_ms=0,
-        )
-
-    def _id(self, taken: Taken, rule: str, target: str = TARGET) -> str:
-        return command_id(self.node, self.boot_id, taken.sample.seq, rule, target, self._policy.version)
-
-
-def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
-    """What the answer wants held for best-effort pods; nothing else is ever touched."""
-    if command.answer == "keep":
-        limits = taken.sample.limits
-        return None if limits is None else Hold(id=command.id, rule=RULE, target=TARGET, limits=limits, bound="kept")
-    return next((hold for hold in command.hold if (hold.rule, hold.target) == (RULE, TARGET)), None)
-
-
-def _holdable(limits: Limits, taken: Taken) -> bool:
-    """Whether this node's kernel can hold it; an answer that it cannot is no answer."""
-    if limits.be_cpuset is not None:
-        held = taken.sample.limits and taken.sample.limits.be_cpuset
-        known = {one.cpu for one in taken.facts.processors} | set(held or ())
-        if not limits.be_cpuset or not known.issuperset(limits.be_cpuset):
-            return False
-    quota_us, period_us = limits.be_cfs_quota_us, limits.be_cfs_period_us
-    return PERIOD_US_MIN <= period_us <= PERIOD_US_MAX and (quota_us is None or quota_us >= QUOTA_US_MIN)
+        outcome = self._reporter.begun(cause, TARGET, id_=act.id)
+        self._actuator.perform(act, outcome, dated=lambda report: self._reporter.dated(report, taken))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from slacktide.agents.clock import Clock, EventTime
 from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
-from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, NodeSample
 
 RATE_NS_MIN = 200_000_000
 
@@ -29,15 +29,38 @@ def inventory_of(facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
     return Inventory(facts=facts, pods=pods, facts_revision=revision_of(facts), pods_revision=revision_of(list(pods)))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remembered:
+    """What of earlier acts a decision needs."""
+
+    evict: EvictState
+    drift: list[Drift]
+    burst: list[ContainerBurst]
+
+
 class Sampler:
-    """Takes samples of one boot."""
+    """Takes samples of one boot.
+
+    Args:
+        remembered: given what was read just now and the inventory in force; asked once for each sample.
+
+    """
 
     def __init__(
-        self, *, node: str, boot_id: str, kernel: Kernel, clock: Clock, keyframe_ms: int, inventory: Inventory
+        self,
+        *,
+        node: str,
+        boot_id: str,
+        kernel: Kernel,
+        clock: Clock,
+        keyframe_ms: int,
+        inventory: Inventory,
+        remembered: Callable[[Reading, Inventory, int], Remembered],
     ) -> None:
         self.keyframe_wanted = False
         self.inventory = inventory
         self.event_time = EventTime(clock.wall_ms(), clock.mono_ns())
+        self._remembered = remembered
         self._node = node
         self._boot_id = boot_id
         self._kernel = kernel
@@ -63,6 +86,7 @@ class Sampler:
         self._seq += 1
         keyframe = self._keyframe_due(now_ns)
         inventory, said = self.inventory, self._said
+        remembered = self._remembered(reading, inventory, now_ns)
         self._said = inventory
         sample = NodeSample(
             node=self._node,
@@ -83,6 +107,9 @@ class Sampler:
             if keyframe or not said or said.pods_revision != inventory.pods_revision
             else None,
             missing=reading.missing,
+            evict=remembered.evict,
+            drift=remembered.drift,
+            burst=remembered.burst,
         )
         return Taken(sample=sample, facts=inventory.facts, pods=inventory.pods, taken_ns=now_ns)
 

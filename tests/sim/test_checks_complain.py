@@ -8,7 +8,7 @@ from functools import partial
 import msgspec
 
 from sim.world import Parts
-from slacktide.agents.node import agent as agent_module
+from slacktide.agents.node import verdict
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.agent import NodeAgent
 from slacktide.agents.node.protocol import Protocol
@@ -45,15 +45,15 @@ def test_an_agent_that_takes_other_nodes_answers_for_its_own(monkeypatch, compla
 
 
 def test_an_agent_that_applies_looser_answers(monkeypatch, complaint):
-    monkeypatch.setattr(agent_module, "looser", lambda one, other: False)
+    monkeypatch.setattr(verdict, "looser", lambda one, other: False)
 
     assert "gives more than its own decision" in complaint()
 
 
 def test_an_agent_that_ignores_the_policy_version(complaint):
     class Trusting(NodeAgent):
-        def _chosen(self, command, taken, own):
-            return super()._chosen(msgspec.structs.replace(command, policy_version=self._policy.version), taken, own)
+        def _answer(self, command, taken, now_ns):
+            super()._answer(msgspec.structs.replace(command, policy_version=self._policy.version), taken, now_ns)
 
     assert "decided by an answer to something else" in complaint(partial(Parts, agent=Trusting))
 

@@ -1,0 +1,80 @@
+"""Whether an answer may act: it gives best-effort pods no more, and evicts nobody else, than the agent's own result."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slacktide.agents.node.protocol import Taken
+from slacktide.schemas.command import Hold, NodeCommand
+from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.streams.decisions.be_limits import looser
+from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
+from slacktide.streams.decisions.node_decision import NodeDecision
+from slacktide.streams.decisions.node_evict import Eviction
+from slacktide.streams.decisions.node_settings import WantedSetting
+
+QUOTA_US_MIN, PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000, 1_000_000
+"""What the kernel takes, on cgroup v1 and v2."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Accepted:
+    """What of an answer acts. Pods and knobs are the agent's own: of an answer only the choice is taken."""
+
+    hold: Hold
+    evict: tuple[Eviction, ...]
+    settings: tuple[WantedSetting, ...]
+
+
+def accepted(command: NodeCommand, taken: Taken, current: NodeSample, own: NodeDecision) -> Accepted | None:
+    """What of the answer acts; None where it disagrees with the agent's own result.
+
+    Args:
+        command: the answer, in order and of the agent's policy.
+        taken: the sample that it answers.
+        current: the same by what holds now.
+        own: the agent's result for ``current``.
+
+    """
+    hold = _hold_of(command, taken)
+    if hold is None or own.limits.limits is None:
+        return None
+    if not _holdable(hold.limits, taken) or looser(hold.limits, own.limits.limits):
+        return None
+    evict, settings = _victims(command, current, own), _settings(command, own)
+    return None if evict is None or settings is None else Accepted(hold=hold, evict=evict, settings=settings)
+
+
+def _hold_of(command: NodeCommand, taken: Taken) -> Hold | None:
+    """What the answer wants held for best-effort pods; nothing else is ever touched."""
+    if not command.hold:
+        limits = taken.sample.limits
+        return None if limits is None else Hold(id=command.id, rule=RULE, target=TARGET, limits=limits, bound="kept")
+    return next((hold for hold in command.hold if (hold.rule, hold.target) == (RULE, TARGET)), None)
+
+
+def _holdable(limits: Limits, taken: Taken) -> bool:
+    """Whether this node's kernel can hold it; an answer that it cannot is no answer."""
+    if limits.be_cpuset is not None:
+        held = taken.sample.limits and taken.sample.limits.be_cpuset
+        known = {one.cpu for one in taken.facts.processors} | set(held or ())
+        if not limits.be_cpuset or not known.issuperset(limits.be_cpuset):
+            return False
+    quota_us, period_us = limits.be_cfs_quota_us, limits.be_cfs_period_us
+    return PERIOD_US_MIN <= period_us <= PERIOD_US_MAX and (quota_us is None or quota_us >= QUOTA_US_MIN)
+
+
+def _victims(command: NodeCommand, current: NodeSample, own: NodeDecision) -> tuple[Eviction, ...] | None:
+    """The answer's victims in its order, without those that are dying already; None where one is not our own."""
+    mine = {one.pod.uid: one for one in own.evict}
+    wanted = [one.uid for one in command.evict if one.uid not in current.evict.dying]
+    if not mine.keys() >= set(wanted):
+        return None
+    return tuple(mine[uid] for uid in dict.fromkeys(wanted))
+
+
+def _settings(command: NodeCommand, own: NodeDecision) -> tuple[WantedSetting, ...] | None:
+    """The answer's settings; None where one is not what we would set."""
+    mine = {(one.group, one.knob, one.value): one for one in own.settings}
+    wanted = [(one.group, one.knob, one.value) for one in command.settings]
+    return tuple(mine[one] for one in dict.fromkeys(wanted)) if mine.keys() >= set(wanted) else None

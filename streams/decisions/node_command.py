@@ -1,0 +1,57 @@
+"""What a decision is called on the wire: the parts of a command, each with its id."""
+
+from __future__ import annotations
+
+from slacktide.schemas.command import Answer, Evict, Hold, Setting, command_id
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, Decision
+from slacktide.streams.decisions.node_decision import NodeDecision
+from slacktide.streams.decisions.node_evict import Eviction
+from slacktide.streams.decisions.node_settings import WantedSetting
+
+
+def answer_of(decision: NodeDecision) -> Answer:
+    """How the command begins; where no limit can be named, all is left to the node."""
+    if decision.limits.answer == "skipped":
+        return "skipped"
+    return "keep" if decision.nothing_new else "set"
+
+
+def holds(decision: Decision, sample: NodeSample, policy_version: str) -> list[Hold]:
+    """The limit that shall hold, where it is another one."""
+    if decision.answer != "set" or decision.limits is None:
+        return []
+    id_ = command_id(sample.node, sample.boot_id, sample.seq, RULE, TARGET, policy_version)
+    return [Hold(id=id_, rule=RULE, target=TARGET, limits=decision.limits, bound=decision.bound, terms=decision.terms)]
+
+
+def evict_of(one: Eviction, sample: NodeSample, policy_version: str) -> Evict:
+    """One victim."""
+    return Evict(
+        id=command_id(sample.node, sample.boot_id, sample.seq, one.rule, pod_target(one.pod.uid), policy_version),
+        rule=one.rule,
+        uid=one.pod.uid,
+        namespace=one.pod.namespace,
+        name=one.pod.name,
+        bound=one.bound,
+        terms=one.terms,
+    )
+
+
+def setting_of(one: WantedSetting, sample: NodeSample, policy_version: str) -> Setting:
+    """One knob."""
+    target = f"{one.group}#{one.knob}"
+    return Setting(
+        id=command_id(sample.node, sample.boot_id, sample.seq, one.rule, target, policy_version),
+        rule=one.rule,
+        group=one.group,
+        knob=one.knob,
+        value=one.value,
+        bound=one.bound,
+        terms=one.terms,
+    )
+
+
+def pod_target(uid: str) -> str:
+    """What an act on a pod is about."""
+    return f"pod/{uid}"
