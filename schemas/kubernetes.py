@@ -5,14 +5,16 @@ Written by hand it may leave out what a running cluster fills in: status of pods
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
-from typing import Any
+from typing import Annotated, Any, TypeVar
 
 import msgspec
 
 from slacktide.schemas.errors import ConfigError, Finding, QuantityError
+from slacktide.schemas.inventory import Container as PodContainer
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.pod_resources import Amounts, Container, Needs, kube_qos, limits_of, requests_of
 from slacktide.schemas.qos import LABEL_PRIORITY_CLASS, LABEL_QOS, LABEL_SUB_PRIORITY
@@ -23,6 +25,14 @@ ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 """On a pod: which CPUs the scheduler bound it to."""
 ANNOTATION_STATIC_UID = "kubernetes.io/config.hash"
 """On the mirror of a static pod: the uid that its cgroups are named after."""
+ANNOTATION_CPU_BURST = "koordinator.sh/cpuBurst"
+LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
+ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
+ANNOTATION_EVICTION_POLICY = "koordinator.sh/eviction-policy"
+GRACE_S = 30
+
+T = TypeVar("T")
+Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 _FIELDS = {
     "cpu": "cpu_milli",
@@ -40,6 +50,7 @@ _FIELDS = {
 }
 _QUANTITY = "a Kubernetes quantity, 0 or more, such as 500m, 2 or 4Gi"
 _QOS = ("Guaranteed", "Burstable", "BestEffort")
+_CONTAINER_ID = re.compile(r"[a-z][a-z0-9.+-]*://([0-9A-Za-z][0-9A-Za-z_.-]*)")
 FINDINGS_MAX = 20
 AMOUNT_MAX = 2**53
 """Readers in other languages keep numbers below this exact."""
@@ -245,8 +256,8 @@ def _reservation(text: str | None, path: str, reader: _Reader) -> tuple[Resource
 def _pod(path: str, item: Mapping[str, Any], reader: _Reader) -> Pod:
     labels = reader.texts(reader.at(item, path, "metadata.labels"), f"{path}.metadata.labels")
     annotations = reader.texts(reader.at(item, path, "metadata.annotations"), f"{path}.metadata.annotations")
-    status = reader.at(item, path, "status")
-    needs = _needs(reader.at(item, path, "spec"), f"{path}.spec", reader)
+    spec, status = reader.at(item, path, "spec"), reader.at(item, path, "status")
+    needs = _needs(spec, f"{path}.spec", reader)
     qos = status.get("qosClass")
     if qos not in (None, *_QOS):
         reader.refuse(f"{path}.status.qosClass", qos, " or ".join(_QOS))
@@ -257,32 +268,64 @@ def _pod(path: str, item: Mapping[str, Any], reader: _Reader) -> Pod:
         phase=str(status.get("phase") or "Running"),
         qos_label=labels.get(LABEL_QOS),
         priority_class_label=labels.get(LABEL_PRIORITY_CLASS),
-        sub_priority=_sub_priority(labels.get(LABEL_SUB_PRIORITY), path, reader),
-        priority=reader.whole(reader.at(item, path, "spec").get("priority"), f"{path}.spec.priority"),
+        priority=reader.whole(spec.get("priority"), f"{path}.spec.priority"),
         kube_qos=str(qos or kube_qos(needs)),
         requests=_resources(requests_of(needs)),
         limits=_resources(limits_of(needs)),
-        cpuset=_bound_cpus(annotations.get(ANNOTATION_RESOURCE_STATUS), path, reader),
+        containers=_containers(spec, needs, _container_ids(status, f"{path}.status", reader)),
+        grace_s=_grace_s(spec.get("terminationGracePeriodSeconds"), path, reader),
+        **_wishes(labels, annotations, f"{path}.metadata", reader),
     )
 
 
-def _bound_cpus(text: str | None, path: str, reader: _Reader) -> str:
-    """The annotation's CPU list; one that cannot be read is ignored, and said."""
-    try:
-        body = msgspec.json.decode(text) if text else {}
-        return msgspec.convert(body.get("cpuset") or "", str)
-    except (msgspec.MsgspecError, AttributeError):
-        where = f'{path}.metadata.annotations["{ANNOTATION_RESOURCE_STATUS}"]'
-        reader.note(where, f'{text}: ignored; accepted: JSON such as {{"cpuset": "0-3,6"}}')
-        return ""
+def _wishes(labels: dict[str, str], annotations: dict[str, str], path: str, reader: _Reader) -> dict[str, Any]:
+    """What a pod's labels and annotations say of how it wants to be treated."""
+
+    def label(name: str) -> tuple[str | None, str, _Reader]:
+        return labels.get(name), f'{path}.labels["{name}"]', reader
+
+    def annotation(name: str) -> tuple[str | None, str, _Reader]:
+        return annotations.get(name), f'{path}.annotations["{name}"]', reader
+
+    number = "a whole number of 32 bits"
+    return {
+        "sub_priority": _annotated(*label(LABEL_SUB_PRIORITY), int, "a whole number", None),
+        "cpuset": _annotated(
+            *annotation(ANNOTATION_RESOURCE_STATUS), _cpuset_of, 'JSON such as {"cpuset": "0-3,6"}', ""
+        ),
+        "cpu_burst": annotations.get(ANNOTATION_CPU_BURST),
+        "eviction_enabled": labels.get(LABEL_EVICTION_ENABLED) == "true",
+        "eviction_priority": _annotated(*annotation(ANNOTATION_EVICTION_PRIORITY), _priority_of, number, 0),
+        "eviction_features": _eviction_features(*annotation(ANNOTATION_EVICTION_POLICY)),
+    }
 
 
-def _sub_priority(text: str | None, path: str, reader: _Reader) -> int | None:
+def _annotated(text: str | None, where: str, reader: _Reader, read: Callable[[str], T], accepted: str, default: T) -> T:
+    """What a pod's label or annotation says; one that cannot be read is ignored, as the reference does, and said."""
     try:
-        return int(text) if text else None
-    except ValueError:
-        reader.note(f'{path}.metadata.labels["{LABEL_SUB_PRIORITY}"]', f"{text!r}: ignored; accepted: a whole number")
+        return read(text) if text else default
+    except (ValueError, AttributeError, msgspec.MsgspecError):
+        reader.note(where, f"{text!r}: ignored; accepted: {accepted}")
+        return default
+
+
+def _cpuset_of(text: str) -> str:
+    return msgspec.convert(msgspec.json.decode(text).get("cpuset") or "", str)
+
+
+def _priority_of(text: str) -> int:
+    return msgspec.json.decode(text.removeprefix("+"), type=Int32)
+
+
+def _eviction_features(text: str | None, where: str, reader: _Reader) -> list[str] | None:
+    """Only these may evict the pod. Where that cannot be read none may, as the reference has it."""
+    if text is None:
         return None
+    try:
+        return msgspec.json.decode(text, type=list[str] | None) or []
+    except msgspec.MsgspecError:
+        reader.note(where, f'{text!r}: no feature may evict the pod; accepted: JSON such as ["BEMemoryEvict"]')
+        return []
 
 
 def _needs(spec: Mapping[str, Any], path: str, reader: _Reader) -> Needs:
@@ -296,6 +339,54 @@ def _needs(spec: Mapping[str, Any], path: str, reader: _Reader) -> Needs:
         overhead=reader.amounts(reader.at(spec, path, "overhead"), f"{path}.overhead"),
         pod_level=_container(spec, path, reader) if spec.get("resources") else None,
     )
+
+
+def _containers(spec: Mapping[str, Any], needs: Needs, ids: Mapping[str, str]) -> list[PodContainer]:
+    """Those that run as long as the pod does: its containers and its sidecars. One without a name is left out."""
+    sidecars = [(one, need) for one, need in _pairs(spec.get("initContainers"), needs.inits) if need.sidecar]
+    named = [
+        (one["name"], need)
+        for one, need in [*_pairs(spec.get("containers"), needs.containers), *sidecars]
+        if isinstance(one.get("name"), str) and one["name"]
+    ]
+    return [
+        PodContainer(
+            name=name,
+            id=ids.get(name, ""),
+            requests=_resources(need.requests),
+            limits=_resources(need.limits),
+        )
+        for name, need in named
+    ]
+
+
+def _pairs(items: object, needs: list[Container]) -> list[tuple[Mapping[str, Any], Container]]:
+    """Containers as written beside what was read of them; what is not as it should be was refused already."""
+    listed = items if isinstance(items, list) else []
+    return [(one, need) for one, need in zip(listed, needs, strict=False) if isinstance(one, dict)]
+
+
+def _container_ids(status: Mapping[str, Any], path: str, reader: _Reader) -> dict[str, str]:
+    """The runtime's id by the container's name, as far as there is one yet."""
+    ids: dict[str, str] = {}
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for index, one in enumerate(reader.sequence(status.get(kind), f"{path}.{kind}")):
+            state = reader.mapping(one, f"{path}.{kind}[{index}]")
+            written = state.get("containerID") or ""
+            match = _CONTAINER_ID.fullmatch(written) if isinstance(written, str) else None
+            if match:
+                ids[str(state.get("name"))] = match[1]
+            elif written:
+                where = f"{path}.{kind}[{index}].containerID"
+                reader.note(where, f"{written!r}: ignored; accepted: RUNTIME://ID such as containerd://0a1b")
+    return ids
+
+
+def _grace_s(value: object, path: str, reader: _Reader) -> int:
+    if value is None or (type(value) is int and 0 <= value < AMOUNT_MAX):
+        return GRACE_S if value is None else value
+    reader.note(f"{path}.spec.terminationGracePeriodSeconds", f"{value!r}: ignored; accepted: seconds, 0 or more")
+    return GRACE_S
 
 
 def _container(value: object, path: str, reader: _Reader) -> Container:

@@ -47,7 +47,9 @@ def test_an_agent_that_takes_other_nodes_answers_for_its_own(monkeypatch, compla
 def test_an_agent_that_applies_looser_answers(monkeypatch, complaint):
     monkeypatch.setattr(verdict, "looser", lambda one, other: False)
 
-    assert "gives more than its own decision" in complaint()
+    first = complaint()
+
+    assert "gives more than its own decision" in first or "over its allowance" in first
 
 
 def test_an_agent_that_ignores_the_policy_version(complaint):
