@@ -19,6 +19,7 @@ Amounts = Mapping[str, Decimal]
 class Container:
     """What one container, or a pod as a whole, asks for."""
 
+    name: str = ""
     requests: Amounts
     limits: Amounts
     sidecar: bool = False

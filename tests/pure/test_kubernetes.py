@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.schemas.errors import ConfigError
-from slacktide.schemas.inventory import Pod, Resources, revision_of
+from slacktide.schemas.inventory import Container, Pod, Resources, revision_of
 from slacktide.schemas.kubernetes import Described, described
 
 VECTORS = [
@@ -122,6 +122,13 @@ def test_what_kubectl_prints_is_understood() -> None:
             kube_qos="BestEffort",
             requests=Resources(batch_cpu_milli=2000, batch_mem_bytes=4 * 1024**3),
             limits=Resources(batch_cpu_milli=2000, batch_mem_bytes=4 * 1024**3),
+            containers=[
+                Container(
+                    name="main",
+                    requests=Resources(batch_cpu_milli=2000, batch_mem_bytes=4 * 1024**3),
+                    limits=Resources(batch_cpu_milli=2000, batch_mem_bytes=4 * 1024**3),
+                )
+            ],
         ),
         Pod(
             uid="9c9c",
@@ -130,6 +137,7 @@ def test_what_kubectl_prints_is_understood() -> None:
             priority=2_000_001_000,
             kube_qos="Burstable",
             requests=Resources(cpu_milli=100),
+            containers=[Container(name="main", requests=Resources(cpu_milli=100))],
         ),
     ]
     assert found.notes == ()
@@ -329,6 +337,101 @@ def test_cpus_that_cannot_be_read_are_ignored_and_said(annotation: str) -> None:
     assert found.pods[0].cpuset == ""
     assert 'metadata.annotations["scheduling.koordinator.sh/resource-status"]' in found.notes[0]
     assert "ignored; accepted: JSON" in found.notes[0]
+
+
+def test_containers_are_those_that_last_with_their_ids() -> None:
+    """Sidecars too, other init containers not; an id is told without the runtime's name, once there is one."""
+    spec = {
+        "containers": [
+            {"name": "main", **resources({"cpu": "1"}, {"memory": "1Gi"})},
+            {"name": "starting"},
+            {"name": "new"},
+        ],
+        "initContainers": [{"name": "setup"}, {"name": "log", "restartPolicy": "Always"}],
+    }
+    status = {
+        "containerStatuses": [
+            {"name": "main", "containerID": "containerd://0a1b", "ready": True},
+            {"name": "starting", "containerID": "", "state": {"waiting": {"reason": "ContainerCreating"}}},
+        ],
+        "initContainerStatuses": [
+            {"name": "setup", "containerID": "cri-o://ffff"},
+            {"name": "log", "containerID": "cri-o://2c3d"},
+        ],
+    }
+    found = read([a_node(), a_pod(spec) | {"status": status}])
+
+    assert found.pods[0].containers == [
+        Container(
+            name="main",
+            id="0a1b",
+            requests=Resources(cpu_milli=1000, mem_bytes=1024**3),
+            limits=Resources(mem_bytes=1024**3),
+        ),
+        Container(name="starting"),
+        Container(name="new"),
+        Container(name="log", id="2c3d"),
+    ]
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("written", ["0a1b", "docker://", "docker://../../cpu", "docker://a/b", 7])
+def test_a_container_id_that_could_name_no_group_is_ignored_and_said(written: object) -> None:
+    pod = a_pod({"containers": [{"name": "main"}]}) | {
+        "status": {"containerStatuses": [{"name": "main", "containerID": written}]}
+    }
+    found = read([a_node(), pod])
+
+    assert found.pods[0].containers == [Container(name="main")]
+    assert f"items[1].status.containerStatuses[0].containerID: {written!r}: ignored" in found.notes[0]
+
+
+def test_how_a_pod_wants_to_burst_and_to_be_evicted() -> None:
+    wishes = pod_of(
+        {"terminationGracePeriodSeconds": 5},
+        labels={"koordinator.sh/eviction-enabled": "true"},
+        annotations={
+            "koordinator.sh/cpuBurst": '{"policy": "auto"}',
+            "koordinator.sh/eviction-priority": "-3",
+            "koordinator.sh/eviction-policy": '["BEMemoryEvict","MemoryEvict"]',
+        },
+    )
+
+    assert (wishes.cpu_burst, wishes.grace_s) == ('{"policy": "auto"}', 5)
+    assert (wishes.eviction_enabled, wishes.eviction_priority) == (True, -3)
+    assert wishes.eviction_features == ["BEMemoryEvict", "MemoryEvict"]
+
+
+def test_a_pod_that_wishes_nothing() -> None:
+    pod = pod_of({}, labels={"koordinator.sh/eviction-enabled": "True"})
+
+    assert (pod.cpu_burst, pod.grace_s, pod.containers) == (None, 30, [])
+    assert (pod.eviction_enabled, pod.eviction_priority, pod.eviction_features) == (False, 0, None)
+
+
+@pytest.mark.parametrize("written", ["BEMemoryEvict", "", "{}", "[1]", "null", "[]"])
+def test_a_pod_whose_eviction_policy_names_no_feature_is_evicted_by_none(written: str) -> None:
+    """As the reference has it: one that cannot be read guards the pod."""
+    found = read([a_node(), a_pod(annotations={"koordinator.sh/eviction-policy": written})])
+
+    assert found.pods[0].eviction_features == []
+    assert ["no feature may evict the pod" in note for note in found.notes] == [True] * (written not in ("null", "[]"))
+
+
+@pytest.mark.parametrize("written", ["high", "1.5", "2147483648", "1_000", " 1"])
+def test_an_eviction_priority_that_cannot_be_read_is_0_and_said(written: str) -> None:
+    found = read([a_node(), a_pod(annotations={"koordinator.sh/eviction-priority": written})])
+
+    assert found.pods[0].eviction_priority == 0
+    assert f'annotations["koordinator.sh/eviction-priority"]: {written!r}: ignored' in found.notes[0]
+
+
+@pytest.mark.parametrize("written", [-1, "30s", True])
+def test_a_grace_period_that_cannot_be_read_is_30_s_and_said(written: object) -> None:
+    found = read([a_node(), a_pod({"terminationGracePeriodSeconds": written})])
+
+    assert found.pods[0].grace_s == 30
+    assert "items[1].spec.terminationGracePeriodSeconds" in found.notes[0]
 
 
 def test_other_kinds_are_not_read_and_said() -> None:

@@ -1,0 +1,127 @@
+"""Reads fields of Kubernetes objects as plain data, and gathers what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from decimal import ROUND_CEILING, Decimal
+from typing import Any
+
+from slacktide.schemas.errors import Finding, QuantityError
+from slacktide.schemas.inventory import Resources
+from slacktide.schemas.pod_resources import Amounts
+from slacktide.schemas.units import quantity
+
+_FIELDS = {
+    "cpu": "cpu_milli",
+    "memory": "mem_bytes",
+    "kubernetes.io/batch-cpu": "batch_cpu_milli",
+    "kubernetes.io/batch-memory": "batch_mem_bytes",
+    "kubernetes.io/mid-cpu": "mid_cpu_milli",
+    "kubernetes.io/mid-memory": "mid_mem_bytes",
+    "kubernetes.io/free-cpu": "free_cpu_milli",
+    "kubernetes.io/free-memory": "free_mem_bytes",
+    "koordinator.sh/batch-cpu": "batch_cpu_milli",
+    "koordinator.sh/batch-memory": "batch_mem_bytes",
+    "koordinator.sh/mid-cpu": "mid_cpu_milli",
+    "koordinator.sh/mid-memory": "mid_mem_bytes",
+}
+_QUANTITY = "a Kubernetes quantity, 0 or more, such as 500m, 2 or 4Gi"
+AMOUNT_MAX = 2**53
+"""Readers in other languages keep numbers below this exact."""
+
+
+class Reader:
+    """Reads values at paths, gathering what is wrong with them."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.findings: list[Finding] = []
+        self.notes: list[str] = []
+
+    def refuse(self, field: str, value: object, accepted: str) -> None:
+        """Gather one thing that is wrong."""
+        text = value if isinstance(value, str) else repr(value)
+        self.findings.append(Finding(file=self.file, field=field, value=text[:80], accepted=accepted))
+
+    def mapping(self, value: object, path: str) -> Mapping[str, Any]:
+        """A map; absent is empty."""
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            self.refuse(path, value, "a map")
+            return {}
+        return value
+
+    def sequence(self, value: object, path: str) -> list[Any]:
+        """A list; absent is empty."""
+        if value is None:
+            return []
+        if not isinstance(value, list):
+            self.refuse(path, value, "a list")
+            return []
+        return value
+
+    def at(self, item: object, path: str, names: str) -> Mapping[str, Any]:
+        """A map some levels down, e.g. ``status.capacity``; absent is empty."""
+        for name in names.split("."):
+            item, path = self.mapping(item, path).get(name), f"{path}.{name}"
+        return self.mapping(item, path)
+
+    def text(self, item: object, path: str) -> str:
+        """The text at the path's last two names, such as ``metadata.name``; it has to be there."""
+        where, parent, name = path.rsplit(".", 2)
+        value = self.at(item, where, parent).get(name)
+        if not isinstance(value, str) or not value:
+            self.refuse(path, value, "a text")
+            return ""
+        return value
+
+    def texts(self, value: Mapping[str, Any], path: str) -> dict[str, str]:
+        """Labels or annotations."""
+        for key, one in value.items():
+            if not isinstance(one, str):
+                self.refuse(f'{path}["{key}"]', one, "a text (in quotes)")
+        return {str(key): one for key, one in value.items() if isinstance(one, str)}
+
+    def whole(self, value: object, path: str) -> int | None:
+        """A whole number, or none."""
+        if value is None or (type(value) is int and abs(value) < AMOUNT_MAX):
+            return value
+        self.refuse(path, value, "a whole number")
+        return None
+
+    def note(self, path: str, text: str) -> None:
+        """Tell of one thing that is not used, for all that it is accepted."""
+        self.notes.append(f"{self.file}: {path}: {text}")
+
+    def amounts(self, value: Mapping[str, Any], path: str) -> Amounts:
+        """Quantities of the resources that are read; the first name of a resource wins."""
+        found: dict[str, Decimal] = {}
+        for name, field in _FIELDS.items():
+            if name not in value or field in found:
+                continue
+            try:
+                amount = quantity(value[name])
+            except QuantityError:
+                amount = Decimal(-1)
+            if 0 <= amount < AMOUNT_MAX:
+                found[field] = amount
+            else:
+                self.refuse(f"{path}.{name}", value[name], _QUANTITY)
+        return found
+
+    def tell_twice(self, path: str, values: Sequence[str]) -> None:
+        """Refuse what has to be there once only."""
+        for value in sorted({value for value in values if value and values.count(value) > 1}):
+            self.refuse(path, value, "each once")
+
+
+def resources(amounts: Amounts) -> Resources:
+    """Rounded up, as Kubernetes does."""
+
+    def rounded(field: str) -> int | None:
+        amount = amounts.get(field)
+        scale = 1000 if field == "cpu_milli" else 1
+        return None if amount is None else int((amount * scale).to_integral_value(ROUND_CEILING))
+
+    return Resources(**{field: rounded(field) for field in dict.fromkeys(_FIELDS.values())})
