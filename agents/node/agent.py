@@ -15,6 +15,7 @@ import msgspec
 from slacktide.agents.clock import Clock
 from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.bursts import Bursts
+from slacktide.agents.node.credit import Wallet
 from slacktide.agents.node.evictor import Evictor
 from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.protocol import Protocol, Taken
@@ -25,6 +26,7 @@ from slacktide.agents.node.spool import Spool
 from slacktide.agents.node.tuner import Tuner
 from slacktide.agents.node.verdict import Accepted, accepted
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
@@ -71,6 +73,7 @@ class NodeAgent:
     ) -> None:
         self.node = node
         self.boot_id = boot_id
+        self.wallet = Wallet(boot_id)
         self._clock = clock
         self._settings = settings
         self._policy = policy
@@ -118,6 +121,10 @@ class NodeAgent:
         """Decide by this policy from now on."""
         self._policy = policy
         self._reporter.policy_version = policy.version
+
+    def credit(self, credit: EvictionCredit, since_ns: int) -> None:
+        """The governor grants this node evictions; ``since_ns``: when it had certainly not said so yet."""
+        self.wallet.hear(credit, since_ns)
 
     def start(self) -> None:
         """Settle what the last run left open. Once, before the first sample."""

@@ -1,0 +1,67 @@
+"""How many pods this boot of the node may still evict, as the governor's leases say. Pure: told, then asked."""
+
+from __future__ import annotations
+
+from slacktide.schemas.credit import EvictionCredit
+
+NO_CREDIT = "no credit"
+"""Why an eviction that is wanted is refused: the outcome that says so asks the governor for more."""
+
+
+class Wallet:
+    """The lease in force, and what was spent of it. Whoever evicts asks ``ready`` for each pod, then spends."""
+
+    def __init__(self, boot_id: str) -> None:
+        self.spent = 0
+        """Evictions since the agent's start."""
+        self.epoch = 0
+        """The highest of a governor that was heard of."""
+        self._boot_id = boot_id
+        self._newest = (0, -1)
+        self._granted = 0
+        self._spared: frozenset[str] = frozenset()
+        self._until_ns = 0
+        self._away_since_ns: int | None = None
+        self._outlasted = False
+
+    def hear(self, credit: EvictionCredit, since_ns: int) -> None:
+        """Take a lease over, if it is newer than all before it.
+
+        Args:
+            credit: of this node, of any of its boots.
+            since_ns: the last monotonic instant at which it had not come yet: its time counts from there, so that
+                a record which was long on its way is good for no longer than its writer believes.
+
+        """
+        if (credit.epoch, credit.number) <= self._newest:
+            return
+        self._newest = (credit.epoch, credit.number)
+        self.epoch = credit.epoch
+        if credit.boot_id == self._boot_id:
+            self._granted = credit.granted
+            self._spared = frozenset(credit.spared_namespaces)
+            self._until_ns = since_ns + credit.ttl_ms * 1_000_000
+            self._outlasted = False
+
+    def log_is(self, *, away: bool, now_ns: int) -> None:
+        """Whether the log can be used, at each look: what cannot be renewed now may outlast its time."""
+        if not away:
+            self._away_since_ns = None
+        elif self._away_since_ns is None:
+            self._away_since_ns = now_ns
+
+    def ready(self, now_ns: int, namespace: str) -> bool:
+        """Whether one more pod of the namespace may go now."""
+        if self.spent >= self._granted or namespace in self._spared:
+            return False
+        return now_ns < self._until_ns or self._outlasts
+
+    def spend(self, now_ns: int) -> None:
+        """A pod goes; to be said before it is asked to go."""
+        self.spent += 1
+        self._outlasted = self._outlasted or now_ns >= self._until_ns
+
+    @property
+    def _outlasts(self) -> bool:
+        """A lease that was good when the log went away stays good for one eviction until it is back."""
+        return self._away_since_ns is not None and self._away_since_ns < self._until_ns and not self._outlasted
