@@ -23,5 +23,7 @@ class EvictionCredit(Message, frozen=True, kw_only=True):
     ttl_ms: Count
     spared_namespaces: list[str] = []
     """Whose budget is used up: none of their pods may go."""
+    spent: Count = 0
+    """What of it the governor has seen spent: the next governor counts the rest as outstanding."""
     granted_ms: Count = 0
     """Time of the grant, UTC epoch: evidence, never order."""

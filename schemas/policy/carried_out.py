@@ -2,5 +2,5 @@
 
 from __future__ import annotations
 
-CARRIED_OUT = frozenset({"NodeMetric", "BatchResource", "BECPUSuppress", "BECPUSuppress (cpuset)"})
+CARRIED_OUT = frozenset({"NodeMetric", "BatchResource", "BECPUSuppress", "BECPUSuppress (cpuset)", "EvictionBudget"})
 """By their names in ``features.FEATURES``. Whoever builds one adds it here, and nowhere else."""

@@ -31,10 +31,16 @@ class Config:
 
     key: str
     strategy: str
-    """The field of Policy; its node strategies are in ``node_<strategy>``."""
+    """The field of Policy."""
     cluster: str = "clusterStrategy"
     """Where the cluster's strategy lies; "": at the top."""
     nodes: str = "nodeStrategies"
+    """Where those of nodes lie; "": it is the cluster's alone."""
+
+    @property
+    def node_field(self) -> str:
+        """The field of Policy that holds the strategies of nodes; "": there is none."""
+        return f"node_{self.strategy}" if self.nodes else ""
 
     @property
     def default(self) -> Message:
@@ -49,6 +55,7 @@ CONFIGS = (
     Config(key="resource-threshold-config", strategy="resource_threshold"),
     Config(key="resource-qos-config", strategy="resource_qos"),
     Config(key="cpu-burst-config", strategy="cpu_burst"),
+    Config(key="eviction-budget-config", strategy="eviction_budget", cluster="", nodes=""),
 )
 KEYS_LATER = frozenset({"system-config", "host-application-config", "cpu-normalization-config",
                         "resource-amplification-config"})  # fmt: skip
@@ -85,7 +92,7 @@ def parse(document: object, file: str) -> Parsed:
     for config in CONFIGS:
         if data.get(config.key) is not None:
             cluster, nodes, said = _Strategies(reader, config).read(data[config.key])
-            fields |= {config.strategy: cluster, f"node_{config.strategy}": nodes}
+            fields |= {config.strategy: cluster} | ({config.node_field: nodes} if config.nodes else {})
             fields["said"] += said
     if reader.findings:
         raise ConfigError(reader.findings)
@@ -114,13 +121,14 @@ class _Strategies:
     def read(self, text: object) -> tuple[Message, list[NodeStrategy[Any]], list[str]]:
         """The cluster's strategy, the nodes', and which fields the cluster's says."""
         config, path = self._config, self._path
-        body = self._reader.named(self._json(text), path, (config.cluster, config.nodes))
+        parts = {name for name in (config.cluster, config.nodes) if name}
+        body = self._reader.named(self._json(text), path, parts)
         if config.cluster:
-            self._reader.tell_unknown(body, path, {config.cluster, config.nodes})
+            self._reader.tell_unknown(body, path, parts)
             said = self._reader.said(body.get(config.cluster), f"{path}.{config.cluster}", self._kind)
             path += f".{config.cluster}"
         else:
-            said = self._reader.said(body, path, self._kind, {config.nodes})
+            said = self._reader.said(body, path, self._kind, parts)
         cluster = self._layer(path, said, config.default)
         nodes = list(self._nodes(self._listed(body), cluster))
         self._tell_overlaps([node.selector for node in nodes])
@@ -134,6 +142,8 @@ class _Strategies:
             return None
 
     def _listed(self, body: Mapping[str, object]) -> list[object]:
+        if not self._config.nodes:
+            return []
         path = f"{self._path}.{self._config.nodes}"
         listed = self._reader.sequence(body.get(self._config.nodes), path)
         if len(listed) > NODE_STRATEGIES_MAX:

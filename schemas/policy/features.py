@@ -149,6 +149,12 @@ _NODE: tuple[Feature, ...] = (
         reads=("policy",),
         lacks=lacks.quota_burst,
     ),
+    Feature(
+        name="EvictionBudget",
+        strategy="eviction_budget",
+        asks=("cluster_max", "node_max", "namespace_max", "interval_s", "lease_s"),
+        lacks=lacks.nothing,
+    ),
 )
 
 

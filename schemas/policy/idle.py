@@ -64,7 +64,7 @@ def _idle(effective: Effective, strategy: str, field: str, because: str, feature
 
 
 def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator[Idle]:
-    for strategy in ("colocation", "resource_threshold", "resource_qos", "cpu_burst"):
+    for strategy in ("colocation", "resource_threshold", "resource_qos", "cpu_burst", "eviction_budget"):
         for field, _ in leaves(getattr(effective, strategy)):
             readers = [one for one in FEATURES if one.strategy == strategy and field in one.asks + one.reads]
             if readers and all(lacks[feature] for feature in readers) and _said(effective, strategy, field):

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from slacktide.schemas.message import Message
+from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.node_overlay import FIELDS
 from slacktide.schemas.policy.resource_qos import (
     BlkioBlock,
@@ -64,6 +65,13 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "cfsQuotaBurstPercent": "cfs_quota_burst_pct",
         "cfsQuotaBurstPeriodSeconds": "cfs_quota_burst_period_s",
         "sharePoolThresholdPercent": "share_pool_threshold_pct",
+    },
+    EvictionBudget: {
+        "clusterMax": "cluster_max",
+        "nodeMax": "node_max",
+        "namespaceMax": "namespace_max",
+        "intervalSeconds": "interval_s",
+        "leaseSeconds": "lease_s",
     },
     ResourceQos: {
         "policies": "policies",

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slacktide.schemas.message import Message
+from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.fields import value_at
 from slacktide.schemas.policy.lacks import MID_PRIORITY_MAX
 from slacktide.schemas.policy.names import name_of
@@ -41,6 +42,10 @@ _BELOW: Mapping[type[Message], tuple[_Below, ...]] = {
         _Below(lower="cpu_evict_be_satisfaction_lower_pct", upper="cpu_evict_be_satisfaction_upper_pct", or_equal=True),
         _Below(lower="mem_allocatable_evict_lower_pct", upper="mem_allocatable_evict_threshold_pct"),
         _Below(lower="cpu_allocatable_evict_lower_pct", upper="cpu_allocatable_evict_threshold_pct"),
+    ),
+    EvictionBudget: (
+        _Below(lower="node_max", upper="cluster_max", or_equal=True),
+        _Below(lower="namespace_max", upper="cluster_max", or_equal=True),
     ),
     ResourceQos: tuple(
         _Below(lower=f"{name}.resctrl.cat_range_start_pct", upper=f"{name}.resctrl.cat_range_end_pct")

@@ -16,7 +16,8 @@ from slacktide.schemas.policy.selector import Selector
 
 _PLAIN = NodeFacts(name="", capacity=Resources(), allocatable=Resources())
 """A node that says nothing of its own."""
-_NO_NODES: dict[str, Any] = {f"node_{config.strategy}": [] for config in CONFIGS}
+_FOR_NODES = [config for config in CONFIGS if config.nodes]
+_NO_NODES: dict[str, Any] = {config.node_field: [] for config in _FOR_NODES}
 
 
 def unused(policy: Policy) -> Iterator[Idle]:
@@ -26,7 +27,7 @@ def unused(policy: Policy) -> Iterator[Idle]:
     """
     cluster = msgspec.structs.replace(policy, **_NO_NODES)
     on_nodes = [_alone(cluster, config.strategy, node)
-                for config in CONFIGS for node in getattr(policy, f"node_{config.strategy}")]  # fmt: skip
+                for config in _FOR_NODES for node in getattr(policy, config.node_field)]  # fmt: skip
     for one in idle(effective(cluster, _PLAIN)):
         if not any(_acts(one, found) for found in on_nodes):
             yield one

@@ -28,7 +28,14 @@ DEFAULTS = {config.strategy: config.default for config in CONFIGS}
 KINDS = {name: type(default) for name, default in DEFAULTS.items()}
 NARROWED = {"cpu_calculate_policy", "cpu_evict_policy"}
 """The ConfigMap accepts less than the field: typing errors, mostly."""
-SHORT = {"colocation": "colocation", "resource_threshold": "threshold", "resource_qos": "qos", "cpu_burst": "burst"}
+SHORT = {
+    "colocation": "colocation",
+    "resource_threshold": "threshold",
+    "resource_qos": "qos",
+    "cpu_burst": "burst",
+    "eviction_budget": "budget",
+}
+CONFIG = {config.strategy: config for config in CONFIGS}
 
 
 def node(pool: str | None = None, annotation: dict | None = None, ratio: str | None = None) -> NodeFacts:
@@ -93,7 +100,10 @@ def layered(draw: st.DrawFn) -> dict[str, tuple[dict, list[dict]]]:
     """For each strategy what the cluster says, and what is said for one pool or for two."""
     pools = st.lists(st.sampled_from(POOLS), unique=True)
     return {
-        name: (draw(said_by(kind)), [in_pool(pool, **draw(said_by(kind))) for pool in draw(pools)])
+        name: (
+            draw(said_by(kind)),
+            [in_pool(pool, **draw(said_by(kind))) for pool in (draw(pools) if CONFIG[name].nodes else ())],
+        )
         for name, kind in KINDS.items()
     }
 
@@ -101,9 +111,9 @@ def layered(draw: st.DrawFn) -> dict[str, tuple[dict, list[dict]]]:
 def written(said: dict[str, tuple[dict, list[dict]]]) -> dict:
     configs = {}
     for name, (cluster, nodes) in said.items():
-        inline = name == "colocation"
-        body = cluster | {"nodeConfigs": nodes} if inline else {"clusterStrategy": cluster, "nodeStrategies": nodes}
-        configs[SHORT[name]] = body
+        config = CONFIG[name]
+        body = {config.cluster: cluster} if config.cluster else cluster
+        configs[SHORT[name]] = body | ({config.nodes: nodes} if config.nodes else {})
     return config_map(**configs)
 
 

@@ -12,14 +12,15 @@ KEYS = {
     "threshold": "resource-threshold-config",
     "qos": "resource-qos-config",
     "burst": "cpu-burst-config",
+    "budget": "eviction-budget-config",
 }
 
 
-def config_map(colocation: Any = None, threshold: Any = None, qos: Any = None, burst: Any = None, **data: str) -> dict:
-    """The ConfigMap with these objects as JSON; ``data``: further keys, as text."""
-    for name, body in (("colocation", colocation), ("threshold", threshold), ("qos", qos), ("burst", burst)):
-        if body is not None:
-            data[KEYS[name]] = json.dumps(body)
+def config_map(colocation: Any = None, threshold: Any = None, **given: Any) -> dict:
+    """The ConfigMap: the objects of ``KEYS`` as JSON, and further keys, as text."""
+    given |= {"colocation": colocation, "threshold": threshold}
+    data = {name: body for name, body in given.items() if name not in KEYS}
+    data |= {key: json.dumps(given[name]) for name, key in KEYS.items() if given.get(name) is not None}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "slo-controller-config"}, "data": data}
 
 

@@ -1,0 +1,20 @@
+"""``eviction-budget-config``, Slacktide's own: how many pods may be evicted in any while, in the whole cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from slacktide.schemas.message import Count, Message
+
+
+class EvictionBudget(Message, frozen=True, kw_only=True):
+    """The most evictions within any ``interval_s``. 0: none at all."""
+
+    cluster_max: Count = 20
+    node_max: Count = 5
+    namespace_max: Count = 10
+    interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
+    lease_s: Annotated[int, msgspec.Meta(ge=3, le=600)] = 30
+    """How long a node may go by a grant of which it hears no more: it is renewed at half of that."""
