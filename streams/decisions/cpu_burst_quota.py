@@ -96,6 +96,16 @@ def next_quotas(
     )
 
 
+def lends(config: CpuBurst) -> bool:
+    """Whether the configuration has quota burst at all."""
+    return config.policy in {"auto", "cfsQuotaBurstOnly"}
+
+
+def used_pct(used_cores: float | None, limit_milli: int) -> int:
+    """What a container used, in percent of its limit."""
+    return 100 if used_cores is None else int(used_cores / (limit_milli / 1000) * 100)
+
+
 def _container(container: BurstContainer, config: CpuBurst, node_state: NodeState) -> ContainerQuota:
     if not container.running:
         return _stays(container, "not_running")
@@ -107,7 +117,7 @@ def _container(container: BurstContainer, config: CpuBurst, node_state: NodeStat
         config,
         container.limiter,
         start=container.start_tokens,
-        used_pct=_used_pct(container.used_cores, container.limit_milli),
+        used_pct=used_pct(container.used_cores, container.limit_milli),
         elapsed_s=container.elapsed_s,
     )
     wanted = _operation(config, allowed=limited.allowed, throttled_ratio=container.throttled_ratio)
@@ -135,13 +145,9 @@ def _ceiling_us(base_us: int, ceiling_pct: int | None) -> int:
     return int(float(base_us) * float(ceiling_pct) / 100)
 
 
-def _used_pct(used_cores: float | None, limit_milli: int) -> int:
-    return 100 if used_cores is None else int(used_cores / (limit_milli / 1000) * 100)
-
-
 def _operation(config: CpuBurst, *, allowed: bool, throttled_ratio: float | None) -> Operation:
     """What the container itself asks for."""
-    if config.policy not in {"auto", "cfsQuotaBurstOnly"}:
+    if not lends(config):
         return "reset"
     if not allowed:
         return "scale_down"

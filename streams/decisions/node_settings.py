@@ -3,26 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from slacktide.schemas.inventory import NodeFacts, Pod
-from slacktide.schemas.message import Terms
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import Knob, NodeSample
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions.wanted_setting import WantedSetting
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedSetting:
-    """What one knob of one group shall hold, and why."""
-
-    group: str
-    """``pod/<uid>``, ``pod/<uid>/<container name>`` or ``tier/besteffort``."""
-    knob: Knob
-    value: int | None
-    """None: unlimited."""
-    rule: str
-    bound: str
-    terms: Terms
+__all__ = ["WantedSetting", "settings"]
 
 
 def settings(

@@ -1,0 +1,22 @@
+"""What one knob of a group shall hold: what every rule about knobs comes to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slacktide.schemas.message import Terms
+from slacktide.schemas.sample import Knob
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSetting:
+    """What one knob of one group shall hold, and why."""
+
+    group: str
+    """``pod/<uid>``, ``pod/<uid>/<container name>`` or ``tier/besteffort``."""
+    knob: Knob
+    value: int | None
+    """None: unlimited."""
+    rule: str
+    bound: str
+    terms: Terms
