@@ -1,0 +1,94 @@
+"""One bounded GET: whole within a time and a size, whatever the server does. Blocking: for a thread."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from http.client import HTTPConnection, HTTPException, IncompleteRead
+from typing import Self
+
+from slacktide.schemas.errors import SlacktideError
+
+TIMEOUT_S = 5.0
+BYTES_MAX = 32 * 1024 * 1024
+
+
+class HttpError(SlacktideError):
+    """A server is away, or did not answer as it should."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """A whole answer."""
+
+    status: int
+    body: bytes
+
+    @property
+    def words(self) -> str:
+        """The beginning of the body, for a message."""
+        text = self.body[:200].decode(errors="replace")
+        return " ".join("".join(one if one.isprintable() else " " for one in text).split())
+
+
+def get(connection: HTTPConnection, path: str, headers: dict[str, str]) -> Answer:
+    """Ask over a connection that is kept for the next time, or made anew where it has been closed.
+
+    Raises:
+        HttpError: no whole answer within 5 s, one over 32 MiB, or none that is HTTP.
+        OSError: the connection failed.
+
+    """
+    kept = connection.sock is not None
+    with _Deadline(connection) as deadline:
+        try:
+            return _exchange(connection, path, headers)
+        except (OSError, HTTPException) as exc:
+            connection.close()
+            if deadline.passed or isinstance(exc, TimeoutError):
+                raise HttpError(f"no whole answer within {TIMEOUT_S:g} s") from exc
+            if not kept and isinstance(exc, HTTPException):
+                raise HttpError(f"not whole, or not HTTP: {exc!r}") from exc
+            if not kept:
+                raise
+    # A server may close a connection that was kept; that alone is no trouble.
+    return get(connection, path, headers)
+
+
+def _exchange(connection: HTTPConnection, path: str, headers: dict[str, str]) -> Answer:
+    connection.request("GET", path, headers=headers)
+    response = connection.getresponse()
+    body = response.read(BYTES_MAX + 1)
+    if len(body) > BYTES_MAX:
+        connection.close()
+        raise HttpError(f"the answer is over {BYTES_MAX // 1024**2} MiB")
+    if response.length:  # a body cut short is not told otherwise, where a size was asked for
+        raise IncompleteRead(body, response.length)
+    return Answer(status=response.status, body=body)
+
+
+class _Deadline:
+    """Cuts an exchange short: a timeout of the socket alone begins anew with each byte that drips in."""
+
+    def __init__(self, connection: HTTPConnection) -> None:
+        self.passed = False
+        self._connection = connection
+        self._timer = threading.Timer(TIMEOUT_S, self._cut)
+        self._timer.daemon = True
+
+    def __enter__(self) -> Self:
+        self._timer.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._timer.cancel()
+
+    def _cut(self) -> None:
+        self.passed = True
+        sock = self._connection.sock
+        if sock is not None:
+            with suppress(OSError):
+                # Beneath TLS: whoever waits for a byte is woken.
+                socket.socket.shutdown(sock, socket.SHUT_RDWR)

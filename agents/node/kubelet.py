@@ -1,0 +1,150 @@
+"""The one door to the kubelet: the pods of its node."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import ssl
+from dataclasses import dataclass
+from http.client import HTTPSConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import msgspec
+
+from slacktide.agents.http import TIMEOUT_S, Answer, HttpError, get
+from slacktide.schemas.errors import ConfigError, SlacktideError
+from slacktide.schemas.kubernetes import Listed, listed
+
+_PATH = "/pods"
+_PORT = 10250
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_ADVICE = {
+    401: "does it know this token (authentication.webhook.enabled, a service account of its cluster) "
+    "or client certificate (authentication.x509.clientCAFile)?",
+    403: "this takes the right to get nodes/pods (ClusterRole: resources [nodes/pods], verbs [get]); "
+    "before Kubernetes 1.33 the kubelet asks for nodes/proxy",
+}
+
+
+class KubeletError(SlacktideError):
+    """The kubelet is away, or does not say which pods it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How a kubelet is reached. Files are read anew for each connection, the token for each request: they rotate."""
+
+    url: str
+    """Such as ``https://127.0.0.1:10250``."""
+    token: Path | None = None
+    ca: Path | None = None
+    """None: the machine's own authorities."""
+    cert: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+    """Take whoever answers for the kubelet."""
+
+
+class Kubelet:
+    """Lists the pods of one kubelet. Blocking: for a thread.
+
+    Raises:
+        KubeletError: the address is none.
+
+    """
+
+    def __init__(self, access: Access) -> None:
+        parts = urlsplit(access.url)
+        if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise KubeletError(f"{access.url}: not the address of a kubelet; accepted: https://HOST:{_PORT}")
+        self.where = f"{access.url.rstrip('/')}{_PATH}"
+        self._access = access
+        self._host, self._port = parts.hostname, parts.port or _PORT
+        self._connection: HTTPSConnection | None = None
+        self._digest = b""
+        self._last: Listed | KubeletError | None = None
+
+    def list(self) -> Listed:
+        """The pods as they are now; an answer like the one before is not even decoded.
+
+        Raises:
+            KubeletError: it is away, refuses, or answers with something else.
+
+        """
+        body = self._body()
+        digest = hashlib.sha256(body).digest()
+        if self._last is None or digest != self._digest:
+            self._last, self._digest = self._read(body), digest
+        if isinstance(self._last, KubeletError):
+            raise self._last
+        return self._last
+
+    def close(self) -> None:
+        """Hang up. Whoever asks again calls anew, with files as they are then: what was refused may be replaced."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _read(self, body: bytes) -> Listed | KubeletError:
+        try:
+            return listed(msgspec.json.decode(body), self.where)
+        except ConfigError as exc:
+            return KubeletError(str(exc))
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            return KubeletError(f"{self.where}: not JSON: {exc}")
+
+    def _body(self) -> bytes:
+        try:
+            answer = self._ask()
+        except (HttpError, OSError) as exc:
+            self.close()
+            raise KubeletError(f"{self.where}: {_said(exc)}") from exc
+        if answer.status != 200:
+            self.close()
+            advice = _ADVICE.get(answer.status, "is this a kubelet?")
+            raise KubeletError(f"{self.where}: {answer.status} {answer.words}: {advice}")
+        return answer.body
+
+    def _ask(self) -> Answer:
+        headers = {"Accept": "application/json"}
+        if self._access.token is not None:
+            headers["Authorization"] = f"Bearer {_token(self._access.token)}"
+        if self._connection is None:
+            self._connection = HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=_trust(self._access))
+        return get(self._connection, _PATH, headers)
+
+
+def _token(file: Path) -> str:
+    try:
+        text = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise HttpError(f"the token {file} cannot be read: {_said(exc)}") from exc
+    if not _TOKEN.fullmatch(text):
+        raise HttpError(f"{file} holds no token: one line of text is accepted")
+    return text
+
+
+def _trust(access: Access) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=access.ca)
+        if access.cert is not None:
+            context.load_cert_chain(access.cert, access.key)
+    except OSError as exc:
+        files = ", ".join(str(file) for file in (access.ca, access.cert, access.key) if file is not None)
+        raise HttpError(f"{files}: {_said(exc)}; accepted: PEM") from exc
+    if access.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _said(exc: Exception) -> str:
+    if isinstance(exc, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not accepted: {exc.verify_message}; name the host as the certificate does, "
+            "give its authority with --kubelet-ca, or --kubelet-insecure"
+        )
+    if isinstance(exc, OSError):
+        return exc.strerror or str(exc)
+    return str(exc)

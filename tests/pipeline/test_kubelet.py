@@ -1,0 +1,311 @@
+"""Pods from a kubelet: a real HTTPS server that speaks as one does, well and ill."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from slacktide.agents import http
+from slacktide.agents.files import Watched
+from slacktide.agents.node.description import Joined
+from slacktide.agents.node.kubelet import Access, Kubelet, KubeletError
+from slacktide.schemas.inventory import Container, Pod, Resources
+from slacktide.schemas.kubernetes import Described, described
+from testbed.kubelet import TOKEN, Certificates, KubeletServer, pod
+
+GIB = 1024**3
+
+
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("pki") / "kubelet")
+
+
+@pytest.fixture
+def server(certificates):
+    server = KubeletServer(certificates)
+    server.pods = [pod("web")]
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def access(server, certificates, tmp_path) -> Access:
+    token = tmp_path / "token"
+    token.write_text(f"{TOKEN}\n")
+    return Access(url=server.url, token=token, ca=certificates.ca)
+
+
+@pytest.fixture
+def ask():
+    """A kubelet's door, shut at the end."""
+    with contextlib.ExitStack() as opened:
+
+        def opening(access: Access) -> Kubelet:
+            kubelet = Kubelet(access)
+            opened.callback(kubelet.close)
+            return kubelet
+
+        yield opening
+
+
+def names(kubelet: Kubelet) -> list[str]:
+    return [pod.name for pod in kubelet.list().pods]
+
+
+def refusal(kubelet: Kubelet) -> str:
+    with pytest.raises(KubeletError) as refused:
+        kubelet.list()
+    return str(refused.value)
+
+
+def test_what_a_kubelet_lists_is_understood(access, ask) -> None:
+    found = ask(access).list()
+
+    assert found.pods == [
+        Pod(
+            uid="uid-web",
+            namespace="shop",
+            name="web",
+            phase="Running",
+            qos_label="LS",
+            priority=9500,
+            kube_qos="Burstable",
+            requests=Resources(cpu_milli=1000, mem_bytes=GIB),
+            limits=Resources(mem_bytes=GIB),
+            containers=[
+                Container(
+                    name="main",
+                    id="0a" * 32,
+                    requests=Resources(cpu_milli=1000, mem_bytes=GIB),
+                    limits=Resources(mem_bytes=GIB),
+                )
+            ],
+        )
+    ]
+    assert found.notes == ()
+
+
+def test_a_connection_is_kept_and_what_did_not_change_is_not_read_again(access, server, ask) -> None:
+    kubelet = ask(access)
+    first = kubelet.list()
+
+    assert kubelet.list() is first
+    server.pods.append(pod("db"))
+    assert names(kubelet) == ["web", "db"]
+    assert (server.asked, server.connections) == (3, 1)
+
+
+def test_a_kubelet_that_was_restarted_is_asked_again_at_once(access, server, certificates, ask) -> None:
+    """It closes what it kept, and that is no trouble; while it is away, it is."""
+    kubelet = ask(access)
+    kubelet.list()
+    server.manner = "empty_handed"
+    assert "RemoteDisconnected" in refusal(kubelet)
+    server.manner = "well"
+    assert names(kubelet) == ["web"]
+    server.close()
+    assert f"{server.url}/pods" in refusal(kubelet)
+
+
+def test_a_token_is_read_anew_each_time(access, server, ask) -> None:
+    kubelet = ask(access)
+    kubelet.list()
+    server.token = "second-token"
+    said = refusal(kubelet)
+
+    assert "401 Unauthorized" in said
+    assert TOKEN not in said
+    access.token.write_text("second-token")
+    assert names(kubelet) == ["web"]
+
+
+def test_a_client_certificate_will_do(access, certificates, ask) -> None:
+    mine = replace(access, token=None, cert=certificates.client, key=certificates.client_key)
+
+    assert names(ask(mine)) == ["web"]
+    assert "401" in refusal(ask(replace(access, token=None)))
+
+
+def test_the_right_that_lacks_is_named(access, server, ask) -> None:
+    server.allowed = False
+
+    said = refusal(ask(access))
+
+    assert "403 Forbidden (user=agent, verb=get, resource=nodes" in said
+    assert "get nodes/pods" in said
+    assert "before Kubernetes 1.33 the kubelet asks for nodes/proxy" in said
+
+
+def test_a_certificate_of_another_authority_is_refused_unless_that_is_wanted(access, certificates, ask) -> None:
+    own = replace(access, ca=None)
+
+    assert "--kubelet-ca, or --kubelet-insecure" in refusal(ask(own))
+    assert names(ask(replace(own, insecure=True))) == ["web"]
+    elsewhere = replace(access, url=access.url.replace("127.0.0.1", "localhost"))
+    assert "name the host as the certificate does" in refusal(ask(elsewhere))
+
+
+@pytest.mark.parametrize(
+    ("manner", "says"),
+    [
+        ("failing", "500 internal error: is this a kubelet?"),
+        ("garbage", "not JSON"),
+        ("nested", "not JSON"),
+        ("other", 'kind: NodeList: accepted: "PodList"'),
+        ("cut_off", "IncompleteRead"),
+    ],
+)
+def test_an_answer_that_is_no_list_is_refused_and_the_next_good_one_counts(access, server, manner, says, ask) -> None:
+    kubelet = ask(access)
+    kubelet.list()
+    server.manner = manner
+    assert says in refusal(kubelet)
+    assert says in refusal(kubelet), "and again, also where it is the same answer"
+    server.manner = "well"
+
+    assert names(kubelet) == ["web"]
+
+
+def test_neither_a_slow_nor_a_huge_answer_is_waited_for(access, server, monkeypatch, ask) -> None:
+    """Slow: a byte comes before any timeout of a socket; huge: more than anybody's pods."""
+    monkeypatch.setattr(http, "TIMEOUT_S", 0.5)
+    monkeypatch.setattr(http, "BYTES_MAX", 2**20)
+    kubelet = ask(access)
+    began = time.monotonic()
+    server.manner = "dripping"
+    assert "no whole answer within 0.5 s" in refusal(kubelet)
+    server.manner = "huge"
+    assert "the answer is over 1 MiB" in refusal(kubelet)
+
+    assert time.monotonic() - began < 3
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"url": "http://127.0.0.1:10255"}, "accepted: https://HOST:10250"),
+        ({"url": "127.0.0.1"}, "accepted: https://HOST:10250"),
+        ({"url": "https://127.0.0.1/pods"}, "accepted: https://HOST:10250"),
+    ],
+)
+def test_an_address_that_is_none_is_refused(access, change, says, ask) -> None:
+    with pytest.raises(KubeletError, match=says):
+        ask(replace(access, **change))
+
+
+@pytest.mark.parametrize("text", ["", "two\nlines", "smug\r\nHost: elsewhere", "blank in it", "ümlaut"])
+def test_a_file_without_a_token_is_named_and_not_shown(access, text, ask) -> None:
+    access.token.write_text(text)
+    said = refusal(ask(access))
+
+    assert f"{access.token} holds no token" in said
+    assert not text or text not in said
+
+
+def test_files_that_are_not_there_or_hold_something_else_are_named(access, tmp_path, ask) -> None:
+    nowhere, text = tmp_path / "nowhere", tmp_path / "text"
+    text.write_text("no certificate")
+
+    assert f"{nowhere} cannot be read: No such file" in refusal(ask(replace(access, token=nowhere)))
+    assert f"{nowhere}: No such file" in refusal(ask(replace(access, ca=nowhere)))
+    assert f"{text}: " in refusal(ask(replace(access, ca=text)))
+    assert f"{text}: " in refusal(ask(replace(access, cert=text)))
+
+
+def test_a_pod_that_cannot_be_used_is_left_out_and_said(access, server, ask) -> None:
+    """What one user writes does not hide everybody's pods."""
+    server.pods = [pod("web"), pod("odd", cpu="-1"), pod("db")]
+    found = ask(access).list()
+
+    assert [pod.name for pod in found.pods] == ["web", "db"]
+    assert "items[1].spec.containers[0].resources.requests.cpu: -1" in found.notes[0]
+    assert found.notes[0].endswith("; the pod is left out")
+
+
+def test_a_list_that_names_a_pod_twice_has_it_once(access, server, ask) -> None:
+    server.pods = [pod("web"), pod("web")]
+    found = ask(access).list()
+
+    assert [pod.name for pod in found.pods] == ["web"]
+    assert "uid-web: accepted: each once; the pod is left out" in found.notes[0]
+
+
+NODE = """
+kind: List
+items:
+- {kind: Node, metadata: {name: node-0}, status: {capacity: {cpu: "4", memory: 8Gi}}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    file = tmp_path / "node.yaml"
+    file.write_text(NODE)
+    return file
+
+
+def watched(file: Path) -> Watched[Described]:
+    return Watched(file, lambda document, name: described(document, name, "node-0"))
+
+
+def test_the_node_is_the_files_and_the_pods_are_the_kubelets(access, server, file, ask) -> None:
+    joined = Joined(watched(file), ask(access), last=None)
+
+    assert joined.value.facts.capacity == Resources(cpu_milli=4000, mem_bytes=8 * GIB)
+    assert [pod.name for pod in joined.value.pods] == ["web"]
+    assert not joined.poll(), "nothing changed"
+    server.pods.append(pod("db"))
+    assert joined.poll()
+    file.write_text(NODE.replace('"4"', '"16"'))
+    assert joined.poll()
+    assert (len(joined.value.pods), joined.value.facts.capacity.cpu_milli) == (2, 16_000)
+
+
+def test_what_a_file_says_of_pods_does_not_count_beside_a_kubelet_and_is_said(access, file, ask) -> None:
+    file.write_text(NODE + "- {kind: Pod, metadata: {name: other, uid: u}, spec: {}}\n")
+    value = Joined(watched(file), ask(access), last=None).value
+
+    assert [pod.name for pod in value.pods] == ["web"]
+    assert value.notes == (f"{file}: its pods are not read: those of {access.url}/pods are",)
+
+
+@pytest.mark.parametrize("manner", ["failing", "garbage", "cut_off", "away"])
+def test_the_last_good_list_stays_and_what_is_wrong_is_told_once(access, server, file, ask, manner) -> None:
+    joined = Joined(watched(file), ask(access), last=None)
+    if manner == "away":
+        server.close()
+    else:
+        server.manner = manner
+
+    assert joined.poll()
+    assert joined.refused.endswith("\nthe last good list, of 1 pods, stays in force")
+    assert [pod.name for pod in joined.value.pods] == ["web"]
+    assert not joined.poll(), "told already"
+    if manner != "away":
+        server.manner = "well"
+        assert joined.poll(), "it is over"
+        assert joined.refused == ""
+
+
+def test_a_start_without_the_kubelet_goes_on_with_what_was_known_last(access, server, file, ask) -> None:
+    known = ask(access).list().pods
+    server.allowed = False
+    joined = Joined(watched(file), ask(access), last=known)
+
+    assert "403" in joined.refused
+    assert joined.value.pods == known
+    with pytest.raises(KubeletError, match="nodes/pods"):
+        Joined(watched(file), ask(access), last=None)
+
+
+def test_a_node_that_has_no_pods_is_told_from_one_that_does_not_answer(access, server, file, ask) -> None:
+    joined = Joined(watched(file), ask(access), last=None)
+    server.pods = []
+
+    assert joined.poll()
+    assert (joined.value.pods, joined.refused) == ([], "")

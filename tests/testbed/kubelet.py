@@ -1,0 +1,205 @@
+"""A server that speaks as a kubelet does, over HTTPS on loopback, with certificates of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import ssl
+import subprocess
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+TOKEN = "first-token"
+
+
+class Certificates:
+    """An authority, and what it signed: for the server at 127.0.0.1, and for a client."""
+
+    def __init__(self, folder: Path) -> None:
+        folder.mkdir()
+        self.ca, self.client, self.client_key = (folder / name for name in ("ca.crt", "client.crt", "client.key"))
+        self.server, self.server_key = folder / "server.crt", folder / "server.key"
+        new_key = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes"
+        _openssl(f"req -x509 {new_key} -keyout {folder}/ca.key -out {self.ca} -subj /CN=kubelet-ca -days 2")
+        for name, extension in (("server", "subjectAltName=IP:127.0.0.1"), ("client", "extendedKeyUsage=clientAuth")):
+            request = f"req {new_key} -keyout {folder}/{name}.key -out {folder}/{name}.csr -subj /CN={name}"
+            _openssl(f"{request} -addext {extension}")
+            sign = f"x509 -req -in {folder}/{name}.csr -CA {self.ca} -CAkey {folder}/ca.key -copy_extensions copy"
+            _openssl(f"{sign} -CAcreateserial -out {folder}/{name}.crt -days 2")
+
+
+def _openssl(command: str) -> None:
+    subprocess.run(["openssl", *command.split()], check=True, capture_output=True)
+
+
+class KubeletServer:
+    """Answers ``GET /pods`` for whoever has the right token or a client certificate; ``manner`` says how."""
+
+    def __init__(self, certificates: Certificates) -> None:
+        self.token = TOKEN
+        self.allowed = True
+        self.pods: list[dict[str, object]] = []
+        self.manner = "well"
+        self.asked = 0
+        self.connections = 0
+        self._kept: list[ssl.SSLSocket] = []
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(certificates.server, certificates.server_key)
+        context.load_verify_locations(certificates.ca)
+        context.verify_mode = ssl.CERT_OPTIONAL
+        kubelet = self
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+
+            def finish_request(self, request: socket.socket, client_address: object) -> None:
+                kubelet.connections += 1
+                # A client that did not like the certificate, or has gone, is no trouble.
+                with contextlib.suppress(OSError), context.wrap_socket(request, server_side=True) as secure:
+                    kubelet._kept.append(secure)
+                    super().finish_request(secure, client_address)
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def do_GET(self) -> None:
+                kubelet.answer(self)
+
+            def log_message(self, *_: object) -> None:
+                pass
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"https://127.0.0.1:{self._server.server_address[1]}"
+        self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02})
+        self._thread.start()
+
+    def answer(self, request: BaseHTTPRequestHandler) -> None:
+        """As a kubelet of Kubernetes 1.34 does, or as ill as the manner asks."""
+        self.asked += 1
+        connection: ssl.SSLSocket = request.connection  # type: ignore[assignment]
+        known = request.headers["Authorization"] == f"Bearer {self.token}" or connection.getpeercert()
+        if not known:
+            _say(request, 401, b"Unauthorized")
+        elif not self.allowed:
+            text = b"Forbidden (user=agent, verb=get, resource=nodes, subresource(s)=[pods proxy])"
+            _say(request, 403, text)
+        elif request.path != "/pods":
+            _say(request, 404, b"404 page not found\n")
+        else:
+            getattr(self, f"_{self.manner}")(request)
+
+    def close(self) -> None:
+        """Answer nobody any more, nor over what was kept."""
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+        for connection in self._kept:
+            with contextlib.suppress(OSError):
+                socket.socket.shutdown(connection, socket.SHUT_RDWR)
+
+    def body(self) -> bytes:
+        """A PodList; its items have no kind of their own."""
+        return json.dumps({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": self.pods}).encode()
+
+    def _well(self, request: BaseHTTPRequestHandler) -> None:
+        _say(request, 200, self.body())
+
+    def _failing(self, request: BaseHTTPRequestHandler) -> None:
+        _say(request, 500, b"internal error\n")
+
+    def _garbage(self, request: BaseHTTPRequestHandler) -> None:
+        _say(request, 200, b"<html>who are you</html>")
+
+    def _nested(self, request: BaseHTTPRequestHandler) -> None:
+        _say(request, 200, b"[" * 100_000)
+
+    def _other(self, request: BaseHTTPRequestHandler) -> None:
+        _say(request, 200, b'{"kind": "NodeList", "items": []}')
+
+    def _empty_handed(self, request: BaseHTTPRequestHandler) -> None:
+        request.close_connection = True
+
+    def _cut_off(self, request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.send_header("Content-Length", "1000")
+        request.end_headers()
+        request.wfile.write(b"{")
+        request.close_connection = True
+
+    def _dripping(self, request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.send_header("Content-Length", "1000")
+        request.end_headers()
+        for _ in range(200):
+            request.wfile.write(b" ")
+            time.sleep(0.05)
+
+    def _huge(self, request: BaseHTTPRequestHandler) -> None:
+        request.send_response(200)
+        request.send_header("Content-Length", str(2**40))
+        request.end_headers()
+        while True:
+            request.wfile.write(b" " * 2**16)
+
+
+def _say(request: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
+    request.send_response(status)
+    request.send_header("Content-Type", "application/json" if status == 200 else "text/plain; charset=utf-8")
+    request.send_header("Content-Length", str(len(body)))
+    request.end_headers()
+    request.wfile.write(body)
+
+
+def pod(name: str, *, qos: str = "LS", cpu: str = "1", container: str = "0a" * 32) -> dict[str, object]:
+    """A pod as a kubelet lists it, in shape and fields as one of Kubernetes 1.34 did."""
+    return {
+        "metadata": {
+            "name": name,
+            "namespace": "shop",
+            "uid": f"uid-{name}",
+            "resourceVersion": "512",
+            "creationTimestamp": "2026-01-02T03:04:05Z",
+            "labels": {"app": name, "koordinator.sh/qosClass": qos},
+            "annotations": {
+                "kubernetes.io/config.seen": "2026-01-02T03:04:05.6Z",
+                "kubernetes.io/config.source": "api",
+            },
+        },
+        "spec": {
+            "volumes": [],
+            "containers": [
+                {
+                    "name": "main",
+                    "image": "shop:1",
+                    "resources": {"limits": {"memory": "1Gi"}, "requests": {"cpu": cpu, "memory": "1Gi"}},
+                    "terminationMessagePath": "/dev/termination-log",
+                    "imagePullPolicy": "Never",
+                }
+            ],
+            "restartPolicy": "Always",
+            "terminationGracePeriodSeconds": 30,
+            "nodeName": "node-0",
+            "priority": 9500,
+        },
+        "status": {
+            "phase": "Running",
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-02T03:04:06Z"}],
+            "podIP": "10.88.0.4",
+            "containerStatuses": [
+                {
+                    "name": "main",
+                    "state": {"running": {"startedAt": "2026-01-02T03:04:06Z"}},
+                    "lastState": {},
+                    "ready": True,
+                    "restartCount": 0,
+                    "image": "shop:1",
+                    "containerID": f"containerd://{container}",
+                    "started": True,
+                }
+            ],
+            "qosClass": "Burstable",
+        },
+    }
