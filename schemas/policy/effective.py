@@ -68,6 +68,12 @@ def resource_threshold_on(policy: Policy, facts: NodeFacts) -> ResourceThreshold
     return policy.resource_threshold if node is None else node.strategy
 
 
+def cpu_burst_on(policy: Policy, facts: NodeFacts) -> CpuBurst:
+    """The CPU burst strategy in force on a node."""
+    node = _first(policy.node_cpu_burst, facts.labels)
+    return policy.cpu_burst if node is None else node.strategy
+
+
 def effective(policy: Policy, facts: NodeFacts) -> Effective:
     """All that is in force on a node."""
     found = _Found(policy.said, facts.labels)
