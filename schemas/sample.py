@@ -65,6 +65,8 @@ class BeCpuWindow(Message, frozen=True, kw_only=True):
     current: BeCpu
     samples: int
     interval_s: int
+    node_usage_milli: float | None = None
+    """Of the whole node, as an average over the same while."""
 
 
 class EvictState(Message, frozen=True, kw_only=True):

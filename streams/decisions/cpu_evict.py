@@ -9,11 +9,12 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 from slacktide.schemas.policy.strategies import ResourceThreshold
+from slacktide.schemas.sample import BeCpuWindow
 from slacktide.streams.decisions.evict_allocatable import AllocatableThreshold
 from slacktide.streams.decisions.evict_candidates import Order, best_effort_by_ratio
 from slacktide.streams.decisions.evict_loop import Evictions, EvictTask, evict
 from slacktide.streams.decisions.evict_pod import Measure, amount_of
-from slacktide.streams.decisions.evict_satisfaction import RESOURCE, BeCpuWindow, by_satisfaction
+from slacktide.streams.decisions.evict_satisfaction import RESOURCE, by_satisfaction
 from slacktide.streams.decisions.evict_tasks import EvictNode, allocatable_task, no_capacity, used_task
 from slacktide.streams.decisions.evict_usage import UsageThreshold
 

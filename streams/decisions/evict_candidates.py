@@ -73,7 +73,7 @@ def by_priority(
         pod
         for pod in pods
         if _may_go(pod, feature)
-        and pod.eviction_enabled
+        and pod.pod.eviction_enabled
         and pod.used is not None
         and priority_with_default(pod.pod) <= priority_max
     )
@@ -82,7 +82,7 @@ def by_priority(
             eligible,
             key=lambda one: (
                 order.free_rank(one),
-                one.eviction_priority,
+                one.pod.eviction_priority,
                 priority_with_default(one.pod),
                 _sub_priority(one),
                 -amount(one),
@@ -97,8 +97,8 @@ def _best_effort(pods: Iterable[EvictPod], feature: str) -> Iterable[EvictPod]:
 
 
 def _may_go(pod: EvictPod, feature: str) -> bool:
-    allowed = pod.allowed_features is None or feature in pod.allowed_features
-    return allowed and pod.pod.phase in LIVE_PHASES
+    allowed = pod.pod.eviction_features is None or feature in pod.pod.eviction_features
+    return allowed and not pod.spared and pod.pod.phase in LIVE_PHASES
 
 
 def _sub_priority(candidate: EvictPod) -> int:

@@ -29,14 +29,10 @@ class EvictPod:
     pod: Pod
     used: int | None = None
     """Millicores or bytes of the decision's measure, as last measured; None: no metric."""
-    eviction_enabled: bool = False
-    """Label koordinator.sh/eviction-enabled; asked by the features that go by priority."""
-    eviction_priority: int = 0
-    """Annotation koordinator.sh/eviction-priority."""
-    allowed_features: tuple[str, ...] | None = None
-    """Annotation koordinator.sh/eviction-policy: only these may evict it; None: all may."""
     already_evicted: bool = False
     """Evicted in an earlier run and still there."""
+    spared: bool = False
+    """It counts for what was requested, and may not go whatever it says itself."""
 
 
 def priority_with_default(pod: Pod) -> int:

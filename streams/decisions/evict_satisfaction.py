@@ -6,35 +6,17 @@ calculateMilliReleaseByBESatisfaction. The order of the arithmetic is the refere
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import msgspec
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import ResourceThreshold
+from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.evict_release import Release, invalid, nothing
 
 RESOURCE = "batch_cpu_milli"
 LOWER_PCT_MAX = 60
 ONE_CORE_MILLI = 1000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeCpu:
-    """All best-effort pods' CPU, at one time or as an average."""
-
-    usage_milli: float
-    request_milli: float
-    limit_milli: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BeCpuWindow:
-    """What was measured over the last while, and how often."""
-
-    average: BeCpu
-    current: BeCpu
-    samples: int
-    interval_s: int
 
 
 def by_satisfaction(
@@ -78,7 +60,7 @@ def by_satisfaction(
 
 def _limited(be: BeCpu, allocatable_milli: int | None) -> BeCpu:
     """With what is sold as the limit; sold out is next to nothing, so that satisfaction can still be figured."""
-    return replace(be, limit_milli=-1 if allocatable_milli is None else max(allocatable_milli, 1))
+    return msgspec.structs.replace(be, limit_milli=-1 if allocatable_milli is None else max(allocatable_milli, 1))
 
 
 def _release(be: BeCpu, lower: float, upper: float, busy: float) -> tuple[str, int, Terms]:

@@ -28,9 +28,8 @@ def be(name: str, **more: Any) -> EvictPod:
             requests[short + ("_milli" if short.endswith("cpu") else "_bytes")] = more.pop(short)
     of_pod = {name: more.pop(name) for name in list(more) if name in _OF_POD}
     labels = {"qos_label": of_pod.pop("qos", "BE"), "priority_class_label": of_pod.pop("band", None)}
-    fields = {"priority": 5500, "requests": Resources(**requests)} | labels | of_pod
-    pod = Pod(uid=name, namespace="jobs", name=name, **fields)
-    return EvictPod(pod=pod, **{"eviction_enabled": True} | more)
+    fields = {"priority": 5500, "requests": Resources(**requests), "eviction_enabled": True} | labels | of_pod
+    return EvictPod(pod=Pod(uid=name, namespace="jobs", name=name, **fields), **more)
 
 
 def names(pods: Iterable[EvictPod]) -> list[str]:
@@ -53,37 +52,49 @@ _amounts = st.integers(0, 60)
 _often_be = st.sampled_from([*["BE"] * 9, *QOS_CLASSES, "weird", None])
 _often_live = st.sampled_from([*["Running"] * 7, "Pending", "Failed", "Succeeded"])
 _often_unlabelled = st.sampled_from([*[None] * 7, *BANDS, "bogus"])
-_pods = st.builds(
-    Pod,
-    uid=st.just(""),
-    namespace=st.just("jobs"),
-    name=st.sampled_from(["a", "ab", "b"]),
-    phase=_often_live,
-    qos_label=_often_be,
-    priority_class_label=_often_unlabelled,
-    sub_priority=st.sampled_from([None, 5000, 5600]),
-    priority=st.sampled_from([5500, 5000, 0, None, 100, 3500, 7500, 9500]),
-    kube_qos=st.sampled_from(["BestEffort", "Burstable"]),
-    requests=_amounts.map(
-        lambda n: Resources(
-            cpu_milli=n, mem_bytes=n, batch_cpu_milli=2 * n, batch_mem_bytes=2 * n, mid_cpu_milli=40, mid_mem_bytes=40
-        )
-    ),
-)
+
+
+def pods_allowing(*features: str) -> st.SearchStrategy[Pod]:
+    """Pods of any kind, live or not, that allow any of the features, or say nothing about them."""
+    return st.builds(
+        Pod,
+        uid=st.just(""),
+        namespace=st.just("jobs"),
+        name=st.sampled_from(["a", "ab", "b"]),
+        phase=_often_live,
+        qos_label=_often_be,
+        priority_class_label=_often_unlabelled,
+        sub_priority=st.sampled_from([None, 5000, 5600]),
+        priority=st.sampled_from([5500, 5000, 0, None, 100, 3500, 7500, 9500]),
+        kube_qos=st.sampled_from(["BestEffort", "Burstable"]),
+        requests=_amounts.map(
+            lambda n: Resources(
+                cpu_milli=n,
+                mem_bytes=n,
+                batch_cpu_milli=2 * n,
+                batch_mem_bytes=2 * n,
+                mid_cpu_milli=40,
+                mid_mem_bytes=40,
+            )
+        ),
+        eviction_enabled=st.sampled_from([*[True] * 5, False]),
+        eviction_priority=st.integers(-1, 1),
+        eviction_features=st.sampled_from([*[None] * 9, [], *([feature] for feature in features)]),
+    )
+
+
 sold = st.builds(Resources, **{name: st.none() | _amounts for name in Resources.__struct_fields__})
 """A node's allocatable; what is None or 0 is not sold."""
 
 
 def any_pods(*features: str) -> st.SearchStrategy[list[EvictPod]]:
-    """Pods of any kind, live or not, that allow any of the features, or say nothing about them."""
+    """Pods and what they use, known or not; some are evicted already, some may not go."""
     one = st.builds(
         EvictPod,
-        pod=_pods,
+        pod=pods_allowing(*features),
         used=_amounts | st.sampled_from([None, 30]),
-        eviction_enabled=st.sampled_from([*[True] * 5, False]),
-        eviction_priority=st.integers(-1, 1),
-        allowed_features=st.sampled_from([*[None] * 9, (), *((feature,) for feature in features)]),
         already_evicted=st.sampled_from([*[False] * 5, True]),
+        spared=st.sampled_from([*[False] * 7, True]),
     )
     return st.lists(one, min_size=2, max_size=8)
 

@@ -10,8 +10,8 @@ from slacktide.deploy.cli.calc.case import AMOUNT_MAX, Calculated, Cores, Given,
 from slacktide.deploy.cli.calc.evict_case import GivenEvictNode, GivenEvictStrategy, milli, shown
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.strategies import ResourceThreshold
+from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.cpu_evict import CpuEvictNode, cpu_evict
-from slacktide.streams.decisions.evict_satisfaction import BeCpu, BeCpuWindow
 
 Milli = Annotated[float, msgspec.Meta(ge=-AMOUNT_MAX, le=AMOUNT_MAX)]
 """An average need not be whole; a limit of -1 is none."""

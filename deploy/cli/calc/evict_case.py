@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Cores, Given, GivenPod, GivenResources, Whole
 from slacktide.streams.decisions.evict_loop import Evictions, EvictTask
 from slacktide.streams.decisions.evict_pod import EvictPod
 
 
-class GivenEvictPod(GivenPod, frozen=True, kw_only=True):
+class GivenEvictPod(GivenPod, frozen=True, kw_only=True, rename={"eviction_features": "allowed_eviction_features"}):
     """A pod with its labels about eviction and its last metrics."""
 
-    eviction_enabled: bool | None = None  # type: ignore[assignment] # null is no label
+    eviction_enabled: bool | None = None  # type: ignore[assignment] # once read, never null
     eviction_priority: Whole | None = None  # type: ignore[assignment]
-    allowed_eviction_features: list[str] | None = None
+    eviction_features: list[str] | None = None
     already_evicted: bool | None = None
     memory_used_bytes: Amount | None = None
     cpu_used_cores: Cores | None = None
 
+    def __post_init__(self) -> None:
+        """Null is no label."""
+        super().__post_init__()
+        msgspec.structs.force_setattr(self, "eviction_enabled", bool(self.eviction_enabled))
+        msgspec.structs.force_setattr(self, "eviction_priority", self.eviction_priority or 0)
+
     def evictable(self, *, used: int | None) -> EvictPod:
         """As the core takes it, with its use of what the decision is about."""
-        allowed = self.allowed_eviction_features
-        return EvictPod(
-            pod=self,
-            used=used,
-            eviction_enabled=bool(self.eviction_enabled),
-            eviction_priority=self.eviction_priority or 0,
-            allowed_features=None if allowed is None else tuple(allowed),
-            already_evicted=bool(self.already_evicted),
-        )
+        return EvictPod(pod=self, used=used, already_evicted=bool(self.already_evicted))
 
 
 class GivenEvictStrategy(Given, frozen=True, kw_only=True):

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy.strategies import ResourceThreshold
+from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.cpu_evict import CpuEvictNode, cpu_evict
 from slacktide.streams.decisions.evict_loop import Evictions, EvictTask
 from slacktide.streams.decisions.evict_pod import EvictPod
-from slacktide.streams.decisions.evict_satisfaction import BeCpu, BeCpuWindow
 from testbed.evict_cases import any_pods, be, evicted, gone, names, sold, told_apart
 
 BE, REQUESTED, USED = "BECPUEvict", "CPUAllocatableEvict", "CPUEvict"
@@ -241,11 +241,12 @@ def test_who_is_never_a_victim(
         one = victim.pod
         assert one.pod.phase in ("Running", "Pending")
         assert not one.already_evicted
-        assert one.allowed_features is None or victim.feature in one.allowed_features
+        assert not one.spared
+        assert one.pod.eviction_features is None or victim.feature in one.pod.eviction_features
         if victim.feature == BE:
             assert one.pod.qos_label == "BE"
         else:
-            assert one.eviction_enabled
+            assert one.pod.eviction_enabled
             assert (one.pod.priority or 0) <= 7999
 
 

@@ -99,7 +99,7 @@ def test_a_pod_counts_for_its_own_classs_resource(pod: EvictPod, amounts: dict[s
         pytest.param({"priority": 0, "band": "koord-mid"}, False, id="0: the class's own"),
         pytest.param({"phase": "Failed"}, True, id="in any phase"),
         pytest.param({"qos": "LS"}, True, id="whatever the QoS"),
-        pytest.param({"eviction_enabled": False, "allowed_features": ()}, True, id="even if it may not be evicted"),
+        pytest.param({"eviction_enabled": False, "eviction_features": []}, True, id="even if it may not be evicted"),
     ],
 )
 def test_whose_requests_count(more: dict, *, counts: bool) -> None:

@@ -65,14 +65,19 @@ def test_only_what_runs_or_waits_to_run_is_evicted(candidates: Callable, phase: 
     ("allowed", "may_go"),
     [
         pytest.param(None, True, id="no list allows every feature"),
-        pytest.param(("F",), True, id="listed"),
-        pytest.param(("G", "F"), True, id="listed among others"),
-        pytest.param(("G",), False, id="others listed"),
-        pytest.param((), False, id="an empty list allows none"),
+        pytest.param(["F"], True, id="listed"),
+        pytest.param(["G", "F"], True, id="listed among others"),
+        pytest.param(["G"], False, id="others listed"),
+        pytest.param([], False, id="an empty list allows none"),
     ],
 )
-def test_a_pod_may_say_which_features_evict_it(candidates: Callable, allowed: tuple | None, *, may_go: bool) -> None:
-    assert bool(candidates(be("a", allowed_features=allowed, used=1))) == may_go
+def test_a_pod_may_say_which_features_evict_it(candidates: Callable, allowed: list | None, *, may_go: bool) -> None:
+    assert bool(candidates(be("a", eviction_features=allowed, used=1))) == may_go
+
+
+@pytest.mark.parametrize("candidates", EVERY_WAY)
+def test_who_is_spared_is_no_candidate_whatever_it_says_itself(candidates: Callable) -> None:
+    assert names(candidates(be("a", used=1, spared=True), be("b", used=1))) == ["b"]
 
 
 @pytest.mark.parametrize("candidates", BEST_EFFORT)

@@ -51,6 +51,6 @@ def test_every_resource_that_can_be_counted_for() -> None:
 def test_a_pod_that_says_nothing_about_eviction_has_not_agreed_to_it() -> None:
     silent = EvictPod(pod=Pod(uid="a", namespace="jobs", name="a"))
 
-    assert not silent.eviction_enabled
-    assert not silent.already_evicted
-    assert (silent.eviction_priority, silent.allowed_features, silent.used) == (0, None, None)
+    assert not silent.pod.eviction_enabled
+    assert (silent.already_evicted, silent.spared, silent.used) == (False, False, None)
+    assert (silent.pod.eviction_priority, silent.pod.eviction_features) == (0, None)

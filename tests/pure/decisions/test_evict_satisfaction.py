@@ -1,15 +1,14 @@
 """How much batch CPU is to be released where best-effort pods get too little of what they requested."""
 
-from dataclasses import replace
-
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from slacktide.schemas.policy.strategies import ResourceThreshold
+from slacktide.schemas.sample import BeCpu, BeCpuWindow
 from slacktide.streams.decisions.evict_release import Release
-from slacktide.streams.decisions.evict_satisfaction import BeCpu, BeCpuWindow, by_satisfaction
+from slacktide.streams.decisions.evict_satisfaction import by_satisfaction
 
 STARVED = BeCpu(usage_milli=9_500, request_milli=40_000, limit_milli=10_000)
 """A quarter of what was requested, and all but 5% of it used."""
@@ -22,7 +21,7 @@ RELEASE_MILLI = 22_000
 
 
 def release(window: BeCpuWindow = WINDOW, sold: int | None = None, **policy: object) -> Release:
-    return by_satisfaction("F", window=window, allocatable_milli=sold, policy=msgspec.structs.replace(POLICY, **policy))
+    return by_satisfaction("F", window=window, allocatable_milli=sold, policy=replace(POLICY, **policy))
 
 
 def both(**changes: float) -> BeCpuWindow:

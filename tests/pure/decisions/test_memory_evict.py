@@ -260,11 +260,12 @@ def test_who_is_never_a_victim(
         one = victim.pod
         assert one.pod.phase in ("Running", "Pending")
         assert not one.already_evicted
-        assert one.allowed_features is None or victim.feature in one.allowed_features
+        assert not one.spared
+        assert one.pod.eviction_features is None or victim.feature in one.pod.eviction_features
         if victim.feature == BE:
             assert one.pod.qos_label == "BE"
         else:
-            assert one.eviction_enabled
+            assert one.pod.eviction_enabled
             assert (one.pod.priority or 0) <= 7999
 
 
