@@ -1,4 +1,4 @@
-"""Tests marked ``uml`` run inside user-mode Linux: it is booted once for all of them, and each shows its own result."""
+"""Tests marked ``uml`` or ``qemu`` run under another kernel, booted once for all of a mark; each shows how it ended."""
 
 from __future__ import annotations
 
@@ -12,23 +12,24 @@ from pathlib import Path
 
 import pytest
 
-from kernel.groups import Groups
+from kernel.groups import V1, V2, Groups
 from slacktide.agents.node.cgroup import CgroupKernel
 
-RUNNER = Path(__file__).with_name("cgroup2-vm")
+HERE = Path(__file__).parent
+RUNNERS = {"uml": HERE / "cgroup2-vm", "qemu": HERE / "cgroup2-qemu"}
+"""By mark."""
 INSIDE = "CGROUP2_VM" in os.environ
 REPORT = "CGROUP2_VM_REPORT"
 VM_S_MAX = 900
 
-_results = pytest.StashKey[dict[str, str]]()
+# What is imported before the first test costs ten times as long in QEMU: no plugin and no conftest without need.
+PYTEST = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "no:hypothesispytest", "--color=no"]
+
+_results = pytest.StashKey[dict[str, dict[str, str]]]()
+"""By mark and test, why it failed, or ""."""
 
 
-@pytest.fixture(
-    params=[
-        pytest.param(1, marks=pytest.mark.kernel, id="v1"),
-        pytest.param(2, marks=pytest.mark.uml, id="v2"),
-    ]
-)
+@pytest.fixture(params=[V1, V2])
 def groups(request: pytest.FixtureRequest) -> Iterator[Groups]:
     """The groups of a node in a real kernel, on each version of cgroups."""
     made = Groups(request.param)
@@ -53,12 +54,17 @@ class InVmError(Exception):
 class InVm(pytest.Item):
     """Stands for a test that runs inside."""
 
+    def __init__(self, *, mark: str, **given: object) -> None:
+        super().__init__(**given)
+        self.vm = mark
+
     def runtest(self) -> None:
         """Boot if nobody has, and look up how it ended."""
-        stash = self.config.stash
-        if _results not in stash:
-            stash[_results] = _run([item.nodeid for item in self.session.items if isinstance(item, InVm)])
-        if why := stash[_results][self.nodeid]:
+        results = self.config.stash.setdefault(_results, {})
+        if self.vm not in results:
+            inside = [item for item in self.session.items if isinstance(item, InVm) and item.vm == self.vm]
+            results[self.vm] = _run(RUNNERS[self.vm], [item.nodeid for item in inside])
+        if why := results[self.vm][self.nodeid]:
             raise InVmError(why)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: object = None) -> str:
@@ -76,31 +82,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if INSIDE:
         return
     for index, item in enumerate(items):
-        if item.get_closest_marker("uml") is not None:
-            assert item.parent is not None
-            items[index] = InVm.from_parent(item.parent, name=item.name)
-            items[index].own_markers = [*item.own_markers, pytest.mark.timeout(VM_S_MAX).mark]
+        for mark in RUNNERS:
+            if item.get_closest_marker(mark) is not None:
+                assert item.parent is not None
+                items[index] = InVm.from_parent(item.parent, name=item.name, mark=mark)
+                items[index].own_markers = [*item.own_markers, pytest.mark.timeout(VM_S_MAX).mark]
 
 
-def _run(nodeids: list[str]) -> dict[str, str]:
+def _run(runner: Path, nodeids: list[str]) -> dict[str, str]:
     """Run the tests inside; by test, why it failed, or ""."""
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder, "report")
         report.touch()
-        pytest_inside = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "no:cacheprovider",
-            "--color=no",
-            "--basetemp",
-            f"{folder}/tmp",
-        ]
         ended = subprocess.run(
-            [RUNNER, *pytest_inside, *nodeids],
+            [sys.executable, runner, *PYTEST, f"--confcutdir={HERE}", f"--basetemp={folder}/tmp", *nodeids],
             env=os.environ | {REPORT: str(report)},
-            cwd=Path(__file__).parents[2],
+            cwd=HERE.parents[1],
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             timeout=VM_S_MAX,

@@ -9,11 +9,25 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
+
+V1 = pytest.param(1, marks=pytest.mark.kernel, id="v1")
+V2 = pytest.param(2, marks=pytest.mark.uml, id="v2")
+V2_WHOLE = pytest.param(2, marks=pytest.mark.qemu, id="v2-qemu")
+"""A whole kernel in QEMU: two CPUs, cpuset and PSI, and ten times slower."""
+
 MOUNT = Path("/sys/fs/cgroup")
+CONTROLLERS = ("cpu", "memory", "cpuset", "io")
+"""What a kubelet hands on, where the kernel has it."""
 NAME = "slacktide-test-"
 CONTAINER = "c1"
 BUSY = "import time\nend = time.monotonic() + 60\nwhile time.monotonic() < end: pass"
 """Ends by itself, should nobody be left to end it."""
+
+
+def on(*kernels: object) -> pytest.MarkDecorator:
+    """The fixture ``groups`` on these kernels in turn, instead of on `V1` and `V2`."""
+    return pytest.mark.parametrize("groups", kernels, indirect=True)
 
 
 class Groups:
@@ -36,7 +50,9 @@ class Groups:
             above = root
             for part in (*self.kubepods.split("/"), *group.split("/")):
                 if self.version == 2 and enabled:
-                    (above / "cgroup.subtree_control").write_text("+cpu +memory")
+                    here = (above / "cgroup.controllers").read_text().split()
+                    control = " ".join(f"+{name}" for name in CONTROLLERS if name in here)
+                    (above / "cgroup.subtree_control").write_text(control)
                 above /= part
                 above.mkdir(exist_ok=True)
 

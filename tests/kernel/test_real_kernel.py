@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from kernel.groups import V1, V2, V2_WHOLE, on
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.sample import Limits
@@ -16,8 +17,6 @@ from slacktide.schemas.sample import Limits
 MIB = 1 << 20
 UID = "6a0e-11aa"
 UNLIMITED = Limits(be_cfs_quota_us=None)
-ONLY_V1 = pytest.mark.parametrize("groups", [pytest.param(1, marks=pytest.mark.kernel, id="v1")], indirect=True)
-ONLY_V2 = pytest.mark.parametrize("groups", [pytest.param(2, marks=pytest.mark.uml, id="v2")], indirect=True)
 
 
 def limit(quota_us):
@@ -44,6 +43,7 @@ def descriptors():
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
+@on(V1, V2, V2_WHOLE)
 def test_a_busy_process_is_cut_and_released(groups, kernel) -> None:
     pod = groups.add_pod("besteffort", UID)
     groups.start(pod)
@@ -90,6 +90,7 @@ def test_cpu_read_is_what_the_process_used(groups, kernel) -> None:
     assert said(reading) == {}
 
 
+@on(V1, V2, V2_WHOLE)
 def test_droppable_page_cache_is_not_working_set(groups, kernel, tmp_path) -> None:
     (tmp_path / "big").write_bytes(b"\0" * 48 * MIB)
     os.sync()
@@ -157,7 +158,7 @@ def test_only_the_best_effort_group_holds_the_limit(groups, kernel) -> None:
     assert [groups.quota(group) for group in others] == before
 
 
-@ONLY_V1
+@on(V1)
 def test_on_v1_quotas_below_are_cut_to_fit_and_given_back_over_a_restart(groups, kernel, tmp_path) -> None:
     pod = groups.add_pod("besteffort", UID)
     groups.quota(pod, "80000")
@@ -174,7 +175,7 @@ def test_on_v1_quotas_below_are_cut_to_fit_and_given_back_over_a_restart(groups,
     assert (groups.quota(pod), groups.quota(f"{pod}/c1")) == ("80000", "60000")
 
 
-@ONLY_V1
+@on(V1)
 def test_on_v1_a_quota_that_somebody_else_wrote_meanwhile_stands(groups, kernel) -> None:
     pod = groups.add_pod("besteffort", UID)
     groups.quota(pod, "80000")
@@ -185,7 +186,7 @@ def test_on_v1_a_quota_that_somebody_else_wrote_meanwhile_stands(groups, kernel)
     assert groups.quota(pod) == "20000"
 
 
-@ONLY_V1
+@on(V1)
 def test_on_v1_somebody_elses_tighter_pod_does_not_stop_a_raise(groups, kernel) -> None:
     """Its container was cut by us, and cannot get back more than the pod now holds."""
     pod = groups.add_pod("besteffort", UID)
@@ -200,7 +201,7 @@ def test_on_v1_somebody_elses_tighter_pod_does_not_stop_a_raise(groups, kernel) 
     assert groups.quota(f"{pod}/c1") == "60000"
 
 
-@ONLY_V1
+@on(V1)
 def test_on_v1_a_limit_above_that_of_the_group_above_is_refused_with_the_reason(groups, kernel) -> None:
     groups.quota("", "50000")
 
@@ -209,7 +210,7 @@ def test_on_v1_a_limit_above_that_of_the_group_above_is_refused_with_the_reason(
     assert kernel.limits() == UNLIMITED
 
 
-@ONLY_V2
+@on(V2)
 def test_on_v2_quotas_below_are_left_alone(groups, kernel) -> None:
     pod = groups.add_pod("besteffort", UID)
     groups.quota(pod, "60000 100000")
@@ -219,7 +220,7 @@ def test_on_v2_quotas_below_are_left_alone(groups, kernel) -> None:
     assert groups.quota(pod) == "60000 100000"
 
 
-@ONLY_V2
+@on(V2)
 def test_on_v2_without_the_cpu_controller_the_error_says_what_to_do_and_it_helps(groups, kernel) -> None:
     controls = [groups.cpu / "cgroup.subtree_control", groups.cpu.parent / "cgroup.subtree_control"]
     for file in controls:

@@ -89,26 +89,56 @@ def lacks_cgroup_v1() -> Lack | None:
     return None
 
 
+def _lacks_guest(kernel: str) -> Lack | None:
+    """An x86-64 machine, and root: the kernel's root file system is this machine's."""
+    if os.uname().machine != "x86_64":
+        return Lack(what=f"an x86-64 machine for {kernel}", get="run on x86-64", possible=False)
+    if os.geteuid() != 0:
+        return Lack(what=f"root for {kernel}", get="sudo make test", possible=False)
+    return None
+
+
 @functools.cache
 def lacks_uml() -> Lack | None:
-    """User-mode Linux, and root: its root file system is this machine's."""
-    if os.uname().machine != "x86_64":
-        return Lack(what="an x86-64 machine for user-mode Linux", get="run on x86-64", possible=False)
-    if os.geteuid() != 0:
-        return Lack(what="root for user-mode Linux", get="sudo make test", possible=False)
+    """User-mode Linux."""
+    if (lack := _lacks_guest("user-mode Linux")) is not None:
+        return lack
     if shutil.which("linux.uml") is None:
         get = "apt-get install user-mode-linux"
         return Lack(what="user-mode Linux", get=get, possible=_installs_packages())
     return None
 
 
-LACKS = {"kafka": lacks_kafka, "kernel": lacks_cgroup_v1, "uml": lacks_uml}
+@functools.cache
+def lacks_qemu() -> Lack | None:
+    """QEMU, and a kernel to boot in it."""
+    if (lack := _lacks_guest("QEMU")) is not None:
+        return lack
+    fetch = "tests/testbed/setup cloud-kernel"
+    if shutil.which("qemu-system-x86_64") is None:
+        get = f"apt-get install --no-install-recommends qemu-system-x86 && {fetch}"
+        return Lack(what="QEMU", get=get, possible=_installs_packages())
+    if not (cache() / "cloud-kernel").is_dir():
+        return Lack(what="a kernel for QEMU", get=fetch, possible=_installs_packages())
+    return None
+
+
+LACKS = {"kafka": lacks_kafka, "kernel": lacks_cgroup_v1, "uml": lacks_uml, "qemu": lacks_qemu}
 """By marker."""
 
-RUNGS = ("pure", "pipeline", "simulation", "cgroup v1", "cgroup v2 (user-mode Linux)", "Apache Kafka", "install")
+RUNGS = (
+    "pure",
+    "pipeline",
+    "simulation",
+    "cgroup v1",
+    "cgroup v2 (user-mode Linux)",
+    "cgroup v2 (QEMU)",
+    "Apache Kafka",
+    "install",
+)
 """In the order in which they run: what costs least tells first."""
-BY_MARKER = {"kafka": RUNGS[5], "uml": RUNGS[4], "kernel": RUNGS[3], "install": RUNGS[6]}
-BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[6]}
+BY_MARKER = {"kafka": RUNGS[6], "qemu": RUNGS[5], "uml": RUNGS[4], "kernel": RUNGS[3], "install": RUNGS[7]}
+BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[7]}
 
 
 def rung_of(item: pytest.Item) -> str:
