@@ -1,1 +1,1 @@
-"""Tests on real kernels: cgroup v1 of this machine, v2 in user-mode Linux (``cgroup2-vm``) and QEMU (``cgroup2-qemu``)."""
+"""Tests on real kernels: cgroup v1 of this machine, v2 in user-mode Linux and in QEMU."""
