@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slacktide.schemas.inventory import Processor
-from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
+from slacktide.schemas.inventory import Pod, Processor
+from slacktide.schemas.knob import KnobKey
+from slacktide.schemas.sample import Knob, Limits, Missing, NodeUse, PodUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +21,16 @@ class Reading:
     pod_use: list[PodUse]
     limits: Limits | None
     missing: list[Missing]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What knobs hold. A group that is not there has none."""
+
+    values: Mapping[KnobKey, int | None]
+    """None: unlimited."""
+    lacking: Mapping[KnobKey, str]
+    """Of groups that are there: why a knob is not."""
 
 
 class Kernel(Protocol):
@@ -45,3 +57,23 @@ class Kernel(Protocol):
             CgroupError: a write was refused; what was written before it stays.
 
         """
+
+    def know(self, pods: Sequence[Pod]) -> None:
+        """These pods are on the node; of no others is any knob read or set."""
+
+    def held(self, keys: Iterable[KnobKey]) -> Held:
+        """What knobs of groups hold now, in the units of ``schemas.sample.Knob``; those of a group side by side.
+
+        A best-effort pod's quota is its own, also while the limit of all of them leaves it less.
+        """
+
+    def put(self, key: KnobKey, value: int | None) -> None:
+        """Make one knob hold this; None: unlimited.
+
+        Raises:
+            CgroupError: its group is not there, the kernel refused, or it must not be set to this.
+
+        """
+
+    def as_told(self, knob: Knob, value: int | None) -> int | None:
+        """What ``held`` says of a knob once this was put: kernels round."""

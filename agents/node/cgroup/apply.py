@@ -16,6 +16,10 @@ from slacktide.agents.node.cgroup.plan import (
     PERIOD_FILE,
     QUOTA_FILE,
     Bandwidth,
+    Plan,
+    Write,
+    cpu_max_text,
+    plan_own_v1,
     plan_v1,
     plan_v2,
 )
@@ -56,6 +60,30 @@ class Holder:
                 str(self._knobs.root), f"holds {now} after {wanted} was written; does somebody else write it?"
             )
 
+    def own(self, group: PurePosixPath) -> Bandwidth:
+        """What a group below holds, or held before it was cut to fit.
+
+        Raises:
+            CgroupError: it is not there, or not as it should be.
+
+        """
+        now = self._read(group)
+        known = self._originals.clipped.get(group)
+        return known.own if known is not None and now in known.ours else now
+
+    def hold_own(self, group: PurePosixPath, wanted: Bandwidth) -> None:
+        """Make this a lower group's own: it gets that, or as much of it as the best-effort group has just now.
+
+        Raises:
+            CgroupError: a write was refused.
+
+        """
+        if self._version == 2:
+            self._knobs.write(Write(group, CPU_MAX_FILE, cpu_max_text(wanted)))
+            return
+        held = dict(self._held_by([*group.parents, *self._knobs.groups(group)]))
+        self._settle_v1(plan_own_v1(held, group, wanted, self._originals.clipped))
+
     def _hold_v1(self, wanted: Bandwidth) -> None:
         """Try with the groups known to be cut; look at all groups below only where the kernel refuses.
 
@@ -72,7 +100,9 @@ class Holder:
 
     def _attempt_v1(self, groups: Iterable[PurePosixPath], wanted: Bandwidth) -> None:
         held = dict(self._held_by(groups))
-        plan = plan_v1(held, wanted, self._originals.clipped)
+        self._settle_v1(plan_v1(held, wanted, self._originals.clipped))
+
+    def _settle_v1(self, plan: Plan) -> None:
         self._originals.keep(plan.before)
         self._knobs.carry_out(plan.writes)
         self._originals.keep(plan.after)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup.apply import Holder
 from slacktide.agents.node.cgroup.cpuset import CpusetHolder
 from slacktide.agents.node.cgroup.files import Room
+from slacktide.agents.node.cgroup.group_knobs import GroupKnobs
 from slacktide.agents.node.cgroup.hierarchy import Hierarchy, find
 from slacktide.agents.node.cgroup.originals import Originals
 from slacktide.agents.node.cgroup.plan import Bandwidth
@@ -15,10 +17,11 @@ from slacktide.agents.node.cgroup.plan_cpuset import Cpus
 from slacktide.agents.node.cgroup.processors import processors
 from slacktide.agents.node.cgroup.rates import Counters, PodRates, rates
 from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodReading, PodsReader
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.kernel import Held, Reading
 from slacktide.schemas.errors import CgroupError
-from slacktide.schemas.inventory import Processor
-from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
+from slacktide.schemas.inventory import Pod, Processor
+from slacktide.schemas.knob import KnobKey
+from slacktide.schemas.sample import Knob, Limits, Missing, NodeUse, PodUse
 
 MISSING_MAX = 20
 """A reading names no more; what more there is, it counts."""
@@ -47,6 +50,7 @@ class CgroupKernel:
         self._originals = Originals(state_folder)
         self._holder = Holder(self.hierarchy, self._originals)
         self._cpuset = None if self.hierarchy.cpuset is None else CpusetHolder(self.hierarchy, self.hierarchy.cpuset)
+        self._groups = GroupKnobs(self.hierarchy, self._holder, self._pods.group)
         # Beside /proc is /sys, also where both are mounted below another folder.
         self._sys_cpu = proc_mount.parent / "sys/devices/system/cpu"
         self._before: Counters | None = None
@@ -103,6 +107,27 @@ class CgroupKernel:
             self._bind(frozenset(limits.be_cpuset))
         if not wanted.within(held):
             self._holder.hold(wanted)
+
+    def know(self, pods: Sequence[Pod]) -> None:
+        """These pods are on the node; of no others is any knob read or set."""
+        self._groups.pods = {pod.uid: pod for pod in pods}
+
+    def held(self, keys: Iterable[KnobKey]) -> Held:
+        """What knobs of groups hold now; those of a group side by side."""
+        return self._groups.held(keys)
+
+    def put(self, key: KnobKey, value: int | None) -> None:
+        """Make one knob hold this; None: unlimited.
+
+        Raises:
+            CgroupError: its group is not there, the kernel refused, or it must not be set to this.
+
+        """
+        self._groups.put(key, value)
+
+    def as_told(self, knob: Knob, value: int | None) -> int | None:
+        """What ``held`` says of a knob once this was put."""
+        return self._groups.as_told(knob, value)
 
     def pod_group(self, uid: str) -> PurePosixPath | None:
         """A pod's group as of the last reading, in whichever tier, relative to each root; None: it had none."""

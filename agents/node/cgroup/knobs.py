@@ -1,4 +1,4 @@
-"""The control files of the best-effort group and what lies below it. The one place that writes to a kernel."""
+"""Control files of one group and what lies below it. The one place that writes to a kernel."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from slacktide.schemas.errors import CgroupError
 
 _T = TypeVar("_T")
 WRITABLE = frozenset({QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, CPUSET_FILE})
+"""What is written to hold best-effort pods."""
+BURST_FILES = ("cpu.cfs_burst_us", "cpu.max.burst")
 _GONE = (errno.ENOENT, errno.ENODEV)
 _SUBTREE_CONTROL = "cgroup.subtree_control"
 _ROOT_HINTS = {
@@ -42,12 +44,30 @@ _CPUSET_HINTS = _ROOT_HINTS | {
 }
 
 
-class Knobs:
-    """Control files in one hierarchy, by group relative to the best-effort group."""
+_KNOB_HINTS = _ROOT_HINTS | {
+    errno.EINVAL: "the kernel does not take this value here, as cpu.shares where cpu.idle is 1",
+    errno.EBUSY: "more is in use than could be reclaimed",
+}
 
-    def __init__(self, hierarchy: Hierarchy, root: Path) -> None:
+_HINTS = dict.fromkeys((QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, *BURST_FILES), _QUOTA_HINTS) | {
+    CPUSET_FILE: _CPUSET_HINTS
+}
+
+
+class Knobs:
+    """Control files in one hierarchy, by group relative to one root: the best-effort group, or a narrower one.
+
+    Args:
+        hierarchy: where the groups are.
+        root: nothing outside it is ever written.
+        writable: the only files that may be.
+
+    """
+
+    def __init__(self, hierarchy: Hierarchy, root: Path, writable: frozenset[str] = WRITABLE) -> None:
         self.root = root
         self._mount = hierarchy.mount
+        self._writable = writable
 
     def read(self, group: PurePosixPath, file: str, parse: Callable[[bytes], _T]) -> _T:
         """One figure.
@@ -82,7 +102,7 @@ class Knobs:
         """One text into one file.
 
         Raises:
-            CgroupError: it was refused, or is not a limit of best-effort pods.
+            CgroupError: it was refused, or must not be written.
 
         """
         path = self.root / write.group / write.file
@@ -98,20 +118,20 @@ class Knobs:
         except OSError as error:
             raise CgroupError(str(path), f"writing {write.text!r}: {self._explain(path, error)}") from error
 
-    def groups(self) -> list[PurePosixPath]:
-        """The best-effort group itself and all below it, at whatever depth."""
-        return [PurePosixPath(os.path.relpath(folder, self.root)) for folder, _, _ in os.walk(self.root)]
+    def groups(self, top: PurePosixPath = BEST_EFFORT_ITSELF) -> list[PurePosixPath]:
+        """A group, if not another one the root's, and all below it, at whatever depth."""
+        return [PurePosixPath(os.path.relpath(folder, self.root)) for folder, _, _ in os.walk(self.root / top)]
 
     def _check_allowed(self, path: Path) -> None:
-        """Nothing but best-effort is ever touched, whatever a message claims."""
+        """Nothing outside the root is ever touched, whatever a message claims."""
         folder = os.path.realpath(path.parent)
         root = os.path.realpath(self.root)
-        if path.name not in WRITABLE or ".." in path.parts or os.path.commonpath([folder, root]) != root:
-            raise CgroupError(str(path), f"not a limit of the best-effort group {root}: never written")
+        if path.name not in self._writable or ".." in path.parts or os.path.commonpath([folder, root]) != root:
+            raise CgroupError(str(path), f"not a knob of {root} that may be set: never written")
 
     def _explain(self, path: Path, error: OSError) -> str:
         """The kernel's word for it, and what to do."""
-        hints = _CPUSET_HINTS if path.name == CPUSET_FILE else _QUOTA_HINTS
+        hints = _HINTS.get(path.name, _KNOB_HINTS)
         hint = hints.get(error.errno or 0, "")
         if error.errno == errno.ENOENT:
             hint = self._explain_absence(path)
@@ -119,7 +139,11 @@ class Knobs:
 
     def _explain_absence(self, path: Path) -> str:
         if not self.root.is_dir():
+            if self._writable is not WRITABLE:
+                return "no such group here any more"
             return "no best-effort group here; the kubelet makes it when it starts"
+        if path.name not in {QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, CPUSET_FILE}:
+            return "the kernel has no such knob here"
         if path.name != CPU_MAX_FILE:
             return "this group has no CPU limits; is the kernel built with CONFIG_CFS_BANDWIDTH?"
         above = [folder for folder in (path.parent, *path.parent.parents) if folder.is_relative_to(self._mount)][1:]

@@ -68,8 +68,12 @@ def plan_v2(held: Bandwidth, wanted: Bandwidth) -> list[Write]:
     """One file holds quota and period, and groups below may hold what they like: the tightest counts."""
     if held == wanted:
         return []
-    quota = "max" if wanted.quota_us is None else str(wanted.quota_us)
-    return [Write(BEST_EFFORT_ITSELF, CPU_MAX_FILE, f"{quota} {wanted.period_us}")]
+    return [Write(BEST_EFFORT_ITSELF, CPU_MAX_FILE, cpu_max_text(wanted))]
+
+
+def cpu_max_text(wanted: Bandwidth) -> str:
+    """What ``cpu.max`` is told."""
+    return f"{'max' if wanted.quota_us is None else wanted.quota_us} {wanted.period_us}"
 
 
 def plan_v1(
@@ -84,10 +88,49 @@ def plan_v1(
         clipped: what was remembered by earlier plans.
 
     """
+    ours, own = _own(held, clipped)
+    return _plan(held, own, _route(held[BEST_EFFORT_ITSELF], wanted), ours)
+
+
+def plan_own_v1(
+    held: Mapping[PurePosixPath, Bandwidth],
+    group: PurePosixPath,
+    wanted: Bandwidth,
+    clipped: Mapping[PurePosixPath, Clipped],
+) -> Plan:
+    """Plan the writes that make ``wanted`` a lower group's own: it holds that, or as much of it as fits just now.
+
+    Args:
+        held: as in ``plan_v1``, of the group, all above it and all below it.
+        group: below the best-effort group.
+        wanted: what it shall hold where nothing above it is in the way.
+        clipped: what was remembered by earlier plans; of groups that are not in ``held`` it stays.
+
+    """
+    ours, own = _own(held, clipped)
+    own[group] = wanted
+    seen = ours[group].ours if group in ours else (held[group],)
+    plan = _plan(held, own, iter((held[BEST_EFFORT_ITSELF],)), ours | {group: Clipped(wanted, seen)})
+    others = {path: known for path, known in clipped.items() if path not in held}
+    return Plan(plan.writes, others | plan.before, others | plan.after)
+
+
+def _own(
+    held: Mapping[PurePosixPath, Bandwidth], clipped: Mapping[PurePosixPath, Clipped]
+) -> tuple[dict[PurePosixPath, Clipped], dict[PurePosixPath, Bandwidth]]:
+    """The groups that are still as we cut them, and what each group holds by somebody's will."""
     ours = {path: known for path, known in clipped.items() if held.get(path) in known.ours}
-    own = {path: ours[path].own if path in ours else now for path, now in held.items()}
+    return ours, {path: ours[path].own if path in ours else now for path, now in held.items()}
+
+
+def _plan(
+    held: Mapping[PurePosixPath, Bandwidth],
+    own: Mapping[PurePosixPath, Bandwidth],
+    route: Iterator[Bandwidth],
+    ours: dict[PurePosixPath, Clipped],
+) -> Plan:
     model = _Model(dict(held))
-    for step in _route(held[BEST_EFFORT_ITSELF], wanted):
+    for step in route:
         _settle(model, own, step)
     moved = {path: Clipped(own[path], (held[path], *seen)) for path, seen in model.seen.items() if path.parts}
     before = ours | moved

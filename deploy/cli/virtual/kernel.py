@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from slacktide.agents.node.cgroup.knob_files import as_told
+from slacktide.agents.node.cgroup.plan import PERIOD_FILE, Bandwidth, Clipped, Plan, plan_own_v1, plan_v1
 from slacktide.agents.node.cgroup.plan_cpuset import plan_cpuset_v1, plan_cpuset_v2
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.kernel import Held, Reading
+from slacktide.deploy.cli.virtual import knobs
+from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, Group, Machine
 from slacktide.deploy.cli.virtual.stall import Stall
-from slacktide.schemas.inventory import Processor
-from slacktide.schemas.sample import Limits, NodeUse, PodUse, Pressure
+from slacktide.schemas.inventory import Pod, Processor
+from slacktide.schemas.knob import KnobKey
+from slacktide.schemas.sample import Knob, Limits, NodeUse, PodUse, Pressure
 from slacktide.streams.decisions.cpu_list import cpu_list
 
 
@@ -29,9 +35,12 @@ class VirtualKernel:
 
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
+        self.best_effort = VirtualBestEffort(machine)
         self._read_ns: int | None = None
         self._usage_ns = 0
         self._pods: dict[str, _Counters] = {}
+        self._known: Mapping[str, Pod] = {}
+        self._clipped: Mapping[PurePosixPath, Clipped] = {}
 
     def read(self, mono_ns: int) -> Reading:
         """Read every figure once; rates since the previous reading."""
@@ -65,20 +74,81 @@ class VirtualKernel:
     def hold(self, limits: Limits) -> None:
         """Make the best-effort group hold these limits.
 
-        On cgroup v1 pods below it that hold more are cut first, for the kernel refuses a child above its parent.
+        On cgroup v1 pods below it that hold more are cut first, and get it back with a raise.
 
         Raises:
             CgroupError: the model refuses it as the kernel would.
 
         """
-        machine, quota_us, period_us = self.machine, limits.be_cfs_quota_us, limits.be_cfs_period_us
-        if machine.version == 1 and quota_us is not None:
-            for pod in machine.best_effort.children:
-                if pod.quota_us is not None and pod.quota_us * period_us > quota_us * pod.period_us:
-                    machine.set_quota(pod.path, quota_us, period_us)
-        machine.set_quota(BEST_EFFORT, quota_us, period_us)
+        wanted = Bandwidth(limits.be_cfs_quota_us, limits.be_cfs_period_us)
+        if self.machine.version == 1:
+            self._settle(plan_v1(self._bandwidths(), wanted, self._clipped))
+        else:
+            self.machine.set_quota(BEST_EFFORT, wanted.quota_us, wanted.period_us)
         if limits.be_cpuset is not None:
             self._bind(frozenset(limits.be_cpuset))
+
+    def know(self, pods: Sequence[Pod]) -> None:
+        """These pods are on the node; of no others is any knob read or set."""
+        self._known = {pod.uid: pod for pod in pods}
+
+    def held(self, keys: Iterable[KnobKey]) -> Held:
+        """What knobs of groups hold now; a pod is one group here, its containers are none."""
+        values: dict[KnobKey, int | None] = {}
+        lacking: dict[KnobKey, str] = {}
+        for key in keys:
+            place = knobs.place(self.machine, self._known, key.group)
+            if place is None:
+                continue
+            if knobs.lacks(self.machine, key.knob):
+                lacking[key] = f"cgroup v{self.machine.version} has none"
+            elif key.knob == "cfs_quota_us":
+                values[key] = self._own(place.path).quota_us
+            else:
+                values[key] = knobs.read(self.machine, str(place.path), key.knob)
+        return Held(values=values, lacking=lacking)
+
+    def put(self, key: KnobKey, value: int | None) -> None:
+        """Make one knob hold this; None: unlimited.
+
+        Raises:
+            CgroupError: its group is not there, the kernel would refuse it, or it must not be set to this.
+
+        """
+        place = knobs.checked(self.machine, self._known, key, value)
+        if key.knob != "cfs_quota_us":
+            knobs.write(self.machine, str(place.path), key.knob, value)
+        elif self.machine.version == 1 and place.base.is_relative_to(BEST_EFFORT):
+            group = place.path.relative_to(BEST_EFFORT)
+            self._settle(plan_own_v1(self._bandwidths(), group, Bandwidth(value, 100_000), self._clipped))
+        else:
+            self.machine.set_quota(str(place.path), value)
+
+    def as_told(self, knob: Knob, value: int | None) -> int | None:
+        """What ``held`` says of a knob once this was put."""
+        return as_told(knob, value, self.machine.version)
+
+    def _own(self, path: PurePosixPath) -> Bandwidth:
+        """What a group holds, or held before it was cut to fit."""
+        group = self.machine.groups[str(path)]
+        now = Bandwidth(group.quota_us, group.period_us)
+        known = self._clipped.get(path.relative_to(BEST_EFFORT)) if path.is_relative_to(BEST_EFFORT) else None
+        return known.own if known is not None and now in known.ours else now
+
+    def _bandwidths(self) -> dict[PurePosixPath, Bandwidth]:
+        return {
+            PurePosixPath(group.path).relative_to(BEST_EFFORT): Bandwidth(group.quota_us, group.period_us)
+            for group in self.machine.best_effort.walk()
+        }
+
+    def _settle(self, plan: Plan) -> None:
+        for write in plan.writes:
+            group = self.machine.groups[str(PurePosixPath(BEST_EFFORT, write.group))]
+            if write.file == PERIOD_FILE:
+                self.machine.set_quota(group.path, group.quota_us, int(write.text))
+            else:
+                self.machine.set_quota(group.path, None if write.text == "-1" else int(write.text), group.period_us)
+        self._clipped = plan.after
 
     def _bind(self, cpus: frozenset[int]) -> None:
         machine = self.machine

@@ -39,12 +39,25 @@ class Group:
     period_us: int = 100_000
     cpuset: frozenset[int] | None = None
     """None: what the group above has. Which CPU is busy is not modelled, only how many a group may use."""
+    burst_us: int = 0
+    idle: int = 0
+    mem_limit_bytes: int | None = None
+    mem_min_bytes: int = 0
+    mem_low_bytes: int = 0
+    mem_high_bytes: int | None = None
+    """As the five above it: held, and nothing is made of it."""
     demand_milli: int = 0
     """What a leaf would use if it were alone."""
     mem_bytes: int = 0
     """Working set of a leaf."""
     cache_bytes: int = 0
     """Page cache of a leaf that can be dropped at once."""
+    frozen: bool = False
+    """A leaf that is stopped uses no CPU, and keeps its memory."""
+    linger_ms: int | None = 0
+    """How long a pod goes on after it was asked to end; None: until it is killed."""
+    ends_ns: int | None = None
+    """When it will have ended, in the machine's time; None: nobody asked."""
     children: list[Group] = field(default_factory=list)
     usage_ns: int = 0
     periods: int = 0
@@ -72,7 +85,7 @@ class Group:
 
     def ask(self, dt_ns: int) -> int:
         """What the subtree would use of this step under its CPU sets and quotas, CPU nanoseconds."""
-        asked_ns = self.demand_milli * dt_ns // 1000
+        asked_ns = 0 if self.frozen else self.demand_milli * dt_ns // 1000
         for child in self.children:
             asked_ns += child.ask(dt_ns)
         self._asked_ns = asked_ns
@@ -178,6 +191,12 @@ class Machine:
         self.groups[pod.path.rpartition("/")[0]].children.remove(pod)
         self._weigh_burstable()
 
+    def terminate_pod(self, uid: str) -> None:
+        """Ask a pod to end, as SIGTERM does; time has to pass."""
+        pod = self.pods[uid]
+        if pod.ends_ns is None and pod.linger_ms is not None:
+            pod.ends_ns = self.elapsed_ns + pod.linger_ms * 1_000_000
+
     def set_quota(self, path: str, quota_us: int | None, period_us: int = 100_000) -> None:
         """Limit a group's CPU time, as a write to its control file does.
 
@@ -189,7 +208,8 @@ class Machine:
         group = self.groups.get(path)
         if group is None:
             raise CgroupError(path, "no such group")
-        if not _QUOTA_US_MIN <= period_us <= _PERIOD_US_MAX or (quota_us is not None and quota_us < _QUOTA_US_MIN):
+        least_us = max(_QUOTA_US_MIN, group.burst_us)
+        if not _QUOTA_US_MIN <= period_us <= _PERIOD_US_MAX or (quota_us is not None and quota_us < least_us):
             raise CgroupError(path, f"invalid argument: quota {quota_us} us in a period of {period_us} us")
         before = group.quota_us, group.period_us
         group.quota_us, group.period_us = quota_us, period_us
@@ -229,6 +249,18 @@ class Machine:
             raise CgroupError(path, f"invalid argument: weight {weight}: accepted: {low} to {high}")
         self.groups[path].weight = weight
 
+    def set_burst(self, path: str, burst_us: int) -> None:
+        """Let a group save CPU time up, as a write to its control file does.
+
+        Raises:
+            CgroupError: it is more than the group's quota.
+
+        """
+        quota_us = self.groups[path].quota_us
+        if burst_us < 0 or (quota_us is not None and burst_us > quota_us):
+            raise CgroupError(path, f"invalid argument: burst {burst_us} us over a quota of {quota_us} us")
+        self.groups[path].burst_us = burst_us
+
     def step(self, dt_ms: int) -> None:
         """Let time pass under the present demands and quotas."""
         dt_ns = dt_ms * 1_000_000
@@ -237,6 +269,9 @@ class Machine:
         self.elapsed_ns += dt_ns
         self.cpu_stall.step(dt_ms, missed_ns / (missed_ns + supply_ns) if missed_ns else 0.0)
         self.mem_stall.step(dt_ms, self._reclaim())
+        for pod in list(self.pods.values()):
+            if pod.ends_ns is not None and pod.ends_ns <= self.elapsed_ns and not pod.frozen:
+                self.remove_pod(pod.uid)
 
     def _reclaim(self) -> float:
         """Drop cache that no longer fits. Returns the part of the working sets that has no room."""

@@ -1,0 +1,111 @@
+"""PURE: which knobs of which groups may be set to what, whatever a message claims; the last word before a write."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT
+from slacktide.agents.node.cgroup.knob_files import PAGE_BYTES, SHARES_MAX, SHARES_MIN
+from slacktide.agents.node.cgroup.plan import QUOTA_US_MIN
+from slacktide.schemas.inventory import Container, Pod
+from slacktide.schemas.sample import Knob
+from slacktide.streams.decisions.cpu_burst_pod import may_burst
+from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
+
+_PROTECTION: frozenset[Knob] = frozenset({"mem_min_bytes", "mem_low_bytes"})
+_OF_BEST_EFFORT_PODS: frozenset[Knob] = _PROTECTION | {
+    "cpu_shares",
+    "cfs_quota_us",
+    "mem_limit_bytes",
+    "mem_high_bytes",
+}
+_OF_OTHER_PODS: frozenset[Knob] = _PROTECTION | {"cfs_burst_us", "cfs_quota_us", "mem_high_bytes"}
+_OF_BEST_EFFORT: frozenset[Knob] = _PROTECTION | {"cpu_shares", "cpu_idle"}
+_MAY_BE_UNLIMITED: frozenset[Knob] = frozenset({"cfs_quota_us", "mem_limit_bytes", "mem_high_bytes"})
+_RANGE: dict[Knob, tuple[int, int]] = {
+    "cpu_shares": (SHARES_MIN, SHARES_MAX),
+    "cfs_quota_us": (QUOTA_US_MIN, 1 << 43),
+    "cpu_idle": (0, 1),
+    "mem_limit_bytes": (PAGE_BYTES, 1 << 60),
+    "mem_high_bytes": (PAGE_BYTES, 1 << 60),
+}
+_ANY = (0, 1 << 60)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a group is, and whose it is."""
+
+    tier: str
+    """As in ``hierarchy.TIERS``, by where the group really lies."""
+    base: PurePosixPath
+    """The tier's or the pod's group, relative to each root."""
+    inside: PurePosixPath
+    """The container's below the pod's; itself: ``.``."""
+    pod: Pod | None = None
+    """None: it is a tier."""
+    container: Container | None = None
+    """None: it is a whole pod, or a tier."""
+
+    @property
+    def path(self) -> PurePosixPath:
+        """The group, relative to each root."""
+        return self.base / self.inside
+
+
+def refusal(place: Place, knob: Knob, value: int | None) -> str:
+    """Why this may not be written there; "": it may."""
+    if knob not in _knobs_of(place):
+        return f"{knob} of {_kind(place)} is never written"
+    if value is None:
+        if knob in _MAY_BE_UNLIMITED and (place.tier == BEST_EFFORT or knob != "cfs_quota_us"):
+            return ""
+        return f"{knob} of {_kind(place)} is never lifted altogether"
+    low, high = _RANGE.get(knob, _ANY)
+    if not low <= value <= high:
+        return f"{knob} {value}: accepted: {low} to {high}"
+    return "" if place.tier == BEST_EFFORT or place.pod is None else _cut(place, place.pod, knob, value)
+
+
+def own_quota_us(pod: Pod, container: Container | None) -> int | None:
+    """The quota that the kubelet gives for the CPU limit in the spec; None: none."""
+    if container is not None:
+        limit_milli = container.limits.cpu_milli
+    elif all(one.limits.cpu_milli for one in pod.containers):
+        limit_milli = pod.limits.cpu_milli
+    else:
+        limit_milli = None
+    return max(QUOTA_US_MIN, limit_milli * PERIOD_US // 1000) if limit_milli else None
+
+
+def _knobs_of(place: Place) -> frozenset[Knob]:
+    if place.pod is None:
+        return _OF_BEST_EFFORT if place.tier == BEST_EFFORT else _PROTECTION
+    return _OF_BEST_EFFORT_PODS if place.tier == BEST_EFFORT else _OF_OTHER_PODS
+
+
+def _kind(place: Place) -> str:
+    if place.pod is None:
+        return f"the tier {place.tier or 'guaranteed'}"
+    return "a best-effort pod" if place.tier == BEST_EFFORT else "a pod that is not best-effort"
+
+
+def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
+    """Who is latency-sensitive never gets less than its spec says."""
+    if knob in {"cfs_quota_us", "cfs_burst_us"} and value and not may_burst(pod):
+        return f"{knob} of a pod that is not latency-sensitive is never raised"
+    if knob == "cfs_quota_us":
+        own_us = own_quota_us(pod, place.container)
+        if own_us is None:
+            return "cfs_quota_us of a group without CPU limit is never written: it would become one"
+        return f"cfs_quota_us {value} is below its own limit, {own_us}" if value < own_us else ""
+    if knob == "mem_high_bytes":
+        requests = pod.requests if place.container is None else place.container.requests
+        asked_bytes = requests.mem_bytes or 0
+        return f"mem_high_bytes {value} is below its request, {asked_bytes}" if value < _whole(asked_bytes) else ""
+    return ""
+
+
+def _whole(size_bytes: int) -> int:
+    return size_bytes // PAGE_BYTES * PAGE_BYTES

@@ -1,0 +1,86 @@
+"""Knobs of a virtual machine's groups: where they are, what they hold, and who may set them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import PurePosixPath
+
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED
+from slacktide.agents.node.cgroup.knob_files import FILES, as_told, shares_of, weight_of
+from slacktide.agents.node.cgroup.permitted import Place, refusal
+from slacktide.deploy.cli.virtual.machine import PARENT_OF_QOS, SHARES_MIN, Machine
+from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.knob import TIERS, KnobKey, container_of, uid_of
+from slacktide.schemas.sample import Knob
+
+_TIER_OF = {"Guaranteed": GUARANTEED, "Burstable": BURSTABLE, "BestEffort": BEST_EFFORT}
+_QOS_OF = {name: kube_qos for kube_qos, name in TIERS.items()}
+_FIELDS: Mapping[Knob, str] = {
+    "cfs_burst_us": "burst_us",
+    "cpu_idle": "idle",
+    "mem_limit_bytes": "mem_limit_bytes",
+    "mem_min_bytes": "mem_min_bytes",
+    "mem_low_bytes": "mem_low_bytes",
+    "mem_high_bytes": "mem_high_bytes",
+}
+
+
+def place(machine: Machine, known: Mapping[str, Pod], group: str) -> Place | None:
+    """Where a group is; None: it is not there. Containers have no groups of their own here."""
+    if group in _QOS_OF:
+        base, pod = PurePosixPath(PARENT_OF_QOS[_QOS_OF[group]]), None
+        return Place(tier=_TIER_OF[_QOS_OF[group]], base=base, inside=PurePosixPath())
+    pod, there = known.get(uid_of(group)), machine.pods.get(uid_of(group))
+    if pod is None or there is None or container_of(group):
+        return None
+    base = PurePosixPath(there.path)
+    kube_qos = next(qos for qos, above in PARENT_OF_QOS.items() if above == str(base.parent))
+    return Place(tier=_TIER_OF[kube_qos], base=base, inside=PurePosixPath(), pod=pod)
+
+
+def checked(machine: Machine, known: Mapping[str, Pod], key: KnobKey, value: int | None) -> Place:
+    """Where a knob is that may be set to this.
+
+    Raises:
+        CgroupError: it is not there, or must not be.
+
+    """
+    found = place(machine, known, key.group)
+    if found is None:
+        raise CgroupError(key.group, "no such group here")
+    why = refusal(found, key.knob, value)
+    if why or lacks(machine, key.knob):
+        raise CgroupError(f"{key.group} {key.knob}", f"never written: {why}" if why else "this version has none")
+    return found
+
+
+def lacks(machine: Machine, knob: Knob) -> bool:
+    """Whether the kernel has no such knob."""
+    return knob != "cfs_quota_us" and knob not in FILES[machine.version]
+
+
+def read(machine: Machine, path: str, knob: Knob) -> int | None:
+    """What a group's knob holds, but for its quota."""
+    group = machine.groups[path]
+    if knob == "cpu_shares":
+        return group.weight if machine.version == 1 else shares_of(group.weight)
+    value: int | None = getattr(group, _FIELDS[knob])
+    return value
+
+
+def write(machine: Machine, path: str, knob: Knob, value: int | None) -> None:
+    """Make a group's knob hold this, but for its quota.
+
+    Raises:
+        CgroupError: the kernel would refuse it.
+
+    """
+    if knob == "cpu_shares":
+        machine.set_weight(path, (value or 0) if machine.version == 1 else weight_of(value or 0))
+    elif knob == "cfs_burst_us":
+        machine.set_burst(path, value or 0)
+    else:
+        setattr(machine.groups[path], _FIELDS[knob], as_told(knob, value, machine.version))
+        if knob == "cpu_idle" and not value:
+            write(machine, path, "cpu_shares", SHARES_MIN)
