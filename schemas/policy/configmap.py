@@ -213,5 +213,5 @@ def _shown(selector: Selector) -> dict[str, object]:
 def _acting(strategy: str) -> frozenset[str]:
     """The strategy's fields that something is done by today."""
     acting = [feature for feature in FEATURES if feature.strategy == strategy and feature.name in CARRIED_OUT]
-    fields = {field for feature in acting for field in (*feature.asks, *feature.reads)}
+    fields = {field for feature in acting for field in feature.fields}
     return frozenset(fields | {"enable"}) if acting else frozenset()

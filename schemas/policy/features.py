@@ -26,26 +26,24 @@ class Feature:
     """The reference's feature gate, where it has one."""
     strategy: str
     """The field of Policy that configures it."""
-    asks: tuple[str, ...]
-    """Fields that ask for it where they are set."""
-    reads: tuple[str, ...] = ()
-    """More fields that it goes by."""
+    fields: tuple[str, ...]
+    """What it goes by, ``enable`` apart."""
     lacks: Callable[[Any], str]
     """Of its strategy: why it does not act; "": it does."""
 
 
 _NODE: tuple[Feature, ...] = (
-    Feature(name="NodeMetric", strategy="colocation", asks=("metric_aggregate_duration_s",), lacks=lacks.nothing),
+    Feature(name="NodeMetric", strategy="colocation", fields=("metric_aggregate_duration_s",), lacks=lacks.nothing),
     Feature(
         name="NodeMetricReport",
         strategy="colocation",
-        asks=("metric_report_interval_s", "metric_aggregate_policy.durations_s", "metric_mem_collect_policy"),
+        fields=("metric_report_interval_s", "metric_aggregate_policy.durations_s", "metric_mem_collect_policy"),
         lacks=lacks.nothing,
     ),
     Feature(
         name="BatchResource",
         strategy="colocation",
-        asks=(
+        fields=(
             "cpu_reclaim_threshold_pct",
             "mem_reclaim_threshold_pct",
             "cpu_calculate_policy",
@@ -58,61 +56,68 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="ResourceSync",
         strategy="colocation",
-        asks=("degrade_time_min", "update_time_threshold_s", "resource_diff_threshold"),
+        fields=("degrade_time_min", "update_time_threshold_s", "resource_diff_threshold"),
         lacks=lacks.colocated(),
     ),
     Feature(
         name="MidResource",
         strategy="colocation",
-        asks=("mid_unallocated_pct",),
-        reads=("mid_reclaim_mode", "mid_cpu_threshold_pct", "mid_mem_threshold_pct"),
+        fields=("mid_unallocated_pct", "mid_reclaim_mode", "mid_cpu_threshold_pct", "mid_mem_threshold_pct"),
         lacks=lacks.colocated(lacks.mid_predicted),
     ),
     Feature(
         name="MidResource (static)",
         strategy="colocation",
-        asks=("mid_static_cpu_reserved_pct", "mid_static_mem_reserved_pct"),
-        reads=("mid_reclaim_mode", "mid_cpu_threshold_pct", "mid_mem_threshold_pct"),
+        fields=(
+            "mid_static_cpu_reserved_pct",
+            "mid_static_mem_reserved_pct",
+            "mid_reclaim_mode",
+            "mid_cpu_threshold_pct",
+            "mid_mem_threshold_pct",
+        ),
         lacks=lacks.colocated(lacks.mid_static),
     ),
-    Feature(name="FreeResource", strategy="colocation", asks=("free_class_enable",), lacks=lacks.colocated(lacks.free)),
+    Feature(
+        name="FreeResource", strategy="colocation", fields=("free_class_enable",), lacks=lacks.colocated(lacks.free)
+    ),
     Feature(
         name="BECPUSuppress",
         strategy="resource_threshold",
-        asks=("cpu_suppress_threshold_pct", "cpu_suppress_min_pct", "cpu_suppress_policy"),
+        fields=("cpu_suppress_threshold_pct", "cpu_suppress_min_pct", "cpu_suppress_policy"),
         lacks=lacks.thresholded(),
     ),
     Feature(
         name="BECPUSuppress (cpuset)",
         strategy="resource_threshold",
-        asks=("cpuset_cpus_min",),
-        reads=("cpu_suppress_policy",),
+        fields=("cpuset_cpus_min", "cpu_suppress_policy"),
         lacks=lacks.thresholded(lacks.by_cpuset),
     ),
     Feature(
         name="BEMemoryEvict",
         strategy="resource_threshold",
-        asks=("mem_evict_threshold_pct", "mem_evict_lower_pct"),
+        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct"),
         lacks=lacks.thresholded(lacks.memory_used),
     ),
     Feature(
         name="MemoryEvict",
         strategy="resource_threshold",
-        asks=("mem_evict_threshold_pct", "mem_evict_lower_pct"),
-        reads=("evict_enabled_priority_threshold",),
+        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct", "evict_enabled_priority_threshold"),
         lacks=lacks.thresholded(lacks.memory_evict),
     ),
     Feature(
         name="MemoryAllocatableEvict",
         strategy="resource_threshold",
-        asks=("mem_allocatable_evict_threshold_pct", "mem_allocatable_evict_lower_pct"),
-        reads=("allocatable_evict_priority_threshold",),
+        fields=(
+            "mem_allocatable_evict_threshold_pct",
+            "mem_allocatable_evict_lower_pct",
+            "allocatable_evict_priority_threshold",
+        ),
         lacks=lacks.thresholded(lacks.memory_allocatable),
     ),
     Feature(
         name="BECPUEvict",
         strategy="resource_threshold",
-        asks=(
+        fields=(
             "cpu_evict_be_satisfaction_lower_pct",
             "cpu_evict_be_satisfaction_upper_pct",
             "cpu_evict_be_usage_threshold_pct",
@@ -124,35 +129,41 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="CPUEvict",
         strategy="resource_threshold",
-        asks=("cpu_evict_threshold_pct", "cpu_evict_lower_pct"),
-        reads=("evict_enabled_priority_threshold",),
+        fields=(
+            "cpu_evict_threshold_pct",
+            "cpu_evict_lower_pct",
+            "evict_enabled_priority_threshold",
+            "cpu_evict_time_window_s",
+        ),
         lacks=lacks.thresholded(lacks.cpu_evict),
     ),
     Feature(
         name="CPUAllocatableEvict",
         strategy="resource_threshold",
-        asks=("cpu_allocatable_evict_threshold_pct", "cpu_allocatable_evict_lower_pct"),
-        reads=("allocatable_evict_priority_threshold",),
+        fields=(
+            "cpu_allocatable_evict_threshold_pct",
+            "cpu_allocatable_evict_lower_pct",
+            "allocatable_evict_priority_threshold",
+        ),
         lacks=lacks.thresholded(lacks.cpu_allocatable),
     ),
     Feature(
         name="SubPriority",
         strategy="resource_threshold",
-        asks=("sub_priority_enable",),
+        fields=("sub_priority_enable",),
         lacks=lacks.thresholded(lacks.sub_priority),
     ),
-    Feature(name="CPUBurst", strategy="cpu_burst", asks=("cpu_burst_pct",), reads=("policy",), lacks=lacks.burst),
+    Feature(name="CPUBurst", strategy="cpu_burst", fields=("cpu_burst_pct", "policy"), lacks=lacks.burst),
     Feature(
         name="CFSQuotaBurst",
         strategy="cpu_burst",
-        asks=("cfs_quota_burst_pct", "cfs_quota_burst_period_s", "share_pool_threshold_pct"),
-        reads=("policy",),
+        fields=("cfs_quota_burst_pct", "cfs_quota_burst_period_s", "share_pool_threshold_pct", "policy"),
         lacks=lacks.quota_burst,
     ),
     Feature(
         name="EvictionBudget",
         strategy="eviction_budget",
-        asks=("cluster_max", "node_max", "namespace_max", "interval_s", "lease_s"),
+        fields=("cluster_max", "node_max", "namespace_max", "interval_s", "lease_s"),
         lacks=lacks.nothing,
     ),
 )
@@ -162,8 +173,8 @@ def _qos_of(name: str) -> tuple[Feature, ...]:
     """What one QoS class can have, by its field in ResourceQos."""
     shown = name_of(ResourceQos, name)
 
-    def feature(gate: str, asks: tuple[str, ...], lacks: Callable[[ResourceQos], str], *reads: str) -> Feature:
-        return Feature(name=f"{gate} ({shown})", strategy="resource_qos", asks=asks, reads=reads, lacks=lacks)
+    def feature(gate: str, own: tuple[str, ...], lacks: Callable[[ResourceQos], str], *more: str) -> Feature:
+        return Feature(name=f"{gate} ({shown})", strategy="resource_qos", fields=own + more, lacks=lacks)
 
     def fields(part: str, kind: type[Message], *but: str) -> tuple[str, ...]:
         names = (field.name for field in msgspec.structs.fields(kind))

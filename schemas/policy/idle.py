@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from slacktide.schemas.inventory import NodeFacts
-from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, Source
+from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, Source, effective
 from slacktide.schemas.policy.features import FEATURES, Feature
 from slacktide.schemas.policy.fields import leaves, value_at
 from slacktide.schemas.policy.keys import keys_of
@@ -23,17 +23,15 @@ from slacktide.schemas.policy.node_overlay import (
 )
 from slacktide.schemas.policy.strategies import Colocation
 
-_BLANK = Policy(version="")
+_NOBODY_SAYS = effective(Policy(version=""), NodeFacts(name="", capacity=Resources(), allocatable=Resources()))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Idle:
-    """A field, or a feature for which it asks, that does not act."""
+    """A field that does not act."""
 
     strategy: str
     field: str
-    feature: str = ""
-    """Where the field itself does act, by another feature."""
     source: Source
     because: str
 
@@ -44,29 +42,19 @@ def lacking(effective: Effective) -> dict[Feature, str]:
 
 
 def idle(effective: Effective) -> list[Idle]:
-    """Fields that differ from their default, and change nothing; then features that lack what was left out.
-
-    A field does nothing where every feature that goes by it lacks something.
-    """
-    lacks = lacking(effective)
-    found = list(_idle_fields(effective, lacks))
-    told = {(one.strategy, one.field) for one in found}
-    for feature, lack in lacks.items():
-        asked = [field for field in feature.asks if _said(effective, feature.strategy, field)]
-        if lack and asked and not any((feature.strategy, field) in told for field in asked):
-            found.append(_idle(effective, feature.strategy, asked[0], lack, feature.name))
-    return found + list(_unbound(effective))
+    """Fields that differ from their default, and change nothing: every feature that goes by one lacks something."""
+    return [*_idle_fields(effective, lacking(effective)), *_unbound(effective)]
 
 
-def _idle(effective: Effective, strategy: str, field: str, because: str, feature: str = "") -> Idle:
+def _idle(effective: Effective, strategy: str, field: str, because: str) -> Idle:
     source = effective.source(f"{strategy}.{field}")
-    return Idle(strategy=strategy, field=field, feature=feature, source=source, because=because)
+    return Idle(strategy=strategy, field=field, source=source, because=because)
 
 
 def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator[Idle]:
     for strategy in ("colocation", "resource_threshold", "resource_qos", "cpu_burst", "eviction_budget"):
         for field, _ in leaves(getattr(effective, strategy)):
-            readers = [one for one in FEATURES if one.strategy == strategy and field in one.asks + one.reads]
+            readers = [one for one in FEATURES if one.strategy == strategy and field in one.fields]
             if readers and all(lacks[feature] for feature in readers) and _said(effective, strategy, field):
                 yield _idle(effective, strategy, field, "; ".join(dict.fromkeys(lacks[one] for one in readers)))
 
@@ -75,7 +63,7 @@ def _said(effective: Effective, strategy: str, field: str) -> bool:
     """Whether a layer says it, and says something else than the default."""
     value = value_at(getattr(effective, strategy), field)
     said = effective.source(f"{strategy}.{field}") != DEFAULT_SOURCE
-    return said and value != value_at(getattr(_BLANK, strategy), field)
+    return said and value != value_at(getattr(_NOBODY_SAYS, strategy), field)
 
 
 def _unbound(effective: Effective) -> Iterator[Idle]:

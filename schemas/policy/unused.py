@@ -10,7 +10,7 @@ import msgspec
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.policy.configmap import CONFIGS
 from slacktide.schemas.policy.effective import Effective, effective
-from slacktide.schemas.policy.idle import Idle, idle, lacking
+from slacktide.schemas.policy.idle import Idle, idle
 from slacktide.schemas.policy.message import NodeStrategy, Policy
 from slacktide.schemas.policy.selector import Selector
 
@@ -45,8 +45,4 @@ def _acts(one: Idle, found: Effective) -> bool:
     """Whether what the cluster says, and is idle there, acts here."""
     if found.source(f"{one.strategy}.{one.field}") != one.source:
         return False
-    if one.feature:
-        return not any(lack for feature, lack in lacking(found).items() if feature.name == one.feature)
-    return not any(
-        (other.strategy, other.field, other.feature) == (one.strategy, one.field, "") for other in idle(found)
-    )
+    return not any((other.strategy, other.field) == (one.strategy, one.field) for other in idle(found))

@@ -135,7 +135,8 @@ def test_features_say_whether_they_act(files: tuple[Path, Path]) -> None:
     features = [" ".join(line.split()) for line in lines]
 
     assert {"BECPUSuppress acts", "BECPUSuppress (cpuset) acts"} <= set(features)
-    assert "BEMemoryEvict not built yet" in features
+    assert "ResourceSync not built yet" in features
+    assert "BEMemoryEvict off memoryEvictThresholdPercent is unset" in features
     assert "CPUEvict off evictEnabledPriorityThreshold is unset" in features
     assert "FreeResource off freeClassEnable is false: nothing is sold to pods of koord-free" in features
     assert not any(line.startswith("MemoryQOS") for line in features)

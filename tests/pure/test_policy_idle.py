@@ -30,10 +30,7 @@ KINDS = {config.strategy: type(config.default) for config in CONFIGS}
 
 def told(policy: Policy, facts: NodeFacts = NODE) -> dict[str, str]:
     """What is set in vain on a node: the ConfigMap's name of it, and why."""
-    return {
-        name_of(KINDS[one.strategy], one.field) + (f" for {one.feature}" if one.feature else ""): one.because
-        for one in idle(effective(policy, facts))
-    }
+    return {name_of(KINDS[one.strategy], one.field): one.because for one in idle(effective(policy, facts))}
 
 
 def thresholds(**said: object) -> Policy:
@@ -47,15 +44,24 @@ UNSET = "evictEnabledPriorityThreshold is unset"
     ("said", "in_vain"),
     [
         pytest.param({"memoryEvictThresholdPercent": 80, "evictEnabledPriorityThreshold": 5999}, {}, id="all there"),
+        pytest.param({"memoryEvictThresholdPercent": 80}, {}, id="one of two features that go by it acts"),
         pytest.param(
-            {"memoryEvictThresholdPercent": 80},
-            {"memoryEvictThresholdPercent for MemoryEvict": UNSET},
-            id="best-effort pods alone are evicted",
+            {"memoryEvictLowerPercent": 60},
+            {"memoryEvictLowerPercent": "memoryEvictThresholdPercent is unset"},
+            id="memory, and where it ends alone: its threshold has no default in force",
         ),
         pytest.param(
-            {"memoryEvictThresholdPercent": 80, "memoryEvictLowerPercent": 70},
-            {"memoryEvictThresholdPercent for MemoryEvict": UNSET},
-            id="a feature is told once, by the first field that asks for it",
+            {"evictEnabledPriorityThreshold": 5999, "cpuEvictThresholdPercent": 80},
+            {},
+            id="a priority for one of two features",
+        ),
+        pytest.param(
+            {"evictEnabledPriorityThreshold": 5999},
+            {
+                "evictEnabledPriorityThreshold": "memoryEvictThresholdPercent is unset; "
+                "cpuEvictThresholdPercent is unset"
+            },
+            id="a priority for nothing",
         ),
         pytest.param({"cpuEvictThresholdPercent": 80}, {"cpuEvictThresholdPercent": UNSET}, id="no priority"),
         pytest.param({"cpuSuppressMinPercent": 64}, {}, id="a minimum below the threshold"),
@@ -93,7 +99,8 @@ UNSET = "evictEnabledPriorityThreshold is unset"
             {"cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictTimeWindowSeconds": 60},
             {
                 "cpuEvictBESatisfactionLowerPercent": "cpuEvictBESatisfactionUpperPercent is unset",
-                "cpuEvictTimeWindowSeconds": "cpuEvictBESatisfactionUpperPercent is unset",
+                "cpuEvictTimeWindowSeconds": "cpuEvictBESatisfactionUpperPercent is unset; "
+                "cpuEvictThresholdPercent is unset",
             },
             id="half of the satisfaction",
         ),
@@ -122,9 +129,14 @@ UNSET = "evictEnabledPriorityThreshold is unset"
             id="a minimum over the threshold",
         ),
         pytest.param(
-            {"enable": False, "cpuSuppressMinPercent": 5, "memoryEvictThresholdPercent": 70},
+            {"enable": False, "cpuSuppressMinPercent": 5, "cpuSuppressThresholdPercent": 65},
             {"cpuSuppressMinPercent": "enable is false"},
             id="disabled; what equals its default is not worth a word",
+        ),
+        pytest.param(
+            {"enable": False, "memoryEvictThresholdPercent": 70},
+            {"memoryEvictThresholdPercent": "enable is false"},
+            id="disabled; the threshold that must be said was",
         ),
     ],
 )
@@ -321,14 +333,14 @@ def test_of_what_waits_some_may_wait_in_vain(policy: str, field: str) -> None:
 
 
 def test_a_feature_may_lack_for_the_cluster_what_a_node_strategy_adds() -> None:
-    cluster = {"clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 80}}
+    cluster = {"clusterStrategy": {"enable": True, "cpuEvictThresholdPercent": 80}}
     node = {
         "name": "some",
         "nodeSelector": {"matchLabels": {"pool": "a"}},
         "evictEnabledPriorityThreshold": 5999,
     }
 
-    assert [one.feature for one in unused(policy_from(threshold=cluster))] == ["MemoryEvict"]
+    assert [one.field for one in unused(policy_from(threshold=cluster))] == ["cpu_evict_threshold_pct"]
     assert list(unused(policy_from(threshold=cluster | {"nodeStrategies": [node]}))) == []
 
 
@@ -380,7 +392,7 @@ def test_every_field_has_a_name_in_the_config_map_and_a_feature_that_goes_by_it(
     for kind, names in NAMES.items():
         assert set(names.values()) == {field.name for field in msgspec.structs.fields(kind)}
     for config in CONFIGS:
-        read = {field for one in FEATURES if one.strategy == config.strategy for field in one.asks + one.reads}
+        read = {field for one in FEATURES if one.strategy == config.strategy for field in one.fields}
         assert {field for field, _ in leaves(config.default) if field.rpartition(".")[2] != "enable"} == read
 
 

@@ -35,8 +35,8 @@ def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFact
     if parsed.notes:
         yield _not_built(file, parsed)
     for idle in unused(parsed.policy):
-        vain = f"for {idle.feature}: {idle.because}" if idle.feature else idle.because
-        yield warned("policy.without-effect", f"{path_of(idle.strategy, idle.field)} ({idle.source})", NEEDED, vain)
+        where = f"{path_of(idle.strategy, idle.field)} ({idle.source})"
+        yield warned("policy.without-effect", where, NEEDED, idle.because)
     yield from _void_here(parsed.policy, cgroups, cpus)
 
 

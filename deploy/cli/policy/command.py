@@ -38,8 +38,7 @@ def lint(policy: Path) -> None:
     for note in parsed.notes:
         click.echo(note)
     for one in unused(parsed.policy):
-        vain = f"without effect for {one.feature}" if one.feature else "without effect"
-        click.echo(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): {vain}: {one.because}")
+        click.echo(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): without effect: {one.because}")
     click.echo(f"{policy}: valid, version {parsed.policy.version}")
 
 

@@ -110,7 +110,7 @@ def report(parsed: Parsed, node: Described) -> Report:
                 field=path_of(one.strategy, one.field),
                 value=value_at(getattr(found, one.strategy), one.field),
                 source=str(one.source),
-                because=f"for {one.feature}: {one.because}" if one.feature else one.because,
+                because=one.because,
             )
             for one in idle(found)
         ],
