@@ -9,6 +9,11 @@ from typing import Protocol
 WALL_DRIFT_MS_MAX = 5_000
 
 
+def wait_ms(ms: int) -> None:
+    """Hold the thread up: only for what a kernel does in an instant."""
+    time.sleep(ms / 1_000)
+
+
 class Clock(Protocol):
     """Monotonic time orders things on a node, wall time names them for others."""
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from slacktide.agents.node.best_effort import BestEffortPods
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.sample import Knob, Limits, Missing, NodeUse, PodUse
@@ -35,6 +36,10 @@ class Held:
 
 class Kernel(Protocol):
     """One node's kernel. Synchronous: all of it is a few hundred small file reads."""
+
+    @property
+    def best_effort(self) -> BestEffortPods:
+        """Best-effort pods, to end or stop one."""
 
     def read(self, mono_ns: int) -> Reading:
         """Read every figure once. Never raises for what is missing or malformed: it is in ``missing``."""

@@ -15,7 +15,7 @@ BURSTABLE = "burstable"
 GUARANTEED = ""
 TIERS = (BEST_EFFORT, BURSTABLE, GUARANTEED)
 _SLICE = ".slice"
-_CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset")
+_CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset", "freezer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +31,8 @@ class Hierarchy:
     """None: not mounted."""
     cpuset: Path | None
     """None: not mounted."""
+    freezer: Path | None
+    """None: not mounted. On v2 every group can be frozen, since kernel 5.2."""
     pods: PurePosixPath
     """``kubepods`` or ``kubepods.slice`` or a path that ends in such a name, relative to each root."""
 
@@ -52,6 +54,12 @@ class Hierarchy:
         """The folder of the one group that is ever written."""
         return self.cpu / self.tier(BEST_EFFORT)
 
+    @property
+    def unified(self) -> Path | None:
+        """The root of version 2, which alone tells of a group's pressure: also beside version 1 (hybrid)."""
+        root = self.mount if self.version == 2 else self.mount / "unified"
+        return root if (root / "cgroup.controllers").exists() else None
+
     def pod_names(self, tier: str) -> tuple[str, str]:
         """What a pod's group in this tier begins and ends with; between them stands its uid."""
         if self.by_systemd:
@@ -61,6 +69,21 @@ class Hierarchy:
     def pod_uid(self, written: str) -> str:
         """The uid as Kubernetes writes it: systemd's names have no dashes to spare."""
         return written.replace("_", "-") if self.by_systemd else written
+
+    def pod_groups(self, tier: str) -> Iterator[tuple[str, PurePosixPath]]:
+        """Uid and group, relative to each root, of each pod of one tier that is there now.
+
+        Raises:
+            OSError: the tier's group cannot be read.
+
+        """
+        relative = self.tier(tier)
+        head, tail = self.pod_names(tier)
+        with os.scandir(self.cpu / relative) as entries:
+            for entry in entries:
+                name = entry.name
+                if name.startswith(head) and name.endswith(tail) and entry.is_dir():
+                    yield self.pod_uid(name[len(head) : len(name) - len(tail)]), relative / name
 
 
 def find(mount: Path, kubepods: str | None) -> Hierarchy:
@@ -85,6 +108,7 @@ def find(mount: Path, kubepods: str | None) -> Hierarchy:
         cpuacct=roots["cpuacct"],
         memory=roots["memory"],
         cpuset=roots["cpuset"],
+        freezer=roots["freezer"],
         pods=pods,
     )
 

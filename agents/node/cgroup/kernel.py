@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup.apply import Holder
+from slacktide.agents.node.cgroup.best_effort import CgroupBestEffort
 from slacktide.agents.node.cgroup.cpuset import CpusetHolder
 from slacktide.agents.node.cgroup.files import Room
 from slacktide.agents.node.cgroup.group_knobs import GroupKnobs
@@ -44,6 +45,8 @@ class CgroupKernel:
     def __init__(self, cgroup_mount: Path, proc_mount: Path, kubepods: str | None, state_folder: Path) -> None:
         self.hierarchy: Hierarchy = find(cgroup_mount, kubepods)
         """What was found."""
+        self.best_effort = CgroupBestEffort(self.hierarchy)
+        """Its pods, to end or stop one."""
         room = Room.of_process()
         self._node = NodeReader(proc_mount, room)
         self._pods = PodsReader(self.hierarchy, room)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
@@ -200,7 +200,7 @@ class PodsReader:
         there: dict[str, tuple[str, str]] = {}
         for tier in TIERS:
             try:
-                there.update((uid, (tier, group)) for uid, group in self._tier(tier))
+                there.update((uid, (tier, str(group))) for uid, group in self._hierarchy.pod_groups(tier))
             except OSError as error:
                 path = self._hierarchy.cpu / self._hierarchy.tier(tier)
                 notes.add(os.path.relpath(path, self._hierarchy.mount), why_of(error))
@@ -209,16 +209,6 @@ class PodsReader:
         for uid, (tier, group) in there.items():
             if uid not in self._pods:
                 self._pods[uid] = _Pod(self._hierarchy, group, self._room, best_effort=tier == BEST_EFFORT)
-
-    def _tier(self, tier: str) -> Iterator[tuple[str, str]]:
-        """Uid and group of each pod of one tier."""
-        relative = self._hierarchy.tier(tier)
-        head, tail = self._hierarchy.pod_names(tier)
-        with os.scandir(self._hierarchy.cpu / relative) as entries:
-            for entry in entries:
-                name = entry.name
-                if name.startswith(head) and name.endswith(tail) and entry.is_dir():
-                    yield self._hierarchy.pod_uid(name[len(head) : len(name) - len(tail)]), f"{relative}/{name}"
 
     def _forget(self, uid: str) -> None:
         self._pods.pop(uid).close()

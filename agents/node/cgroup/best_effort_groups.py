@@ -1,0 +1,74 @@
+"""Which group is which best-effort pod's: looked up anew for each act, for nobody else is ever signalled or stopped."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path, PurePosixPath
+
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, TIERS, Hierarchy
+from slacktide.agents.node.cgroup.read import why_of
+from slacktide.schemas.errors import CgroupError
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_KERNELS = ("cgroup", "cgroup2")
+
+
+class BestEffortGroups:
+    """The pods whose groups lie in the best-effort group now. A uid is only ever compared, never part of a path."""
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self._hierarchy = hierarchy
+
+    def groups(self) -> dict[str, PurePosixPath]:
+        """By uid, relative to the best-effort group.
+
+        Raises:
+            CgroupError: the best-effort group cannot be read.
+
+        """
+        try:
+            return {uid: PurePosixPath(group.name) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)}
+        except OSError as error:
+            raise CgroupError(str(self._hierarchy.best_effort), why_of(error)) from error
+
+    def group(self, uid: str) -> PurePosixPath | None:
+        """The group of one pod, relative to the best-effort group; None: it has none, so it is gone.
+
+        Raises:
+            CgroupError: the pod is not a best-effort pod, or that cannot be known.
+
+        """
+        group = self.groups().get(uid)
+        root = self._hierarchy.best_effort
+        if group is None:
+            self._must_be_nowhere(uid)
+        elif Path(os.path.realpath(root / group)).parent != Path(os.path.realpath(root)):
+            raise CgroupError(str(root / group), "leads out of the best-effort group: never touched")
+        return group
+
+    def _must_be_nowhere(self, uid: str) -> None:
+        for tier in TIERS:
+            try:
+                found = dict(self._hierarchy.pod_groups(tier)).get(uid)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise CgroupError(str(self._hierarchy.cpu / self._hierarchy.tier(tier)), why_of(error)) from error
+            if found is not None:
+                raise CgroupError(str(self._hierarchy.cpu / found), "not a best-effort pod's group: never touched")
+
+
+def is_kernels(folder: Path) -> bool:
+    """Whether the folder is a group of a real kernel, and not a plain one, such as a virtual node's.
+
+    Raises:
+        OSError: it is gone.
+
+    """
+    device = folder.stat().st_dev
+    name = f"{os.major(device)}:{os.minor(device)}"
+    for line in _MOUNTS.read_text().splitlines():
+        before, _, after = line.partition(" - ")
+        if before.split()[2] == name and after.split()[0] in _KERNELS:
+            return True
+    return False

@@ -1,0 +1,182 @@
+"""The processes of best-effort pods: counted, asked to end, killed. The one place that signals anybody.
+
+Between reading a pid and signalling it the process may end and its pid go to another. So a descriptor holds the
+process first, and it is signalled only if the group names the pid still: as long as the one that is held has not
+ended, nobody else can have its pid.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from itertools import islice
+from pathlib import Path, PurePosixPath
+
+from slacktide.agents.node.cgroup.best_effort_groups import is_kernels
+from slacktide.agents.node.cgroup.freezer import Freezer
+from slacktide.agents.node.cgroup.hierarchy import Hierarchy
+from slacktide.agents.node.cgroup.knobs import Knobs
+from slacktide.agents.node.cgroup.plan import Write
+from slacktide.agents.node.cgroup.read import why_of
+from slacktide.schemas.errors import CgroupError
+
+KILL_FILE = "cgroup.kill"
+_PROCESSES_FILE = "cgroup.procs"
+_ELSEWHERE = frozenset({errno.ENOENT, errno.ENODEV, errno.EOPNOTSUPP})
+"""Gone; or, on v2, a group of threads, whose processes the group above it names."""
+_AT_ONCE = 256
+"""Processes held by a descriptor at one time."""
+_ROUNDS = 25
+_ROUND_MS = 10
+
+
+class Processes:
+    """Groups are relative to the best-effort group; who may be asked for is ``best_effort_groups``'s to say."""
+
+    def __init__(self, hierarchy: Hierarchy, freezer: Freezer) -> None:
+        self._root = hierarchy.best_effort
+        self._freezer = freezer
+        self._knobs = Knobs(hierarchy, hierarchy.best_effort, frozenset({KILL_FILE}))
+
+    def count(self, group: PurePosixPath) -> int:
+        """How many there are, in the group and all below it.
+
+        Raises:
+            CgroupError: they cannot be read.
+
+        """
+        return len(_listed(self._root / group))
+
+    def check(self, group: PurePosixPath) -> None:
+        """Whether they may be signalled or stopped at all.
+
+        Raises:
+            CgroupError: they are no real ones, or one is this very agent, or the first process of all.
+
+        """
+        folder = self._root / group
+        pids = _listed(folder)
+        if not pids:
+            return
+        with suppress(FileNotFoundError):
+            if not is_kernels(folder):
+                raise CgroupError(str(folder), "a plain folder, not a kernel's group: nothing is signalled")
+        if own := pids & {1, os.getpid()}:
+            raise CgroupError(str(folder), f"process {min(own)}, this agent or the first of all, runs in it: not ended")
+
+    def terminate(self, group: PurePosixPath) -> None:
+        """Ask each to end; if the group is frozen, it goes on first.
+
+        Raises:
+            CgroupError: not all could be asked.
+
+        """
+        if self._freezer.is_frozen(group):
+            self._freezer.thaw(group)
+        _signal(self._root / group, signal.SIGTERM)
+
+    def kill(self, group: PurePosixPath) -> None:
+        """End all, and whoever they start meanwhile.
+
+        Raises:
+            CgroupError: it could not be tried. That some are still there is no error: they may be about to end.
+
+        """
+        if (self._root / group / KILL_FILE).exists():
+            self._knobs.write(Write(group, KILL_FILE, "1"))
+            return
+        self._kill_stopped(group)
+        for _ in range(_ROUNDS):
+            if not _signal(self._root / group, signal.SIGKILL, wait_ms=_ROUND_MS):
+                return
+
+    def _kill_stopped(self, group: PurePosixPath) -> None:
+        """Whoever starts processes faster than they are ended is stopped first, where that can be done."""
+        with suppress(CgroupError):
+            self._freezer.freeze(group)
+            _signal(self._root / group, signal.SIGKILL)
+        self._freezer.thaw_below(group)
+
+
+def _listed(folder: Path) -> set[int]:
+    """Pids of the group and all below it."""
+    pids: set[int] = set()
+    for path, _, _ in os.walk(folder):
+        try:
+            pids.update(map(int, Path(path, _PROCESSES_FILE).read_bytes().split()))
+        except OSError as error:
+            if error.errno not in _ELSEWHERE:
+                raise CgroupError(path, why_of(error)) from error
+    return pids
+
+
+def _signal(folder: Path, number: signal.Signals, *, wait_ms: int = 0) -> int:
+    """Signal all processes of the group and those below it, and wait a moment for their end.
+
+    Returns:
+        How many were signalled.
+
+    Raises:
+        CgroupError: one could not be.
+
+    """
+    pids = _listed(folder)
+    if 0 in pids:
+        raise CgroupError(
+            str(folder), "its processes are in another PID namespace: run the agent in the host's (hostPID: true)"
+        )
+    signalled, waiting = 0, iter(sorted(pids))
+    while some := list(islice(waiting, _AT_ONCE)):
+        with _held(some) as held:
+            still = _listed(folder)
+            reached = [fd for pid, fd in held.items() if pid in still and _reached(folder, fd, number)]
+            signalled += len(reached)
+            _wait(reached, wait_ms)
+    return signalled
+
+
+@contextmanager
+def _held(pids: Iterable[int]) -> Iterator[dict[int, int]]:
+    """A descriptor for each process that has not ended yet."""
+    with ExitStack() as stack:
+        held: dict[int, int] = {}
+        for pid in pids:
+            fd = _opened(pid)
+            if fd is not None:
+                held[pid] = fd
+                stack.callback(os.close, fd)
+        yield held
+
+
+def _opened(pid: int) -> int | None:
+    """None: it has ended."""
+    try:
+        return os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    except OSError as error:
+        hint = ": signalling needs kernel 5.3 or newer" if error.errno == errno.ENOSYS else ""
+        raise CgroupError(f"process {pid}", f"{why_of(error)}{hint}") from error
+
+
+def _reached(folder: Path, fd: int, number: signal.Signals) -> bool:
+    try:
+        signal.pidfd_send_signal(fd, number)
+    except ProcessLookupError:
+        return False
+    except OSError as error:
+        raise CgroupError(str(folder), f"sending {number.name}: {why_of(error)}: run the agent as root") from error
+    return True
+
+
+def _wait(fds: Iterable[int], wait_ms: int) -> None:
+    """Until all have ended, or the time is over for one of them."""
+    for fd in fds:
+        poll = select.poll()
+        poll.register(fd, select.POLLIN)
+        if not poll.poll(wait_ms):
+            return
