@@ -1,4 +1,4 @@
-"""Best-effort pods in a folder that only looks like a kernel: nobody is signalled, and what cannot be frozen is said."""
+"""Best-effort pods in a folder that only looks like a kernel: nobody is signalled; what cannot be frozen is said."""
 
 from __future__ import annotations
 
