@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from slacktide.agents.node.best_effort import BestEffortPods
+from slacktide.agents.node.container_cpu import ContainersLook
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.sample import Knob, Limits, Missing, NodeUse, PodUse
@@ -43,6 +44,12 @@ class Kernel(Protocol):
 
     def read(self, mono_ns: int) -> Reading:
         """Read every figure once. Never raises for what is missing or malformed: it is in ``missing``."""
+
+    def containers(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
+        """Look at the CPU of these pods' containers that have a limit; nothing is kept open of any others.
+
+        Which pods there are, the last ``read`` saw.
+        """
 
     def processors(self) -> list[Processor]:
         """CPUs that pods may run on, ascending; none where best-effort pods cannot be bound to CPUs."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup.apply import Holder
 from slacktide.agents.node.cgroup.best_effort import CgroupBestEffort
+from slacktide.agents.node.cgroup.container_cpu import ContainersReader
 from slacktide.agents.node.cgroup.cpuset import CpusetHolder
 from slacktide.agents.node.cgroup.files import Room
 from slacktide.agents.node.cgroup.group_knobs import GroupKnobs
@@ -18,6 +20,7 @@ from slacktide.agents.node.cgroup.plan_cpuset import Cpus
 from slacktide.agents.node.cgroup.processors import processors
 from slacktide.agents.node.cgroup.rates import Counters, PodRates, rates
 from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodReading, PodsReader
+from slacktide.agents.node.container_cpu import ContainersLook
 from slacktide.agents.node.kernel import Held, Reading
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
@@ -50,6 +53,7 @@ class CgroupKernel:
         room = Room.of_process()
         self._node = NodeReader(proc_mount, room)
         self._pods = PodsReader(self.hierarchy, room)
+        self._containers = ContainersReader(self.hierarchy, room, self._pods.group)
         self._originals = Originals(state_folder)
         self._holder = Holder(self.hierarchy, self._originals)
         self._cpuset = None if self.hierarchy.cpuset is None else CpusetHolder(self.hierarchy, self.hierarchy.cpuset)
@@ -77,6 +81,11 @@ class CgroupKernel:
             limits=limits,
             missing=bounded(notes.missing + rate.missing),
         )
+
+    def containers(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
+        """Look at the CPU of these pods' containers that have a limit; nothing is kept open of any others."""
+        look = self._containers.read(pods, mono_ns)
+        return replace(look, missing=bounded(look.missing))
 
     def limits(self) -> Limits:
         """Read back what the best-effort group holds now.
@@ -144,6 +153,7 @@ class CgroupKernel:
         """Let go of all files. What the kernel holds stays."""
         self._node.close()
         self._pods.close()
+        self._containers.close()
 
     def _bind(self, cpus: Cpus) -> None:
         if self._cpuset is None:

@@ -110,41 +110,61 @@ _PERIODS_V2 = parse.optional_field(b"nr_periods")
 _THROTTLED_V2 = parse.optional_field(b"nr_throttled")
 
 
-class _Pod:
-    """The files of one pod."""
+class CpuTime:
+    """How much CPU one group used, and how often it was stopped at its quota."""
 
-    def __init__(self, hierarchy: Hierarchy, group: str, room: Room, *, best_effort: bool) -> None:
-        def file(root: Path, name: str) -> KeptFile:
-            path = f"{root}/{group}/{name}"
-            return KeptFile(path, os.path.relpath(path, hierarchy.mount), room)
+    def __init__(self, hierarchy: Hierarchy, group: str, room: Room) -> None:
+        unified, cpuacct = hierarchy.version == 2, hierarchy.cpuacct
+        self._stat = kept(hierarchy, hierarchy.cpu, group, "cpu.stat", room)
+        self._time_in_stat = unified
+        self._cpuacct = None if unified or cpuacct is None else kept(hierarchy, cpuacct, group, "cpuacct.usage", room)
 
-        unified = hierarchy.version == 2
-        cpuacct, memory = hierarchy.cpuacct, hierarchy.memory
-        self.relative = group
-        self.group = f"{hierarchy.cpu}/{group}"
-        self.best_effort = best_effort
-        self._cpu_stat = file(hierarchy.cpu, "cpu.stat")
-        self._cpu_time_in_stat = unified
-        self._cpuacct = None if unified or cpuacct is None else file(cpuacct, "cpuacct.usage")
-        usage = "memory.current" if unified else "memory.usage_in_bytes"
-        self._memory = None if memory is None else (file(memory, usage), file(memory, "memory.stat"))
-        self._inactive = parse.field(b"inactive_file" if unified else b"total_inactive_file")
-
-    def read(self, notes: Notes) -> PodReading:
-        return PodReading(
-            counters=self._counters(notes), mem_bytes=self._working_set(notes), best_effort=self.best_effort
-        )
-
-    def _counters(self, notes: Notes) -> PodCounters:
-        cpu_ns, periods, throttled = notes.figure(self._cpu_stat, self._cpu_figures) or (None, None, None)
+    def read(self, notes: Notes) -> PodCounters:
+        """What it has counted since the group was made."""
+        cpu_ns, periods, throttled = notes.figure(self._stat, self._figures) or (None, None, None)
         if self._cpuacct is not None:
             cpu_ns = notes.figure(self._cpuacct, parse.number)
         return PodCounters(cpu_ns=cpu_ns, periods=periods, throttled_periods=throttled)
 
-    def _cpu_figures(self, text: bytes) -> tuple[int | None, int | None, int | None]:
-        if self._cpu_time_in_stat:
+    def close(self) -> None:
+        """Let go of its files."""
+        for file in (self._stat, self._cpuacct):
+            if file is not None:
+                file.close()
+
+    def _figures(self, text: bytes) -> tuple[int | None, int | None, int | None]:
+        if self._time_in_stat:
             return _USAGE_USEC(text) * 1000, _PERIODS_V2(text), _THROTTLED_V2(text)
         return None, _PERIODS(text), _THROTTLED(text)
+
+
+def kept(hierarchy: Hierarchy, root: Path, group: str, name: str, room: Room) -> KeptFile:
+    """A file of a group, by a name that says which."""
+    path = f"{root}/{group}/{name}"
+    return KeptFile(path, os.path.relpath(path, hierarchy.mount), room)
+
+
+class _Pod:
+    """The files of one pod."""
+
+    def __init__(self, hierarchy: Hierarchy, group: str, room: Room, *, best_effort: bool) -> None:
+        unified, memory = hierarchy.version == 2, hierarchy.memory
+        self.relative = group
+        self.group = f"{hierarchy.cpu}/{group}"
+        self.best_effort = best_effort
+        self._cpu = CpuTime(hierarchy, group, room)
+        usage = "memory.current" if unified else "memory.usage_in_bytes"
+        self._memory = (
+            None
+            if memory is None
+            else (kept(hierarchy, memory, group, usage, room), kept(hierarchy, memory, group, "memory.stat", room))
+        )
+        self._inactive = parse.field(b"inactive_file" if unified else b"total_inactive_file")
+
+    def read(self, notes: Notes) -> PodReading:
+        return PodReading(
+            counters=self._cpu.read(notes), mem_bytes=self._working_set(notes), best_effort=self.best_effort
+        )
 
     def _working_set(self, notes: Notes) -> int | None:
         if self._memory is None:
@@ -154,9 +174,9 @@ class _Pod:
         return None if usage is None or inactive is None else max(0, usage - inactive)
 
     def close(self) -> None:
-        for file in (self._cpu_stat, self._cpuacct, *(self._memory or ())):
-            if file is not None:
-                file.close()
+        self._cpu.close()
+        for file in self._memory or ():
+            file.close()
 
 
 class PodsReader:

@@ -9,9 +9,11 @@ from pathlib import PurePosixPath
 from slacktide.agents.node.cgroup.knob_files import as_told
 from slacktide.agents.node.cgroup.plan import PERIOD_FILE, Bandwidth, Clipped, Plan, plan_own_v1, plan_v1
 from slacktide.agents.node.cgroup.plan_cpuset import plan_cpuset_v1, plan_cpuset_v2
+from slacktide.agents.node.container_cpu import ContainersLook
 from slacktide.agents.node.kernel import Held, Reading
 from slacktide.deploy.cli.virtual import knobs
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
+from slacktide.deploy.cli.virtual.containers import VirtualContainers
 from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, Group, Machine
 from slacktide.deploy.cli.virtual.stall import Stall
 from slacktide.schemas.inventory import Pod, Processor
@@ -36,6 +38,7 @@ class VirtualKernel:
     def __init__(self, machine: Machine) -> None:
         self.machine = machine
         self.best_effort = VirtualBestEffort(machine)
+        self._containers = VirtualContainers(machine)
         self._read_ns: int | None = None
         self._usage_ns = 0
         self._pods: dict[str, _Counters] = {}
@@ -60,6 +63,10 @@ class VirtualKernel:
         )
         self._read_ns, self._usage_ns, self._pods = mono_ns, machine.root.usage_ns, pods
         return reading
+
+    def containers(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
+        """Look at the CPU of these pods' containers that have a limit."""
+        return self._containers.look(pods, mono_ns)
 
     def limits(self) -> Limits:
         """What the best-effort group holds now."""
