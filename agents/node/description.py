@@ -37,7 +37,11 @@ class Lister(Protocol):
     where: str
     """Whom one asks, for messages."""
 
-    def list(self) -> Listed:
+    @property
+    def refused(self) -> str:
+        """Why what one was told to go by is not in force; "" where it is."""
+
+    def look(self) -> Listed:
         """The pods as they are now; may block.
 
         Raises:
@@ -68,7 +72,7 @@ class Joined:
         self._listed = Listed(pods=list(last or ()), notes=())
         self._trouble = ""
         try:
-            self._listed = lister.list()
+            self._listed = lister.look()
         except SlacktideError as exc:
             if last is None:
                 raise
@@ -80,7 +84,7 @@ class Joined:
         """Ask both."""
         self._file.poll()
         try:
-            self._listed, self._trouble = self._lister.list(), ""
+            self._listed, self._trouble = self._lister.look(), ""
         except SlacktideError as exc:
             self._trouble = self._said(exc)
         before = self.value, self.refused
@@ -93,7 +97,7 @@ class Joined:
         return Described(facts=file.facts, pods=listed.pods, notes=(*file.notes, *unread, *listed.notes))
 
     def _refused(self) -> str:
-        return "\n".join(filter(None, (self._file.refused, self._trouble)))
+        return "\n".join(filter(None, (self._file.refused, self._lister.refused, self._trouble)))
 
     def _said(self, exc: SlacktideError) -> str:
         return f"{exc}\nthe last good list, of {len(self._listed.pods)} pods, stays in force"

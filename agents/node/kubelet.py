@@ -54,6 +54,9 @@ class Kubelet:
 
     """
 
+    refused = ""
+    """It goes by no file of its own."""
+
     def __init__(self, access: Access) -> None:
         parts = urlsplit(access.url)
         if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
@@ -65,7 +68,7 @@ class Kubelet:
         self._digest = b""
         self._last: Listed | KubeletError | None = None
 
-    def list(self) -> Listed:
+    def look(self) -> Listed:
         """The pods as they are now; an answer like the one before is not even decoded.
 
         Raises:

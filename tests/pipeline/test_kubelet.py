@@ -54,17 +54,17 @@ def ask():
 
 
 def names(kubelet: Kubelet) -> list[str]:
-    return [pod.name for pod in kubelet.list().pods]
+    return [pod.name for pod in kubelet.look().pods]
 
 
 def refusal(kubelet: Kubelet) -> str:
     with pytest.raises(KubeletError) as refused:
-        kubelet.list()
+        kubelet.look()
     return str(refused.value)
 
 
 def test_what_a_kubelet_lists_is_understood(access, ask) -> None:
-    found = ask(access).list()
+    found = ask(access).look()
 
     assert found.pods == [
         Pod(
@@ -92,9 +92,9 @@ def test_what_a_kubelet_lists_is_understood(access, ask) -> None:
 
 def test_a_connection_is_kept_and_what_did_not_change_is_not_read_again(access, server, ask) -> None:
     kubelet = ask(access)
-    first = kubelet.list()
+    first = kubelet.look()
 
-    assert kubelet.list() is first
+    assert kubelet.look() is first
     server.pods.append(pod("db"))
     assert names(kubelet) == ["web", "db"]
     assert (server.asked, server.connections) == (3, 1)
@@ -103,7 +103,7 @@ def test_a_connection_is_kept_and_what_did_not_change_is_not_read_again(access, 
 def test_a_kubelet_that_was_restarted_is_asked_again_at_once(access, server, certificates, ask) -> None:
     """It closes what it kept, and that is no trouble; while it is away, it is."""
     kubelet = ask(access)
-    kubelet.list()
+    kubelet.look()
     server.manner = "empty_handed"
     assert "RemoteDisconnected" in refusal(kubelet)
     server.manner = "well"
@@ -114,7 +114,7 @@ def test_a_kubelet_that_was_restarted_is_asked_again_at_once(access, server, cer
 
 def test_a_token_is_read_anew_each_time(access, server, ask) -> None:
     kubelet = ask(access)
-    kubelet.list()
+    kubelet.look()
     server.token = "second-token"
     said = refusal(kubelet)
 
@@ -162,7 +162,7 @@ def test_a_certificate_of_another_authority_is_refused_unless_that_is_wanted(acc
 )
 def test_an_answer_that_is_no_list_is_refused_and_the_next_good_one_counts(access, server, manner, says, ask) -> None:
     kubelet = ask(access)
-    kubelet.list()
+    kubelet.look()
     server.manner = manner
     assert says in refusal(kubelet)
     assert says in refusal(kubelet), "and again, also where it is the same answer"
@@ -220,7 +220,7 @@ def test_files_that_are_not_there_or_hold_something_else_are_named(access, tmp_p
 def test_a_pod_that_cannot_be_used_is_left_out_and_said(access, server, ask) -> None:
     """What one user writes does not hide everybody's pods."""
     server.pods = [pod("web"), pod("odd", cpu="-1"), pod("db")]
-    found = ask(access).list()
+    found = ask(access).look()
 
     assert [pod.name for pod in found.pods] == ["web", "db"]
     assert "items[1].spec.containers[0].resources.requests.cpu: -1" in found.notes[0]
@@ -229,7 +229,7 @@ def test_a_pod_that_cannot_be_used_is_left_out_and_said(access, server, ask) -> 
 
 def test_a_list_that_names_a_pod_twice_has_it_once(access, server, ask) -> None:
     server.pods = [pod("web"), pod("web")]
-    found = ask(access).list()
+    found = ask(access).look()
 
     assert [pod.name for pod in found.pods] == ["web"]
     assert "uid-web: accepted: each once; the pod is left out" in found.notes[0]
@@ -293,7 +293,7 @@ def test_the_last_good_list_stays_and_what_is_wrong_is_told_once(access, server,
 
 
 def test_a_start_without_the_kubelet_goes_on_with_what_was_known_last(access, server, file, ask) -> None:
-    known = ask(access).list().pods
+    known = ask(access).look().pods
     server.allowed = False
     joined = Joined(watched(file), ask(access), last=known)
 

@@ -8,19 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
+from slacktide.agents.node.cgroup.layout import BEST_EFFORT, BURSTABLE, GUARANTEED, TIERS, Kubepods, Layout
 from slacktide.schemas.errors import CgroupError
 
-BEST_EFFORT = "besteffort"
-BURSTABLE = "burstable"
-GUARANTEED = ""
-TIERS = (BEST_EFFORT, BURSTABLE, GUARANTEED)
-_SLICE = ".slice"
+__all__ = ["BEST_EFFORT", "BURSTABLE", "GUARANTEED", "TIERS", "Hierarchy", "find"]
+
 _CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset", "freezer")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hierarchy:
-    """The roots of the controllers and the group that holds the pods, the same below each root."""
+    """The roots of the controllers, and what lies below each."""
 
     version: Literal[1, 2]
     mount: Path
@@ -33,21 +31,22 @@ class Hierarchy:
     """None: not mounted."""
     freezer: Path | None
     """None: not mounted. On v2 every group can be frozen, since kernel 5.2."""
-    pods: PurePosixPath
-    """``kubepods`` or ``kubepods.slice`` or a path that ends in such a name, relative to each root."""
+    layout: Layout
+    """Which groups are pods, and which one is held; the same below each root."""
+
+    @property
+    def pods(self) -> PurePosixPath:
+        """The group above the best-effort group, relative to each root."""
+        return self.layout.pods
 
     @property
     def by_systemd(self) -> bool:
         """Whether systemd names the groups; else they are named plainly (driver cgroupfs)."""
-        return self.pods.suffix == _SLICE
+        return self.pods.suffix == ".slice"
 
     def tier(self, name: str) -> PurePosixPath:
-        """The group of one QoS tier, relative to each root. Guaranteed pods lie in the pods' group itself."""
-        if name == GUARANTEED:
-            return self.pods
-        if self.by_systemd:
-            return self.pods / f"{self.pods.stem}-{name}{_SLICE}"
-        return self.pods / name
+        """The group of one QoS tier, relative to each root."""
+        return self.layout.tier(name)
 
     @property
     def best_effort(self) -> Path:
@@ -60,16 +59,6 @@ class Hierarchy:
         root = self.mount if self.version == 2 else self.mount / "unified"
         return root if (root / "cgroup.controllers").exists() else None
 
-    def pod_names(self, tier: str) -> tuple[str, str]:
-        """What a pod's group in this tier begins and ends with; between them stands its uid."""
-        if self.by_systemd:
-            return f"{self.tier(tier).stem}-pod", _SLICE
-        return "pod", ""
-
-    def pod_uid(self, written: str) -> str:
-        """The uid as Kubernetes writes it: systemd's names have no dashes to spare."""
-        return written.replace("_", "-") if self.by_systemd else written
-
     def pod_groups(self, tier: str) -> Iterator[tuple[str, PurePosixPath]]:
         """Uid and group, relative to each root, of each pod of one tier that is there now.
 
@@ -77,21 +66,16 @@ class Hierarchy:
             OSError: the tier's group cannot be read.
 
         """
-        relative = self.tier(tier)
-        head, tail = self.pod_names(tier)
-        with os.scandir(self.cpu / relative) as entries:
-            for entry in entries:
-                name = entry.name
-                if name.startswith(head) and name.endswith(tail) and entry.is_dir():
-                    yield self.pod_uid(name[len(head) : len(name) - len(tail)]), relative / name
+        return self.layout.pod_groups(self.cpu, tier)
 
 
-def find(mount: Path, kubepods: str | None) -> Hierarchy:
+def find(mount: Path, kubepods: str | None, layout: Layout | None = None) -> Hierarchy:
     """Find the hierarchies below ``mount`` and the group that holds the pods.
 
     Args:
         mount: /sys/fs/cgroup, or a folder that looks like it.
         kubepods: the pods' group relative to each hierarchy; None: looked for at the top and one level below.
+        layout: of a machine without a kubelet; then no such group is looked for.
 
     Raises:
         CgroupError: no hierarchy, no pods' group, or more than one.
@@ -100,7 +84,8 @@ def find(mount: Path, kubepods: str | None) -> Hierarchy:
     version, roots = _roots(mount)
     cpu = roots["cpu"]
     assert cpu is not None
-    pods = _given(cpu, kubepods) if kubepods is not None else _found(cpu)
+    if layout is None:
+        layout = Kubepods(_given(cpu, kubepods) if kubepods is not None else _found(cpu))
     return Hierarchy(
         version=version,
         mount=mount,
@@ -109,7 +94,7 @@ def find(mount: Path, kubepods: str | None) -> Hierarchy:
         memory=roots["memory"],
         cpuset=roots["cpuset"],
         freezer=roots["freezer"],
-        pods=pods,
+        layout=layout,
     )
 
 

@@ -14,6 +14,7 @@ from slacktide.agents.node.cgroup.cpuset import CpusetHolder
 from slacktide.agents.node.cgroup.files import Room
 from slacktide.agents.node.cgroup.group_knobs import GroupKnobs
 from slacktide.agents.node.cgroup.hierarchy import Hierarchy, find
+from slacktide.agents.node.cgroup.layout import Layout
 from slacktide.agents.node.cgroup.originals import Originals
 from slacktide.agents.node.cgroup.plan import Bandwidth
 from slacktide.agents.node.cgroup.plan_cpuset import Cpus
@@ -39,14 +40,22 @@ class CgroupKernel:
         proc_mount: /proc.
         kubepods: the group that holds the pods, relative to each hierarchy; None: looked for.
         state_folder: where it is remembered what groups held before they were cut to fit; it must exist.
+        layout: of a machine without a kubelet.
 
     Raises:
         CgroupError: there is no hierarchy or no group that holds pods.
 
     """
 
-    def __init__(self, cgroup_mount: Path, proc_mount: Path, kubepods: str | None, state_folder: Path) -> None:
-        self.hierarchy: Hierarchy = find(cgroup_mount, kubepods)
+    def __init__(
+        self,
+        cgroup_mount: Path,
+        proc_mount: Path,
+        kubepods: str | None,
+        state_folder: Path,
+        layout: Layout | None = None,
+    ) -> None:
+        self.hierarchy: Hierarchy = find(cgroup_mount, kubepods, layout)
         """What was found."""
         self.best_effort = CgroupBestEffort(self.hierarchy)
         """Its pods, to end or stop one."""
