@@ -1,0 +1,176 @@
+"""What runs on a machine without Kubernetes, as its operator describes it: the file of ``--host-workloads``.
+
+A workload is a systemd unit's group or Docker containers with a label; each group that matches counts as a pod.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import permutations
+from pathlib import PurePosixPath
+from typing import Any
+
+from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.kubernetes_fields import Reader, resources
+from slacktide.schemas.qos import QOS_CLASSES
+
+BE = "BE"
+NAMESPACE = "host"
+DOCKER_SOCKET = "/var/run/docker.sock"
+_KEYS = ("bestEffort", "workloads", "dockerSocket")
+_WORKLOAD_KEYS = ("slice", "containerLabel", "qosClass", "priority", "requests", "limits")
+_NOTHING = Resources()
+_KUBE_QOS = {"LSE": "Guaranteed", "LSR": "Guaranteed", BE: "BestEffort"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """One entry: a group, or a label of containers, and what those that match are."""
+
+    group: PurePosixPath | None = None
+    """Relative to each hierarchy."""
+    label: str = ""
+    """``KEY=VALUE``, or ``KEY`` for any value; "": a group is given."""
+    qos: str
+    priority: int | None = None
+    requests: Resources = _NOTHING
+    limits: Resources = _NOTHING
+
+    def __str__(self) -> str:
+        return f"containerLabel {self.label}" if self.group is None else f"slice {self.group}"
+
+    def fits(self, labels: Mapping[str, str]) -> bool:
+        """Whether a container with these labels is meant."""
+        key, _, value = self.label.partition("=")
+        return bool(key) and key in labels and ("=" not in self.label or labels[key] == value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostWorkloads:
+    """The whole file."""
+
+    best_effort: PurePosixPath
+    """The group that is held back, relative to each hierarchy; each group in it is a pod of class BE."""
+    workloads: tuple[Workload, ...] = ()
+    docker_socket: str = DOCKER_SOCKET
+
+    @property
+    def by_label(self) -> bool:
+        """Whether Docker has to be asked."""
+        return any(one.label for one in self.workloads)
+
+    def holds(self, group: PurePosixPath) -> bool:
+        """Whether a group is held back with the best-effort group."""
+        return group.is_relative_to(self.best_effort)
+
+
+def parse(document: object, file: str) -> HostWorkloads:
+    """Read and validate the file.
+
+    Raises:
+        ConfigError: with every finding: file, field path, value, what is accepted.
+
+    """
+    reader = Reader(file)
+    body = reader.mapping(document, "content")
+    _refuse_unknown(body, "", _KEYS, reader)
+    best_effort = _group(body.get("bestEffort"), "bestEffort", reader)
+    items = reader.sequence(body.get("workloads"), "workloads")
+    workloads = tuple(
+        _workload(reader.mapping(item, f"workloads[{index}]"), f"workloads[{index}]", reader)
+        for index, item in enumerate(items)
+    )
+    socket = body.get("dockerSocket", DOCKER_SOCKET)
+    if not isinstance(socket, str) or not socket.startswith("/"):
+        reader.refuse("dockerSocket", socket, f"an absolute path such as {DOCKER_SOCKET}")
+    found = HostWorkloads(best_effort=best_effort, workloads=workloads, docker_socket=str(socket))
+    if not reader.findings:
+        _refuse_overlaps(found, reader)
+    if reader.findings:
+        raise ConfigError(reader.findings)
+    return found
+
+
+def pod_of(workload: Workload | None, *, uid: str, name: str, namespace: str = NAMESPACE, held: bool) -> Pod:
+    """A group as a pod.
+
+    Args:
+        workload: the entry that it matches; None: it only lies in the best-effort group.
+        uid: tells it from all others, and stays.
+        name: of the unit or the container.
+        namespace: of the compose project, if there is one.
+        held: whether it lies in the best-effort group. That, and not what is written of it, makes it best-effort.
+
+    """
+    said = workload or Workload(qos=BE)
+    qos = BE if held else "LS" if said.qos == BE else said.qos
+    return Pod(
+        uid=uid,
+        namespace=namespace,
+        name=name,
+        qos_label=qos,
+        priority=said.priority,
+        kube_qos=_KUBE_QOS.get(qos, "Burstable"),
+        requests=said.requests,
+        limits=said.limits,
+    )
+
+
+def _workload(item: Mapping[str, Any], path: str, reader: Reader) -> Workload:
+    _refuse_unknown(item, f"{path}.", _WORKLOAD_KEYS, reader)
+    if ("slice" in item) == ("containerLabel" in item):
+        reader.refuse(path, ", ".join(map(str, item)), "either slice or containerLabel")
+    label = item.get("containerLabel", "")
+    if not isinstance(label, str) or ("containerLabel" in item and not label.partition("=")[0]):
+        reader.refuse(f"{path}.containerLabel", label, "KEY=VALUE, or KEY for any value")
+    qos = item.get("qosClass")
+    if qos not in QOS_CLASSES:
+        reader.refuse(f"{path}.qosClass", qos, " or ".join(QOS_CLASSES))
+    return Workload(
+        group=_group(item["slice"], f"{path}.slice", reader) if "slice" in item else None,
+        label=str(label),
+        qos=str(qos),
+        priority=reader.whole(item.get("priority"), f"{path}.priority"),
+        requests=_amounts(item, "requests", path, reader),
+        limits=_amounts(item, "limits", path, reader),
+    )
+
+
+def _amounts(item: Mapping[str, Any], name: str, path: str, reader: Reader) -> Resources:
+    written = reader.at(item, path, name)
+    _refuse_unknown(written, f"{path}.{name}.", ("cpu", "memory"), reader)
+    return resources(reader.amounts(written, f"{path}.{name}"))
+
+
+def _group(value: object, path: str, reader: Reader) -> PurePosixPath:
+    group = PurePosixPath(value.strip("/")) if isinstance(value, str) else PurePosixPath()
+    if not group.parts or ".." in group.parts:
+        reader.refuse(path, value, "a group relative to each hierarchy, such as batch.slice")
+    return group
+
+
+def _refuse_unknown(item: Mapping[str, Any], path: str, known: tuple[str, ...], reader: Reader) -> None:
+    for key in item:
+        if key not in known:
+            reader.refuse(f"{path}{key}", item[key], f"no such field; there are {', '.join(known)}")
+
+
+def _refuse_overlaps(found: HostWorkloads, reader: Reader) -> None:
+    """A group in a group would count twice; and what is held back is best-effort, whatever is said of it."""
+    given = [(f"workloads[{index}].slice", one) for index, one in enumerate(found.workloads) if one.group is not None]
+    for path, one in given:
+        assert one.group is not None
+        if found.best_effort.is_relative_to(one.group):
+            reader.refuse(path, str(one.group), f"a group that does not hold bestEffort ({found.best_effort})")
+        elif found.holds(one.group) and (one.qos != BE or one.group.parent != found.best_effort):
+            reader.refuse(path, str(one.group), f"in bestEffort: class BE, right below {found.best_effort}")
+    for path, inner, outer in _nested(given):
+        reader.refuse(path, str(inner), f"each group once, and none that lies in another ({outer} holds it)")
+
+
+def _nested(given: list[tuple[str, Workload]]) -> Iterator[tuple[str, PurePosixPath, PurePosixPath]]:
+    for (path, one), (_, other) in permutations(given, 2):
+        if one.group is not None and other.group is not None and one.group.is_relative_to(other.group):
+            yield path, one.group, other.group
