@@ -96,7 +96,7 @@ class NodeAgent:
         self._reporter.policy_version = policy.version
         self._evictor = Evictor()
         self._tuner = Tuner()
-        self._bursts = Bursts()
+        self._bursts = Bursts(node=node, boot_id=boot_id, kernel=kernel)
 
     @property
     def in_charge(self) -> Origin:
@@ -200,10 +200,12 @@ class NodeAgent:
     def _remembered(self, reading: Reading, inventory: Inventory, now_ns: int) -> Remembered:
         facts, pods, policy = inventory.facts, inventory.pods, self._policy
         self._evictor.saw(reading, pods, now_ns)
+        bursts = self._bursts.state(facts, pods, policy, now_ns)
         return Remembered(
             evict=self._evictor.state(now_ns),
             drift=self._tuner.drift(facts, pods, policy, now_ns),
-            burst=self._bursts.state(reading, facts, pods, policy, now_ns),
+            burst=bursts.containers,
+            missing=bursts.missing,
         )
 
     def _current(self, taken: Taken, now_ns: int) -> NodeSample:

@@ -1,25 +1,135 @@
-"""Remembers what containers' CPU bursts have left to spend. None bursts yet."""
+"""Remembers what containers may still spend on bursts, and sees whose CPU quota may move.
+
+It looks once a second, however often samples are taken. Pods whose policy has no quota burst are looked at until they
+are seen to hold no more than their limit, also what an earlier run of the agent left them; from then on nothing of
+them is read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.container_cpu import UNLIMITED_US, ContainerCpu
+from slacktide.agents.node.kernel import Kernel
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import ContainerBurst
+from slacktide.schemas.policy.effective import cpu_burst_on
+from slacktide.schemas.policy.strategies import CpuBurst
+from slacktide.schemas.sample import ContainerBurst, Missing
+from slacktide.streams.decisions.cpu_burst_limiter import Limiter, limiter_capacity, start_tokens
+from slacktide.streams.decisions.cpu_burst_pod import may_burst, pod_burst_config
+from slacktide.streams.decisions.cpu_burst_quota import lends
+from slacktide.streams.decisions.node_burst import OFF, movable, next_limiter
+
+LOOK_NS_MIN = 900_000_000
+"""From one look to the next: a second, but for a timer's jitter."""
+_SECOND_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What one look saw."""
+
+    containers: list[ContainerBurst]
+    """Those whose quota may move."""
+    missing: list[Missing]
+
+
+@dataclass(frozen=True, slots=True)
+class _Bucket:
+    """A container's limiter, and the instant up to which its tokens are counted."""
+
+    limiter: Limiter | None
+    counted_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Looked:
+    """A pod to look at, and what holds for it."""
+
+    pod: Pod
+    config: CpuBurst
 
 
 class Bursts:
     """The limiters of one boot's containers."""
 
-    def state(
-        self,
-        reading: Reading,  # noqa: ARG002
-        facts: NodeFacts,  # noqa: ARG002
-        pods: Sequence[Pod],  # noqa: ARG002
-        policy: Policy,  # noqa: ARG002
-        now_ns: int,  # noqa: ARG002
-    ) -> list[ContainerBurst]:
+    def __init__(self, *, node: str, boot_id: str, kernel: Kernel) -> None:
+        self._node = node
+        self._boot_id = boot_id
+        self._kernel = kernel
+        self._buckets: dict[tuple[str, str], _Bucket] = {}
+        self._off: set[str] = set()
+        self._at_limit: set[str] = set()
+        self._looked_ns: int | None = None
+        self._reads = False
+
+    def state(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> Seen:
         """The containers whose quota may move."""
-        return []
+        if self._looked_ns is not None and now_ns - self._looked_ns < LOOK_NS_MIN:
+            return Seen(containers=[], missing=[])
+        self._looked_ns = now_ns
+        node = cpu_burst_on(policy, facts)
+        bursting = {pod.uid: _Looked(pod, pod_burst_config(node, pod.cpu_burst)) for pod in pods if _limited(pod)}
+        off = {uid for uid, one in bursting.items() if not lends(one.config)}
+        self._at_limit &= off
+        looked = {uid: one for uid, one in bursting.items() if uid not in self._at_limit}
+        seen = self._look(looked, now_ns)
+        # Twice, for what the look before last led to may have come after this one.
+        self._at_limit |= (off & self._off) - {one.pod for one in seen.containers}
+        self._off = off
+        return seen
+
+    def above_limit(self, pods: Sequence[Pod], now_ns: int) -> list[ContainerBurst]:
+        """The containers that hold more than their limit, or whose pods do, whatever the policy."""
+        return self._look({pod.uid: _Looked(pod, OFF) for pod in pods if _limited(pod)}, now_ns).containers
+
+    def _look(self, looked: Mapping[str, _Looked], now_ns: int) -> Seen:
+        if not looked and not self._reads:
+            return Seen(containers=[], missing=[])
+        self._reads = bool(looked)
+        reading = self._kernel.containers([one.pod for one in looked.values()], now_ns)
+        before, self._buckets = self._buckets, {}
+        held: dict[str, list[ContainerBurst]] = {uid: [] for uid in looked}
+        for one in reading.containers:
+            if one.quota_us != UNLIMITED_US:  # somebody's will: the kubelet's own gives a limit its quota
+                key = (one.pod, one.container)
+                burst, self._buckets[key] = self._step(one, looked[one.pod], before.get(key), now_ns)
+                held[one.pod].append(burst)
+        moving = [burst for uid, one in looked.items() for burst in movable(one.pod, held[uid], one.config)]
+        return Seen(containers=moving, missing=reading.missing)
+
+    def _step(
+        self, one: ContainerCpu, looked: _Looked, before: _Bucket | None, now_ns: int
+    ) -> tuple[ContainerBurst, _Bucket]:
+        """What is said of a container, and its bucket after the decision that follows from it."""
+        bucket = before or _Bucket(None, now_ns)
+        limiter, capacity = bucket.limiter, limiter_capacity(looked.config)
+        elapsed_s = (now_ns - bucket.counted_ns) // _SECOND_NS
+        known = limiter is not None and limiter.capacity_tokens == capacity
+        burst = ContainerBurst(
+            pod=one.pod,
+            container=one.container,
+            quota_us=one.quota_us,
+            pod_quota_us=one.pod_quota_us,
+            throttled_ratio=(one.throttled_periods or 0) / one.periods if one.periods else None,
+            used_milli=one.used_milli,
+            tokens=None if limiter is None else limiter.tokens,
+            capacity_tokens=None if limiter is None else limiter.capacity_tokens,
+            start_tokens=0 if known or capacity is None else start_tokens(capacity, self._draw(one)),
+            elapsed_s=elapsed_s,
+        )
+        limit_milli = next(of.limits.cpu_milli or 0 for of in looked.pod.containers if of.name == one.container)
+        after = next_limiter(burst, limit_milli, looked.config)
+        return burst, _Bucket(after, bucket.counted_ns + elapsed_s * _SECOND_NS)
+
+    def _draw(self, one: ContainerCpu) -> float:
+        """From [0, 1): the same for a container in all of a boot, another one for each."""
+        text = f"{self._node}\x00{self._boot_id}\x00{one.pod}\x00{one.container}"
+        return (int.from_bytes(hashlib.sha256(text.encode()).digest()[:8]) >> 11) / 2**53
+
+
+def _limited(pod: Pod) -> bool:
+    return may_burst(pod) and any(one.limits.cpu_milli for one in pod.containers)

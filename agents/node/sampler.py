@@ -9,7 +9,7 @@ from slacktide.agents.clock import Clock, EventTime
 from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
-from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, NodeSample
+from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, Missing, NodeSample
 
 RATE_NS_MIN = 200_000_000
 
@@ -36,6 +36,8 @@ class Remembered:
     evict: EvictState
     drift: list[Drift]
     burst: list[ContainerBurst]
+    missing: list[Missing]
+    """What of that could not be read."""
 
 
 class Sampler:
@@ -106,7 +108,7 @@ class Sampler:
             pods=list(inventory.pods)
             if keyframe or not said or said.pods_revision != inventory.pods_revision
             else None,
-            missing=reading.missing,
+            missing=reading.missing + remembered.missing,
             evict=remembered.evict,
             drift=remembered.drift,
             burst=remembered.burst,
