@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions.node_knobs import drift_settings
 from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 __all__ = ["WantedSetting", "settings"]
 
 
-def settings(
-    sample: NodeSample,  # noqa: ARG001
-    facts: NodeFacts,  # noqa: ARG001
-    pods: Sequence[Pod],  # noqa: ARG001
-    policy: Policy,  # noqa: ARG001
-) -> tuple[WantedSetting, ...]:
-    """What of the sample's drift and bursts shall change. None yet: no feature sets any."""
-    return ()
+def settings(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> tuple[WantedSetting, ...]:
+    """What of the sample's drift shall change."""
+    return drift_settings(sample.drift, facts, pods, policy)

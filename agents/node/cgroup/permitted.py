@@ -7,11 +7,10 @@ from pathlib import PurePosixPath
 
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT
 from slacktide.agents.node.cgroup.knob_files import PAGE_BYTES, SHARES_MAX, SHARES_MIN
-from slacktide.agents.node.cgroup.plan import QUOTA_US_MIN
 from slacktide.schemas.inventory import Container, Pod
 from slacktide.schemas.sample import Knob
 from slacktide.streams.decisions.cpu_burst_pod import may_burst
-from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
+from slacktide.streams.decisions.own_quota import QUOTA_US_MIN, container_quota_us, pod_quota_us
 
 _PROTECTION: frozenset[Knob] = frozenset({"mem_min_bytes", "mem_low_bytes"})
 _OF_BEST_EFFORT_PODS: frozenset[Knob] = _PROTECTION | {
@@ -68,17 +67,6 @@ def refusal(place: Place, knob: Knob, value: int | None) -> str:
     return "" if place.tier == BEST_EFFORT or place.pod is None else _cut(place, place.pod, knob, value)
 
 
-def own_quota_us(pod: Pod, container: Container | None) -> int | None:
-    """The quota that the kubelet gives for the CPU limit in the spec; None: none."""
-    if container is not None:
-        limit_milli = container.limits.cpu_milli
-    elif all(one.limits.cpu_milli for one in pod.containers):
-        limit_milli = pod.limits.cpu_milli
-    else:
-        limit_milli = None
-    return max(QUOTA_US_MIN, limit_milli * PERIOD_US // 1000) if limit_milli else None
-
-
 def _knobs_of(place: Place) -> frozenset[Knob]:
     if place.pod is None:
         return _OF_BEST_EFFORT if place.tier == BEST_EFFORT else _PROTECTION
@@ -96,7 +84,8 @@ def _cut(place: Place, pod: Pod, knob: Knob, value: int) -> str:
     if knob in {"cfs_quota_us", "cfs_burst_us"} and value and not may_burst(pod):
         return f"{knob} of a pod that is not latency-sensitive is never raised"
     if knob == "cfs_quota_us":
-        own_us = own_quota_us(pod, place.container)
+        container = place.container
+        own_us = pod_quota_us(pod) if container is None else container_quota_us(container.limits.cpu_milli)
         if own_us is None:
             return "cfs_quota_us of a group without CPU limit is never written: it would become one"
         return f"cfs_quota_us {value} is below its own limit, {own_us}" if value < own_us else ""

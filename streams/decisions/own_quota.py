@@ -1,0 +1,20 @@
+"""The CPU quota that the kubelet gives for the limits in a pod's spec, per 100 ms."""
+
+from __future__ import annotations
+
+from slacktide.schemas.inventory import Pod
+from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
+
+QUOTA_US_MIN = 1_000
+"""The kernel takes no smaller one."""
+
+
+def container_quota_us(limit_milli: int | None) -> int | None:
+    """Of a container; None: it has no limit, and so no quota."""
+    return max(QUOTA_US_MIN, limit_milli * PERIOD_US // 1000) if limit_milli else None
+
+
+def pod_quota_us(pod: Pod) -> int | None:
+    """Of a pod; None: it has a container without limit, and so no quota."""
+    limited = all(one.limits.cpu_milli for one in pod.containers)
+    return container_quota_us(pod.limits.cpu_milli) if limited else None

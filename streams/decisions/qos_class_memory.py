@@ -1,0 +1,123 @@
+"""Whose memory the kernel keeps and whom it slows down, by QoS class: ``memory.min``, ``memory.low``, ``memory.high``.
+
+Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cgreconcile/cgroup_reconcile.go; plugins/helpers
+(GetPodResourceQoSByQoSClass). Different on purpose: a knob that the strategy leaves at the kernel's default is left
+alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas.inventory import LIVE_PHASES, Container, NodeFacts, Pod, Resources
+from slacktide.schemas.knob import TIERS, container_group, pod_group
+from slacktide.schemas.message import Terms
+from slacktide.schemas.policy.resource_qos import MemoryQos, QosClass, ResourceQos
+from slacktide.schemas.qos import effective_qos
+from slacktide.schemas.sample import Knob
+from slacktide.streams.decisions.wanted_setting import WantedSetting
+
+PAGE_BYTES = 4_096
+_CLASSES = {"LSE": "lsrClass", "LSR": "lsrClass", "LS": "lsClass", "BE": "beClass", "SYSTEM": "systemClass"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Class:
+    """A pod's QoS class and what holds for it."""
+
+    name: str
+    config: MemoryQos
+
+    def setting(self, group: str, knob: Knob, value: int, bound: str, terms: Terms) -> WantedSetting:
+        return WantedSetting(
+            group=group, knob=knob, value=value, rule=f"MemoryQOS ({self.name})", bound=bound, terms=terms
+        )
+
+
+def memory_qos(pods: Sequence[Pod], facts: NodeFacts, strategy: ResourceQos) -> Iterator[WantedSetting]:
+    """The memory knobs of pods, their containers and their tiers, of classes whose part is enabled."""
+    protected: list[tuple[Pod, WantedSetting]] = []
+    for pod in pods:
+        of = _class_of(pod, strategy)
+        if pod.phase not in LIVE_PHASES or not of.config.enable:
+            continue
+        for one in _protection(pod_group(pod.uid), _request_bytes(pod.requests, of), of):
+            protected.append((pod, one))
+            yield one
+        for container in pod.containers:
+            yield from _container(pod, container, facts, of)
+    yield from _tiers(protected)
+
+
+def _class_of(pod: Pod, strategy: ResourceQos) -> _Class:
+    name = _CLASSES[effective_qos(pod.qos_label, pod.kube_qos)]
+    configs: dict[str, QosClass] = {
+        "lsrClass": strategy.lsr,
+        "lsClass": strategy.ls,
+        "beClass": strategy.be,
+        "systemClass": strategy.system,
+    }
+    return _Class(name, configs[name].mem)
+
+
+def _container(pod: Pod, container: Container, facts: NodeFacts, of: _Class) -> Iterator[WantedSetting]:
+    group, request_bytes = container_group(pod.uid, container.name), _request_bytes(container.requests, of)
+    protection = list(_protection(group, request_bytes, of))
+    yield from protection
+    limits = container.limits
+    limit_bytes = (limits.batch_mem_bytes if of.name == "beClass" else limits.mem_bytes) or facts.allocatable.mem_bytes
+    if of.config.throttling_pct and limit_bytes:
+        min_bytes = next((one.value or 0 for one in protection if one.knob == "mem_min_bytes"), 0)
+        yield _high(group, request_bytes, max(limit_bytes, request_bytes), min_bytes, of)
+
+
+def _protection(group: str, request_bytes: int, of: _Class) -> Iterator[WantedSetting]:
+    """What is kept at any price, and what is kept while others have something to give."""
+    config = of.config
+    min_bytes = request_bytes * config.min_limit_pct // 100
+    low_bytes = request_bytes * config.low_limit_pct // 100
+    if min_bytes:
+        terms: Terms = {"request_bytes": request_bytes, "min_limit_pct": config.min_limit_pct, "min_bytes": min_bytes}
+        yield of.setting(group, "mem_min_bytes", min_bytes, "formula", terms)
+    if low_bytes:
+        bound = "formula" if low_bytes >= min_bytes else "min"
+        low_bytes = max(low_bytes, min_bytes)
+        terms = {"request_bytes": request_bytes, "low_limit_pct": config.low_limit_pct, "low_bytes": low_bytes}
+        yield of.setting(group, "mem_low_bytes", low_bytes, bound, terms)
+
+
+def _high(group: str, request_bytes: int, limit_bytes: int, min_bytes: int, of: _Class) -> WantedSetting:
+    """From where on a container is slowed down: a part of the way from its request to its limit, in whole pages."""
+    way_bytes = (limit_bytes - request_bytes) * of.config.throttling_pct // 100
+    high_bytes = (request_bytes + way_bytes) // PAGE_BYTES * PAGE_BYTES
+    bound = "formula" if high_bytes >= min_bytes else "min"
+    high_bytes = max(high_bytes, min_bytes)
+    terms: Terms = {
+        "request_bytes": request_bytes,
+        "limit_bytes": limit_bytes,
+        "throttling_pct": of.config.throttling_pct,
+        "high_bytes": high_bytes,
+    }
+    return of.setting(group, "mem_high_bytes", high_bytes, bound, terms)
+
+
+def _tiers(protected: Sequence[tuple[Pod, WantedSetting]]) -> Iterator[WantedSetting]:
+    """A group protects nothing that the groups above it do not: each tier gets the sum, and the top all of it."""
+    knobs: tuple[Knob, ...] = ("mem_min_bytes", "mem_low_bytes")
+    for kube_qos, group in TIERS.items():
+        for knob in knobs:
+            parts = [
+                one.value or 0
+                for pod, one in protected
+                if one.knob == knob and kube_qos in {pod.kube_qos, "Guaranteed"}
+            ]
+            if parts:
+                terms: Terms = {"pods": len(parts), "sum_bytes": sum(parts)}
+                yield WantedSetting(
+                    group=group, knob=knob, value=sum(parts), rule="MemoryQOS", bound="sum", terms=terms
+                )
+
+
+def _request_bytes(requests: Resources, of: _Class) -> int:
+    return (requests.batch_mem_bytes if of.name == "beClass" else requests.mem_bytes) or 0
