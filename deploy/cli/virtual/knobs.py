@@ -8,6 +8,7 @@ from pathlib import PurePosixPath
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED
 from slacktide.agents.node.cgroup.knob_files import FILES, as_told, shares_of, weight_of
 from slacktide.agents.node.cgroup.permitted import Place, refusal
+from slacktide.deploy.cli.virtual.containers import only_container
 from slacktide.deploy.cli.virtual.machine import PARENT_OF_QOS, SHARES_MIN, Machine
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod
@@ -27,16 +28,21 @@ _FIELDS: Mapping[Knob, str] = {
 
 
 def place(machine: Machine, known: Mapping[str, Pod], group: str) -> Place | None:
-    """Where a group is; None: it is not there. Containers have no groups of their own here."""
+    """Where a group is; None: it is not there. A pod's only container is the pod's group, others have none here."""
     if group in _QOS_OF:
         base, pod = PurePosixPath(PARENT_OF_QOS[_QOS_OF[group]]), None
         return Place(tier=_TIER_OF[_QOS_OF[group]], base=base, inside=PurePosixPath())
     pod, there = known.get(uid_of(group)), machine.pods.get(uid_of(group))
-    if pod is None or there is None or container_of(group):
+    if pod is None or there is None:
+        return None
+    name, container = container_of(group), only_container(pod)
+    if name and (container is None or container.name != name):
         return None
     base = PurePosixPath(there.path)
     kube_qos = next(qos for qos, above in PARENT_OF_QOS.items() if above == str(base.parent))
-    return Place(tier=_TIER_OF[kube_qos], base=base, inside=PurePosixPath(), pod=pod)
+    return Place(
+        tier=_TIER_OF[kube_qos], base=base, inside=PurePosixPath(), pod=pod, container=container if name else None
+    )
 
 
 def checked(machine: Machine, known: Mapping[str, Pod], key: KnobKey, value: int | None) -> Place:
