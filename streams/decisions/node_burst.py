@@ -21,12 +21,10 @@ from slacktide.streams.decisions.cpu_burst_limiter import Limiter, limit
 from slacktide.streams.decisions.cpu_burst_node_state import SharePool, SharePoolPod, share_pool
 from slacktide.streams.decisions.cpu_burst_pod import may_burst, pod_burst_config
 from slacktide.streams.decisions.cpu_burst_quota import BurstContainer, lends, next_quotas, used_pct
-from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
+from slacktide.streams.decisions.own_quota import QUOTA_US_MIN, container_quota_us, pod_quota_us
 from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 RULE = "CFSQuotaBurst"
-QUOTA_US_MIN = 1_000
-"""The kernel takes no smaller one; 0 and below would be no limit."""
 OFF = CpuBurst()
 """No quota burst."""
 
@@ -58,7 +56,7 @@ def movable(pod: Pod, held: Sequence[ContainerBurst], config: CpuBurst) -> list[
 
     """
     over_us = {one.container: one.quota_us - _base_us(pod, one.container) for one in held}
-    pod_base_us = _pod_base_us(pod)
+    pod_base_us = pod_quota_us(pod)
     if held and pod_base_us is not None:
         needed_us = pod_base_us + sum(max(0, over) for over in over_us.values())
         if held[0].pod_quota_us > needed_us:
@@ -72,11 +70,6 @@ def next_limiter(one: ContainerBurst, limit_milli: int, config: CpuBurst) -> Lim
     container = _container(one, limit_milli)
     pct = used_pct(container.used_cores, limit_milli)
     return limit(config, container.limiter, start=one.start_tokens, used_pct=pct, elapsed_s=one.elapsed_s).limiter
-
-
-def quota_of(limit_milli: int) -> int:
-    """The quota of a limit, as the kubelet writes it."""
-    return max(QUOTA_US_MIN, limit_milli * PERIOD_US // 1000)
 
 
 def _settings(
@@ -133,7 +126,7 @@ def _steps(pod: Pod, held: Sequence[ContainerBurst], config: CpuBurst, pool: Sha
 
 def _pod_setting(pod: Pod, held_us: int, over_us: int, config: CpuBurst) -> list[WantedSetting]:
     """The pod's quota where it shall be another."""
-    base_us = _pod_base_us(pod)
+    base_us = pod_quota_us(pod)
     if held_us <= 0 or base_us is None:
         return []
     wanted_us = base_us + over_us
@@ -148,13 +141,8 @@ def _setting(group: str, value: int, bound: str, terms: Terms) -> WantedSetting:
 
 
 def _base_us(pod: Pod, container: str) -> int:
-    return quota_of(next((one.limits.cpu_milli or 0 for one in pod.containers if one.name == container), 0))
-
-
-def _pod_base_us(pod: Pod) -> int | None:
-    """None: the kubelet gives a pod no quota that has a container without limit."""
-    limited = all(one.limits.cpu_milli for one in pod.containers)
-    return quota_of(pod.limits.cpu_milli) if pod.limits.cpu_milli and limited else None
+    limit_milli = next((one.limits.cpu_milli for one in pod.containers if one.name == container), None)
+    return container_quota_us(limit_milli) or QUOTA_US_MIN
 
 
 def _container(one: ContainerBurst, limit_milli: int | None) -> BurstContainer:

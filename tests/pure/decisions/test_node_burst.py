@@ -11,7 +11,8 @@ from slacktide.schemas.policy.message import NodeStrategy
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import ContainerBurst, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.node_burst import RULE, burst_settings, handed_back, movable, next_limiter, quota_of
+from slacktide.streams.decisions.node_burst import RULE, burst_settings, handed_back, movable, next_limiter
+from slacktide.streams.decisions.own_quota import container_quota_us
 
 CAPACITY = Resources(cpu_milli=4_000, mem_bytes=8 << 30)
 FACTS = NodeFacts(name="node-1", capacity=CAPACITY, allocatable=CAPACITY, labels={"pool": "web"})
@@ -231,7 +232,7 @@ def test_quotas_stay_between_limit_and_ceiling_and_pods_above_their_containers(m
     owner, both, config = moment
     found = settings(*both, config=config, pods=[owner], used_milli=used_milli)
     states = list(carried_out(both, found))
-    base_us = {one.name: quota_of(one.limits.cpu_milli) for one in owner.containers}
+    base_us = {one.name: container_quota_us(one.limits.cpu_milli) for one in owner.containers}
     for one in found:
         if one.group != POD:
             name = one.group.rpartition("/")[2]
@@ -241,7 +242,7 @@ def test_quotas_stay_between_limit_and_ceiling_and_pods_above_their_containers(m
                 <= max(base_us[name], base_us[name] * (config.cfs_quota_burst_pct or 0) // 100 + 1)
             )
         else:
-            assert one.value >= quota_of(owner.limits.cpu_milli)
+            assert one.value >= container_quota_us(owner.limits.cpu_milli)
     if fits({POD: both[0].pod_quota_us, **{one.container: one.quota_us for one in both}}):
         assert all(map(fits, states)), "no write that a kernel refuses"
     if config.policy == "none" and states:
@@ -258,7 +259,7 @@ def test_whom_the_node_leaves_out_the_rule_would_leave_where_it_is(moment, used_
     owner, both, config = moment
     kept = movable(owner, both, config)
     whole, part = (settings(*burst, config=config, pods=[owner], used_milli=used_milli) for burst in (both, kept))
-    above = {one.container for one in both if one.quota_us >= quota_of(limit_of(owner, one))}
+    above = {one.container for one in both if one.quota_us >= container_quota_us(limit_of(owner, one))}
 
     assert [one for one in values(whole) if one[0].rpartition("/")[2] in above] == [
         one for one in values(part) if one[0].rpartition("/")[2] in above
