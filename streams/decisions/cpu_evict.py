@@ -29,7 +29,12 @@ class CpuEvictNode(EvictNode):
 
 
 def cpu_evict(
-    node: CpuEvictNode, *, features: Collection[str], policy: ResourceThreshold, free_first: bool
+    node: CpuEvictNode,
+    *,
+    features: Collection[str],
+    policy: ResourceThreshold,
+    free_first: bool,
+    dying_first: bool = False,
 ) -> Evictions:
     """Run the enabled ones of BECPUEvict, CPUAllocatableEvict and CPUEvict, in this order.
 
@@ -38,11 +43,12 @@ def cpu_evict(
         features: those enabled.
         policy: thresholds, and whether sub-priorities order best-effort victims.
         free_first: whether pods of class koord-free go before all others.
+        dying_first: whether all that dying pods free counts, not only what comes before a victim's turn.
 
     """
     if node.capacity <= 0:
         return no_capacity()
-    order = Order(free_first=free_first, sub_priority=policy.sub_priority_enable)
+    order = Order(dying_first=dying_first, free_first=free_first, sub_priority=policy.sub_priority_enable)
     return evict([task(name, node, policy, order) for name, task in _IN_TURN.items() if name in features])
 
 
@@ -80,3 +86,4 @@ def _used(feature: str, node: CpuEvictNode, policy: ResourceThreshold, order: Or
 
 
 _IN_TURN = {"BECPUEvict": _best_effort, "CPUAllocatableEvict": _requested, "CPUEvict": _used}
+FEATURES = tuple(_IN_TURN)

@@ -21,19 +21,22 @@ Candidates = tuple[EvictPod, ...]
 class Order:
     """Slacktide's own orders, each over the reference's."""
 
+    dying_first: bool = False
+    """Pods that were evicted already come before all others: what they free counts before anybody new goes."""
     free_first: bool = False
     """Pods of class koord-free go before all others."""
     sub_priority: bool = False
     """The label koordinator.sh/priority orders best-effort pods of one numeric priority."""
 
-    def free_rank(self, candidate: EvictPod) -> bool:
+    def before_all(self, candidate: EvictPod) -> tuple[bool, bool]:
         """False sorts before True."""
-        return not (self.free_first and effective_priority_class(candidate.pod) == "koord-free")
+        dying = self.dying_first and candidate.already_evicted
+        return not dying, not (self.free_first and effective_priority_class(candidate.pod) == "koord-free")
 
-    def best_effort_rank(self, candidate: EvictPod) -> tuple[bool, int, int]:
+    def best_effort_rank(self, candidate: EvictPod) -> tuple[bool, bool, int, int]:
         """Numeric priority as it is: none is 0, no class's default."""
         sub = _sub_priority(candidate) if self.sub_priority else 0
-        return self.free_rank(candidate), candidate.pod.priority or 0, sub
+        return *self.before_all(candidate), candidate.pod.priority or 0, sub
 
 
 def best_effort_by_memory(pods: Iterable[EvictPod], *, feature: str, order: Order) -> Candidates:
@@ -81,7 +84,7 @@ def by_priority(
         sorted(
             eligible,
             key=lambda one: (
-                order.free_rank(one),
+                order.before_all(one),
                 one.pod.eviction_priority,
                 priority_with_default(one.pod),
                 _sub_priority(one),

@@ -17,6 +17,9 @@ from slacktide.streams.decisions.evict_release import Release, invalid, nothing
 RESOURCE = "batch_cpu_milli"
 LOWER_PCT_MAX = 60
 ONE_CORE_MILLI = 1000
+_NOTHING = BeCpu(usage_milli=0, request_milli=0, limit_milli=0)
+NOT_MEASURED = BeCpuWindow(average=_NOTHING, current=_NOTHING, samples=0, interval_s=1)
+"""Nothing is released by it: no limit is known."""
 
 
 def by_satisfaction(

@@ -20,7 +20,12 @@ MEASURE: Measure = "mem_bytes"
 
 
 def memory_evict(
-    node: EvictNode, *, features: Collection[str], policy: ResourceThreshold, free_first: bool
+    node: EvictNode,
+    *,
+    features: Collection[str],
+    policy: ResourceThreshold,
+    free_first: bool,
+    dying_first: bool = False,
 ) -> Evictions:
     """Run the enabled ones of BEMemoryEvict, MemoryAllocatableEvict and MemoryEvict, in this order.
 
@@ -29,11 +34,12 @@ def memory_evict(
         features: those enabled.
         policy: thresholds, and whether sub-priorities order best-effort victims.
         free_first: whether pods of class koord-free go before all others.
+        dying_first: whether all that dying pods free counts, not only what comes before a victim's turn.
 
     """
     if node.capacity <= 0:
         return no_capacity()
-    order = Order(free_first=free_first, sub_priority=policy.sub_priority_enable)
+    order = Order(dying_first=dying_first, free_first=free_first, sub_priority=policy.sub_priority_enable)
     return evict([task(name, node, policy, order) for name, task in _IN_TURN.items() if name in features])
 
 
@@ -74,3 +80,4 @@ def _threshold(policy: ResourceThreshold) -> UsageThreshold:
 
 
 _IN_TURN = {"BEMemoryEvict": _best_effort, "MemoryAllocatableEvict": _requested, "MemoryEvict": _used}
+FEATURES = tuple(_IN_TURN)
