@@ -1,0 +1,104 @@
+"""The one door to Docker: which containers run, with their labels."""
+
+from __future__ import annotations
+
+import socket
+from dataclasses import dataclass
+from http.client import HTTPConnection
+from typing import TypeVar
+
+import msgspec
+
+from slacktide.agents.http import TIMEOUT_S, HttpError, get
+from slacktide.schemas.errors import SlacktideError
+
+T = TypeVar("T")
+
+
+class DockerError(SlacktideError):
+    """Docker is away, or does not say what runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DockerContainer:
+    """A container that runs."""
+
+    id: str
+    name: str
+    labels: dict[str, str]
+
+
+class _Listed(msgspec.Struct, rename="pascal"):
+    id: str
+    names: list[str] | None = None
+    labels: dict[str, str] | None = None
+
+
+class _State(msgspec.Struct, rename="pascal"):
+    pid: int
+
+
+class _Inspected(msgspec.Struct, rename="pascal"):
+    state: _State
+
+
+class Docker:
+    """Docker's API over its socket. Blocking: for a thread."""
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def running(self) -> list[DockerContainer]:
+        """Containers that run now.
+
+        Raises:
+            DockerError: it is away, refuses, or answers with something else.
+
+        """
+        listed = self._ask("/containers/json", list[_Listed]) or []
+        return [
+            DockerContainer(id=one.id, name=(one.names or [one.id])[0].lstrip("/"), labels=one.labels or {})
+            for one in listed
+        ]
+
+    def pid(self, container_id: str) -> int | None:
+        """The first process of a container; None: it has ended.
+
+        Raises:
+            DockerError: it is away, refuses, or answers with something else.
+
+        """
+        inspected = self._ask(f"/containers/{container_id}/json", _Inspected)
+        return None if inspected is None or inspected.state.pid <= 0 else inspected.state.pid
+
+    def _ask(self, path: str, kind: type[T]) -> T | None:
+        """None: there is no such thing."""
+        connection = _UnixConnection(self.path)
+        try:
+            answer = get(connection, path, {"Accept": "application/json"})
+        except (HttpError, OSError) as exc:
+            said = exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
+            raise DockerError(f"Docker at {self.path}: {said}") from exc
+        finally:
+            connection.close()
+        if answer.status == 404:
+            return None
+        if answer.status != 200:
+            raise DockerError(f"Docker at {self.path}: {path}: {answer.status} {answer.words}")
+        try:
+            return msgspec.json.decode(answer.body, type=kind)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise DockerError(f"Docker at {self.path}: {path}: {exc}") from exc
+
+
+class _UnixConnection(HTTPConnection):
+    """HTTP over a socket of this machine."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("docker", timeout=TIMEOUT_S)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)

@@ -1,0 +1,200 @@
+"""Lists what runs on a plain host as pods: by an operator's file, the groups that are there, and Docker's labels."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from slacktide.agents.files import Watched
+from slacktide.agents.node.cgroup.hierarchy import Hierarchy
+from slacktide.agents.node.cgroup.layout import BEST_EFFORT, PlainHost
+from slacktide.agents.node.docker import Docker, DockerContainer, DockerError
+from slacktide.schemas.errors import ConfigError, Finding
+from slacktide.schemas.host_workloads import BE, NAMESPACE, HostWorkloads, Workload, parse, pod_of
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.kubernetes import Listed
+
+COMPOSE_PROJECT = "com.docker.compose.project"
+_ABSENT_GROUP = ("no such group now", "is the name right, and does the unit run?")
+_ABSENT_LABEL = ("no container with it runs now", "is it written as KEY=VALUE, as docker inspect shows it?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remark:
+    """Something in the file that is not as its writer may think."""
+
+    what: str
+    why: str
+    advice: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """A group that is a pod."""
+
+    uid: str
+    group: PurePosixPath
+    workload: Workload | None
+    """The entry that says more of it; None: it only lies in the best-effort group."""
+    container: DockerContainer | None
+    """Whose group it is; None: a unit's."""
+
+    def pod(self, *, held: bool) -> Pod:
+        """As the list has it."""
+        container = self.container
+        if container is None:
+            return pod_of(self.workload, uid=self.uid, name=self.group.name, held=held)
+        namespace = container.labels.get(COMPOSE_PROJECT) or NAMESPACE
+        return pod_of(self.workload, uid=self.uid, name=container.name, namespace=namespace, held=held)
+
+
+def watch(path: Path) -> Watched[HostWorkloads]:
+    """Watch the file; which group is held does not change while it is.
+
+    Raises:
+        ConfigError: it does not validate.
+
+    """
+    first: list[PurePosixPath] = []
+
+    def read(document: object, file: str) -> HostWorkloads:
+        found = parse(document, file)
+        if first and found.best_effort != first[0]:
+            accepted = f"{first[0]}, as at the start; for another one, restart"
+            raise ConfigError([Finding(file=file, field="bestEffort", value=str(found.best_effort), accepted=accepted)])
+        first[:] = [found.best_effort]
+        return found
+
+    return Watched(path, read)
+
+
+class HostPods:
+    """The pods of a plain host. Blocking: for a thread.
+
+    Args:
+        file: what the operator says.
+        layout: is told which groups are pods.
+        hierarchy: where the groups are, by that layout.
+        proc_mount: /proc.
+
+    """
+
+    def __init__(self, file: Watched[HostWorkloads], layout: PlainHost, hierarchy: Hierarchy, proc_mount: Path) -> None:
+        self.where = str(file.path)
+        self.remarks: list[Remark] = []
+        """On the last list."""
+        self._file = file
+        self._layout = layout
+        self._hierarchy = hierarchy
+        self._proc = proc_mount
+        self._containers: dict[str, DockerContainer] = {}
+        self._groups: dict[str, PurePosixPath] = {}
+
+    @property
+    def refused(self) -> str:
+        """Why the file as it is now is not in force."""
+        return self._file.refused
+
+    def look(self) -> Listed:
+        """What runs now. While Docker is away, the containers that were known stay as long as their groups do."""
+        self._file.poll()
+        self.remarks = []
+        said = self._file.value
+        if said.by_label:
+            self._ask_docker(said.docker_socket)
+        held = list(self._held(said))
+        units = list(self._units(said))
+        others = [*units, *self._containers_elsewhere(said, [unit.group for unit in units])]
+        self._remark_unmatched(said, {one.workload for one in (*held, *others)})
+        self._layout.others = {one.uid: one.group for one in others}
+        pods = [*(one.pod(held=True) for one in held), *(one.pod(held=False) for one in others)]
+        notes = tuple(f"{self.where}: {one.what}: {one.why}; {one.advice}" for one in self.remarks)
+        return Listed(pods=pods, notes=notes)
+
+    def _held(self, said: HostWorkloads) -> Iterator[Match]:
+        """Whatever lies in the best-effort group is best-effort."""
+        try:
+            groups = dict(self._hierarchy.pod_groups(BEST_EFFORT))
+        except OSError:
+            self._remark(f"bestEffort {said.best_effort}", "no such group now", "nothing is held back before it is")
+            return
+        for uid, group in groups.items():
+            container = self._containers.get(uid)
+            workload = next((one for one in said.workloads if _fits(one, group, container)), None)
+            if workload is not None and workload.qos != BE:
+                where = f"{container.name if container else group} lies in {said.best_effort}"
+                self._remark(str(workload), where, f"it is held back, {workload.qos} or not")
+            yield Match(uid=uid, group=group, workload=workload, container=container)
+
+    def _units(self, said: HostWorkloads) -> Iterator[Match]:
+        """Groups that are named, outside the best-effort group."""
+        for one in said.workloads:
+            if one.group is None or said.holds(one.group) or not self._is_there(one.group):
+                continue
+            self._remark_not_held(said, one, str(one.group))
+            yield Match(uid=str(one.group), group=one.group, workload=one, container=None)
+
+    def _containers_elsewhere(self, said: HostWorkloads, units: list[PurePosixPath]) -> Iterator[Match]:
+        """Containers with a label that is named, outside the best-effort group."""
+        for container in self._containers.values():
+            workload = next((one for one in said.workloads if one.fits(container.labels)), None)
+            group = self._groups.get(container.id)
+            if workload is None or group is None or said.holds(group) or not self._is_there(group):
+                continue
+            unit = next((unit for unit in units if group.is_relative_to(unit)), None)
+            if unit is not None:
+                self._remark(str(workload), f"{container.name} lies in slice {unit}", "it counts there, and not twice")
+                continue
+            self._remark_not_held(said, workload, container.name)
+            yield Match(uid=container.id, group=group, workload=workload, container=container)
+
+    def _ask_docker(self, socket: str) -> None:
+        docker = Docker(socket)
+        try:
+            running = docker.running()
+            for one in running:
+                pid = docker.pid(one.id) if one.id not in self._groups else None
+                group = None if pid is None else _group_of(self._proc / str(pid) / "cgroup", one.id)
+                if group is not None:
+                    self._groups[one.id] = group
+        except DockerError as exc:
+            self._remark("containerLabel", str(exc), "no containers are found by label; slices are")
+        else:
+            self._containers = {one.id: one for one in running}
+            self._groups = {uid: group for uid, group in self._groups.items() if uid in self._containers}
+
+    def _is_there(self, group: PurePosixPath) -> bool:
+        return (self._hierarchy.cpu / group).is_dir()
+
+    def _remark_not_held(self, said: HostWorkloads, workload: Workload, name: str) -> None:
+        if workload.qos == BE:
+            why = f"{name} lies outside {said.best_effort}"
+            self._remark(str(workload), why, f"it counts as LS, and is not held back; run it in {said.best_effort}")
+
+    def _remark_unmatched(self, said: HostWorkloads, matched: set[Workload | None]) -> None:
+        for one in said.workloads:
+            if one not in matched:
+                self._remark(str(one), *_ABSENT_LABEL if one.label else _ABSENT_GROUP)
+
+    def _remark(self, what: str, why: str, advice: str) -> None:
+        self.remarks.append(Remark(what=what, why=why, advice=advice))
+
+
+def _fits(workload: Workload, group: PurePosixPath, container: DockerContainer | None) -> bool:
+    return workload.group == group or (container is not None and workload.fits(container.labels))
+
+
+def _group_of(file: Path, container_id: str) -> PurePosixPath | None:
+    """A container's group from /proc/PID/cgroup, relative to each hierarchy; None: it cannot be told.
+
+    A process may have moved on to a group within (an init system in the container): the container's own is meant.
+    """
+    try:
+        lines = [line.split(":", 2) for line in file.read_text().splitlines()]
+    except (OSError, UnicodeDecodeError):
+        return None
+    paths = {controller: path for _, controllers, path in lines for controller in controllers.split(",")}
+    parts = PurePosixPath(paths.get("cpu", paths.get("", ""))).parts[1:]
+    own = next((depth for depth, part in enumerate(parts, start=1) if container_id in part), 0)
+    return PurePosixPath(*parts[:own]) if own and ".." not in parts else None
