@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Literal
+
 from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 
 SAMPLES = Counter("slacktide_agent_samples", "Samples taken.", ["node"])
+EARLY = Counter("slacktide_agent_samples_early", "Samples taken before their tick, by what asked.", ["node", "cause"])
+PRESSED = Counter("slacktide_agent_pressure_fired", "Times that pods were seen to stall.", ["node", "kind"])
+PRESSURE_TRIGGERS = Gauge(
+    "slacktide_agent_pressure_triggers",
+    "Pressure files by what came of a trigger: set or refused.",
+    ["node", "kind", "result"],
+)
 SENT = Counter("slacktide_agent_samples_sent", "Samples that the log has acknowledged.", ["node"])
 DROPPED = Counter("slacktide_agent_samples_dropped", "Samples given up for a newer one.", ["node"])
 SKIPPED = Counter("slacktide_agent_ticks_skipped", "Ticks that were due while an earlier one went on.", ["node"])
@@ -35,6 +45,8 @@ FOREIGN = Counter("slacktide_agent_foreign_answers", "Other nodes' answers, drop
 REFUSED = Counter("slacktide_agent_records_refused", "Records that could not be used.", ["node", "topic"])
 CONNECTIONS = Counter("slacktide_agent_connections", "Times that a connection to the log was made.", ["node", "to"])
 
+Cause = Literal["tick", "keyframe", "cpu", "memory", "use"]
+"""What a sample was taken for: pressure by its kind, or a rise in CPU use."""
 ACTED = frozenset({"applied", "unchanged", "failed", "dry-run"})
 
 
@@ -55,9 +67,11 @@ class AgentMetrics:
         for by in ("stream", "guard"):
             DECIDED.labels(node, by)
 
-    def taken(self, sample: NodeSample, tick_ns: int) -> None:
+    def taken(self, sample: NodeSample, cause: Cause, tick_ns: int) -> None:
         """A sample was taken in this time."""
         self._samples.inc()
+        if cause != "tick":
+            EARLY.labels(self.node, cause).inc()
         self._tick.observe(tick_ns / 1e9)
         for one in sample.missing:
             # A file's name without its place: pods come and go.
@@ -76,6 +90,16 @@ class AgentMetrics:
         self._guard.set(guard)
         for gauge, value in zip(self._spool, spool, strict=True):
             gauge.set(value)
+
+    def pressed(self, kind: str) -> None:
+        """Pods were seen to stall for want of it."""
+        PRESSED.labels(self.node, kind).inc()
+
+    def triggers(self, counts: Mapping[tuple[str, str], int]) -> None:
+        """How many triggers of each kind are set, and how many were refused."""
+        for kind in ("cpu", "memory"):
+            for result in ("set", "refused"):
+                PRESSURE_TRIGGERS.labels(self.node, kind, result).set(counts.get((kind, result), 0))
 
     def refused(self, topic: str) -> None:
         """A record could not be used."""

@@ -11,8 +11,9 @@ from pathlib import Path
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.files import Watched
 from slacktide.agents.kafka import Record
-from slacktide.agents.metrics import AgentMetrics
+from slacktide.agents.metrics import AgentMetrics, Cause
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
+from slacktide.agents.node.ahead import Ahead, AheadSettings
 from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.link import Link
@@ -49,6 +50,7 @@ class LoopSettings:
     fetch_wait_ms: int = 500
     """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
     agent: AgentSettings = field(default_factory=AgentSettings)
+    ahead: AheadSettings = field(default_factory=AheadSettings)
 
 
 async def run(
@@ -102,6 +104,13 @@ class AgentLoop:
             settings=settings.agent,
             heard=self._heard,
         )
+        self._ahead = Ahead(
+            settings.ahead,
+            take=self._take,
+            capacity_milli=lambda: self._inventory.value.facts.capacity.cpu_milli,
+            clock=clock,
+            metrics=self._metrics,
+        )
         self._deadline: asyncio.TimerHandle | None = None
         self._answered = False
         self._closing = False
@@ -111,6 +120,7 @@ class AgentLoop:
         """Tick until told to stop."""
         self._agent.start()
         self._told()
+        self._ahead.start()
         beside = [asyncio.create_task(work()) for work in (self._link.run, self._keep_watching)]
         ticking = asyncio.create_task(self._tick(stop))
         try:
@@ -121,6 +131,7 @@ class AgentLoop:
         finally:
             if self._deadline is not None:
                 self._deadline.cancel()
+            self._ahead.close()
             for task in (ticking, *beside):
                 task.cancel()
             await asyncio.gather(ticking, *beside, return_exceptions=True)
@@ -140,7 +151,7 @@ class AgentLoop:
             self._agent.answered(command)
             self._answered = True
         if self._agent.keyframe_wanted and not self._closing:
-            self._take()
+            self._take("keyframe")
         self._arm()
 
     def policies(self, records: list[Record]) -> None:
@@ -168,7 +179,8 @@ class AgentLoop:
         interval_ns = self._settings.sample_interval_ms * 1_000_000
         due_ns = self._clock.mono_ns()
         while not stop.is_set():
-            self._take()
+            self._ahead.tick_ns = due_ns + interval_ns
+            self._take("tick")
             due_ns += interval_ns
             missed = max(0, (self._clock.mono_ns() - due_ns) // interval_ns)
             self._metrics.skipped.inc(missed)
@@ -178,10 +190,11 @@ class AgentLoop:
                 async with asyncio.timeout(max(0, wait_s)):
                     await stop.wait()
 
-    def _take(self) -> None:
+    def _take(self, cause: Cause) -> None:
         began_ns = self._clock.mono_ns()
         sample = self._agent.take()
-        self._metrics.taken(sample, self._clock.mono_ns() - began_ns)
+        self._metrics.taken(sample, cause, self._clock.mono_ns() - began_ns)
+        self._ahead.sampled(cause, sample.seq, began_ns)
         self._link.offer(sample)
         self._arm()
         self._say_health()
@@ -204,6 +217,7 @@ class AgentLoop:
 
     def _heard(self, outcome: NodeOutcome) -> None:
         self._metrics.heard(outcome)
+        self._ahead.heard(outcome)
         self._link.stir()
 
     def _say_health(self) -> None:
@@ -226,9 +240,10 @@ class AgentLoop:
         return Watched(self._settings.inventory, lambda document, file: described(document, file, node), last=last)
 
     async def _keep_watching(self) -> None:
-        """Look at the inventory's file each second; reading it is left to a thread."""
+        """Look each second at what groups there are, and at the inventory's file; reading it is left to a thread."""
         while True:
             await asyncio.sleep(WATCH_S)
+            self._ahead.renew()
             if self._inventory.changed and await asyncio.to_thread(self._inventory.poll):
                 self._told()
                 self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods)
@@ -247,6 +262,7 @@ class AgentLoop:
     async def _finish(self) -> None:
         """No act follows the last one; its outcomes go out if the log is there, and stay in the spool if not."""
         self._closing = True
+        self._ahead.close()
         self._arm()
         self._agent.close()
         with suppress(TimeoutError):

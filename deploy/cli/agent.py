@@ -7,9 +7,11 @@ import asyncio
 import logging
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from slacktide.agents.node.psi import Stall
 from slacktide.deploy.cli import machine, process
 from slacktide.deploy.cli.settings import (
     LOOPBACK_BROKER,
@@ -24,10 +26,27 @@ from slacktide.deploy.cli.settings import (
 )
 from slacktide.schemas.health import Health
 
+if TYPE_CHECKING:
+    from slacktide.agents.node.ahead import AheadSettings
+    from slacktide.agents.node.cgroup.hierarchy import Hierarchy
+
 log = logging.getLogger(__name__)
 
 METRICS_PORT = 9464
 SECONDS = click.FloatRange(0.1, 60)
+
+
+class PressureTrigger(click.ParamType):
+    """``on``, ``off`` or ``STALL/WINDOW``."""
+
+    name = "on|off|STALL/WINDOW"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what the kernel would."""
+        try:
+            return str(Stall.parse(str(value)) or "off")
+        except ValueError as exc:
+            self.fail(str(exc), param, ctx)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,6 +72,18 @@ class NodeSettings(process.ProcessSettings):
         folder(exists=False),
         default=state_folder,
         shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
+    )
+    look_interval: float = setting(
+        "Seconds between two looks at the CPU time of latency-sensitive pods: when they use a tenth of the node more "
+        "than the last sample saw, the next one is taken at once. 0: no looks.",
+        click.FloatRange(0, 1),
+        default=0.1,
+    )
+    pressure_trigger: str = setting(
+        "Take a sample at once, too, when latency-sensitive pods stall, waiting for CPU or memory: off, or for how "
+        "long within how long, in milliseconds. The kernel watches, so it costs nothing while nobody stalls.",
+        PressureTrigger(),
+        default=str(Stall()),
     )
     metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
 
@@ -108,8 +139,22 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
         agent=agent,
+        ahead=_ahead(settings, kernel.hierarchy),
     )
     try:
         await loop.run(kernel, wanted, stop, health)
     finally:
         kernel.close()
+
+
+def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
+    """What may ask for a sample before its tick."""
+    from slacktide.agents.node.ahead import AheadSettings, Looked  # noqa: PLC0415
+    from slacktide.agents.node.cgroup.use import LatencySensitiveUse  # noqa: PLC0415
+    from slacktide.agents.node.pressure import Waited, pressure_files  # noqa: PLC0415
+
+    stall, look_ms = Stall.parse(settings.pressure_trigger), round(settings.look_interval * 1000)
+    return AheadSettings(
+        pressure=Waited(stall=stall, files=lambda: pressure_files(hierarchy, settings.proc_mount)) if stall else None,
+        use=Looked(interval_ms=look_ms, cpu_ns=LatencySensitiveUse(hierarchy).cpu_ns) if look_ms else None,
+    )

@@ -26,10 +26,10 @@ def worker(rig: Rig, bootstrap: str, shell: Shell = "faust") -> Iterator[Slackti
 
 
 @contextlib.contextmanager
-def agent(rig: Rig, bootstrap: str, node: Node, *, interval_s: float = 1.0) -> Iterator[Slacktide]:
-    """A ready agent on a node, with a state folder of its own."""
+def agent(rig: Rig, bootstrap: str, node: Node, *more: str, interval_s: float = 1.0) -> Iterator[Slacktide]:
+    """A ready agent on a node, with a state folder of its own and ``more`` arguments."""
     state = rig.folder / f"state-{len(list(rig.folder.iterdir()))}"
-    arguments = ["--bootstrap", bootstrap, *node.arguments]
+    arguments = ["--bootstrap", bootstrap, *node.arguments, *more]
     with Slacktide(
         rig, "agent", *arguments, "--sample-interval", str(interval_s), "--state-folder", str(state)
     ) as running:

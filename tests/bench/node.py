@@ -122,11 +122,13 @@ class RealNode:
         self._leave()
 
     def play(self, plan: Plan) -> float:
-        """One process a CPU, anew for each plan."""
+        """As many processes a CPU as it says, anew for each plan."""
         self._end(self._service_processes)
         start_s = time.monotonic() + AHEAD_S
-        said = json.dumps({"start_s": start_s, "phases": plan.phases})
-        self._service_processes += [self._run(ls_load.__name__, self._service, said) for _ in range(self.cpus)]
+        phases = [(seconds, part / plan.processes_per_cpu) for seconds, part in plan.phases]
+        said = json.dumps({"start_s": start_s, "phases": phases})
+        count = self.cpus * plan.processes_per_cpu
+        self._service_processes += [self._run(ls_load.__name__, self._service, said) for _ in range(count)]
         return start_s
 
     def quota_us(self) -> int | None:

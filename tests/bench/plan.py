@@ -8,6 +8,9 @@ from dataclasses import dataclass
 BASE_PART = 0.05
 STAIR_PARTS = (0.15, 0.25, 0.35)
 """Each step takes a tenth of the machine; together with the system's own use they stay below the ceiling."""
+SPIKE_PART = 0.65
+SPIKE_PROCESSES_PER_CPU = 3
+"""So that the service stalls as one with many threads does: they wait for each other, too."""
 STAIR_S = (1.3, 2.1)
 PLATEAU_S = 5.2
 RECOVERY_S = (3.8, 4.8)
@@ -22,6 +25,7 @@ class Plan:
 
     phases: list[tuple[float, float]]
     steps_s: list[float]
+    processes_per_cpu: int = 1
     plateaus_s: list[tuple[float, float]]
 
     @property
@@ -51,6 +55,21 @@ def stairs(seed: int, times: int) -> Plan:
             plateaus.append((steps[-1], steps[-1] + PLATEAU_S))
         phases.append((dice.uniform(*RECOVERY_S), BASE_PART))
     return Plan(phases=phases, steps_s=steps, plateaus_s=plateaus)
+
+
+def spikes(seed: int, times: int) -> Plan:
+    """Steps up to more than the limit can give back and down again, at random moments."""
+    dice = random.Random(seed)
+    phases, steps = [(RECOVERY_S[1], BASE_PART)], []
+    for _ in range(times):
+        steps.append(sum(seconds for seconds, _ in phases))
+        phases += [(dice.uniform(*STAIR_S), SPIKE_PART), (dice.uniform(*RECOVERY_S), BASE_PART)]
+    return Plan(phases=phases, steps_s=steps, plateaus_s=[], processes_per_cpu=SPIKE_PROCESSES_PER_CPU)
+
+
+def steady(part: float, seconds: float, *, processes_per_cpu: int = 1) -> Plan:
+    """The same load all the time."""
+    return Plan(phases=[(seconds, part)], steps_s=[], plateaus_s=[], processes_per_cpu=processes_per_cpu)
 
 
 def wobble(seed: int, seconds: float) -> Plan:

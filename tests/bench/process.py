@@ -97,6 +97,12 @@ class Slacktide(Running):
         metrics = ["--metrics-port", str(self._port), "--log-format", "json"]
         super().__init__(rig, command, [SLACKTIDE, command, *arguments, *metrics])
 
+    def metric(self, name: str) -> float:
+        """The sum of one metric over its labels."""
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=2) as answer:
+            lines = answer.read().decode().splitlines()
+        return sum(float(line.rpartition(" ")[2]) for line in lines if line.partition("{")[0] == name)
+
     def wait_ready(self, within_s: float = 60.0) -> None:
         """Wait until it is ready.
 

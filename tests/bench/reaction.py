@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench import log, loop
-from bench.node import NAME, node
+from bench.node import NAME, Node, node
 from bench.plan import SETTLED_S, Plan, stairs
 from bench.process import Slacktide
 from bench.rig import CannotRunError, Rig, wait
@@ -79,8 +79,13 @@ def measure(rig: Rig) -> list[Row]:
         ]
 
 
-def _play(rig: Rig, one, plan: Plan, what: str) -> Played:
+def _play(rig: Rig, one: Node, plan: Plan, what: str) -> Played:
     rig.say(f"reaction: {what}; {len(plan.steps_s)} steps in {plan.seconds:.0f} s")
+    return play(one, plan)
+
+
+def play(one: Node, plan: Plan) -> Played:
+    """Ask the service for a load, and know when."""
     ahead_ms = round((one.play(plan) - time.monotonic()) * 1000)
     return Played(plan=plan, start_ms=SystemClock().wall_ms() + ahead_ms)
 
@@ -164,8 +169,8 @@ def _rows(target: Target, played: Played, outcomes: list[NodeOutcome], mode: str
         if played.at_ms(played.plan.steps_s[0]) <= one.observed_ms < played.at_ms(played.plan.seconds)
     ]
     decided = sum(one.origin == origin for one in during)
-    middle, share = _median(firsts), _within(firsts, target.first)
-    near, near_share = _median(settled), _within(settled, target.settled)
+    middle, share = median(firsts), within(firsts, target.first)
+    near, near_share = median(settled), within(settled, target.settled)
     wanted = f"median <= {target.median} s, " if target.median else ""
     quick = target.median is None or (middle is not None and middle <= target.median)
     met = share >= MOST and quick and len(firsts) >= N_MIN
@@ -173,7 +178,7 @@ def _rows(target: Target, played: Played, outcomes: list[NodeOutcome], mode: str
         judged(
             f"LS step -> first lower limit ({target.title})",
             f"{wanted}{MOST:.0%} <= {target.first} s, n >= {N_MIN}",
-            f"median {seconds(middle)}, {share:.0%} within, longest {seconds(_longest(firsts))}; "
+            f"median {seconds(middle)}, {share:.0%} within, longest {seconds(longest(firsts))}; "
             f"{origin} decided {decided} of {len(during)} outcomes; {mode} node",
             met=met,
             n=f"{len(firsts)} of {len(played.plan.steps_s)}",
@@ -185,7 +190,7 @@ def _rows(target: Target, played: Played, outcomes: list[NodeOutcome], mode: str
         judged(
             f"LS step -> limit within 10% of its final value ({target.title})",
             f"{MOST:.0%} <= {target.settled} s",
-            f"median {seconds(near)}, {near_share:.0%} within, longest {seconds(_longest(settled))}",
+            f"median {seconds(near)}, {near_share:.0%} within, longest {seconds(longest(settled))}",
             met=near_share >= MOST and bool(settled),
             n=f"{len(settled)} of {len(played.plan.plateaus_s)}",
             all_s=settled,
@@ -193,16 +198,18 @@ def _rows(target: Target, played: Played, outcomes: list[NodeOutcome], mode: str
     ]
 
 
-def _median(values: list[float | None]) -> float | None:
+def median(values: list[float | None]) -> float | None:
     """Of all: one that never came counts as longest."""
     ordered = sorted(float("inf") if value is None else value for value in values)
     middle = ordered[(len(ordered) - 1) // 2] if ordered else float("inf")
     return None if middle == float("inf") else middle
 
 
-def _longest(values: list[float | None]) -> float | None:
+def longest(values: list[float | None]) -> float | None:
+    """None where one never came."""
     return None if None in values else max((value for value in values if value is not None), default=None)
 
 
-def _within(values: list[float | None], limit_s: float) -> float:
+def within(values: list[float | None], limit_s: float) -> float:
+    """Which part of them came in time."""
     return sum(value is not None and value <= limit_s for value in values) / max(1, len(values))

@@ -12,13 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import cost, latency, reaction, slowdown, start, throughput
+from bench import ahead, cost, latency, reaction, slowdown, start, throughput
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, table
 
 PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "latency": latency.measure,
     "reaction": reaction.measure,
+    "ahead": ahead.measure,
     "start": start.measure,
     "cost": cost.measure,
     "slowdown": slowdown.measure,

@@ -100,6 +100,8 @@ class Groups:
             # cpu and cpuacct are often one hierarchy under two names.
             found = {(mount / name).resolve(): None for name in V1_WANTED if (mount / name / "cgroup.procs").exists()}
             self._hierarchies = list(found)
+            if (mount / "unified/cgroup.controllers").exists():  # hybrid: runtimes join it, too; it tells of pressure
+                self._hierarchies.append(mount / "unified")
         self._lock: int | None = None
 
     def open(self, capacity_milli: int) -> int:

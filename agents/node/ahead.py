@@ -1,0 +1,127 @@
+"""Asks for samples ahead of their tick: when latency-sensitive pods stall, and when they use much more CPU."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.metrics import AgentMetrics, Cause
+from slacktide.agents.node.early import Early
+from slacktide.agents.node.pressure import Kind, PressureWatch, Waited
+from slacktide.agents.node.rise import Rise
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.decisions.be_limits import looser
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """What is looked at between two samples."""
+
+    interval_ms: int
+    cpu_ns: Callable[[], int | None]
+    """All CPU time of latency-sensitive pods so far; None: not known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AheadSettings:
+    """What asks for a sample before its tick; None: that does not."""
+
+    pressure: Waited | None = None
+    use: Looked | None = None
+
+
+class Ahead:
+    """Watches between the ticks. All of it runs on the event loop."""
+
+    def __init__(
+        self,
+        settings: AheadSettings,
+        *,
+        take: Callable[[Cause], None],
+        capacity_milli: Callable[[], int | None],
+        clock: Clock,
+        metrics: AgentMetrics,
+    ) -> None:
+        self.tick_ns = 0
+        """When the next sample is due by itself."""
+        self._use = settings.use
+        self._take = take
+        self._capacity_milli = capacity_milli
+        self._clock = clock
+        self._metrics = metrics
+        self._pressure = None if settings.pressure is None else PressureWatch(settings.pressure, self._pressed)
+        self._paces: dict[Cause, Early] = {"cpu": Early(), "memory": Early(), "use": Early()}
+        self._rise = Rise()
+        self._last_ns = 0
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_look: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        """Begin to watch."""
+        self.renew()
+        if self._use is not None:
+            self._look_later(self._use)
+
+    def renew(self) -> None:
+        """Follow groups that were made or removed; due each second."""
+        if self._pressure is not None and not self._closed:
+            self._pressure.look()
+            self._metrics.triggers(self._pressure.counts())
+
+    def sampled(self, cause: Cause, seq: int, now_ns: int) -> None:
+        """A sample was taken, for whatever cause."""
+        self._last_ns = now_ns
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if cause in self._paces:
+            self._paces[cause].took(now_ns, seq)
+        if self._use is not None and (used_ns := self._use.cpu_ns()) is not None:
+            self._rise.sampled(now_ns, used_ns)
+
+    def heard(self, outcome: NodeOutcome) -> None:
+        """Something came of a sample."""
+        if _took_back(outcome):
+            for pace in self._paces.values():
+                pace.cut(outcome.seq)
+
+    def close(self) -> None:
+        """Watch no more, and ask for nothing."""
+        self._closed = True
+        for timer in (self._timer, self._next_look):
+            if timer is not None:
+                timer.cancel()
+        if self._pressure is not None:
+            self._pressure.close()
+
+    def _pressed(self, kind: Kind) -> None:
+        self._metrics.pressed(kind)
+        self._ask(kind)
+
+    def _look_later(self, use: Looked) -> None:
+        self._next_look = asyncio.get_running_loop().call_later(use.interval_ms / 1000, self._look, use)
+
+    def _look(self, use: Looked) -> None:
+        self._look_later(use)
+        used_ns, capacity_milli = use.cpu_ns(), self._capacity_milli()
+        if used_ns is None:
+            self._rise = Rise()
+        elif capacity_milli and self._rise.looked(self._clock.mono_ns(), used_ns, capacity_milli):
+            self._ask("use")
+
+    def _ask(self, cause: Cause) -> None:
+        if self._timer is not None or self._closed:
+            return
+        now_ns = self._clock.mono_ns()
+        at_ns = self._paces[cause].asked(now_ns, last_ns=self._last_ns, tick_ns=self.tick_ns)
+        if at_ns is not None:
+            self._timer = asyncio.get_running_loop().call_later((at_ns - now_ns) / 1e9, self._take, cause)
+
+
+def _took_back(outcome: NodeOutcome) -> bool:
+    """Whether best-effort pods lost something by it."""
+    before, after = outcome.before, outcome.after
+    return outcome.result == "applied" and (before is None or after is None or looser(before, after))

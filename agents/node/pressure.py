@@ -1,0 +1,116 @@
+"""Which pressure tells that latency-sensitive pods stall, and waiting on all of it while groups come and go.
+
+Never watched is a group that best-effort pods are in: a process that its quota holds back counts as stalled, so
+with best-effort pods held back such a group, and the node, are under pressure all the time.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from slacktide.agents.node.cgroup.hierarchy import BURSTABLE, GUARANTEED, Hierarchy
+from slacktide.agents.node.psi import Stall, Trigger
+
+log = logging.getLogger(__name__)
+
+Kind = Literal["cpu", "memory"]
+KINDS: tuple[Kind, ...] = ("cpu", "memory")
+GUARANTEED_MAX = 16
+"""So many guaranteed pods are watched, each by itself: the group that holds them holds best-effort pods, too."""
+NO_GROUPS = "no pressure of groups here, and the node's counts best-effort pods that are held back as stalled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PressureFile:
+    """A file in which the kernel tells of stalls."""
+
+    kind: Kind
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waited:
+    """What is to be waited on, and for what."""
+
+    stall: Stall
+    files: Callable[[], list[PressureFile]]
+    """Those that are there now."""
+
+
+def pressure_files(hierarchy: Hierarchy, proc_mount: Path) -> list[PressureFile]:
+    """Of the groups that hold latency-sensitive pods; where groups tell nothing, the node's, but for CPU."""
+    root = hierarchy.unified
+    if root is None or not (root / hierarchy.tier(BURSTABLE)).is_dir():
+        return [PressureFile(kind="memory", path=f"{proc_mount}/pressure/memory")]
+    groups = [root / hierarchy.tier(BURSTABLE), *sorted(_guaranteed(root, hierarchy))[:GUARANTEED_MAX]]
+    return [PressureFile(kind=kind, path=f"{group}/{kind}.pressure") for group in groups for kind in KINDS]
+
+
+def _guaranteed(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
+    try:
+        yield from (root / group for _, group in hierarchy.layout.pod_groups(root, GUARANTEED))
+    except OSError:
+        return
+
+
+class PressureWatch:
+    """Waits on all files there are. ``pressed`` is called on the event loop, with what there was too little of."""
+
+    def __init__(self, waited: Waited, pressed: Callable[[Kind], None]) -> None:
+        self._waited = waited
+        self._pressed = pressed
+        self._triggers: dict[PressureFile, Trigger] = {}
+        self._refused: set[PressureFile] = set()
+        self._said: set[tuple[Kind, str]] = set()
+
+    def look(self) -> None:
+        """Bring what is waited on to what is there: groups are made, removed and made again."""
+        there = self._waited.files()
+        for file in self._triggers.keys() - set(there):
+            self._forget(file)
+        self._refused &= set(there)
+        for kind in sorted(set(KINDS) - {file.kind for file in there}):
+            self._say(kind, NO_GROUPS)
+        for file in there:
+            if file not in self._triggers and file not in self._refused:
+                self._wait_on(file)
+
+    def counts(self) -> Mapping[tuple[str, str], int]:
+        """How many triggers of a kind are ``set``, and how many were ``refused``."""
+        return Counter(
+            [*((file.kind, "set") for file in self._triggers), *((file.kind, "refused") for file in self._refused)]
+        )
+
+    def close(self) -> None:
+        """Wait on nothing any more."""
+        for file in list(self._triggers):
+            self._forget(file)
+
+    def _wait_on(self, file: PressureFile) -> None:
+        def fired() -> None:
+            self._pressed(file.kind)
+
+        def gone() -> None:
+            self._forget(file)
+
+        try:
+            self._triggers[file] = Trigger(file.path, self._waited.stall, fired, gone)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError) and not os.path.isdir(os.path.dirname(file.path)):  # noqa: PTH112, PTH120
+                return  # its group went just now
+            self._refused.add(file)
+            self._say(file.kind, error.strerror or str(error))
+
+    def _say(self, kind: Kind, why: str) -> None:
+        if (kind, why) not in self._said:
+            self._said.add((kind, why))
+            log.warning("no trigger for %s pressure", kind, extra={"why": why})
+
+    def _forget(self, file: PressureFile) -> None:
+        self._triggers.pop(file).close()

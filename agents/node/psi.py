@@ -1,0 +1,91 @@
+"""PSI triggers: the kernel wakes this process when others stalled for want of CPU, memory or IO."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import re
+import select
+from collections.abc import Callable
+from dataclasses import dataclass
+
+WINDOW_MS_MIN, WINDOW_MS_MAX = 500, 10_000
+"""What every kernel takes."""
+UNPRIVILEGED = "the kernel gives windows that are no multiple of 2 s to CAP_SYS_RESOURCE alone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stall:
+    """What fires: some process stalled for so long within a window."""
+
+    stall_ms: int = 50
+    window_ms: int = 500
+
+    def __str__(self) -> str:
+        return f"{self.stall_ms}/{self.window_ms}"
+
+    @classmethod
+    def parse(cls, text: str) -> Stall | None:
+        """``on``, ``off`` (None) or ``STALL/WINDOW`` in milliseconds.
+
+        Raises:
+            ValueError: it is something else, or nothing that a kernel takes.
+
+        """
+        if text in {"on", "off"}:
+            return cls() if text == "on" else None
+        found = re.fullmatch(r"(\d{1,5})/(\d{1,5})", text)
+        if found is None:
+            raise ValueError(f"{text!r} is neither on, off nor STALL/WINDOW in milliseconds, such as {cls()}")
+        stall_ms, window_ms = int(found[1]), int(found[2])
+        if not WINDOW_MS_MIN <= window_ms <= WINDOW_MS_MAX or not 0 < stall_ms <= window_ms:
+            raise ValueError(
+                f"{text!r}: a window has {WINDOW_MS_MIN} to {WINDOW_MS_MAX} ms, a stall 1 ms up to the whole window"
+            )
+        return cls(stall_ms=stall_ms, window_ms=window_ms)
+
+
+class Trigger:
+    """A trigger of the kernel; on the event loop ``fired`` is called at most once a window, ``gone`` with its group.
+
+    It has an epoll of its own, whose being ready is the event: looked at from an outer epoll, the event is used up.
+
+    Raises:
+        OSError: the kernel refuses it, or there is no such file.
+
+    """
+
+    def __init__(self, path: str, stall: Stall, fired: Callable[[], None], gone: Callable[[], None]) -> None:
+        self._fired, self._gone = fired, gone
+        self._fd = _open(path)
+        try:
+            os.write(self._fd, b"some %d %d\0" % (stall.stall_ms * 1000, stall.window_ms * 1000))
+            self._epoll = select.epoll()
+        except OSError as error:
+            os.close(self._fd)
+            if error.errno == errno.EINVAL:  # the numbers are in order: so it says that it is the right that lacks
+                raise PermissionError(errno.EPERM, UNPRIVILEGED, path) from error
+            raise
+        self._epoll.register(self._fd, select.EPOLLPRI)
+        asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._ready)
+
+    def close(self) -> None:
+        """Take the trigger back."""
+        asyncio.get_running_loop().remove_reader(self._epoll.fileno())
+        self._epoll.close()
+        os.close(self._fd)
+
+    def _ready(self) -> None:
+        if any(event & select.EPOLLERR for _, event in self._epoll.poll(0)):
+            self._gone()
+        else:
+            self._fired()
+
+
+def _open(path: str) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    if os.fstat(fd).st_size == 0:
+        return fd
+    os.close(fd)  # what stands in for a kernel's file, which has no size, is not waited on
+    raise OSError(errno.EOPNOTSUPP, "no file of a kernel", path)

@@ -1,0 +1,104 @@
+"""When a sample may be taken before its tick: apart from others, and seldom where it comes to nothing."""
+
+import itertools
+
+import pytest
+
+from slacktide.agents.node.early import APART_NS, CALM_NS, PAUSE_NS_MAX, Early
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+def asked(pace: Early, at_ms: int, *, last_ms: int, tick_ms: int) -> int | None:
+    at_ns = pace.asked(at_ms * MS, last_ns=last_ms * MS, tick_ns=tick_ms * MS)
+    return None if at_ns is None else at_ns // MS
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "taken_ms"),
+    [
+        pytest.param(500, 500, id="at once in the middle between two ticks"),
+        pytest.param(1, 250, id="a quarter of a second after the last sample, if that is still to come"),
+        pytest.param(250, 250, id="just far enough from the last"),
+        pytest.param(750, 750, id="just far enough from the next"),
+        pytest.param(751, None, id="left to the tick that comes so soon"),
+    ],
+)
+def test_an_early_sample_keeps_apart_from_its_neighbours(at_ms: int, taken_ms: int | None) -> None:
+    """Over less than that a rate would be the counters' own coarseness, the tick's as well."""
+    assert asked(Early(), at_ms, last_ms=0, tick_ms=1_000) == taken_ms
+
+
+def test_ticks_half_a_second_apart_leave_no_room() -> None:
+    assert [asked(Early(), at_ms, last_ms=0, tick_ms=499) for at_ms in range(0, 499, 50)] == [None] * 10
+
+
+def under_standing_pressure(seconds: int, *, useful: bool) -> list[int]:
+    """Asked twice a second between ticks, by pressure that never ends; when samples were taken, in ms."""
+    pace, last_ns, taken, seq = Early(), 0, [], 0
+    for half in range(2 * seconds):
+        now_ns = half * SECOND // 2
+        if half % 2 == 0:
+            last_ns, seq = now_ns, seq + 1
+            continue
+        if pace.asked(now_ns, last_ns=last_ns, tick_ns=last_ns + SECOND) is not None:
+            taken.append(now_ns // MS)
+            last_ns, seq = now_ns, seq + 1
+            pace.took(now_ns, seq)
+            if useful:
+                pace.cut(seq)
+    return taken
+
+
+def test_standing_pressure_costs_ever_less() -> None:
+    """The pause doubles up to half a minute: in ten minutes some twenty samples beside six hundred."""
+    taken = under_standing_pressure(600, useful=False)
+
+    pauses = [after - before for before, after in itertools.pairwise(taken)]
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == PAUSE_NS_MAX // MS
+    assert len(taken) <= 600 // 32 + 8
+
+
+def test_samples_that_cut_are_taken_on() -> None:
+    assert len(under_standing_pressure(60, useful=True)) == 60
+
+
+def test_what_was_silent_for_a_while_is_news() -> None:
+    pace = Early()
+    pace.asked(0, last_ns=-SECOND, tick_ns=SECOND)
+    pace.took(0, 1)
+
+    assert pace.asked(APART_NS + MS, last_ns=0, tick_ns=9 * SECOND) is None, "it has proved nothing yet"
+    calm_ns = APART_NS + CALM_NS + 2 * MS
+    assert pace.asked(calm_ns, last_ns=0, tick_ns=9 * SECOND) == calm_ns
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        pytest.param(("cut", "took"), id="before the sample is told"),
+        pytest.param(("took", "cut"), id="after it"),
+    ],
+)
+def test_a_cut_by_the_early_sample_counts_however_soon_it_is_told(calls: tuple[str, str]) -> None:
+    """The guard acts while the sample is still being taken, the stream when its answer comes."""
+    pace = Early()
+    pace.asked(0, last_ns=-SECOND, tick_ns=SECOND)
+    for call in calls:
+        if call == "took":
+            pace.took(0, 7)
+        else:
+            pace.cut(7)
+
+    assert pace.asked(APART_NS, last_ns=0, tick_ns=SECOND) == APART_NS
+
+
+def test_a_cut_by_a_tick_is_no_merit_of_the_early_sample() -> None:
+    pace = Early()
+    pace.asked(0, last_ns=-SECOND, tick_ns=SECOND)
+    pace.took(0, 7)
+    pace.cut(8)
+
+    assert pace.asked(APART_NS, last_ns=0, tick_ns=SECOND) is None

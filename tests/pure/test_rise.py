@@ -1,0 +1,93 @@
+"""A rise in what latency-sensitive pods use: seen soon, and not where there is none."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.agents.node.rise import Rise
+
+MS = 1_000_000
+CAPACITY_MILLI = 4_000
+LOOK_MS = 100
+
+
+class Load:
+    """CPU time of pods whose use changes, and a Rise that looks at it every 100 ms and samples every second."""
+
+    def __init__(self) -> None:
+        self.rise = Rise()
+        self.now_ms = self.used_ns = 0
+
+    def run(self, ms: int, milli: int) -> list[int]:
+        """Go on with this use; when a rise was seen, in ms since the beginning of this."""
+        began_ms, seen = self.now_ms, []
+        for _ in range(ms // 10):
+            self.now_ms += 10
+            self.used_ns += 10 * MS * milli // 1_000
+            if self.now_ms % 1_000 == 0:
+                self.rise.sampled(self.now_ms * MS, self.used_ns)
+            if self.now_ms % LOOK_MS == 0 and self.rise.looked(self.now_ms * MS, self.used_ns, CAPACITY_MILLI):
+                seen.append(self.now_ms - began_ms)
+        return seen
+
+
+@given(steady_milli=st.integers(0, 4_000))
+def test_a_steady_load_asks_for_nothing(steady_milli: int) -> None:
+    assert Load().run(5_000, steady_milli) == []
+
+
+@pytest.mark.parametrize(
+    ("rise_milli", "within_ms"),
+    [
+        pytest.param(800, 100, id="twice the threshold within one look"),
+        pytest.param(2_400, 100, id="a spike within one look"),
+        pytest.param(400, 200, id="the threshold itself once it fills the span"),
+    ],
+)
+def test_a_rise_is_seen_soon(rise_milli: int, within_ms: int) -> None:
+    load = Load()
+    load.run(3_000, 500)
+
+    assert load.run(900, 500 + rise_milli)[0] == within_ms
+
+
+def test_a_rise_below_a_tenth_of_the_node_waits_for_the_tick() -> None:
+    load = Load()
+    load.run(3_000, 500)
+
+    assert load.run(900, 890) == []
+
+
+def test_a_fall_is_no_rise_and_a_sample_ends_the_news() -> None:
+    """A tick that sees the new use is what it is compared with from then on."""
+    load = Load()
+    load.run(3_000, 500)
+    load.run(2_000, 2_500)
+
+    assert load.run(3_000, 2_500) == []
+    assert load.run(3_000, 100) == []
+
+
+def test_what_a_diluted_sample_saw_of_a_rise_is_not_the_end_of_it() -> None:
+    """A sample whose rate is mostly of before the rise: the next look asks again."""
+    load = Load()
+    load.run(3_000, 0)
+    load.run(100, 4_000)
+    load.rise.sampled(load.now_ms * MS, load.used_ns)  # too close upon the last one for a rate of its own
+    load.run(200, 4_000)
+    load.rise.sampled(load.now_ms * MS, load.used_ns)
+    assert load.run(100, 4_000) == []
+
+    load = Load()
+    load.run(3_700, 0)
+    load.run(100, 4_000)
+    load.rise.sampled(load.now_ms * MS, load.used_ns)  # over 800 ms, of which 100 were busy
+
+    assert load.run(100, 4_000) == [100]
+
+
+def test_the_first_sample_tells_nothing_to_compare_with() -> None:
+    rise = Rise()
+    rise.sampled(0, 0)
+
+    assert not any(rise.looked(at_ms * MS, at_ms * 4 * MS, CAPACITY_MILLI) for at_ms in range(100, 1_000, 100))
