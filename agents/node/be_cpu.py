@@ -100,9 +100,10 @@ def _figures(reading: Reading, facts: NodeFacts, pods: Sequence[Pod]) -> Figures
     node_milli, limits = reading.use.cpu_milli, reading.limits
     if node_milli is None or limits is None:
         return None
+    there = {use.uid for use in reading.pod_use}
     return (
         sum(use.cpu_milli or 0 for use in reading.pod_use if use.best_effort_group),
-        sum(_requested_milli(pod) for pod in pods),
+        sum(_requested_milli(pod) for pod in pods if pod.uid in there or pod.phase == "Pending"),
         _limit_milli(limits, facts),
         node_milli,
     )

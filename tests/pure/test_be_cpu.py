@@ -36,7 +36,7 @@ def reading(used_milli: int | None = 900, limits: Limits | None = ONE_CPU) -> Re
         pod_use=[
             PodUse(uid="be", cpu_milli=used_milli, best_effort_group=True),
             PodUse(uid="unknown", cpu_milli=None, best_effort_group=True),
-            PodUse(uid="service", cpu_milli=2_000),
+            PodUse(uid="b", cpu_milli=2_000),
         ],
         limits=limits,
         missing=[],
@@ -92,10 +92,13 @@ def test_the_limit_that_is_in_force(limits: Limits, limit_milli: int) -> None:
         pytest.param({"qos_label": None, "kube_qos": "BestEffort"}, 4_000, id="the label alone counts"),
         pytest.param({"qos_label": "BE", "phase": "Pending"}, 4_500, id="about to run"),
         pytest.param({"qos_label": "BE", "phase": "Succeeded"}, 4_000, id="over"),
+        pytest.param({"qos_label": "BE", "uid": "c"}, 4_000, id="the kernel is rid of it"),
+        pytest.param({"qos_label": "BE", "uid": "c", "phase": "Pending"}, 4_500, id="the kernel is to have it"),
     ],
 )
 def test_whose_requests_count(more: dict, request_milli: int) -> None:
-    other = Pod(uid="b", namespace="jobs", name="b", requests=Resources(batch_cpu_milli=500, cpu_milli=7), **more)
+    asked = Resources(batch_cpu_milli=500, cpu_milli=7)
+    other = Pod(**{"uid": "b", "namespace": "jobs", "name": "b", "requests": asked} | more)
 
     assert window(reading(), pods=(BATCH, other)).current.request_milli == request_milli
 
