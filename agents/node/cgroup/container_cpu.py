@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -53,7 +53,7 @@ class _Quota:
 
 
 class _Container:
-    """The files of one container; a pod's quota is read with the first of its containers."""
+    """The files of one container."""
 
     def __init__(self, hierarchy: Hierarchy, group: PurePosixPath, room: Room) -> None:
         self.folder = f"{hierarchy.cpu}/{group}"
@@ -64,22 +64,25 @@ class _Container:
         """Quota and counters; None: it ended, or its quota could not be read."""
         noted = len(notes.missing)
         quota_us, counters = self._quota.read_us(notes), self._time.read(notes)
-        if len(notes.missing) > noted and not os.path.isdir(self.folder):  # noqa: PTH112 - the path is a text
+        if len(notes.missing) > noted and not self.there:
             del notes.missing[noted:]
-            return None
         return None if quota_us is None else (quota_us, counters)
+
+    @property
+    def there(self) -> bool:
+        return os.path.isdir(self.folder)  # noqa: PTH112 - the path is a text
 
     def close(self) -> None:
         self._quota.close()
         self._time.close()
 
 
-class _Place(NamedTuple):
-    """Where a container is."""
+class _Key(NamedTuple):
+    """Whose files these are: a container that starts anew has another id."""
 
-    group: PurePosixPath
     pod: str
     name: str
+    id: str
 
 
 class ContainersReader:
@@ -89,29 +92,27 @@ class ContainersReader:
         self._hierarchy = hierarchy
         self._room = room
         self._pod_group = pod_group
-        self._containers: dict[PurePosixPath, _Container] = {}
-        self._pods: dict[PurePosixPath, _Quota] = {}
+        self._containers: dict[_Key, _Container] = {}
+        self._pods: dict[str, _Quota] = {}
         self._before: Counters | None = None
 
     def read(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
         """Read those that have a limit, and a group."""
         notes = Notes()
-        places = list(self._places(pods))
-        self._keep(places)
-        pod_quotas_us = {group: quota.read_us(notes) for group, quota in self._pods.items()}
-        figures = {place: self._containers[place.group].read(notes) for place in places}
-        known = {place: figure for place, figure in figures.items() if figure is not None}
-        now = Counters(mono_ns=mono_ns, cpu_ns=None, pods={str(place.group): one[1] for place, one in known.items()})
+        self._keep(pods)
+        pod_quotas_us = {uid: quota.read_us(notes) for uid, quota in self._pods.items()}
+        figures = {key: figure for key, one in self._containers.items() if (figure := one.read(notes)) is not None}
+        now = Counters(mono_ns=mono_ns, cpu_ns=None, pods={"/".join(key): one for key, (_, one) in figures.items()})
         rate = rates(self._before, now)
         self._before = now
         containers = []
-        for place, (quota_us, _) in known.items():
-            pod_quota_us, used = pod_quotas_us[place.group.parent], rate.pods[str(place.group)]
+        for key, (quota_us, _) in figures.items():
+            pod_quota_us, used = pod_quotas_us[key.pod], rate.pods["/".join(key)]
             if pod_quota_us is not None:
                 containers.append(
                     ContainerCpu(
-                        pod=place.pod,
-                        container=place.name,
+                        pod=key.pod,
+                        container=key.name,
                         quota_us=quota_us,
                         pod_quota_us=pod_quota_us,
                         used_milli=used.cpu_milli,
@@ -119,30 +120,38 @@ class ContainersReader:
                         throttled_periods=used.throttled_periods,
                     )
                 )
+        for key in [key for key, one in self._containers.items() if key not in figures and not one.there]:
+            self._containers.pop(key).close()
         return ContainersLook(containers=containers, missing=notes.missing)
 
     def close(self) -> None:
         """Let go of all files."""
         self._keep(())
 
-    def _places(self, pods: Sequence[Pod]) -> Iterator[_Place]:
+    def _keep(self, pods: Sequence[Pod]) -> None:
+        """Keep files of these pods' limited containers, and of no others; look for those that have none yet."""
+        there: dict[_Key, _Container] = {}
         for pod in pods:
-            group = self._pod_group(pod.uid)
-            limited = [one for one in pod.containers if one.limits.cpu_milli]
-            if group is not None and limited:
-                found = msgspec.structs.replace(pod, containers=limited)
-                for name, place in container_groups(self._hierarchy, self._hierarchy.cpu, group, found).items():
-                    yield _Place(place, pod.uid, name)
+            keys = [_Key(pod.uid, one.name, one.id) for one in pod.containers if one.limits.cpu_milli and one.id]
+            known = {key: self._containers.pop(key) for key in keys if key in self._containers}
+            there |= known
+            if len(known) < len(keys):
+                there |= self._found(pod, [key for key in keys if key not in known])
+        for gone in self._containers.values():
+            gone.close()
+        self._containers = there
+        uids = {key.pod for key in there}
+        for uid in self._pods.keys() - uids:
+            self._pods.pop(uid).close()
 
-    def _keep(self, places: Sequence[_Place]) -> None:
-        """Keep files of these groups and of their pods', and of no others."""
-        containers = {place.group for place in places}
-        pods = {group.parent for group in containers}
-        for group in self._containers.keys() - containers:
-            self._containers.pop(group).close()
-        for group in self._pods.keys() - pods:
-            self._pods.pop(group).close()
-        for group in containers - self._containers.keys():
-            self._containers[group] = _Container(self._hierarchy, group, self._room)
-        for group in pods - self._pods.keys():
-            self._pods[group] = _Quota(self._hierarchy, group, self._room)
+    def _found(self, pod: Pod, keys: Sequence[_Key]) -> dict[_Key, _Container]:
+        """Those of these containers that have a group now."""
+        group = self._pod_group(pod.uid)
+        if group is None:
+            return {}
+        names = {key.name for key in keys}
+        wanted = msgspec.structs.replace(pod, containers=[one for one in pod.containers if one.name in names])
+        groups = container_groups(self._hierarchy, self._hierarchy.cpu, group, wanted)
+        if groups and pod.uid not in self._pods:
+            self._pods[pod.uid] = _Quota(self._hierarchy, group, self._room)
+        return {key: _Container(self._hierarchy, groups[key.name], self._room) for key in keys if key.name in groups}
