@@ -14,6 +14,7 @@ from slacktide.agents.kafka import Record
 from slacktide.agents.metrics import AgentMetrics, Cause
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.ahead import Ahead, AheadSettings
+from slacktide.agents.node.description import Description, Joined, Lister
 from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.link import Link
@@ -46,6 +47,8 @@ class LoopSettings:
     """The node and its pods, as kubectl prints them."""
     state_folder: Path
     """Of this agent alone: start counter, spool, what it knew last."""
+    lister: Lister | None = None
+    """Who lists the pods; None: the inventory does."""
     sample_interval_ms: int = 1_000
     fetch_wait_ms: int = 500
     """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
@@ -59,13 +62,15 @@ async def run(
     """Run one node's agent until ``stop`` is set; then report what is left to report, and let go.
 
     Raises:
-        SlacktideError: the state folder is another's, or there is no inventory to begin with.
+        SlacktideError: the state folder is another's, or there is nothing known of the node or its pods.
 
     """
     clock = SystemClock() if clock is None else clock
     identity = Identity(settings.state_folder, start_ms=clock.wall_ms())
     try:
-        loop = AgentLoop(kernel, settings, identity.boot_id, health, clock)
+        # A thread: whoever lists the pods may be slow to answer.
+        description = await asyncio.to_thread(_described, settings)
+        loop = AgentLoop(kernel, settings, identity.boot_id, health, clock, description)
         await loop.run(stop)
     finally:
         identity.release()
@@ -74,14 +79,24 @@ async def run(
 class AgentLoop:
     """One agent at work. Its core is called on the loop's thread only, so nothing needs a lock."""
 
-    def __init__(self, kernel: Kernel, settings: LoopSettings, boot_id: str, health: Health, clock: Clock) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        settings: LoopSettings,
+        boot_id: str,
+        health: Health,
+        clock: Clock,
+        description: Description,
+    ) -> None:
         self._settings = settings
         self._health = health
         self._clock = clock
         self._metrics = AgentMetrics(settings.node)
         self._state = State(settings.state_folder)
         self._spool = DiskSpool(settings.state_folder / "spool")
-        self._inventory = self._watch()
+        self._inventory = description
+        self._refused = ""
+        self._noted: set[str] = set()
         self._policy = self._state.policy() or policies.DEFAULT
         self._link = Link(
             bootstrap=settings.bootstrap,
@@ -233,12 +248,6 @@ class AgentLoop:
     def _unanswered(self) -> str:
         return "" if self._answered else "no answer yet"
 
-    def _watch(self) -> Watched[Described]:
-        kept = self._state.inventory()
-        last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
-        node = self._settings.node
-        return Watched(self._settings.inventory, lambda document, file: described(document, file, node), last=last)
-
     async def _keep_watching(self) -> None:
         """Look each second at what groups there are, and at the inventory's file; reading it is left to a thread."""
         while True:
@@ -249,15 +258,18 @@ class AgentLoop:
                 self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods)
 
     def _told(self) -> None:
-        """Say what the file holds, and keep it for the next start."""
-        inventory = self._inventory
-        if inventory.refused:
-            log.error("%s", inventory.refused)
-            return
-        for note in inventory.value.notes:
-            log.warning("%s", note)
-        log.info("inventory in force", extra={"node": inventory.value.facts.name, "pods": len(inventory.value.pods)})
-        self._state.keep_inventory(inventory.value.facts, inventory.value.pods)
+        """Say what is known of the node, each thing once, and keep it for the next start."""
+        refused, known = self._inventory.refused, self._inventory.value
+        if refused and refused != self._refused:
+            log.error("%s", refused)
+        self._refused = refused
+        for note in known.notes:
+            if note not in self._noted:
+                log.warning("%s", note)
+        self._noted = set(known.notes)
+        if not refused:
+            log.info("inventory in force", extra={"node": known.facts.name, "pods": len(known.pods)})
+        self._state.keep_inventory(known.facts, known.pods)
 
     async def _finish(self) -> None:
         """No act follows the last one; its outcomes go out if the log is there, and stay in the spool if not."""
@@ -268,3 +280,14 @@ class AgentLoop:
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await self._link.drain()
+
+
+def _described(settings: LoopSettings) -> Description:
+    """The node and its pods; where they cannot be told now, as an earlier run knew them."""
+    kept = State(settings.state_folder).inventory()
+    last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
+    node = settings.node
+    file = Watched(settings.inventory, lambda document, name: described(document, name, node), last=last)
+    if settings.lister is None:
+        return file
+    return Joined(file, settings.lister, last=None if kept is None else kept.pods)

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slacktide.agents.node.psi import Stall
-from slacktide.deploy.cli import machine, process
+from slacktide.deploy.cli import machine, pod_lists, process
+from slacktide.deploy.cli.pod_lists import PodListSettings
 from slacktide.deploy.cli.settings import (
     LOOPBACK_BROKER,
     PORT,
@@ -50,17 +51,15 @@ class PressureTrigger(click.ParamType):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeSettings(process.ProcessSettings):
+class NodeSettings(PodListSettings):
     """Which node it is, and how it is looked at: the same for the agent alone and within the stack."""
 
     node_name: str = setting("Name of this node: the key of its records.", default=node_name, shown="host name")
     cgroup_mount: Path = setting("Where control groups are mounted.", folder(), default=Path("/sys/fs/cgroup"))
     proc_mount: Path = setting("Where /proc is.", folder(), default=Path("/proc"), hidden=True)
-    kubepods: str | None = setting(
-        "The group that holds the pods, relative to each hierarchy, such as kubepods; none: looked for.", default=None
-    )
     inventory: Path | None = setting(
-        "The node and its pods as `kubectl get node,pods -o yaml` prints them, watched; none: this machine, no pods.",
+        "The node, and its pods where nobody else lists them, as `kubectl get node,pods -o yaml` prints them, watched; "
+        "none: this machine, no pods.",
         file(),
         default=None,
     )
@@ -123,9 +122,13 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     inventory = settings.inventory
     if inventory is None:
         inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
-        log.warning("%s", machine.said(settings.node_name))
+        log.warning("%s", machine.said(settings.node_name, settings.lister))
     settings.state_folder.mkdir(parents=True, exist_ok=True)
-    kernel = CgroupKernel(settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder)
+    hierarchy, host = pod_lists.groups_of(settings)
+    kubelet = pod_lists.kubelet_of(settings)
+    kernel = CgroupKernel(
+        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder, hierarchy.layout
+    )
     agent = AgentSettings(
         guard_deadline_ms=round(settings.guard_deadline * 1000),
         dry_run=settings.dry_run,
@@ -136,6 +139,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         bootstrap=settings.bootstrap,
         inventory=inventory,
         state_folder=settings.state_folder,
+        lister=kubelet or host,
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
         agent=agent,
@@ -145,6 +149,8 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         await loop.run(kernel, wanted, stop, health)
     finally:
         kernel.close()
+        if kubelet is not None:
+            kubelet.close()
 
 
 def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:

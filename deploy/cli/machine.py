@@ -44,12 +44,12 @@ def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path
     return file
 
 
-def said(node: str) -> str:
-    """For whoever starts without an inventory."""
-    return (
-        f"no --inventory: node {node} is this machine with all its CPUs and memory, without pods; "
-        "nothing is held back before an inventory names pods"
-    )
+def said(node: str, lister: str = "") -> str:
+    """For whoever starts without an inventory; ``lister`` tells the pods, if anybody does."""
+    machine = f"no --inventory: node {node} is this machine with all its CPUs and memory"
+    if lister:
+        return f"{machine}; its pods are those of {lister}"
+    return f"{machine}, without pods; nothing is held back before an inventory names pods"
 
 
 def _mem_kib(meminfo: Path) -> int:

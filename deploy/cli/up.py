@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.node.cgroup import hierarchy
-from slacktide.deploy.cli import logs, machine, process
+from slacktide.deploy.cli import logs, machine, pod_lists, process
 from slacktide.deploy.cli.agent import METRICS_PORT, NodeSettings
 from slacktide.deploy.cli.broker import NOTICE, BrokerError, EmbeddedBroker, free_port
 from slacktide.deploy.cli.operator_files import OperatorFiles
@@ -95,11 +94,11 @@ class Stack:
 
         """
         settings = self._settings
-        hierarchy.find(settings.cgroup_mount, settings.kubepods)
+        pod_lists.groups_of(settings)
         inventory = settings.inventory
         if inventory is None:
             inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
-            log.warning("%s", machine.said(settings.node_name))
+            log.warning("%s", machine.said(settings.node_name, settings.lister))
         files = OperatorFiles(settings.policy, inventory, settings.node_name, settings.state_folder)
         bootstrap = await self._bootstrap()
         self._parts = parts_of(settings, bootstrap, inventory)
@@ -193,7 +192,7 @@ def parts_of(settings: UpSettings, bootstrap: str, inventory: Path) -> list[Part
     agent += ["--cgroup-mount", str(settings.cgroup_mount), "--proc-mount", str(settings.proc_mount)]
     agent += ["--state-folder", str(settings.state_folder), "--sample-interval", str(settings.sample_interval)]
     agent += ["--look-interval", str(settings.look_interval), "--pressure-trigger", settings.pressure_trigger]
-    agent += ["--kubepods", settings.kubepods] if settings.kubepods is not None else []
+    agent += settings.arguments()
     agent += ["--restore-on-exit"] if settings.restore_on_exit else []
     agent += ["--dry-run"] if settings.dry_run else []
     return [

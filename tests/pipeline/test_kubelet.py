@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,11 +13,20 @@ import pytest
 
 from slacktide.agents import http
 from slacktide.agents.files import Watched
+from slacktide.agents.kafka import read_topic
+from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.description import Joined
 from slacktide.agents.node.kubelet import Access, Kubelet, KubeletError
+from slacktide.agents.node.loop import WATCH_S, LoopSettings, run
+from slacktide.agents.node.state import State
+from slacktide.schemas.codec import decode
+from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import Container, Pod, Resources
 from slacktide.schemas.kubernetes import Described, described
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import SAMPLE
 from testbed.kubelet import TOKEN, Certificates, KubeletServer, pod
+from testbed.one_machine import VirtualNode
 
 GIB = 1024**3
 
@@ -309,3 +320,61 @@ def test_a_node_that_has_no_pods_is_told_from_one_that_does_not_answer(access, s
 
     assert joined.poll()
     assert (joined.value.pods, joined.refused) == ([], "")
+
+
+async def until(true: Callable[[], Awaitable[object]], within_s: float = 20.0) -> None:
+    until_s = time.monotonic() + within_s
+    while not await true():
+        assert time.monotonic() < until_s, f"not within {within_s:g} s"
+        await asyncio.sleep(0.1)
+
+
+async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_while_it_is_away(
+    embedded_broker, access, server, ask, tmp_path, caplog
+) -> None:
+    """Through the log, as the stream gets them; health says that the list is not fresh, the log says so once."""
+    embedded_broker.apply_topics(1)
+    stop, health = asyncio.Event(), Health()
+    with VirtualNode(tmp_path) as node:
+        given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
+        state = tmp_path / "state"
+        state.mkdir()
+        kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
+        settings = LoopSettings(
+            node=given["--node-name"],
+            bootstrap=embedded_broker.bootstrap,
+            inventory=node.inventory,
+            state_folder=state,
+            lister=ask(access),
+            sample_interval_ms=200,
+            fetch_wait_ms=20,
+        )
+        running = asyncio.create_task(run(kernel, settings, stop, health))
+
+        async def listed() -> list[list[str]]:
+            records = [record async for record in read_topic(embedded_broker.bootstrap, SAMPLE.name)]
+            samples = [decode(record.value, NodeSample) for record in records]
+            return [[pod.name for pod in sample.pods] for sample in samples if sample.pods is not None]
+
+        await until(listed)
+        server.pods.append(pod("db"))
+
+        async def both() -> bool:
+            return (await listed())[-1] == ["web", "db"]
+
+        async def stale() -> bool:
+            return "the last good list, of 2 pods, stays in force" in health.not_fresh
+
+        await until(both)
+        server.manner = "failing"
+        await until(stale)
+        await asyncio.sleep(2 * WATCH_S)
+        stop.set()
+        await running
+        kernel.close()
+
+    assert (await listed())[0] == ["web"]
+    assert (await listed())[-1] == ["web", "db"]
+    assert [pod.name for pod in State(state).inventory().pods] == ["web", "db"], "kept for a start without the kubelet"
+    assert sum("500 internal error" in record.message for record in caplog.records) == 1
+    assert sum("its pods are not read" in record.message for record in caplog.records) == 1

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli import machine
 from slacktide.deploy.cli.decisions import FirstDecisions
 from slacktide.deploy.cli.machine import MachineError
+from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.supervisor import how
 from slacktide.deploy.cli.up import SHIPPED_POLICY, UpSettings, parts_of
 from slacktide.schemas import policy as policies
@@ -124,3 +126,38 @@ def test_endpoints_open_to_all_are_asked_on_loopback() -> None:
     agent, _ = parts_of(replace(UpSettings(), metrics_host="0.0.0.0"), "kafka:9092", Path("node.yaml"))
 
     assert agent.url == "http://127.0.0.1:9464"
+
+
+def test_who_lists_the_pods_is_passed_on_to_the_agent() -> None:
+    settings = replace(
+        UpSettings(),
+        kubepods="kubepods",
+        kubelet="https://n:10250",
+        kubelet_token=Path("t"),
+        kubelet_insecure=True,
+    )
+    agent, _ = parts_of(settings, "kafka:9092", Path("node.yaml"))
+    flags = "--kubepods kubepods --kubelet https://n:10250 --kubelet-token t --kubelet-insecure"
+
+    assert flags in " ".join(agent._command)
+    assert "--kube" not in " ".join(parts_of(UpSettings(), "kafka:9092", Path("node.yaml"))[0]._command)
+    host = parts_of(replace(UpSettings(), host_workloads=Path("host.yaml")), "kafka:9092", Path("node.yaml"))[0]
+    assert "--host-workloads host.yaml" in " ".join(host._command)
+
+
+@pytest.mark.parametrize("command", ["agent", "up"])
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("--kubelet-token t", "--kubelet-token is for a kubelet: give its address with --kubelet"),
+        ("--kubelet-insecure", "--kubelet-insecure is for a kubelet"),
+        ("--kubelet https://n --kubelet-key k", "give it with --kubelet-cert"),
+        ("--kubelet https://n --host-workloads h.yaml", "the pods are listed by one of them"),
+        ("--kubepods kubepods --host-workloads h.yaml", "--kubepods and --host-workloads"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(command: str, given: str, says: str) -> None:
+    refused = CliRunner().invoke(cli, [command, *given.split()])
+
+    assert refused.exit_code == 2
+    assert says in " ".join(refused.output.split())

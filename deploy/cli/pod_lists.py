@@ -1,0 +1,154 @@
+"""Where a node's pods are told: in the inventory's file, by its kubelet, or, without Kubernetes, by the host itself."""
+# ruff: noqa: RUF009 - setting() makes a field
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from slacktide.deploy.cli.process import ProcessSettings
+from slacktide.deploy.cli.settings import file, setting
+
+if TYPE_CHECKING:  # they are not for --help
+    from slacktide.agents.node.cgroup.hierarchy import Hierarchy
+    from slacktide.agents.node.host_pods import HostPods
+    from slacktide.agents.node.kubelet import Kubelet
+
+KUBEPODS = "The group that holds the pods, relative to each hierarchy, such as kubepods; none: looked for."
+HOST_WORKLOADS = "Slices and containers by QoS class, watched: for a machine without Kubernetes."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodListSettings(ProcessSettings):
+    """Who lists a node's pods, and where their groups are."""
+
+    kubepods: str | None = setting(KUBEPODS, default=None)
+    kubelet: str | None = setting(
+        "The kubelet that lists the pods, such as https://127.0.0.1:10250; none: they are in the inventory.",
+        default=None,
+    )
+    kubelet_token: Path | None = setting(
+        "A file with a bearer token that may get nodes/pods; read anew each time.", file(), default=None
+    )
+    kubelet_ca: Path | None = setting(
+        "A file with the authority of the kubelet's certificate; none: those of this machine.", file(), default=None
+    )
+    kubelet_cert: Path | None = setting("A file with a client certificate for the kubelet.", file(), default=None)
+    kubelet_key: Path | None = setting(
+        "A file with its key; none: it is in the certificate's file.", file(), default=None
+    )
+    kubelet_insecure: bool = setting(
+        "Do not check the kubelet's certificate: whoever answers gets the token.", default=False
+    )
+    host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            click.UsageError: two options do not go together, or one lacks another.
+
+        """
+        further = [name for name in _KUBELET if getattr(self, name)]
+        if self.kubelet is None and further:
+            raise click.UsageError(f"{_flag(further[0])} is for a kubelet: give its address with --kubelet")
+        if self.kubelet_key is not None and self.kubelet_cert is None:
+            raise click.UsageError("--kubelet-key is the key of a certificate: give it with --kubelet-cert")
+        if self.kubelet is not None and self.host_workloads is not None:
+            raise click.UsageError("--kubelet and --host-workloads: the pods are listed by one of them")
+        refuse_both(self.kubepods, self.host_workloads)
+
+    @property
+    def lister(self) -> str:
+        """Who lists the pods, for messages; "": the inventory."""
+        return self.kubelet or str(self.host_workloads or "")
+
+    def arguments(self) -> list[str]:
+        """The same settings as flags, for a process of its own."""
+        given = [(name, getattr(self, name)) for name in _OPTIONS]
+        flags = [[_flag(name)] if value is True else [_flag(name), str(value)] for name, value in given if value]
+        return [text for flag in flags for text in flag]
+
+
+_KUBELET = ("kubelet_token", "kubelet_ca", "kubelet_cert", "kubelet_key", "kubelet_insecure")
+_OPTIONS = ("kubepods", "kubelet", *_KUBELET, "host_workloads")
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
+def refuse_both(kubepods: str | None, host_workloads: Path | None) -> None:
+    """Refuse two layouts at once.
+
+    Raises:
+        click.UsageError: both are given.
+
+    """
+    if kubepods is not None and host_workloads is not None:
+        raise click.UsageError("--kubepods and --host-workloads: the groups are made by a kubelet, or they are not")
+
+
+class Node(Protocol):
+    """Which machine it is: settings of an agent."""
+
+    @property
+    def cgroup_mount(self) -> Path:
+        """Where control groups are mounted."""
+
+    @property
+    def proc_mount(self) -> Path:
+        """Where /proc is."""
+
+    @property
+    def kubepods(self) -> str | None:
+        """The group that holds the pods; None: looked for."""
+
+    @property
+    def host_workloads(self) -> Path | None:
+        """What runs on a machine without Kubernetes; None: it is a node."""
+
+
+def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
+    """Find the groups, and on a host without Kubernetes who lists them as pods.
+
+    Raises:
+        SlacktideError: there are no groups, or the file does not validate.
+
+    """
+    from slacktide.agents.node.cgroup.hierarchy import find  # noqa: PLC0415
+    from slacktide.agents.node.cgroup.layout import PlainHost  # noqa: PLC0415
+    from slacktide.agents.node.host_pods import HostPods, watch  # noqa: PLC0415
+
+    if node.host_workloads is None:
+        return find(node.cgroup_mount, node.kubepods), None
+    watched = watch(node.host_workloads)
+    layout = PlainHost(watched.value.best_effort)
+    hierarchy = find(node.cgroup_mount, None, layout)
+    return hierarchy, HostPods(watched, layout, hierarchy, node.proc_mount)
+
+
+def kubelet_of(settings: PodListSettings) -> Kubelet | None:
+    """The kubelet that lists the pods, if one does.
+
+    Raises:
+        SlacktideError: its address is none.
+
+    """
+    from slacktide.agents.node.kubelet import Access, Kubelet  # noqa: PLC0415
+
+    if settings.kubelet is None:
+        return None
+    return Kubelet(
+        Access(
+            url=settings.kubelet,
+            token=settings.kubelet_token,
+            ca=settings.kubelet_ca,
+            cert=settings.kubelet_cert,
+            key=settings.kubelet_key,
+            insecure=settings.kubelet_insecure,
+        )
+    )
