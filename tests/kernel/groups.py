@@ -95,8 +95,11 @@ class Groups:
         return file.read_text().strip()
 
     def bind(self, *groups: str) -> None:
-        """Make these groups in the cpuset hierarchy of v1, too, each with what the one above has, as a runtime does."""
+        """Make these groups with cpuset: on v1 in its own hierarchy, each with what is above, as runtimes do."""
         for group in ("", *groups):
+            if self.version == 2:
+                self.make(group)
+                continue
             above = self.cpuset_root
             for part in (*self.kubepods.split("/"), *filter(None, group.split("/"))):
                 made = above / part

@@ -1,23 +1,23 @@
-"""Real processes bound to CPUs by a real kernel's cgroup v1: where they may run is where they run."""
+"""Real processes bound to CPUs by real kernels: where they may run is where they run."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from kernel.groups import Groups
+from kernel.groups import V1, V2_WHOLE, Groups, on
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.sample import Limits
 
-pytestmark = [
-    pytest.mark.parametrize("groups", [pytest.param(1, marks=pytest.mark.kernel, id="v1")], indirect=True),
-    pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is nothing to take"),
-]
+ONE_CPU = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU: there is nothing to take")
+V1_CPUS = pytest.param(*V1.values, id=V1.id, marks=[*V1.marks, ONE_CPU])
+EACH = on(V1_CPUS, V2_WHOLE)
 UID = "6a0e-22bb"
 POD, CONTAINER = f"besteffort/pod{UID}", f"besteffort/pod{UID}/c1"
 LOOKS_S = 1.0
@@ -56,12 +56,14 @@ def ran_on(process: subprocess.Popen) -> set[int]:
     return seen
 
 
+@EACH
 @pytest.mark.usefixtures("busy")
 def test_the_machines_cpus_are_found(kernel: CgroupKernel) -> None:
     assert {one.cpu for one in kernel.processors()} == os.sched_getaffinity(0)
     assert kernel.limits().be_cpuset == sorted(os.sched_getaffinity(0))
 
 
+@EACH
 def test_a_busy_process_stays_on_the_cpus_it_is_given(kernel: CgroupKernel, busy: subprocess.Popen) -> None:
     whole = kernel.limits()
     for cpu in whole.be_cpuset or ():
@@ -75,6 +77,7 @@ def test_a_busy_process_stays_on_the_cpus_it_is_given(kernel: CgroupKernel, busy
     assert allowed(busy) == set(whole.be_cpuset or ())
 
 
+@on(V1_CPUS)
 def test_cpus_go_from_all_groups_below_and_come_back_to_them(groups: Groups, kernel: CgroupKernel, pod: str) -> None:
     whole = kernel.limits()
     text = groups.cpuset("burstable")
@@ -88,6 +91,7 @@ def test_cpus_go_from_all_groups_below_and_come_back_to_them(groups: Groups, ker
     assert groups.cpuset("burstable") == text
 
 
+@on(V1_CPUS)
 @pytest.mark.usefixtures("pod")
 def test_a_set_of_its_own_that_comes_to_be_the_best_effort_groups_goes_with_it(
     groups: Groups, kernel: CgroupKernel
@@ -100,6 +104,7 @@ def test_a_set_of_its_own_that_comes_to_be_the_best_effort_groups_goes_with_it(
     assert groups.cpuset(CONTAINER) == groups.cpuset("besteffort")
 
 
+@EACH
 @pytest.mark.usefixtures("pod")
 def test_cpus_that_the_group_above_lacks_are_refused_with_what_to_do(groups: Groups, kernel: CgroupKernel) -> None:
     before = groups.cpuset("besteffort")
@@ -107,3 +112,56 @@ def test_cpus_that_the_group_above_lacks_are_refused_with_what_to_do(groups: Gro
         kernel.hold(bound(*(kernel.limits().be_cpuset or ()), 999))
 
     assert groups.cpuset("besteffort") == before
+
+
+@on(V2_WHOLE)
+def test_on_v2_a_set_of_its_own_below_yields_and_comes_back_by_itself(
+    groups: Groups, kernel: CgroupKernel, busy: subprocess.Popen
+) -> None:
+    whole = kernel.limits()
+    groups.cpuset(CONTAINER, "1")
+    own = allowed(busy)
+    kernel.hold(bound(0))
+    cut = allowed(busy)
+    kernel.hold(whole)
+
+    assert (own, cut, allowed(busy)) == ({1}, {0}, {1})
+    assert groups.cpuset(CONTAINER) == "1"
+
+
+@pytest.fixture
+def partition(groups: Groups) -> Iterator[Path]:
+    """A group of somebody else, beside all that holds pods, that has CPU 1 for itself."""
+    group = groups.cpuset_root / f"{groups.kubepods.split('/')[0]}-else"
+    group.mkdir()
+    (group / "cpuset.cpus").write_text("1")
+    (group / "cpuset.cpus.partition").write_text("root")
+    assert (group / "cpuset.cpus.partition").read_text() == "root\n"
+    yield group
+    group.rmdir()
+
+
+@on(V2_WHOLE)
+def test_on_v2_cpus_that_somebody_has_for_itself_are_not_said_to_be_held(
+    kernel: CgroupKernel, busy: subprocess.Popen, partition: Path
+) -> None:
+    """The kernel takes the text, and lets the processes run elsewhere."""
+    assert [one.cpu for one in kernel.processors()] == [0]
+    with pytest.raises(CgroupError, match=r"has CPUs 0 after 1 was written; .*cpuset\.cpus\.partition"):
+        kernel.hold(bound(1))
+
+    assert allowed(busy) == {0}
+    assert kernel.limits() == bound(0)
+
+
+@on(V2_WHOLE)
+def test_on_v2_cpus_taken_while_they_are_held_are_no_longer_said_to_be(
+    kernel: CgroupKernel, busy: subprocess.Popen, request: pytest.FixtureRequest
+) -> None:
+    kernel.hold(bound(1))
+    partition = request.getfixturevalue("partition")
+    taken = kernel.limits(), allowed(busy)
+    (partition / "cpuset.cpus.partition").write_text("member")
+
+    assert taken == (bound(0), {0})
+    assert (kernel.limits(), allowed(busy)) == (bound(1), {1})

@@ -69,6 +69,18 @@ def test_what_nobody_wrote_is_what_the_group_above_has(kernel) -> None:
     assert kernel.limits() == bound(0, 1, 2, 3)
 
 
+@pytest.mark.parametrize("version", [2], indirect=True)
+def test_on_v2_only_what_the_pods_group_has_is_held(kernel, cpuset) -> None:
+    """On v1 the kernel sees to it; on v2 it takes any text, and gives all of the group above if nothing is left."""
+    kernel.hold(bound(1, 2))
+    (cpuset / "kubepods/cpuset.cpus.effective").write_text("0,2\n")
+    some_left = kernel.limits()
+    (cpuset / "kubepods/cpuset.cpus.effective").write_text("0,3\n")
+
+    assert some_left == bound(2)
+    assert kernel.limits() == bound(0, 3)
+
+
 def test_quota_and_cpu_set_hold_together(kernel) -> None:
     kernel.hold(bound(1, quota_us=20_000))
 

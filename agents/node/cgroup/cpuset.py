@@ -50,12 +50,15 @@ class CpusetHolder:
         """
         try:
             own = self._knobs.read(BEST_EFFORT_ITSELF, CPUSET_FILE, parse.cpus)
-            # On v2 nothing written means all that the group above has.
-            return own or self._knobs.read(BEST_EFFORT_ITSELF, EFFECTIVE_FILE[self._version], parse.cpus) or None
+            if self._version == 1:
+                return own or self._knobs.read(BEST_EFFORT_ITSELF, EFFECTIVE_FILE[1], parse.cpus) or None
         except CgroupError as error:
             if is_gone(error):
                 return None
             raise
+        # On v2 any text is taken, and what the group above lacks has no effect: all its CPUs, if nothing is left.
+        allowed = self.allowed()
+        return own & allowed or allowed or own or None
 
     def hold(self, wanted: Cpus) -> None:
         """Bind the best-effort group to these CPUs and read them back.
@@ -72,7 +75,8 @@ class CpusetHolder:
         if now != wanted:
             raise CgroupError(
                 str(self._knobs.root / CPUSET_FILE),
-                f"has CPUs {cpu_ranges(now)} after {cpu_ranges(wanted)} was written; does somebody else write it?",
+                f"has CPUs {cpu_ranges(now)} after {cpu_ranges(wanted)} was written; does somebody else write it, "
+                "or have CPUs for itself (cpuset.cpus.partition)?",
             )
 
     def _hold_v1(self, wanted: Cpus) -> None:
