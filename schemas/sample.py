@@ -78,6 +78,8 @@ class EvictState(Message, frozen=True, kw_only=True):
     """The same for CPU; None: neither that nor the agent's start is within the longest cool-down."""
     dying: list[str] = []
     """Uids of evicted pods that are still there; what they use counts as released."""
+    stuck: list[str] = []
+    """Uids of those who are there although they were killed: nobody's victims, and nothing of theirs is released."""
     be_cpu: BeCpuWindow | None = None
     """Where a rule asks for it."""
 
