@@ -4,16 +4,27 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from slacktide.agents.node.host_pods import Remark
 from slacktide.deploy.cli.doctor import cgroup_facts, machine_facts
 from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings
-from slacktide.deploy.cli.doctor.facts import CgroupFacts, KnobFacts, LogFacts, MachineFacts, Newest, NoLog, StateFolder
+from slacktide.deploy.cli.doctor.facts import (
+    CgroupFacts,
+    HostFacts,
+    KnobFacts,
+    LogFacts,
+    MachineFacts,
+    Newest,
+    NoLog,
+    StateFolder,
+)
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, ready, warned
+from slacktide.deploy.cli.doctor.host_checks import host_findings
 from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS
 from slacktide.deploy.cli.doctor.log_checks import EMBEDDED, log_findings
 from slacktide.deploy.cli.doctor.machine_checks import CAPABILITIES, machine_findings
@@ -733,3 +744,59 @@ def test_a_policy_that_is_not_there_is_a_failed_check(fake: Path) -> None:
 
     assert result.exit_code == 1
     assert [one["check"] for one in bad] == ["policy.valid"]
+
+
+HOST = HostFacts(file="host.yaml", best_effort=PurePosixPath("batch.slice"), pods=["etl.service (BE)"], remarks=[])
+
+
+def test_of_a_host_without_kubernetes_pods_are_named_and_what_matches_nothing() -> None:
+    remark = Remark(what="slice wob.slice", why="no such group now", advice="is the name right?")
+    told = list(host_findings(replace(HOST, remarks=[remark])))
+
+    assert [(one.check, one.verdict, one.found) for one in told] == [
+        ("host.valid", "ok", "host.yaml"),
+        ("host.pods", "ok", "1 pod: etl.service (BE)"),
+        ("host.match", "warning", "slice wob.slice: no such group now"),
+    ]
+    assert told[2].advice == "is the name right?"
+    many = next(one for one in host_findings(replace(HOST, pods=list("abcdefg"))) if one.check == "host.pods")
+    assert many.found == "7 pods: a, b, c, d, e, 2 more"
+
+
+def test_a_host_file_that_does_not_validate_is_told_by_field_and_nothing_is_guessed(tmp_path) -> None:
+    file = tmp_path / "host.yaml"
+    file.write_text("bestEffort: batch.slice\nworkloads: [{slice: web.slice, qosClass: gold}]\n")
+    write(tmp_path / "cgroup", TREE_V2)
+    (tmp_path / "proc").mkdir()
+    result = doctor(tmp_path, "--host-workloads", str(file), "--output", "json")
+    (bad,) = (one for one in json.loads(result.stdout)["checks"] if one["check"].startswith(("host", "cgroup")))
+
+    assert result.exit_code == 1
+    assert (bad["check"], bad["verdict"], bad["found"]) == ("host.valid", "failed", "workloads[0].qosClass: gold")
+    assert bad["advice"] == f"correct it in {file}"
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_hosts_best_effort_group_is_looked_at_as_a_kubelets_is(tmp_path, there) -> None:
+    """While it is not there nothing is held, and nothing is wrong: systemd removes slices that hold nothing."""
+    tree = {name.replace(GROUP, "batch.slice" if there else "other.slice"): text for name, text in TREE_V2.items()}
+    (tmp_path / "host.yaml").write_text("bestEffort: batch.slice\nworkloads: [{slice: wob.slice, qosClass: LS}]\n")
+    write(tmp_path / "cgroup", tree)
+    result = doctor(tmp_path, "--host-workloads", str(tmp_path / "host.yaml"), "--output", "json")
+    checks = {one["check"]: one for one in json.loads(result.stdout)["checks"]}
+
+    assert "cgroup.pods" not in checks
+    assert checks["cgroup.best-effort"]["verdict"] == ("ok" if there else "warning")
+    assert checks["host.match"]["found"].endswith("slice: no such group now")
+    assert ("knob.cpu-quota" in checks) is there
+
+
+def test_what_systemd_has_to_hand_on_is_said_in_its_words() -> None:
+    facts = replace(V2, driver="none", controllers=dict(V2.controllers) | {"cpu": "not handed on"})
+    cpu = next(one for one in cgroup_findings(facts) if one.check == "controller.cpu")
+
+    assert (cpu.verdict, "CPUWeight=" in cpu.advice) == ("failed", True)
+
+
+def test_two_layouts_at_once_are_refused(tmp_path) -> None:
+    assert doctor(tmp_path, "--kubepods", "kubepods", "--host-workloads", "host.yaml").exit_code == 2

@@ -14,7 +14,8 @@ def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
     yield _version(facts)
     if not facts.version:
         return
-    yield _pods(facts)
+    if facts.driver != "none":
+        yield _pods(facts)
     if facts.pods:
         yield _best_effort(facts)
     for controller in CONTROLLERS:
@@ -48,6 +49,9 @@ def _pods(facts: CgroupFacts) -> Finding:
 
 def _best_effort(facts: CgroupFacts) -> Finding:
     check, needed = "cgroup.best-effort", "the one group that is written"
+    if not facts.best_effort and facts.driver == "none":
+        advice = "nothing is held back before it is there: start its slice unit, and keep it started"
+        return warned(check, "not there now", needed, advice)
     if not facts.best_effort:
         advice = "the kubelet makes it when it starts (cgroupsPerQOS): does it run, and is --kubepods its group?"
         return failed(check, f"none below {facts.pods}", needed, advice)
@@ -76,6 +80,11 @@ def _to_have(name: str, facts: CgroupFacts) -> str:
 
 
 def _to_hand_on(name: str, facts: CgroupFacts) -> str:
+    if facts.driver == "none":
+        return (
+            "have CPUWeight=, MemoryAccounting=yes or AllowedCPUs= in the slice's unit, for cpu, memory and cpuset: "
+            "systemd hands on what a unit asks for"
+        )
     if facts.version == 2:
         return (
             f"write +{name} to cgroup.subtree_control of each group from {facts.mount} to {facts.pods} (the kubelet's)"

@@ -8,6 +8,7 @@ from typing import Literal
 
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, find
+from slacktide.agents.node.cgroup.layout import PlainHost
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, ControllerState, KnobFacts
 from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS, Knob
 from slacktide.schemas.errors import CgroupError
@@ -15,9 +16,9 @@ from slacktide.schemas.errors import CgroupError
 _ANY_PRESSURE = parse.pressure_pct(b"some")
 
 
-def gather(mount: Path, kubepods: str | None) -> CgroupFacts:
-    """Look below ``mount``, where ``kubepods`` is the pods' group, or is looked for."""
-    hierarchy, trouble = _hierarchy(mount, kubepods)
+def gather(mount: Path, kubepods: str | None, host: PlainHost | None = None) -> CgroupFacts:
+    """Look below ``mount``, where ``kubepods`` is the pods' group, or is looked for; ``host``: there is no kubelet."""
+    hierarchy, trouble = _hierarchy(mount, kubepods, host)
     group = hierarchy.best_effort if hierarchy is not None and hierarchy.best_effort.is_dir() else None
     version = _version(mount)
     tier = None if hierarchy is None or group is None else hierarchy.tier(BEST_EFFORT)
@@ -27,7 +28,7 @@ def gather(mount: Path, kubepods: str | None) -> CgroupFacts:
         version=version,
         hybrid=version == 1 and (mount / "unified" / "cgroup.controllers").exists(),
         pods="" if hierarchy is None else str(hierarchy.pods),
-        driver="" if hierarchy is None else "systemd" if hierarchy.pods.suffix == ".slice" else "cgroupfs",
+        driver="none" if host is not None else "" if hierarchy is None else _driver(hierarchy),
         trouble=trouble,
         best_effort="" if group is None else str(group),
         controllers={name: _controller(mount, version, name, folder) for name, folder in groups.items()},
@@ -47,9 +48,13 @@ def pressure_trouble(file: Path) -> str:
     return ""
 
 
-def _hierarchy(mount: Path, kubepods: str | None) -> tuple[Hierarchy | None, str]:
+def _driver(hierarchy: Hierarchy) -> Literal["systemd", "cgroupfs"]:
+    return "systemd" if hierarchy.by_systemd else "cgroupfs"
+
+
+def _hierarchy(mount: Path, kubepods: str | None, host: PlainHost | None) -> tuple[Hierarchy | None, str]:
     try:
-        return find(mount, kubepods), ""
+        return find(mount, kubepods, host), ""
     except (CgroupError, OSError) as error:
         return None, str(error)
 

@@ -12,13 +12,16 @@ from typing import Literal
 import click
 
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli.doctor import cgroup_facts, machine_facts
+from slacktide.agents.node.cgroup.layout import PlainHost
+from slacktide.deploy.cli.doctor import cgroup_facts, host_facts, machine_facts
 from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings, writable
 from slacktide.deploy.cli.doctor.finding import Finding, ready
+from slacktide.deploy.cli.doctor.host_checks import host_findings
 from slacktide.deploy.cli.doctor.log_checks import log_findings
 from slacktide.deploy.cli.doctor.machine_checks import machine_findings
 from slacktide.deploy.cli.doctor.policy_checks import policy_findings
 from slacktide.deploy.cli.doctor.report import as_json, as_table
+from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, refuse_both
 from slacktide.deploy.cli.settings import HostPort, configured, file, folder, setting, state_folder
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import Parsed, parse
@@ -32,9 +35,8 @@ class DoctorSettings:
         "Kafka to ask, several with commas; none: the log is left out.", HostPort(), default=None
     )
     policy: Path | None = setting("A policy: what of it would do nothing on this machine.", file(), default=None)
-    kubepods: str | None = setting(
-        "The group that holds the pods, relative to each hierarchy, such as kubepods; none: looked for.", default=None
-    )
+    kubepods: str | None = setting(KUBEPODS, default=None)
+    host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
     cgroup_mount: Path = setting(
         "Where control groups are mounted.", folder(exists=False), default=Path("/sys/fs/cgroup")
     )
@@ -48,6 +50,15 @@ class DoctorSettings:
     output: Literal["table", "json"] = setting(
         "For people, or for machines.", click.Choice(["table", "json"]), default="table"
     )
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            click.UsageError: two options do not go together.
+
+        """
+        refuse_both(self.kubepods, self.host_workloads)
 
 
 @click.command(epilog="Example: slacktide doctor --bootstrap kafka-1:9092 --policy policy.yaml")
@@ -70,7 +81,14 @@ def command(settings: DoctorSettings) -> None:
 
 
 def _findings(settings: DoctorSettings) -> Iterator[Finding]:
-    cgroups = cgroup_facts.gather(settings.cgroup_mount, settings.kubepods)
+    host = None
+    if settings.host_workloads is not None:
+        host = host_facts.gather(settings.host_workloads, settings.cgroup_mount, settings.proc_mount)
+        yield from host_findings(host)
+    if isinstance(host, ConfigError):  # which groups to look at, it does not say
+        return
+    layout = None if host is None else PlainHost(host.best_effort)
+    cgroups = cgroup_facts.gather(settings.cgroup_mount, settings.kubepods, layout)
     machine = machine_facts.gather(machine_facts.Mounts(proc=settings.proc_mount), settings.state_folder)
     yield from machine_findings(machine, quota_writable=writable(cgroups, "cpu-quota"))
     yield from cgroup_findings(cgroups)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePosixPath
 from typing import Literal
 
+from slacktide.agents.node.host_pods import Remark
 from slacktide.deploy.cli.topic_plan import Change
 
 ControllerState = Literal["absent", "not handed on", "usable"]
@@ -66,7 +68,8 @@ class CgroupFacts:
     """Version 1 with version 2 beside it."""
     pods: str
     """The group that holds the pods, relative to each hierarchy; "": not found, see ``trouble``."""
-    driver: Literal["", "cgroupfs", "systemd"]
+    driver: Literal["", "cgroupfs", "systemd", "none"]
+    """``none``: no kubelet makes groups here."""
     trouble: str
     best_effort: str
     """The folder of the best-effort group; "": it is not there."""
@@ -75,6 +78,18 @@ class CgroupFacts:
     """Empty where there is no best-effort group."""
     pressure_trouble: str
     """With the best-effort group's own pressure files."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What runs on a machine without Kubernetes."""
+
+    file: str
+    best_effort: PurePosixPath
+    """The group that is held, relative to each hierarchy."""
+    pods: Sequence[str]
+    remarks: Sequence[Remark]
+    """On what the file says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,30 @@
+"""PURE: what of a host's workloads runs, and what of them matches nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slacktide.deploy.cli.doctor.facts import HostFacts
+from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
+from slacktide.deploy.cli.text import count
+from slacktide.schemas.errors import ConfigError
+
+NAMED_MAX = 5
+
+
+def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:
+    """All of a machine's workloads without Kubernetes."""
+    if isinstance(facts, ConfigError):
+        for one in facts.findings:
+            yield failed("host.valid", f"{one.field}: {one.value}", one.accepted, f"correct it in {one.file}")
+        return
+    yield good("host.valid", facts.file, "workloads by QoS class")
+    yield good("host.pods", _named(facts), f"what is in {facts.best_effort}, and what workloads match")
+    for remark in facts.remarks:
+        yield warned("host.match", f"{remark.what}: {remark.why}", "groups that are as the file says", remark.advice)
+
+
+def _named(facts: HostFacts) -> str:
+    more = len(facts.pods) - NAMED_MAX
+    names = [*facts.pods[:NAMED_MAX], *([f"{more} more"] if more > 0 else [])]
+    return f"{count(len(facts.pods), 'pod')}{': ' if names else ''}{', '.join(names)}"
