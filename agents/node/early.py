@@ -7,8 +7,8 @@ while is news again.
 
 from __future__ import annotations
 
-APART_NS = 250_000_000
-"""A sample may be told from another no closer than 200 ms, and the loop may be late."""
+APART_NS = 210_000_000
+"""The sampler wants 200 ms, and a timer may come a moment early."""
 PAUSE_NS_MAX = 32_000_000_000
 CALM_NS = 2_000_000_000
 

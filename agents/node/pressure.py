@@ -45,18 +45,22 @@ class Waited:
 
 def pressure_files(hierarchy: Hierarchy, proc_mount: Path) -> list[PressureFile]:
     """Of the groups that hold latency-sensitive pods; where groups tell nothing, the node's, but for CPU."""
-    root = hierarchy.unified
-    if root is None or not (root / hierarchy.tier(BURSTABLE)).is_dir():
+    groups = [] if hierarchy.unified is None else list(_groups(hierarchy.unified, hierarchy))
+    if not groups:
         return [PressureFile(kind="memory", path=f"{proc_mount}/pressure/memory")]
-    groups = [root / hierarchy.tier(BURSTABLE), *sorted(_guaranteed(root, hierarchy))[:GUARANTEED_MAX]]
     return [PressureFile(kind=kind, path=f"{group}/{kind}.pressure") for group in groups for kind in KINDS]
 
 
-def _guaranteed(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
+def _groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
+    """The burstable tier, and guaranteed pods one by one."""
+    burstable = root / hierarchy.tier(BURSTABLE)
+    if burstable.is_dir():
+        yield burstable
     try:
-        yield from (root / group for _, group in hierarchy.layout.pod_groups(root, GUARANTEED))
+        pods = sorted(group for _, group in hierarchy.layout.pod_groups(root, GUARANTEED))
     except OSError:
         return
+    yield from (root / group for group in pods[:GUARANTEED_MAX])
 
 
 class PressureWatch:

@@ -1,39 +1,43 @@
-"""PURE: did latency-sensitive pods' CPU use rise by more than the next sample may wait to hear of?"""
+"""PURE: did latency-sensitive pods' CPU use rise by more than may wait for the next sample?"""
 
 from __future__ import annotations
 
-from collections import deque
-
-RISE_PCT = 10
-"""Of the node: as much as a limit is raised by at once."""
-SPAN_NS = 200_000_000
-"""Use is compared over at least so long: over less it is how threads happen to take turns."""
+RISE_PCT = 5
+"""Of the node. Less than that is left to the tick, whatever comes of it."""
+USUAL_TIMES = 3
+"""A service whose use jumps about by itself must rise by so many times what it usually does."""
+USUAL_LOOKS = 16
+"""What is usual is an average over about so many looks."""
+SAMPLE_NS_MIN = 200_000_000
+"""A sample so close upon another has no rate of its own."""
 
 
 class Rise:
-    """Compares the use of the moment with what the newest sample saw."""
+    """Compares the use between two looks with what the newest sample saw."""
 
     def __init__(self) -> None:
-        self._looks: deque[tuple[int, int]] = deque()
-        self._sampled: tuple[int, int] | None = None
+        self._look: tuple[int, int] | None = None
+        self._sample: tuple[int, int] | None = None
         self._seen_milli: float | None = None
+        self._usual_milli = 0.0
 
     def sampled(self, now_ns: int, used_ns: int) -> None:
         """A sample was taken; ``used_ns`` is all CPU time of these pods so far."""
-        if self._sampled is None or now_ns - self._sampled[0] >= SPAN_NS:
-            if self._sampled is not None:
-                self._seen_milli = _milli(self._sampled, (now_ns, used_ns))
-            self._sampled = now_ns, used_ns
+        if self._sample is not None:
+            if now_ns - self._sample[0] < SAMPLE_NS_MIN:
+                return
+            self._seen_milli = _milli(self._sample, (now_ns, used_ns))
+        self._sample = now_ns, used_ns
 
     def looked(self, now_ns: int, used_ns: int, capacity_milli: int) -> bool:
-        """Whether use is now a tenth of the node above what the newest sample saw."""
-        now = now_ns, used_ns
-        self._looks.append(now)
-        while len(self._looks) > 1 and now_ns - self._looks[1][0] >= SPAN_NS:
-            self._looks.popleft()
-        if self._seen_milli is None or now_ns - self._looks[0][0] < SPAN_NS:
+        """Whether use since the last look was so far above what the newest sample saw."""
+        before, self._look = self._look, (now_ns, used_ns)
+        if before is None or self._seen_milli is None:
             return False
-        return _milli(self._looks[0], now) - self._seen_milli >= capacity_milli * RISE_PCT / 100
+        above_milli = _milli(before, self._look) - self._seen_milli
+        least_milli = max(capacity_milli * RISE_PCT / 100, USUAL_TIMES * self._usual_milli)
+        self._usual_milli += (abs(above_milli) - self._usual_milli) / USUAL_LOOKS
+        return above_milli >= least_milli
 
 
 def _milli(before: tuple[int, int], now: tuple[int, int]) -> float:

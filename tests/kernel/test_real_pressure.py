@@ -1,0 +1,192 @@
+"""PSI triggers of a real kernel: they fire where processes stall, follow groups, and say why where they cannot be."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kernel.groups import BUSY, V1, V2_WHOLE, Groups, on
+from slacktide.agents.node.cgroup.hierarchy import find
+from slacktide.agents.node.cgroup.use import LatencySensitiveUse
+from slacktide.agents.node.pressure import NO_GROUPS, PressureFile, PressureWatch, Waited, pressure_files
+from slacktide.agents.node.psi import UNPRIVILEGED, Stall, Trigger
+
+PROC = Path("/proc")
+MOUNT = Path("/sys/fs/cgroup")
+CAP_SYS_RESOURCE = 24
+ANYBODYS = Stall(stall_ms=50, window_ms=2_000)
+"""A window that the kernel gives to everybody."""
+FIRES_S = 8.0
+
+
+def may_have_short_windows() -> bool:
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", Path("/proc/self/status").read_text(), re.MULTILINE)
+    assert found is not None
+    return bool(int(found[1], 16) >> CAP_SYS_RESOURCE & 1)
+
+
+async def until(true: Callable[[], bool], within_s: float = FIRES_S) -> bool:
+    until_s = time.monotonic() + within_s
+    while not true() and time.monotonic() < until_s:  # noqa: ASYNC110 - what is asked is the kernel
+        await asyncio.sleep(0.02)
+    return true()
+
+
+@pytest.fixture
+def rivals() -> Iterator[None]:
+    """Two processes that want the same CPU."""
+    cpu = min(os.sched_getaffinity(0))
+    running = [subprocess.Popen([sys.executable, "-S", "-c", BUSY]) for _ in range(2)]
+    for process in running:
+        os.sched_setaffinity(process.pid, {cpu})
+    yield
+    for process in running:
+        process.kill()
+        process.wait()
+
+
+def unified_of(groups: Groups) -> Path:
+    """Where the kernel tells of groups' pressure: on v1 the hierarchy beside it."""
+    root = find(MOUNT, groups.kubepods).unified
+    if root is None:
+        pytest.skip("this machine cannot: cgroup v2 beside v1")
+    if groups.version == 1:
+        groups.roots.append(root)  # made, filled and removed as the others
+        groups.make("burstable")
+    return root
+
+
+@pytest.mark.kernel
+@pytest.mark.parametrize("loop_of", ["asyncio", "uvloop"])
+def test_a_trigger_fires_on_either_loop_where_two_want_one_cpu(loop_of: str, rivals: None) -> None:
+    async def fired() -> bool:
+        times: list[float] = []
+        trigger = Trigger("/proc/pressure/cpu", ANYBODYS, lambda: times.append(time.monotonic()), pytest.fail)
+        seen = await until(lambda: bool(times))
+        trigger.close()
+        return seen
+
+    factory = __import__(loop_of).new_event_loop
+    with asyncio.Runner(loop_factory=factory) as runner:
+        assert runner.run(fired())
+
+
+@pytest.mark.kernel
+async def test_a_short_window_is_for_the_privileged_and_the_others_are_told_what_they_lack() -> None:
+    if may_have_short_windows():
+        Trigger("/proc/pressure/cpu", Stall(), pytest.fail, pytest.fail).close()
+    else:
+        with pytest.raises(PermissionError, match=UNPRIVILEGED):
+            Trigger("/proc/pressure/cpu", Stall(), pytest.fail, pytest.fail)
+
+
+@pytest.mark.kernel
+async def test_a_plain_file_is_not_written(tmp_path: Path) -> None:
+    """A virtual node's file looks like the kernel's; a trigger's text in it would be read as pressure."""
+    file = tmp_path / "cpu"
+    file.write_text("some avg10=0.00 avg60=0.00 avg300=0.00 total=0\n")
+
+    with pytest.raises(OSError, match="no file of a kernel"):
+        Trigger(str(file), ANYBODYS, pytest.fail, pytest.fail)
+    assert file.read_text().startswith("some avg10")
+
+
+@on(V1, V2_WHOLE)
+async def test_the_groups_of_latency_sensitive_pods_are_waited_on_and_no_other(groups: Groups) -> None:
+    root = unified_of(groups)
+    groups.add_pod("besteffort", "be")
+    groups.make("podguaranteed/c1")
+    found = pressure_files(find(MOUNT, groups.kubepods), PROC)
+
+    above = root / groups.kubepods
+    wanted = [above / "burstable", above / "podguaranteed"]
+    assert [file.path for file in found] == [
+        f"{group}/{kind}.pressure" for group in wanted for kind in ("cpu", "memory")
+    ]
+
+
+@on(V1, V2_WHOLE)
+async def test_a_tiers_trigger_fires_by_its_own_pods_and_is_set_anew_where_the_tier_is_made_anew(
+    groups: Groups,
+) -> None:
+    root = unified_of(groups)
+    hierarchy = find(MOUNT, groups.kubepods)
+    stall = Stall() if may_have_short_windows() else ANYBODYS
+    pressed: list[str] = []
+    watch = PressureWatch(Waited(stall=stall, files=lambda: pressure_files(hierarchy, PROC)), pressed.append)
+    watch.look()
+    assert watch.counts() == {("cpu", "set"): 1, ("memory", "set"): 1}
+
+    groups.remove("burstable")
+    assert await until(lambda: not watch.counts()), "a trigger whose group is gone is let go"
+    assert not pressed, "and that is no pressure"
+    pod = groups.add_pod("burstable", "ls")
+    watch.look()
+    assert watch.counts() == {("cpu", "set"): 1, ("memory", "set"): 1}
+    for _ in range(3):
+        groups.start(pod)
+    assert (root / groups.kubepods / pod).is_dir()
+
+    assert await until(lambda: "cpu" in pressed, 60.0)
+    watch.close()
+
+
+@pytest.mark.kernel
+async def test_what_is_refused_is_said_once_and_the_rest_works(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    there = [
+        PressureFile(kind="cpu", path=str(tmp_path / "cpu.pressure")),
+        PressureFile(kind="memory", path="/proc/pressure/memory"),
+    ]
+    watch = PressureWatch(Waited(stall=ANYBODYS, files=lambda: there), pytest.fail)
+    for _ in range(3):
+        watch.look()
+
+    assert watch.counts() == {("cpu", "refused"): 1, ("memory", "set"): 1}
+    assert [(one.getMessage(), one.why) for one in caplog.records] == [
+        ("no trigger for cpu pressure", "No such file or directory")
+    ]
+    watch.close()
+    assert not {("cpu", "set"), ("memory", "set")} & watch.counts().keys()
+
+
+@on(V1)
+async def test_without_groups_that_tell_of_it_cpu_is_not_waited_on(
+    groups: Groups, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The node's own pressure would be that of best-effort pods that are held back."""
+    hierarchy = find(MOUNT, groups.kubepods)
+    found = pressure_files(hierarchy, PROC)
+    assert found == [PressureFile(kind="memory", path="/proc/pressure/memory")]
+
+    watch = PressureWatch(Waited(stall=ANYBODYS, files=lambda: found), pytest.fail)
+    watch.look()
+    assert [one.why for one in caplog.records] == [NO_GROUPS]
+    watch.close()
+
+
+def test_latency_sensitive_use_is_all_but_best_effort(groups: Groups) -> None:
+    use = LatencySensitiveUse(find(MOUNT, groups.kubepods))
+    before_ns = use.cpu_ns()
+    groups.start(groups.add_pod("besteffort", "be"))
+    time.sleep(0.5)
+    between_ns = use.cpu_ns()
+    groups.start(groups.add_pod("burstable", "ls"))
+    time.sleep(0.5)
+    after_ns = use.cpu_ns()
+    use.close()
+
+    assert before_ns is not None
+    assert between_ns is not None
+    assert after_ns is not None
+    assert between_ns - before_ns < 20_000_000
+    assert after_ns - between_ns > 50_000_000
