@@ -85,6 +85,7 @@ class HostPods:
         self.remarks: list[Remark] = []
         """On the last list."""
         self._file = file
+        self._docker_away = False
         self._layout = layout
         self._hierarchy = hierarchy
         self._proc = proc_mount
@@ -99,7 +100,7 @@ class HostPods:
     def look(self) -> Listed:
         """What runs now. While Docker is away, the containers that were known stay as long as their groups do."""
         self._file.poll()
-        self.remarks = []
+        self.remarks, self._docker_away = [], False
         said = self._file.value
         if said.by_label:
             self._ask_docker(said.docker_socket)
@@ -159,7 +160,8 @@ class HostPods:
                 if group is not None:
                     self._groups[one.id] = group
         except DockerError as exc:
-            self._remark("containerLabel", str(exc), "no containers are found by label; slices are")
+            self._remark("containerLabel", str(exc), "no container is found by its label; slices are, all the same")
+            self._docker_away = True
         else:
             self._containers = {one.id: one for one in running}
             self._groups = {uid: group for uid, group in self._groups.items() if uid in self._containers}
@@ -174,7 +176,7 @@ class HostPods:
 
     def _remark_unmatched(self, said: HostWorkloads, matched: set[Workload | None]) -> None:
         for one in said.workloads:
-            if one not in matched:
+            if one not in matched and not (one.label and self._docker_away):
                 self._remark(str(one), *_ABSENT_LABEL if one.label else _ABSENT_GROUP)
 
     def _remark(self, what: str, why: str, advice: str) -> None:

@@ -213,11 +213,16 @@ def test_while_docker_is_away_slices_work_and_known_containers_stay(host, docker
     assert docker.asked[asked:] == ["/containers/json"], "where a container's group is, is asked once"
     docker.close()
 
+    host.write(
+        "slice: web.slice, qosClass: LS", "containerLabel: tier=web, qosClass: LS", "containerLabel: x, qosClass: LS"
+    )
     listed = pods.look()
 
     assert sorted(pod.uid for pod in listed.pods) == [WEB, "web.slice"]
+    assert len(listed.notes) == 1, "what runs with a label cannot be known"
     assert (
-        f"Docker at {docker.path}: Connection refused; no containers are found by label; slices are" in listed.notes[0]
+        f"Docker at {docker.path}: Connection refused; no container is found by its label; slices are, all the same"
+        in listed.notes[0]
     )
 
 

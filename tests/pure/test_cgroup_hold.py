@@ -137,7 +137,7 @@ def test_without_the_limits_file_the_error_says_what_to_do(kernel, root, version
 def test_without_a_best_effort_group_the_error_says_so(kernel, root) -> None:
     (root / "kubepods/besteffort").rename(root / "kubepods/gone")
 
-    with pytest.raises(CgroupError, match="no best-effort group here; the kubelet makes it"):
+    with pytest.raises(CgroupError, match="no best-effort group here now; a kubelet makes it"):
         kernel.hold(UNLIMITED)
     with pytest.raises(CgroupError, match="no best-effort group here"):
         kernel.limits()

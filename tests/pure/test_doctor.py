@@ -796,6 +796,9 @@ def test_what_systemd_has_to_hand_on_is_said_in_its_words() -> None:
     cpu = next(one for one in cgroup_findings(facts) if one.check == "controller.cpu")
 
     assert (cpu.verdict, "CPUWeight=" in cpu.advice) == ("failed", True)
+    facts = replace(V1, driver="none", controllers=dict(V1.controllers) | {"freezer": "not handed on"})
+    freezer = next(one for one in cgroup_findings(facts) if one.check == "controller.freezer")
+    assert freezer.advice == "on cgroup v1 systemd makes no groups in this hierarchy; use cgroup v2"
 
 
 def test_two_layouts_at_once_are_refused(tmp_path) -> None:

@@ -141,7 +141,7 @@ class Knobs:
         if not self.root.is_dir():
             if self._writable is not WRITABLE:
                 return "no such group here any more"
-            return "no best-effort group here; the kubelet makes it when it starts"
+            return "no best-effort group here now; a kubelet makes it when it starts, systemd while a unit in it runs"
         if path.name not in {QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, CPUSET_FILE}:
             return "the kernel has no such knob here"
         if path.name != CPU_MAX_FILE:

@@ -80,6 +80,8 @@ def _to_have(name: str, facts: CgroupFacts) -> str:
 
 
 def _to_hand_on(name: str, facts: CgroupFacts) -> str:
+    if facts.driver == "none" and facts.version == 1 and name in ("cpuset", "freezer"):
+        return "on cgroup v1 systemd makes no groups in this hierarchy; use cgroup v2"
     if facts.driver == "none":
         return (
             "have CPUWeight=, MemoryAccounting=yes or AllowedCPUs= in the slice's unit, for cpu, memory and cpuset: "
