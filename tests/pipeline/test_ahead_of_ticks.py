@@ -1,0 +1,78 @@
+"""Between two ticks a rise in use is sampled at once, the answer comes as early, and the ticks keep their grid."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from pathlib import Path
+
+from slacktide.agents.kafka import read_topic
+from slacktide.agents.node.ahead import AheadSettings, Looked
+from slacktide.agents.node.cgroup import CgroupKernel
+from slacktide.agents.node.loop import LoopSettings, run
+from slacktide.schemas.codec import decode
+from slacktide.schemas.health import Health
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import SAMPLE
+from testbed.brokers import EmbeddedBroker
+from testbed.one_machine import NODE, VirtualNode
+
+INTERVAL_MS, LOOK_MS = 1_000, 50
+APART_MS = 200
+LATE_MS = 150
+"""A busy machine's timers."""
+
+
+class Use:
+    """CPU time of a service whose use changes when told."""
+
+    def __init__(self) -> None:
+        self._milli, self._since_ns, self._used_ns = 500, time.monotonic_ns(), 0
+
+    def cpu_ns(self) -> int:
+        return self._used_ns + (time.monotonic_ns() - self._since_ns) * self._milli // 1_000
+
+    def becomes(self, milli: int) -> None:
+        self._used_ns, self._since_ns = self.cpu_ns(), time.monotonic_ns()
+        self._milli = milli
+
+
+async def observed_ms(bootstrap: str) -> list[int]:
+    records = [record async for record in read_topic(bootstrap, SAMPLE.name)]
+    return [decode(record.value, NodeSample).observed_ms for record in records]
+
+
+async def test_a_rise_is_sampled_between_two_ticks_which_keep_their_grid(
+    embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    embedded_broker.apply_topics(1)
+    use, stop, state = Use(), asyncio.Event(), tmp_path / "state"
+    state.mkdir()
+    with VirtualNode(tmp_path) as node:
+        given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
+        kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
+        settings = LoopSettings(
+            node=NODE,
+            bootstrap=embedded_broker.bootstrap,
+            inventory=node.inventory,
+            state_folder=state,
+            sample_interval_ms=INTERVAL_MS,
+            fetch_wait_ms=20,
+            ahead=AheadSettings(use=Looked(interval_ms=LOOK_MS, cpu_ns=use.cpu_ns)),
+        )
+        task = asyncio.create_task(run(kernel, settings, stop, Health()))
+        await asyncio.sleep(2.5 * INTERVAL_MS / 1_000)
+        use.becomes(4_000)
+        rose_ms = time.time_ns() // 1_000_000
+        await asyncio.sleep(2 * INTERVAL_MS / 1_000)
+        stop.set()
+        await task
+        kernel.close()
+    taken_ms = await observed_ms(embedded_broker.bootstrap)
+
+    early = [at for at in taken_ms if LATE_MS < (at - taken_ms[0]) % INTERVAL_MS < INTERVAL_MS - LATE_MS]
+    assert len(early) in {1, 2}, "at once, and once more where that one had seen little of the rise"
+    assert 0 <= early[0] - rose_ms <= 2 * APART_MS + LATE_MS + LOOK_MS
+    assert len(taken_ms) - len(early) >= 3, "no tick was left out for it"
+    assert all(after - before >= APART_MS for before, after in itertools.pairwise(taken_ms))
