@@ -7,7 +7,7 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from kernel.groups import Groups
+from kernel.groups import V1, V2, V2_WHOLE, Groups, on
 from slacktide.deploy.cli.main import cli
 
 KNOBS = {
@@ -16,6 +16,7 @@ KNOBS = {
 }
 
 
+@on(V1, V2, V2_WHOLE)
 def test_real_groups_are_fit_and_stay_as_they_are(groups: Groups, tmp_path: Path) -> None:
     knobs = [groups.cpu / "besteffort" / name for name in KNOBS[groups.version]]
     before = [path.read_text() for path in knobs]
