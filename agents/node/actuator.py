@@ -7,13 +7,17 @@ from dataclasses import dataclass
 
 import msgspec
 
+from slacktide.agents.node.acts import ends_or_stops
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.spool import Spool
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.sample import Limits
-from slacktide.streams.decisions.be_limits import looser
+from slacktide.streams.decisions.be_limits import capped, looser
+
+THROTTLED = "throttled"
+"""The bound of an act that the cap makes tighter."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +35,7 @@ class Act:
 
 
 class Actuator:
-    """The one place that changes a node's best-effort limit."""
+    """The one place that changes a node's best-effort limit, and says what came of acts."""
 
     def __init__(
         self,
@@ -44,6 +48,10 @@ class Actuator:
     ) -> None:
         self.limits: Limits | None = None
         """What the kernel holds, as last read."""
+        self.decided: Limits | None = None
+        """What was last to hold."""
+        self.cap_us: int | None = None
+        """Of the quota, however much more is decided; None: what is decided holds."""
         self._kernel = kernel
         self._spool = spool
         self._mono_ns = mono_ns
@@ -58,6 +66,10 @@ class Actuator:
     def settle_interrupted(self) -> None:
         """Conclude what the last run began and did not end: the kernel shows what came of it."""
         for intent in self._spool.interrupted():
+            if intent.knob is not None:  # it sets a knob
+                continue
+            if ends_or_stops(intent):  # the evictor's
+                continue
             after = self._read_back()
             done = after is not None and intent.after is not None and not _differ(after, intent.after)
             reason = "the agent stopped during the act; read back at its next start"
@@ -74,17 +86,18 @@ class Actuator:
             dated: puts the time into a report; asked again once the act was read back.
 
         """
-        before = self.limits
-        outcome = dated(msgspec.structs.replace(outcome, before=before, after=before))
-        if act.limits is None or before is None or not _differ(act.limits, before):
+        before, wanted = self.limits, self._capped(act.limits)
+        bound = outcome.bound if wanted == act.limits else THROTTLED
+        outcome = dated(msgspec.structs.replace(outcome, before=before, after=before, bound=bound))
+        if wanted is None or before is None or not _differ(wanted, before):
             self.conclude(outcome)
         elif self._dry_run:
             self.conclude(msgspec.structs.replace(outcome, result="dry-run"))
         else:
-            self._spool.intend(msgspec.structs.replace(outcome, result="applied", after=act.limits))
-            failure = self._write(act.limits)
+            self.intend(msgspec.structs.replace(outcome, result="applied", after=wanted))
+            failure = self._write(wanted)
             after = self.limits = self._read_back()
-            if not failure and (after is None or _differ(after, act.limits)):
+            if not failure and (after is None or _differ(after, wanted)):
                 failure = "the kernel reads back something else than was written"
             if after is None or looser(after, before):
                 self._raised_ns = self._mono_ns()
@@ -92,10 +105,25 @@ class Actuator:
             reason = failure or outcome.reason
             self.conclude(dated(msgspec.structs.replace(outcome, result=result, reason=reason, after=after)))
 
+    def intend(self, outcome: NodeOutcome) -> None:
+        """Note an act that is about to happen, with the outcome that it is meant to have."""
+        self._spool.intend(outcome)
+
+    def interrupted(self) -> list[NodeOutcome]:
+        """What the last run began and did not end."""
+        return self._spool.interrupted()
+
     def conclude(self, outcome: NodeOutcome) -> None:
         """Hand one outcome to the spool, and to whoever counts them."""
         self._spool.conclude(outcome)
         self._heard(outcome)
+
+    def _capped(self, limits: Limits | None) -> Limits | None:
+        """The tighter of what is decided and the cap."""
+        if limits is None:
+            return None
+        self.decided = limits
+        return limits if self.cap_us is None else capped(limits, self.cap_us)
 
     def _write(self, limits: Limits) -> str:
         """Write; "" when the kernel took it, else why not."""

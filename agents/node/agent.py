@@ -16,7 +16,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.bursts import Bursts
 from slacktide.agents.node.credit import Wallet
-from slacktide.agents.node.evictor import Evictor
+from slacktide.agents.node.evictor import Doors, Evictor, Standing
 from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.protocol import Protocol, Taken
 from slacktide.agents.node.refusals import Refusals
@@ -50,6 +50,8 @@ class AgentSettings:
     """How often a sample carries pods and facts although they did not change."""
     dry_run: bool = False
     """Decide and report, write nothing."""
+    grace_ms_max: int = 30_000
+    """How long an evicted pod has to end by itself at most, whatever it asks for."""
     restore_on_exit: bool = False
     """Lift the best-effort limit when the agent stops."""
 
@@ -94,7 +96,14 @@ class NodeAgent:
         )
         self._reporter = Reporter(node=node, boot_id=boot_id, clock=clock, event_time=self._sampler.event_time)
         self._reporter.policy_version = policy.version
-        self._evictor = Evictor()
+        doors = Doors(
+            best_effort=kernel.best_effort,
+            actuator=self._actuator,
+            reporter=self._reporter,
+            refusals=self._refusals,
+            mono_ns=clock.mono_ns,
+        )
+        self._evictor = Evictor(doors, self.wallet, grace_ms_max=settings.grace_ms_max, dry_run=settings.dry_run)
         self._tuner = Tuner()
         self._bursts = Bursts(node=node, boot_id=boot_id, kernel=kernel)
 
@@ -107,6 +116,11 @@ class NodeAgent:
     def keyframe_wanted(self) -> bool:
         """The stream lacks the pods or the facts: take a sample at once."""
         return self._sampler.keyframe_wanted
+
+    @property
+    def evicting(self) -> Standing:
+        """How many pods are on their way out or held back."""
+        return self._evictor.standing
 
     @property
     def policy_version(self) -> str:
@@ -129,6 +143,7 @@ class NodeAgent:
     def start(self) -> None:
         """Settle what the last run left open. Once, before the first sample."""
         self._actuator.settle_interrupted()
+        self._evictor.start()
 
     def take(self) -> NodeSample:
         """One tick: read the kernel, say what was seen, and act on it where the guard is in charge."""
@@ -170,7 +185,8 @@ class NodeAgent:
             self._refusals.add(self._reporter.refused(command, verdict, RULE, TARGET), now_ns)
 
     def close(self) -> None:
-        """Say what is still held back; lift the limit where asked to."""
+        """Let frozen pods go on, say what is still to be said, and lift the limit where asked to."""
+        self._evictor.close()
         for outcome in self._refusals.due(self._clock.mono_ns(), everything=True):
             self._actuator.conclude(outcome)
         newest = self._protocol.newest
@@ -199,7 +215,7 @@ class NodeAgent:
 
     def _remembered(self, reading: Reading, inventory: Inventory, now_ns: int) -> Remembered:
         facts, pods, policy = inventory.facts, inventory.pods, self._policy
-        self._evictor.saw(reading, pods, now_ns)
+        self._evictor.saw(reading, facts, pods, policy, now_ns)
         bursts = self._bursts.state(facts, pods, policy, now_ns)
         return Remembered(
             evict=self._evictor.state(now_ns),

@@ -1,6 +1,8 @@
-"""Refused answers: those of one cause share one counted outcome a second."""
+"""What would be said over and over: of one cause there is one counted outcome a second."""
 
 from __future__ import annotations
+
+from collections.abc import Hashable
 
 import msgspec
 
@@ -25,3 +27,17 @@ class Refusals:
         """Take out what was held long enough."""
         ripe = [cause for cause, (since_ns, _) in self._held.items() if everything or now_ns - since_ns >= SHARE_NS]
         return [self._held.pop(cause)[1] for cause in ripe]
+
+
+class Paced:
+    """Lets one thing of each kind be said a second, the first at once; the others count into the next one said."""
+
+    def __init__(self) -> None:
+        self._said: dict[Hashable, tuple[int, int]] = {}
+
+    def count(self, kind: Hashable, now_ns: int) -> int:
+        """For how many it stands, if it may be said now; else 0."""
+        said_ns, unsaid = self._said.get(kind, (now_ns - SHARE_NS, 0))
+        may = now_ns - said_ns >= SHARE_NS
+        self._said[kind] = (now_ns, 0) if may else (said_ns, unsaid + 1)
+        return unsaid + 1 if may else 0

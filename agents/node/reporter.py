@@ -68,12 +68,11 @@ class Reporter:
             terms=cause.terms,
         )
 
-    def dated(self, outcome: NodeOutcome, taken: Taken) -> NodeOutcome:
-        """With the present time, and the time since the sample was taken."""
+    def dated(self, outcome: NodeOutcome, taken: Taken | None) -> NodeOutcome:
+        """With the present time, and the time since the sample was taken; None: an earlier run took it."""
         now_ns = self._clock.mono_ns()
-        return msgspec.structs.replace(
-            outcome, acted_ms=self._event_time.of(now_ns), age_ms=(now_ns - taken.taken_ns) // 1_000_000
-        )
+        age_ms = outcome.age_ms if taken is None else (now_ns - taken.taken_ns) // 1_000_000
+        return msgspec.structs.replace(outcome, acted_ms=self._event_time.of(now_ns), age_ms=age_ms)
 
     def refused(self, command: NodeCommand, cause: str, rule: str, target: str) -> NodeOutcome:
         """An answer that may not act at all."""

@@ -10,6 +10,7 @@ from typing import Protocol
 
 import msgspec
 
+from slacktide.agents.node.acts import ends_or_stops
 from slacktide.agents.node.intents import Intents, Key, key_of
 from slacktide.agents.node.spool_files import Segments, write_whole
 from slacktide.schemas.message import Message
@@ -141,7 +142,7 @@ class DiskSpool:
 
     def conclude(self, outcome: NodeOutcome) -> None:
         """Keep an outcome until it is acknowledged."""
-        if self._full() and "evict" not in outcome.rule:
+        if self._full() and not (ends_or_stops(outcome) and outcome.result != "refused"):
             self._merge(outcome)
         else:
             self._close_gap()

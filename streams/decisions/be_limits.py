@@ -26,6 +26,13 @@ def tighter(current: Limits, wanted: Limits, free: Collection[int]) -> Limits:
     )
 
 
+def capped(limits: Limits, quota_us: int) -> Limits:
+    """The limits with no more CPU time than this per standard period."""
+    if quota_rate(limits) * PERIOD_US <= quota_us:
+        return limits
+    return Limits(be_cfs_quota_us=quota_us, be_cfs_period_us=PERIOD_US, be_cpuset=limits.be_cpuset)
+
+
 def released(current: Sequence[int] | None, free: Collection[int], step_cpus: int) -> list[int] | None:
     """One step from the CPU set in force to all that are free; it stays where none is free, or none is known."""
     if current is None or not free:

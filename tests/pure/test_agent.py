@@ -1,13 +1,18 @@
 """The agent's core: which answers act, when the guard does, and what each act reports."""
 
+import itertools
 from dataclasses import dataclass, field
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.spool import MemorySpool
+from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
+from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.command import Hold, NodeCommand, command_id
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod, Processor, Resources, revision_of
@@ -15,6 +20,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+from slacktide.streams.decisions.be_limits import looser
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, decide
 
 BOOT = "000000000007-0badcafe"
@@ -51,6 +57,9 @@ class MemoryKernel:
     refuses: str = ""
     cpu_known: bool = True
     cpus: list[Processor] = field(default_factory=list)
+    best_effort: VirtualBestEffort = field(
+        default_factory=lambda: VirtualBestEffort(Machine(cpus=4, mem_bytes=CAPACITY.mem_bytes or 0))
+    )
 
     def read(self, mono_ns: int) -> Reading:
         return Reading(
@@ -69,6 +78,9 @@ class MemoryKernel:
 
     def limits(self) -> Limits:
         return self.held
+
+    def know(self, pods: list[Pod]) -> None:
+        """Knobs are not what it is about."""
 
     def hold(self, limits: Limits) -> None:
         self.holds.append(limits)
@@ -332,6 +344,40 @@ def test_fast_sampling_does_not_hide_a_silent_stream() -> None:
     bench.agent.overdue()
 
     assert bench.agent.in_charge == "guard"
+
+
+@pytest.mark.parametrize("guard", [False, True], ids=["the stream decides", "the guard decides"])
+@given(
+    steps=st.lists(
+        st.tuples(st.integers(200, 1_000), st.integers(0, 4_000), st.integers(0, 300)), min_size=2, max_size=30
+    )
+)
+def test_samples_at_odd_moments_neither_hasten_a_raise_nor_delay_a_cut(guard: bool, steps) -> None:  # noqa: FBT001
+    """Samples ahead of their tick: a raise comes 900 ms after the last, a cut as soon as its sample is answered."""
+    bench = Bench()
+    bench.tick()
+    bench.pass_ms(1_000)
+    bench.agent.overdue()
+    if not guard:
+        for _ in range(2):
+            bench.agent.answered(answer_to(bench.tick()))
+    raised_ns: list[int] = []
+    for gap_ms, ls_milli, answer_ms in steps:
+        bench.pass_ms(gap_ms)
+        before, bench.kernel.ls_milli = bench.kernel.held, ls_milli
+        sample = bench.agent.take()
+        if not guard:
+            bench.pass_ms(answer_ms)
+            bench.agent.answered(answer_to(sample))
+        held = bench.kernel.held
+        if looser(held, before):
+            raised_ns.append(bench.clock.now_ns)
+        wanted = decide(sample, FACTS, PODS, ON).limits
+        assert wanted is not None
+        if looser(before, wanted):
+            assert held == wanted, "a cut waits for nothing"
+
+    assert all(after - before >= 900_000_000 for before, after in itertools.pairwise(raised_ns))
 
 
 def refusals(bench: Bench) -> list[tuple[str, int]]:

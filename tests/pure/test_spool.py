@@ -15,17 +15,19 @@ from hypothesis import strategies as st
 from slacktide.agents.node import intents, spool_files
 from slacktide.agents.node import spool as spools
 from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
-from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.outcome import NodeOutcome, PodName
+
+JOB = PodName(namespace="batch", name="job")
 
 
-def outcome(number: int, *, rule: str = "cpu-suppress", name: str = "") -> NodeOutcome:
+def outcome(number: int, *, pod: PodName | None = None, name: str = "") -> NodeOutcome:
     """An outcome whose seq is its place in the order."""
     return NodeOutcome(
         node="n1",
         boot_id="000000000001-00000000",
         seq=number,
         command_id=name or f"id-{number}",
-        rule=rule,
+        rule="cpu_suppress" if pod is None else "BEMemoryEvict",
         target="be",
         origin="stream",
         result="applied",
@@ -33,6 +35,7 @@ def outcome(number: int, *, rule: str = "cpu-suppress", name: str = "") -> NodeO
         observed_ms=1,
         acted_ms=2,
         age_ms=3,
+        pod=pod,
     )
 
 
@@ -191,7 +194,7 @@ def test_full_spool_counts_what_it_merges_and_keeps_every_eviction(evictions, se
         spool = DiskSpool(Path(folder), 4_000)
         sent: list[NodeOutcome] = []
         for number, evicts in enumerate(evictions):
-            spool.conclude(outcome(number, rule="memory-evict" if evicts else "cpu-suppress"))
+            spool.conclude(outcome(number, pod=JOB if evicts else None))
             assert spool.bytes_used < 4_000 + 1_000 * (1 + 2 * sum(evictions))
             if number in send_at:
                 sent += drained(spool)
@@ -202,7 +205,7 @@ def test_full_spool_counts_what_it_merges_and_keeps_every_eviction(evictions, se
         spool.close()
 
     assert sum(one.count for one in sent) == len(evictions)
-    assert sum(one.rule == "memory-evict" for one in sent) == sum(evictions)
+    assert sum(one.pod == JOB for one in sent) == sum(evictions)
     assert [one.seq for one in sent] == sorted(one.seq for one in sent)
     assert all(one.count == 1 or one.result == "gap" for one in sent)
 

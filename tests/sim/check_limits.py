@@ -16,7 +16,7 @@ from slacktide.deploy.cli.virtual.machine import BEST_EFFORT
 from slacktide.schemas.inventory import revision_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.schemas.sample import EvictState, Limits, NodeSample
 from slacktide.streams.decisions.be_limits import looser, quota_rate
 from slacktide.streams.decisions.cpu_suppress import RAISE_SPACING_MS, RULE, TARGET, Decision, decide
 
@@ -53,6 +53,7 @@ class LimitChecks:
     def booted(self, boot_id: str) -> None:
         """A new agent: it may repeat no id, but counts anew."""
         self.boot_id = boot_id
+        self._booted_ms = self._now_ms
         self.samples: dict[int, NodeSample] = {}
         self._newest: NodeSample | None = None
         self._pods = list(self._node.pods)
@@ -209,6 +210,7 @@ class LimitChecks:
             pod_use=self._reading.pod_use,
             limits=self._machine_limits(),
             since_raise_ms=self._since_raise_ms(),
+            evict=EvictState(since_cpu_ms=self._now_ms - self._booted_ms),
         )
 
     def _carries(self, sample: NodeSample) -> None:

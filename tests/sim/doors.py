@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from slacktide.agents.node.kernel import Reading
+from slacktide.agents.node.best_effort import BestEffortPods
+from slacktide.agents.node.kernel import Held, Reading
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.schemas.errors import CgroupError
-from slacktide.schemas.inventory import Processor
+from slacktide.schemas.inventory import Pod, Processor
+from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import Limits, Missing
+from slacktide.schemas.sample import Knob, Limits, Missing
 
 if TYPE_CHECKING:
     from sim.node import Node
@@ -62,6 +65,10 @@ class WatchedKernel:
             missing=[Missing(what="node cpu", why="hidden"), Missing(what="limits", why="hidden")],
         )
 
+    @property
+    def best_effort(self) -> BestEffortPods:
+        return self._inner.best_effort
+
     def processors(self) -> list[Processor]:
         return self._inner.processors()
 
@@ -69,6 +76,18 @@ class WatchedKernel:
         if self.hides:
             raise CgroupError("cpu.max", "hidden")
         return self._inner.limits()
+
+    def know(self, pods: Sequence[Pod]) -> None:
+        self._inner.know(pods)
+
+    def held(self, keys: Iterable[KnobKey]) -> Held:
+        return self._inner.held(keys)
+
+    def put(self, key: KnobKey, value: int | None) -> None:
+        self._inner.put(key, value)
+
+    def as_told(self, knob: Knob, value: int | None) -> int | None:
+        return self._inner.as_told(knob, value)
 
     def hold(self, limits: Limits) -> None:
         node = self._node

@@ -1,0 +1,235 @@
+"""Holds victims back for whom there is no credit: little CPU for all best-effort pods, then one pod frozen at a time.
+
+Of each frozen pod the outcome that it was thawed stands in the spool as an intent, before it is frozen: whatever ends
+the agent, the next start knows which frozen pods are its own. Nobody else's are ever thawed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from slacktide.agents.node.acts import of_pod, pod_of, sub_act, target_of
+from slacktide.agents.node.actuator import Act, Actuator
+from slacktide.agents.node.best_effort import BestEffortPods
+from slacktide.agents.node.credit import NO_CREDIT
+from slacktide.agents.node.protocol import Taken
+from slacktide.agents.node.refusals import Refusals
+from slacktide.agents.node.reporter import Cause, Reporter
+from slacktide.agents.node.restraint import Move, Restraint
+from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.outcome import NodeOutcome, Origin, Result
+from slacktide.streams.decisions.cpu_suppress import TARGET
+from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN
+from slacktide.streams.decisions.node_evict import Eviction
+
+FROZEN, THAWED = "frozen", "thawed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Frozen:
+    """A pod that stands still by our doing."""
+
+    thawed: NodeOutcome
+    """What will be said when it goes on."""
+    taken: Taken | None
+    """None: of an earlier run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What one decision wanted, and got."""
+
+    starved: Sequence[Eviction]
+    """Victims for whom there was no credit, the first one first."""
+    fed: bool
+    """Whether there was credit for one."""
+    taken: Taken
+    origin: Origin
+
+
+class Holdback:
+    """The one place that freezes and thaws."""
+
+    def __init__(
+        self,
+        *,
+        best_effort: BestEffortPods,
+        actuator: Actuator,
+        reporter: Reporter,
+        refusals: Refusals,
+        mono_ns: Callable[[], int],
+    ) -> None:
+        self._best_effort = best_effort
+        self._actuator = actuator
+        self._reporter = reporter
+        self._refusals = refusals
+        self._mono_ns = mono_ns
+        self._restraint = Restraint()
+        self._frozen: dict[str, _Frozen] = {}
+        self._throttle: tuple[Eviction, Wanted] | None = None
+        self._said_trouble = False
+
+    @property
+    def frozen(self) -> int:
+        """How many pods stand still by its doing."""
+        return len(self._frozen)
+
+    @property
+    def throttled(self) -> bool:
+        """Whether best-effort pods get little CPU by its doing."""
+        return self._restraint.throttled
+
+    def resume(self, intents: Iterable[NodeOutcome]) -> None:
+        """Let those go on whom an earlier run froze.
+
+        Args:
+            intents: that they were thawed, as an earlier run left them open.
+
+        """
+        for intent in intents:
+            self._froze(pod_of(intent), _Frozen(thawed=intent, taken=None))
+        self._undo_all("the agent starts")
+
+    def look(self) -> None:
+        """Forget the frozen pods that are gone."""
+        for uid in list(self._frozen):
+            if self._gone(uid):
+                self._let_go(uid, "unchanged", "the pod is gone")
+
+    def evicted(self, uid: str) -> None:
+        """A pod is no longer held back: it was thawed to end."""
+        if uid in self._frozen:
+            self._let_go(uid, "applied", "evicted")
+
+    def step(self, wanted: Wanted) -> None:
+        """Hold victims back one step more, or let all go on."""
+        starved = {one.pod.uid: one for one in wanted.starved}
+        for move in self._restraint.due(list(starved), fed=wanted.fed, now_ns=self._mono_ns()):
+            if move.kind == "throttle":
+                self._hold_throttle(wanted.starved[0], wanted)
+            elif move.kind == "freeze":
+                self._freeze(starved[move.uid], wanted)
+            else:
+                self._undo(move, "credit came" if wanted.fed else "nobody is wanted any more")
+
+    def close(self) -> None:
+        """Let all go on: the agent stops."""
+        self._undo_all("the agent stops")
+
+    def _undo_all(self, why: str) -> None:
+        for move in self._restraint.undone():
+            self._undo(move, why)
+
+    def _undo(self, move: Move, why: str) -> None:
+        if move.kind == "lift":
+            self._lift(why)
+        else:
+            self._thaw(move.uid, why)
+
+    def _hold_throttle(self, victim: Eviction, wanted: Wanted) -> None:
+        self._throttle = victim, wanted
+        self._actuator.cap_us = QUOTA_US_MIN
+        self._restraint.did(Move("throttle"), self._mono_ns())
+        self._say_limits(victim, wanted, "throttled", f"{NO_CREDIT} to evict {victim.pod.namespace}/{victim.pod.name}")
+
+    def _lift(self, why: str) -> None:
+        assert self._throttle is not None
+        self._actuator.cap_us = None
+        self._restraint.did(Move("lift"), self._mono_ns())
+        self._say_limits(*self._throttle, "lifted", why)
+
+    def _say_limits(self, victim: Eviction, wanted: Wanted, bound: str, reason: str) -> None:
+        cause = self._cause(victim, wanted, bound, reason)
+        outcome = sub_act(self._reporter.begun(cause, TARGET), bound)
+        limits = self._actuator.decided or self._actuator.limits
+        act = Act(
+            limits=limits,
+            id=outcome.command_id,
+            rule=victim.rule,
+            origin=wanted.origin,
+            reason=reason,
+            bound=bound,
+            terms=victim.terms,
+        )
+        self._actuator.perform(act, outcome, dated=lambda report: self._reporter.dated(report, wanted.taken))
+
+    def _freeze(self, victim: Eviction, wanted: Wanted) -> None:
+        uid, taken = victim.pod.uid, wanted.taken
+        cause = self._cause(victim, wanted, FROZEN, NO_CREDIT)
+        decided = of_pod(self._reporter.begun(cause, target_of(victim.pod)), victim.pod)
+        frozen = msgspec.structs.replace(sub_act(decided, FROZEN), result="applied")
+        if trouble := self._best_effort.freeze_trouble:
+            self._say_once(msgspec.structs.replace(frozen, result="failed", reason=trouble), taken)
+        elif uid in self._frozen_now():
+            self._restraint.cannot(uid)
+            self._say(msgspec.structs.replace(frozen, result="unchanged", reason="somebody else has frozen it"), taken)
+        else:
+            thawed = msgspec.structs.replace(sub_act(decided, THAWED), bound=THAWED)
+            self._actuator.intend(self._reporter.dated(thawed, taken))
+            self._attempt(uid, frozen, _Frozen(thawed=thawed, taken=taken))
+
+    def _attempt(self, uid: str, frozen: NodeOutcome, known: _Frozen) -> None:
+        self._froze(uid, known)
+        try:
+            stopped = self._best_effort.freeze(uid)
+        except CgroupError as exc:
+            self._restraint.cannot(uid)
+            self._say(msgspec.structs.replace(frozen, result="failed", reason=str(exc)), known.taken)
+            self._thaw(uid, "it could not be frozen")
+            return
+        reason = NO_CREDIT if stopped else f"{NO_CREDIT}; a process stops as soon as the kernel lets it"
+        self._say(msgspec.structs.replace(frozen, reason=reason), known.taken)
+
+    def _froze(self, uid: str, known: _Frozen) -> None:
+        self._frozen[uid] = known
+        self._restraint.did(Move("freeze", uid), self._mono_ns())
+
+    def _thaw(self, uid: str, why: str) -> None:
+        """Let a pod go on; where the kernel refuses it is tried again, and said once a second."""
+        try:
+            stood = uid in self._best_effort.frozen()
+            self._best_effort.thaw(uid)
+        except CgroupError as exc:
+            thawed = self._frozen[uid].thawed
+            failed = msgspec.structs.replace(sub_act(thawed, "not thawed"), result="failed", reason=str(exc))
+            self._refusals.add(self._reporter.dated(failed, None), self._mono_ns())
+            return
+        self._let_go(uid, "applied" if stood else "unchanged", why)
+
+    def _let_go(self, uid: str, result: Result, why: str) -> None:
+        known = self._frozen.pop(uid)
+        self._restraint.did(Move("thaw", uid), self._mono_ns())
+        self._say(msgspec.structs.replace(known.thawed, result=result, reason=why), known.taken)
+
+    def _gone(self, uid: str) -> bool:
+        try:
+            return self._best_effort.processes(uid) == 0
+        except CgroupError:
+            return False
+
+    def _frozen_now(self) -> frozenset[str]:
+        try:
+            return self._best_effort.frozen()
+        except CgroupError:
+            return frozenset()
+
+    def _say(self, outcome: NodeOutcome, taken: Taken | None) -> None:
+        self._actuator.conclude(self._reporter.dated(outcome, taken))
+
+    def _say_once(self, outcome: NodeOutcome, taken: Taken) -> None:
+        if not self._said_trouble:
+            self._said_trouble = True
+            self._say(outcome, taken)
+
+    def _cause(self, victim: Eviction, wanted: Wanted, bound: str, reason: str) -> Cause:
+        return Cause(
+            taken=wanted.taken,
+            origin=wanted.origin,
+            rule=victim.rule,
+            reason=reason,
+            bound=bound,
+            terms=victim.terms,
+        )

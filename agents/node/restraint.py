@@ -1,0 +1,82 @@
+"""How victims without credit are held back: first all best-effort pods get little CPU, then victims stand still. Pure.
+
+Nothing here is final: all of it is undone once nobody has been wanted for a while, or as soon as credit came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+FREEZE_AFTER_NS = 4_000_000_000
+"""Of little CPU, which alone may be enough."""
+FREEZE_APART_NS = 900_000_000
+"""One a second; ticks are not that exact."""
+CALM_NS = 3_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One step up or down."""
+
+    kind: Literal["throttle", "freeze", "thaw", "lift"]
+    uid: str = ""
+
+
+class Restraint:
+    """Told what was wanted and what was done, says what is due."""
+
+    def __init__(self) -> None:
+        self.frozen: list[str] = []
+        """By uid, the first one first."""
+        self.throttled = False
+        self._throttled_ns = 0
+        self._froze_ns: int | None = None
+        self._starved_ns = 0
+        self._spared: set[str] = set()
+
+    def due(self, starved: Sequence[str], *, fed: bool, now_ns: int) -> list[Move]:
+        """The next steps, in their order.
+
+        Args:
+            starved: victims for whom there is no credit, the first one first.
+            fed: whether there was credit for a victim.
+            now_ns: the monotonic instant.
+
+        """
+        if starved:
+            self._starved_ns = now_ns
+            return self._harder(starved, now_ns)
+        if fed or now_ns - self._starved_ns >= CALM_NS:
+            return self.undone()
+        return []
+
+    def undone(self) -> list[Move]:
+        """All steps back, the last one first."""
+        self._spared.clear()
+        return [Move("thaw", uid) for uid in reversed(self.frozen)] + [Move("lift")] * self.throttled
+
+    def did(self, move: Move, now_ns: int) -> None:
+        """A step was taken."""
+        if move.kind in {"throttle", "lift"}:
+            self.throttled, self._throttled_ns = move.kind == "throttle", now_ns
+        elif move.kind == "freeze":
+            self.frozen.append(move.uid)
+            self._froze_ns = now_ns
+        else:
+            self.frozen.remove(move.uid)
+
+    def cannot(self, uid: str) -> None:
+        """This one cannot be frozen: others are, until all is undone."""
+        self._spared.add(uid)
+
+    def _harder(self, starved: Sequence[str], now_ns: int) -> list[Move]:
+        if not self.throttled:
+            return [Move("throttle")]
+        if now_ns - self._throttled_ns < FREEZE_AFTER_NS:
+            return []
+        if self._froze_ns is not None and now_ns - self._froze_ns < FREEZE_APART_NS:
+            return []
+        running = (uid for uid in starved if uid not in self.frozen and uid not in self._spared)
+        return [Move("freeze", uid) for uid in list(running)[:1]]

@@ -1,0 +1,171 @@
+"""Ends pods, and follows each to its end: one outcome when it is asked to go, one when it is gone.
+
+Both stand in the spool as intents before anything is done. So a next start knows who was on the way, and whether the
+log has been told: it goes on from there, and evicts nobody twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from slacktide.agents.node.acts import pod_of, sub_act
+from slacktide.agents.node.actuator import Actuator
+from slacktide.agents.node.best_effort import BestEffortPods
+from slacktide.agents.node.dying import Dying
+from slacktide.agents.node.protocol import Taken
+from slacktide.agents.node.reporter import Reporter
+from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.outcome import NodeOutcome
+
+ENDED = "ended"
+"""The bound of a pod's second outcome, as long as it is not known how it ends."""
+INTERRUPTED = "the agent stopped in the midst of it"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Victim:
+    """A pod that was asked to go."""
+
+    dying: Dying
+    end: NodeOutcome
+    """What will be said when it is gone."""
+    taken: Taken | None
+    """None: of an earlier run."""
+    stuck: bool = False
+    trouble: str = ""
+
+
+class Victims:
+    """Those who are on their way out, by uid."""
+
+    def __init__(
+        self, best_effort: BestEffortPods, actuator: Actuator, reporter: Reporter, mono_ns: Callable[[], int]
+    ) -> None:
+        self._best_effort = best_effort
+        self._actuator = actuator
+        self._reporter = reporter
+        self._mono_ns = mono_ns
+        self._victims: dict[str, _Victim] = {}
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._victims
+
+    def __len__(self) -> int:
+        return len(self._victims)
+
+    @property
+    def dying(self) -> list[str]:
+        """Uids of those whose end is awaited."""
+        return [uid for uid, victim in self._victims.items() if not victim.stuck]
+
+    @property
+    def stuck(self) -> list[str]:
+        """Uids of those who do not end although they were killed."""
+        return [uid for uid, victim in self._victims.items() if victim.stuck]
+
+    def resume(self, intents: Sequence[NodeOutcome]) -> list[NodeOutcome]:
+        """Go on with those whom an earlier run asked to go; their grace begins anew.
+
+        Args:
+            intents: of evictions, as an earlier run left them open.
+
+        Returns:
+            Those who are on their way out, each as its second outcome is meant.
+
+        """
+        begun = {pod_of(one): one for one in intents if one.spent is not None}
+        ends = [one for one in intents if one.spent is None]
+        for end in ends:
+            self._go_on(pod_of(end), end, begun.pop(pod_of(end), None))
+        for begin in begun.values():
+            self._actuator.conclude(msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not begun"))
+        return ends
+
+    def begin(self, begin: NodeOutcome, grace_ms: int, taken: Taken, spend: Callable[[], None]) -> None:
+        """Ask a pod to go.
+
+        Args:
+            begin: what is to be said of it.
+            grace_ms: how long it has to end by itself.
+            taken: the sample that it follows from.
+            spend: takes the credit.
+
+        """
+        begin = self._reporter.dated(begin, taken)
+        terms = {"grace_ms": grace_ms}
+        end = msgspec.structs.replace(sub_act(begin, ENDED), bound=ENDED, reason="", terms=terms, spent=None)
+        self._actuator.intend(begin)
+        self._actuator.intend(end)
+        spend()
+        now_ns = self._mono_ns()
+        self._victims[pod_of(begin)] = _Victim(
+            dying=Dying(grace_ns=grace_ms * 1_000_000, asked_ns=now_ns), end=end, taken=taken
+        )
+        self._actuator.conclude(self._reporter.dated(self._asked(begin), taken))
+
+    def look(self) -> None:
+        """See who is gone, and kill whose grace is over."""
+        for uid, victim in list(self._victims.items()):
+            processes = self._left(uid, victim)
+            due = victim.dying.due(processes, self._mono_ns())
+            if due == "kill":
+                self._kill(uid, victim)
+                due = victim.dying.due(self._left(uid, victim), self._mono_ns())
+            if due == "over":
+                del self._victims[uid]
+                self._conclude_end(victim)
+            elif not victim.stuck and victim.dying.stuck(self._mono_ns()):
+                self._say_stuck(victim, processes)
+
+    def _asked(self, begin: NodeOutcome) -> NodeOutcome:
+        try:
+            self._best_effort.terminate(pod_of(begin))
+        except CgroupError as exc:
+            return msgspec.structs.replace(begin, result="failed", reason=str(exc))
+        return begin
+
+    def _go_on(self, uid: str, end: NodeOutcome, begin: NodeOutcome | None) -> None:
+        grace_ms = int(end.terms.get("grace_ms", 0))
+        dying = Dying(grace_ns=grace_ms * 1_000_000, asked_ns=self._mono_ns())
+        self._victims[uid] = _Victim(dying=dying, end=end, taken=None)
+        if begin is not None:  # it may not have been asked yet
+            asked = self._asked(msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}"))
+            self._actuator.conclude(self._reporter.dated(asked, None))
+
+    def _left(self, uid: str, victim: _Victim) -> int | None:
+        try:
+            return self._best_effort.processes(uid)
+        except CgroupError as exc:
+            victim.trouble = str(exc)
+            return None
+
+    def _kill(self, uid: str, victim: _Victim) -> None:
+        victim.dying.killed(self._mono_ns())
+        victim.trouble = ""
+        try:
+            self._best_effort.kill(uid)
+        except CgroupError as exc:
+            victim.trouble = str(exc)
+
+    def _conclude_end(self, victim: _Victim) -> None:
+        after_ms = victim.dying.since_ms(self._mono_ns())
+        killed = victim.dying.first_killed_ns is not None
+        end = msgspec.structs.replace(
+            victim.end,
+            bound="killed" if killed else ENDED,
+            reason=f"{'killed' if killed else 'ended by itself'} after {after_ms} ms",
+            terms=victim.end.terms | {"after_ms": after_ms},
+        )
+        self._actuator.conclude(self._reporter.dated(end, victim.taken))
+
+    def _say_stuck(self, victim: _Victim, processes: int | None) -> None:
+        victim.stuck = True
+        left = "its processes cannot be counted" if processes is None else f"{processes} processes are left"
+        why = victim.trouble or "they wait for the kernel, or are started anew"
+        stuck = msgspec.structs.replace(
+            sub_act(victim.end, "stuck"), result="failed", bound="stuck", reason=f"{left} after SIGKILL: {why}"
+        )
+        self._actuator.conclude(self._reporter.dated(stuck, victim.taken))
