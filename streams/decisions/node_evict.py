@@ -6,8 +6,10 @@ says. Nobody is named while the last eviction of the kind is young: it has yet t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
 
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.message import Terms
@@ -18,7 +20,7 @@ from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import NodeSample, PodUse
 from slacktide.streams.decisions import cpu_evict, memory_evict
 from slacktide.streams.decisions.evict_loop import Evictions, EvictTask
-from slacktide.streams.decisions.evict_pod import EvictPod
+from slacktide.streams.decisions.evict_pod import EvictPod, Measure
 from slacktide.streams.decisions.evict_satisfaction import NOT_MEASURED
 from slacktide.streams.decisions.evict_tasks import EvictNode
 
@@ -51,10 +53,9 @@ def evictions(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy:
     if not features:
         return ()
     node = _Node(sample, facts, pods, threshold, free_first=colocation_on(policy, facts).free_class_enable)
-    dying = set(sample.evict.dying)
-    by_memory = list(_named(node.by_memory(features, dying)))
-    dying.update(one.pod.uid for one in by_memory)
-    return (*by_memory, *_named(node.by_cpu(features, dying)))
+    dying = frozenset(sample.evict.dying)
+    by_memory = tuple(_named(node.by_memory(features, dying)))
+    return by_memory + tuple(_named(node.by_cpu(features, dying.union(one.pod.uid for one in by_memory))))
 
 
 def _young(since_ms: int | None, cool_ms: int) -> bool:
@@ -76,7 +77,7 @@ class _Node:
             capacity=self.facts.capacity.mem_bytes or 0,
             used=self.sample.use.mem_bytes,
             allocatable=self.facts.allocatable,
-            pods=[_evictable(pod, use, use.mem_bytes, dying) for pod, use in self._pods_and_use()],
+            pods=_Lazily(lambda: self._pods("mem_bytes", dying)),
         )
         return memory_evict.memory_evict(
             node, features=features, policy=self.threshold, free_first=self.free_first, dying_first=True
@@ -87,18 +88,29 @@ class _Node:
             capacity=self.facts.capacity.cpu_milli or 0,
             used=self._cpu_milli(),
             allocatable=self.facts.allocatable,
-            pods=[_evictable(pod, use, use.cpu_milli, dying) for pod, use in self._pods_and_use()],
+            pods=_Lazily(lambda: self._pods("cpu_milli", dying)),
             be=self.sample.evict.be_cpu or NOT_MEASURED,
         )
         return cpu_evict.cpu_evict(
             node, features=features, policy=self.threshold, free_first=self.free_first, dying_first=True
         )
 
-    def _pods_and_use(self) -> Iterator[tuple[Pod, PodUse]]:
-        """Each pod once, but those that are over; what the kernel does not have uses nothing known in no group."""
+    def _pods(self, measure: Measure, dying: Collection[str]) -> list[EvictPod]:
+        """Each pod once: those that the kernel has, those about to run, and those that died just now."""
         uses = {use.uid: use for use in self.sample.pod_use}
-        for uid, pod in {pod.uid: pod for pod in self.pods if pod.phase in LIVE_PHASES}.items():
-            yield pod, uses.get(uid, _NOWHERE)
+        listed = {pod.uid: pod for pod in self.pods if pod.phase in LIVE_PHASES}
+        return [
+            self._evictable(pod, uses.get(uid, _NOWHERE), measure, dying)
+            for uid, pod in listed.items()
+            if uid in uses or uid in dying or pod.phase == "Pending"
+        ]
+
+    def _evictable(self, pod: Pod, use: PodUse, measure: Measure, dying: Collection[str]) -> EvictPod:
+        used: int | None = getattr(use, measure)
+        if pod.uid in dying:  # the kernel may be rid of it before the pod list is
+            return EvictPod(pod=pod, used=used or 0, already_evicted=True)
+        touchable = use.best_effort_group and is_best_effort(pod) and pod.uid not in self.sample.evict.stuck
+        return EvictPod(pod=pod, used=used, spared=not touchable)
 
     def _cpu_milli(self) -> int | None:
         """Over the policy's window; where it names none, since the previous sample."""
@@ -108,10 +120,21 @@ class _Node:
         return None if be is None or be.node_usage_milli is None else int(be.node_usage_milli)
 
 
-def _evictable(pod: Pod, use: PodUse, used: int | None, dying: Collection[str]) -> EvictPod:
-    if pod.uid in dying:  # the kernel may be rid of it before the pod list is
-        return EvictPod(pod=pod, used=used or 0, already_evicted=True)
-    return EvictPod(pod=pod, used=used, spared=not (use.best_effort_group and is_best_effort(pod)))
+class _Lazily(Sequence[EvictPod]):
+    """Made when a rule first asks for them: most samples are below every threshold."""
+
+    def __init__(self, make: Callable[[], list[EvictPod]]) -> None:
+        self._make = make
+
+    @cached_property
+    def _made(self) -> list[EvictPod]:
+        return self._make()
+
+    def __len__(self) -> int:
+        return len(self._made)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self._made[place]
 
 
 def _named(found: Evictions) -> Iterator[Eviction]:

