@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal
+from typing import Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample import Knob, NodeSample
 
 SAMPLES = Counter("slacktide_agent_samples", "Samples taken.", ["node"])
 EARLY = Counter("slacktide_agent_samples_early", "Samples taken before their tick, by what asked.", ["node", "cause"])
@@ -41,6 +41,9 @@ SPOOL_BYTES = Gauge("slacktide_agent_spool_bytes", "Size of the spool on disk.",
 SPOOL_WAITING = Gauge("slacktide_agent_spool_outcomes", "Outcomes that the log does not have yet.", ["node"])
 SPOOL_FAILURES = Gauge("slacktide_agent_spool_failures", "Times that the disk took nothing, since the start.", ["node"])
 SPOOL_TORN = Gauge("slacktide_agent_spool_torn_lines", "Lines found cut short, since the start.", ["node"])
+KNOBS_LACKING = Gauge(
+    "slacktide_agent_knobs_lacking", "Groups that lack a knob that the policy asks for.", ["node", "knob"]
+)
 FOREIGN = Counter("slacktide_agent_foreign_answers", "Other nodes' answers, dropped unread.", ["node"])
 REFUSED = Counter("slacktide_agent_records_refused", "Records that could not be used.", ["node", "topic"])
 CONNECTIONS = Counter("slacktide_agent_connections", "Times that a connection to the log was made.", ["node", "to"])
@@ -64,6 +67,7 @@ class AgentMetrics:
         self._act_age = ACT_AGE.labels(node)
         self._guard = GUARD.labels(node)
         self._spool = [gauge.labels(node) for gauge in (SPOOL_BYTES, SPOOL_WAITING, SPOOL_FAILURES, SPOOL_TORN)]
+        self._lacking: set[Knob] = set()
         for by in ("stream", "guard"):
             DECIDED.labels(node, by)
 
@@ -80,7 +84,7 @@ class AgentMetrics:
     def heard(self, outcome: NodeOutcome) -> None:
         """Something came of an answer or an act."""
         OUTCOMES.labels(self.node, outcome.origin, outcome.result).inc(outcome.count)
-        if outcome.result in ACTED and outcome.origin != "agent":
+        if outcome.result in ACTED and outcome.origin != "agent" and outcome.knob is None:
             DECIDED.labels(self.node, outcome.origin).inc()
         if outcome.result == "applied":
             self._act_age.observe(outcome.age_ms / 1_000)
@@ -100,6 +104,13 @@ class AgentMetrics:
         for kind in ("cpu", "memory"):
             for result in ("set", "refused"):
                 PRESSURE_TRIGGERS.labels(self.node, kind, result).set(counts.get((kind, result), 0))
+
+    def lacks(self, knobs: Mapping[Knob, int]) -> None:
+        """How many groups lack each knob."""
+        for knob in get_args(Knob):
+            if knob in knobs or knob in self._lacking:
+                self._lacking.add(knob)
+                KNOBS_LACKING.labels(self.node, knob).set(knobs.get(knob, 0))
 
     def refused(self, topic: str) -> None:
         """A record could not be used."""

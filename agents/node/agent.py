@@ -7,7 +7,7 @@ otherwise the agent's own result acts and the outcome says why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -23,6 +23,7 @@ from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.reporter import Cause, Reporter
 from slacktide.agents.node.sampler import Inventory, Remembered, Sampler, inventory_of
 from slacktide.agents.node.spool import Spool
+from slacktide.agents.node.tuned import Tuned
 from slacktide.agents.node.tuner import Tuner
 from slacktide.agents.node.verdict import Accepted, accepted
 from slacktide.schemas.command import NodeCommand
@@ -30,8 +31,9 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample import Knob, NodeSample
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
+from slacktide.streams.decisions.node_burst import handed_back
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
 from slacktide.streams.decisions.node_evict import Eviction
 from slacktide.streams.decisions.node_settings import WantedSetting
@@ -71,6 +73,7 @@ class NodeAgent:
         facts: NodeFacts,
         pods: Sequence[Pod],
         settings: AgentSettings,
+        tuned: Tuned | None = None,
         heard: Callable[[NodeOutcome], None] = lambda _: None,
     ) -> None:
         self.node = node
@@ -104,7 +107,7 @@ class NodeAgent:
             mono_ns=clock.mono_ns,
         )
         self._evictor = Evictor(doors, self.wallet, grace_ms_max=settings.grace_ms_max, dry_run=settings.dry_run)
-        self._tuner = Tuner()
+        self._tuner = Tuner(kernel, self._actuator, self._reporter, tuned or Tuned(), dry_run=settings.dry_run)
         self._bursts = Bursts(node=node, boot_id=boot_id, kernel=kernel)
 
     @property
@@ -121,6 +124,11 @@ class NodeAgent:
     def evicting(self) -> Standing:
         """How many pods are on their way out or held back."""
         return self._evictor.standing
+
+    @property
+    def knobs_lacking(self) -> Mapping[Knob, int]:
+        """How many groups lack each knob that is wanted of them."""
+        return self._tuner.lacking
 
     @property
     def policy_version(self) -> str:
@@ -143,6 +151,7 @@ class NodeAgent:
     def start(self) -> None:
         """Settle what the last run left open. Once, before the first sample."""
         self._actuator.settle_interrupted()
+        self._tuner.start()
         self._evictor.start()
 
     def take(self) -> NodeSample:
@@ -201,6 +210,9 @@ class NodeAgent:
                 terms={},
             )
             self._perform(act, newest)
+            self._tuner.give_back(newest, "the agent stops")
+            above = self._bursts.above_limit(newest.pods, self._clock.mono_ns())
+            self._tuner.carry_out(handed_back(above, newest.pods), newest, "agent", "the agent stops")
 
     def _inventory_of(self, facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
         """The facts with what only the node itself knows of its CPUs."""

@@ -20,6 +20,7 @@ from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.link import Link
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State
+from slacktide.agents.node.tuned import Tuned
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
@@ -117,6 +118,7 @@ class AgentLoop:
             facts=self._inventory.value.facts,
             pods=self._inventory.value.pods,
             settings=settings.agent,
+            tuned=Tuned(settings.state_folder),
             heard=self._heard,
         )
         self._ahead = Ahead(
@@ -239,6 +241,7 @@ class AgentLoop:
         guard = self._agent.in_charge == "guard"
         spool = self._spool
         self._metrics.stands(guard=guard, spool=(spool.bytes_used, spool.waiting, spool.failures, spool.torn))
+        self._metrics.lacks(self._agent.knobs_lacking)
         self._health.not_ready = self._link.away and f"the log is away: {self._link.away}"
         if self._inventory.refused:
             self._health.not_fresh = f"the inventory was refused: {self._inventory.refused}"

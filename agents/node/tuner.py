@@ -1,23 +1,264 @@
-"""Sets knobs of groups, and sees which hold something else than is wanted. None is set yet."""
+"""Sets knobs of groups, and sees which hold something else than is wanted of them.
+
+A knob is only ever given back where this agent has set it. What a kernel lacks is said once and never tried again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+import msgspec
+
+from slacktide.agents.node.actuator import Actuator
+from slacktide.agents.node.kernel import Held, Kernel
 from slacktide.agents.node.protocol import Taken
+from slacktide.agents.node.reporter import Cause, Reporter
+from slacktide.agents.node.standoff import Standoff
+from slacktide.agents.node.tuned import Tuned
+from slacktide.agents.node.watched_knobs import WatchedKnobs
+from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
-from slacktide.schemas.outcome import Origin
+from slacktide.schemas.knob import KnobKey, uid_of
+from slacktide.schemas.outcome import KnobChange, NodeOutcome, Origin, PodName
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import Drift
+from slacktide.schemas.sample import Drift, Knob
+from slacktide.streams.decisions.node_knobs import RELEASED, drift_settings, released, wanted
 from slacktide.streams.decisions.node_settings import WantedSetting
+
+DRIFT_MAX = 200
+"""A sample names no more; the rest has its turn after them."""
+LACKING = "lacking"
+FIGHT = "fight"
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Something that is said with the next outcomes: about a knob that nothing was written to."""
+
+    key: KnobKey
+    held: int | None
+    bound: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """What the wanted knobs follow from."""
+
+    facts: NodeFacts
+    pods: Sequence[Pod]
+    policy: Policy
+
+    def same(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> bool:
+        """Whether these are the very same."""
+        return self.facts is facts and self.pods is pods and self.policy is policy
 
 
 class Tuner:
     """The one place that sets knobs beyond the best-effort limit."""
 
-    def drift(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> list[Drift]:  # noqa: ARG002
-        """The knobs that hold something else than is wanted of them."""
-        return []
+    def __init__(self, kernel: Kernel, actuator: Actuator, reporter: Reporter, tuned: Tuned, *, dry_run: bool) -> None:
+        self._kernel = kernel
+        self._actuator = actuator
+        self._reporter = reporter
+        self._tuned = tuned
+        self._dry_run = dry_run
+        self._watched = WatchedKnobs(kernel)
+        self._standoff = Standoff()
+        self._basis: _Basis | None = None
+        self._known: Mapping[str, Pod] = {}
+        self._wanted: Mapping[KnobKey, WantedSetting] = {}
+        self._drift: dict[KnobKey, int | None] = {}
+        self._lacking: dict[KnobKey, str] = {}
+        self._lacks_said: set[Knob] = set()
+        self._rehearsed: dict[KnobKey, tuple[int | None, int | None]] = {}
+        self._say: list[_Said] = []
+        self._now_ns = 0
+        self._interrupted: list[NodeOutcome] = []
+
+    @property
+    def lacking(self) -> Mapping[Knob, int]:
+        """How many groups lack each knob that is wanted of them."""
+        return Counter(key.knob for key in self._lacking)
+
+    def start(self) -> None:
+        """What the last run began and did not end is told once the kernel was read."""
+        self._interrupted = [one for one in self._actuator.interrupted() if one.knob is not None]
+
+    def drift(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> list[Drift]:
+        """The knobs that hold something else than is wanted of them, those first that have for longest."""
+        self._now_ns = now_ns
+        if self._basis is None or not self._basis.same(facts, pods, policy):
+            self._basis = _Basis(facts, pods, policy)
+            self._want(wanted(facts, pods, policy), pods)
+        if not self._wanted and not self._tuned.keys and not self._interrupted:
+            return []
+        self._compare(self._watched.read(now_ns, dict.fromkeys(key.group for key in self._drift)))
+        self._settle_interrupted()
+        due = [key for key, held in self._drift.items() if self._due(key, held, now_ns)]
+        return [Drift(group=key.group, knob=key.knob, held=self._drift[key]) for key in due[:DRIFT_MAX]]
 
     def carry_out(self, settings: Sequence[WantedSetting], taken: Taken, origin: Origin, reason: str) -> None:
-        """Set them, and say what came of it."""
+        """Set them, and say what came of it; with it what else there is to say."""
+        for one in self._say:
+            self._actuator.conclude(self._dated(self._saying(one, taken), taken))
+        self._say = []
+        due = [one for one in settings if self._may(one)]
+        if not due:
+            return
+        if not self._dry_run:
+            self._tuned.add(KnobKey(one.group, one.knob) for one in due if self._gives_back(one))
+        given_back = [key for one in due if (key := self._set(one, taken, origin, reason)) is not None]
+        self._tuned.drop(given_back)
+
+    def give_back(self, taken: Taken, reason: str) -> None:
+        """Everything that was ever set goes back to what the kubelet and the kernel make it."""
+        if not self._tuned.keys:
+            return
+        held = self._kernel.held(sorted(self._tuned.keys)).values
+        drift = [Drift(group=key.group, knob=key.knob, held=value) for key, value in held.items()]
+        off = Policy(version="")
+        self.carry_out(drift_settings(drift, taken.facts, taken.pods, off), taken, "agent", reason)
+
+    def _want(self, by_key: Mapping[KnobKey, WantedSetting], pods: Sequence[Pod]) -> None:
+        """Facts, pods or policy changed."""
+        self._kernel.know(pods)
+        self._known = {pod.uid: pod for pod in pods}
+        changed = {key for key, one in by_key.items() if key in self._wanted and self._wanted[key].value != one.value}
+        self._wanted = by_key
+        # Of a pod that is not listed any more nothing can be given back: its groups go with it.
+        self._tuned.drop([key for key in self._tuned.keys if released(key, self._known) is None])
+        keys = sorted({*by_key, *self._tuned.keys})
+        fresh = self._watched.watch(keys, self._known, {key.group for key in changed})
+        self._standoff.forget(lambda key: key.group in fresh or key in changed)
+        self._drift = {key: held for key, held in self._drift.items() if self._wish(key) is not None}
+        self._rehearsed = {key: seen for key, seen in self._rehearsed.items() if key in by_key}
+        self._lacking = {key: why for key, why in self._lacking.items() if key in by_key}
+
+    def _wish(self, key: KnobKey) -> WantedSetting | None:
+        """What a knob shall hold: what somebody wants, or what it had before we came."""
+        one = self._wanted.get(key)
+        return one if one is not None or key not in self._tuned.keys else released(key, self._known)
+
+    def _compare(self, held: Held) -> None:
+        """By what was just read, which is all that drifted before, and more."""
+        self._drift = {key: value for key, value in self._drift.items() if key in held.values}
+        for key, value in held.values.items():
+            self._lacking.pop(key, None)
+            one = self._wish(key)
+            if one is None or self._kernel.as_told(key.knob, one.value) == value:
+                self._drift.pop(key, None)
+                self._standoff.calm(key, self._now_ns)
+            else:
+                self._drift[key] = value
+        for key, why in held.lacking.items():
+            self._lacking[key] = why
+            if key.knob not in self._lacks_said:
+                self._lacks_said.add(key.knob)
+                self._say.append(_Said(key, None, LACKING, f"the kernel lacks {key.knob}: {why}"))
+
+    def _due(self, key: KnobKey, held: int | None, now_ns: int) -> bool:
+        """Whether it is time to set it, where it can be at all."""
+        one = self._wish(key)
+        if one is None or self._rehearsed.get(key) == (held, one.value):
+            return False
+        move = self._standoff.sees(key, held, now_ns)
+        if move == "fight":
+            why = f"{key.knob} of {key.group} is set to {_shown(held)} again by somebody else: left alone for a while"
+            self._say.append(_Said(key, held, FIGHT, why))
+        return move == "set"
+
+    def _set(self, one: WantedSetting, taken: Taken, origin: Origin, reason: str) -> KnobKey | None:
+        """Set one knob. Returns its key where it is given back."""
+        key = KnobKey(one.group, one.knob)
+        before = self._kernel.held([key]).values
+        told = self._kernel.as_told(one.knob, one.value)
+        if key not in before or before[key] == told:
+            self._drift.pop(key, None)
+            return key if key in before and one.rule == RELEASED else None
+        cause = Cause(taken=taken, origin=origin, rule=one.rule, reason=reason, bound=one.bound, terms=one.terms)
+        outcome = self._begun(cause, key, before[key])
+        if self._dry_run:
+            self._rehearsed[key] = before[key], one.value
+            self._actuator.conclude(self._dated(self._named(outcome, "dry-run", reason, one.value), taken))
+            return None
+        # Without the pod's name: by that an intent to evict is known.
+        self._actuator.intend(self._changed(outcome, one.value))
+        failure, after = self._put(key, one.value)
+        if failure:
+            self._standoff.refused(key, self._now_ns)
+        else:
+            self._standoff.left(key, after, self._now_ns)
+            self._drift.pop(key, None)
+        result = "failed" if failure else "applied"
+        self._actuator.conclude(self._dated(self._named(outcome, result, failure or reason, after), taken))
+        return key if one.rule == RELEASED and not failure else None
+
+    def _put(self, key: KnobKey, value: int | None) -> tuple[str, int | None]:
+        """Write and read back; why it failed, if it did, and what is held now."""
+        try:
+            self._kernel.put(key, value)
+            failure = ""
+        except CgroupError as error:
+            failure = str(error)
+        after = self._kernel.held([key]).values.get(key)
+        if not failure and after != self._kernel.as_told(key.knob, value):
+            failure = f"reads back {_shown(after)} after {_shown(value)} was written"
+        return failure, after
+
+    def _may(self, one: WantedSetting) -> bool:
+        """Whether it is ours to set, and the kernel did not refuse it just now."""
+        key = KnobKey(one.group, one.knob)
+        ours = one.rule != RELEASED or key in self._tuned.keys
+        return ours and not self._standoff.pauses(key, self._now_ns)
+
+    def _gives_back(self, one: WantedSetting) -> bool:
+        """Whether this knob is one that is given back here; a burst's quota goes back by its own rule."""
+        return released(KnobKey(one.group, one.knob), self._known) is not None
+
+    def _settle_interrupted(self) -> None:
+        """Conclude what the last run began and did not end: the kernel shows what came of it."""
+        for intent in self._interrupted:
+            change = intent.knob
+            assert change is not None
+            key = KnobKey(intent.target, change.knob)
+            held = self._kernel.held([key]).values
+            done = key in held and held[key] == self._kernel.as_told(key.knob, change.after)
+            settled = self._changed(intent, held.get(key))
+            reason = "the agent stopped during the act; read back at its next start"
+            result = "applied" if done else "failed"
+            self._actuator.conclude(msgspec.structs.replace(settled, result=result, reason=reason))
+        self._interrupted = []
+
+    def _begun(self, cause: Cause, key: KnobKey, held: int | None) -> NodeOutcome:
+        id_ = self._reporter.id_of(cause.taken, cause.rule, f"{key.group}#{key.knob}")
+        outcome = self._reporter.begun(cause, key.group, id_=id_)
+        return msgspec.structs.replace(outcome, knob=KnobChange(knob=key.knob, before=held, after=held))
+
+    def _changed(self, outcome: NodeOutcome, after: int | None) -> NodeOutcome:
+        assert outcome.knob is not None
+        change = msgspec.structs.replace(outcome.knob, after=after)
+        return msgspec.structs.replace(outcome, knob=change, result="applied")
+
+    def _named(self, outcome: NodeOutcome, result: str, reason: str, after: int | None) -> NodeOutcome:
+        """How it ended, with the pod's name."""
+        ended = msgspec.structs.replace(self._changed(outcome, after), result=result, reason=reason)
+        pod = self._known.get(uid_of(outcome.target))
+        if pod is None:
+            return ended
+        return msgspec.structs.replace(ended, pod=PodName(namespace=pod.namespace, name=pod.name))
+
+    def _saying(self, one: _Said, taken: Taken) -> NodeOutcome:
+        wish = self._wish(one.key)
+        cause = Cause(taken=taken, origin="agent", rule=wish.rule if wish else RELEASED, bound=one.bound)
+        result = "failed" if one.bound == LACKING else "refused"
+        return self._named(self._begun(cause, one.key, one.held), result, one.reason, one.held)
+
+    def _dated(self, outcome: NodeOutcome, taken: Taken) -> NodeOutcome:
+        return self._reporter.dated(outcome, taken)
+
+
+def _shown(value: int | None) -> str:
+    return "unlimited" if value is None else str(value)
