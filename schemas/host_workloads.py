@@ -111,7 +111,8 @@ def pod_of(workload: Workload | None, *, uid: str, name: str, namespace: str = N
         namespace=namespace,
         name=name,
         qos_label=qos,
-        priority=said.priority,
+        # A priority that was meant for another class would make it another's.
+        priority=said.priority if qos == said.qos else None,
         kube_qos=_KUBE_QOS.get(qos, "Burstable"),
         requests=said.requests,
         limits=said.limits,

@@ -119,8 +119,9 @@ def test_what_is_not_as_it_should_be_is_refused_by_its_path(text, says) -> None:
 )
 def test_where_a_group_lies_makes_it_best_effort_and_not_what_is_written(qos, held, counts_as, best_effort) -> None:
     """What is not held back may not count as if it were: its use would be given away twice."""
-    pod = pod_of(Workload(qos=qos), uid="u", name="web.slice", held=held)
+    pod = pod_of(Workload(qos=qos, priority=5500), uid="u", name="web.slice", held=held)
 
+    assert pod.priority == (5500 if qos == counts_as else None), "it would count for the class of its number"
     assert (pod.qos_label, is_best_effort(pod)) == (counts_as, best_effort)
     assert (pod.namespace, pod.phase) == ("host", "Running")
 
