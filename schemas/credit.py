@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from slacktide.schemas.message import Count, Message
 
+NO_CREDIT = "no credit"
+"""Why an eviction that is wanted is refused: the outcome that says so asks for more."""
+
 
 class EvictionCredit(Message, frozen=True, kw_only=True):
     """A node's lease. Totals, not differences: heard twice or late it grants nothing twice.
@@ -17,7 +20,7 @@ class EvictionCredit(Message, frozen=True, kw_only=True):
     epoch: Count
     """Of the governor; the highest wins."""
     number: Count
-    """Counts this governor's records for the node."""
+    """Counts this governor's records."""
     granted: Count
     """Evictions since the agent's start that the node may have done in all: what it has spent counts in."""
     ttl_ms: Count

@@ -1,4 +1,4 @@
-"""What a node hears: the answers in its partition and the one policy, without a consumer group."""
+"""What a node hears: answers in its partition, the one policy, its eviction credit; without a consumer group."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from slacktide.agents.kafka.closing import stop
 from slacktide.agents.kafka.records import Record, partition_of, record_of
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.topics import COMMAND, POLICY
+from slacktide.schemas.topics import COMMAND, CREDIT, POLICY
 
 REQUEST_MS = 5_000
 METADATA_MS = 30_000
@@ -27,12 +27,19 @@ class Heard:
     """Of this node."""
     policies: list[Record]
     """The first time all that the topic holds, then what comes."""
+    credits: list[Record]
+    """Of this node."""
+    credit_age_s: float
+    """None of them came longer ago than this."""
     foreign: int
     """Other nodes' answers, dropped unread."""
 
 
 class NodeReader:
-    """Reads commands from their end and the policy from its beginning. After any failure connect anew."""
+    """Reads commands and credit from their end and the policy from its beginning. After any failure connect anew.
+
+    A lease that was said before may be over by now: the governor says it again.
+    """
 
     def __init__(self, bootstrap: str, node: str, *, client_id: str, fetch_wait_ms: int) -> None:
         self.partition = -1
@@ -46,6 +53,11 @@ class NodeReader:
         self._consumer: Any = None
         self._commands = TopicPartition(COMMAND.name, 0)
         self._policies = TopicPartition(POLICY.name, 0)
+        self._credits = TopicPartition(CREDIT.name, 0)
+        self._credits_polled_ms: int | None = None
+        self._credits_whole_s = 0.0
+        """When all credit that had come was certainly read."""
+        self._read_s = 0.0
         self._policy_held: list[Record] | None = []
         self._polled_ms: tuple[int | None, ...] = ()
 
@@ -93,8 +105,14 @@ class NodeReader:
         except KafkaError as exc:
             raise LogError(f"{self._bootstrap}: {exc!r}") from exc
         commands = got.get(self._commands, [])
-        mine = [record_of(one) for one in commands if one.key == self._key]
-        return Heard(commands=mine, policies=policies, foreign=len(commands) - len(mine))
+        mine = self._mine(commands)
+        return Heard(
+            commands=mine,
+            policies=policies,
+            credits=self._mine(got.get(self._credits, [])),
+            credit_age_s=self._credit_age_s(),
+            foreign=len(commands) - len(mine),
+        )
 
     async def close(self) -> None:
         """Disconnect."""
@@ -104,18 +122,36 @@ class NodeReader:
 
     async def _assign(self, consumer: Any) -> None:
         there = await consumer.topics()
-        missing = [name for name in (COMMAND.name, POLICY.name) if name not in there]
+        missing = [name for name in (COMMAND.name, POLICY.name, CREDIT.name) if name not in there]
         if missing:
             raise LogError(f"{self._bootstrap}: no topic {missing[0]}: slacktide topics apply")
         count = len(await consumer._client._wait_on_metadata(COMMAND.name))  # noqa: SLF001 - as subscribe() does
         self.partition = partition_of(self._node, count)
         self._commands = TopicPartition(COMMAND.name, self.partition)
-        tps = [self._commands, self._policies]
+        tps = [self._commands, self._policies, self._credits]
+        asked_s = asyncio.get_running_loop().time()
         begin, end = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
         consumer.assign(tps)
         consumer.seek(self._commands, end[self._commands])
+        consumer.seek(self._credits, end[self._credits])
         consumer.seek(self._policies, begin[self._policies])
         self._policy_held, self._polled_ms = [], ()
+        self._credits_polled_ms = None
+        self._credits_whole_s = self._read_s = asked_s
+
+    def _mine(self, read: list[Any]) -> list[Record]:
+        """What is keyed by this node; others are dropped undecoded."""
+        return [record_of(one) for one in read if one.key == self._key]
+
+    def _credit_age_s(self) -> float:
+        """How long ago what was just read can have come at most; called once for each read."""
+        now_s = asyncio.get_running_loop().time()
+        age_s = now_s - self._credits_whole_s
+        polled_ms = self._consumer.last_poll_timestamp(self._credits)
+        if polled_ms != self._credits_polled_ms:  # since the last read the broker has told what there is
+            self._credits_polled_ms, self._credits_whole_s = polled_ms, self._read_s
+        self._read_s = now_s
+        return age_s
 
     async def _policies_of(self, records: list[Record]) -> list[Record]:
         """Held back until the topic was read whole: no policy of yesterday may act on the way."""
@@ -133,11 +169,12 @@ class NodeReader:
 
         A broker that lost its memory may say nothing to an offset that is not there any more.
         """
-        for tp in (self._commands, self._policies):
+        tps = (self._commands, self._policies, self._credits)
+        for tp in tps:
             end = self._consumer.highwater(tp)
             if end is not None and await self._consumer.position(tp) > end:
                 raise LogError(f"{self._bootstrap}: {tp.topic} was re-created")
-        polled_ms = tuple(self._consumer.last_poll_timestamp(tp) for tp in (self._commands, self._policies))
+        polled_ms = tuple(self._consumer.last_poll_timestamp(tp) for tp in tps)
         if polled_ms == self._polled_ms:
             raise LogError(f"{self._bootstrap}: no fetch was answered for {self._silence_ms / 1000:g} s")
         self._polled_ms = polled_ms

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.credit import EvictionCredit
+from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 
-NO_CREDIT = "no credit"
-"""Why an eviction that is wanted is refused: the outcome that says so asks the governor for more."""
+__all__ = ["NO_CREDIT", "Wallet"]
 
 
 class Wallet:

@@ -1,4 +1,4 @@
-"""A node's three connections to the log, beside the tick: samples out, outcomes out, answers and policy in.
+"""A node's three connections to the log, beside the tick: samples out, outcomes out, answers, policy and credit in.
 
 Each is kept by a task of its own and made anew after any trouble. Nothing here is ever waited for.
 """
@@ -37,6 +37,9 @@ class Listener(Protocol):
 
     def policies(self, records: list[Record]) -> None:
         """All policies there are, then each new one."""
+
+    def credits(self, records: list[Record], age_s: float) -> None:
+        """Leases of this node, none of which came longer ago than that."""
 
 
 class Line:
@@ -202,6 +205,8 @@ class Link:
                     self._metrics.foreign.inc(heard.foreign)
                     if heard.policies:
                         self._listener.policies(heard.policies)
+                    if heard.credits:
+                        self._listener.credits(heard.credits, heard.credit_age_s)
                     if heard.commands:
                         self._listener.commands(heard.commands)
             except LogError as exc:

@@ -24,6 +24,7 @@ from slacktide.agents.node.tuned import Tuned
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.health import Health
 from slacktide.schemas.kubernetes import Described, described
@@ -171,6 +172,19 @@ class AgentLoop:
             self._take("keyframe")
         self._arm()
 
+    def credits(self, records: list[Record], age_s: float) -> None:
+        """Leases came: what a null takes away is over before long anyway."""
+        since_ns = self._clock.mono_ns() - round(age_s * 1e9)
+        for record in records:
+            if record.value is None:
+                continue
+            try:
+                credit = decode(record.value, EvictionCredit)
+            except BadMessageError as exc:
+                self._link.lay_aside(record, str(exc))
+                continue
+            self._agent.credit(credit, since_ns)
+
     def policies(self, records: list[Record]) -> None:
         """Policies came: of those that validate, the last one of the highest epoch is in force."""
         before = self._policy
@@ -209,6 +223,7 @@ class AgentLoop:
 
     def _take(self, cause: Cause) -> None:
         began_ns = self._clock.mono_ns()
+        self._agent.wallet.log_is(away=bool(self._link.away), now_ns=began_ns)
         sample = self._agent.take()
         self._metrics.taken(sample, cause, self._clock.mono_ns() - began_ns)
         self._ahead.sampled(cause, sample.seq, began_ns)
