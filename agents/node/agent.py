@@ -160,6 +160,7 @@ class NodeAgent:
         now_ns = self._clock.mono_ns()
         for outcome in self._refusals.due(now_ns):
             self._actuator.conclude(outcome)
+        self._evictor.look()
         taken = self._sampler.take(
             now_ns=now_ns,
             limits=self._actuator.limits,

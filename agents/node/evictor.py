@@ -103,12 +103,15 @@ class Evictor:
             be_cpu=self._window,
         )
 
-    def saw(self, reading: Reading, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> None:
-        """The kernel was read: some who were dying may be gone; what best-effort pods got is remembered."""
-        self._be_cpu.saw(now_ns, reading, facts, pods)
-        self._window = self._be_cpu.window(resource_threshold_on(policy, facts))
+    def look(self) -> None:
+        """See who is gone, before the kernel is read: what they used is then seen to be free."""
         self._victims.look()
         self._holdback.look()
+
+    def saw(self, reading: Reading, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> None:
+        """The kernel was read: what best-effort pods got is remembered."""
+        self._be_cpu.saw(now_ns, reading, facts, pods)
+        self._window = self._be_cpu.window(resource_threshold_on(policy, facts))
 
     def carry_out(self, victims: Sequence[Eviction], taken: Taken, origin: Origin, reason: str) -> None:
         """Evict, as far as credit goes; with none left, hold the victims back."""
