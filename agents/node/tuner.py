@@ -181,6 +181,8 @@ class Tuner:
         cause = Cause(taken=taken, origin=origin, rule=one.rule, reason=reason, bound=one.bound, terms=one.terms)
         outcome = self._begun(cause, key, before[key])
         if self._dry_run:
+            if self._rehearsed.get(key) == (before[key], one.value):
+                return None
             self._rehearsed[key] = before[key], one.value
             self._actuator.conclude(self._dated(self._named(outcome, "dry-run", reason, one.value), taken))
             return None

@@ -2,5 +2,7 @@
 
 from __future__ import annotations
 
-CARRIED_OUT = frozenset({"NodeMetric", "BatchResource", "BECPUSuppress", "BECPUSuppress (cpuset)", "EvictionBudget"})
+CARRIED_OUT = frozenset(
+    {"NodeMetric", "BatchResource", "BECPUSuppress", "BECPUSuppress (cpuset)", "CFSQuotaBurst", "EvictionBudget"}
+)
 """By their names in ``features.FEATURES``. Whoever builds one adds it here, and nowhere else."""

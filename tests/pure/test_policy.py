@@ -106,7 +106,7 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
         config_map(
             {"degradeTimeMinutes": 15, "cpuReclaimThreshold": 60},
             {"clusterStrategy": {"memoryEvictThresholdPercent": 70}, "nodeStrategies": [], "clusterStrategies": {}},
-            **{"cpu-burst-config": '{"clusterStrategy": {"policy": "auto"}}', "system-config": "{}", "typo-config": ""},
+            **{"system-config": "{}", "typo-config": ""},
         ),
         FILE,
     )
@@ -118,7 +118,6 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
         'data["colocation-config"].degradeTimeMinutes: checked, not yet in effect',
         'data["resource-threshold-config"].clusterStrategies: unknown, ignored',
         'data["resource-threshold-config"].clusterStrategy.memoryEvictThresholdPercent: checked, not yet in effect',
-        'data["cpu-burst-config"].clusterStrategy: checked, not yet in effect',
     ]
 
 
@@ -332,7 +331,7 @@ def test_a_name_that_is_taken_is_told_apart_by_place() -> None:
     parsed = parse(config_map(burst={"nodeStrategies": twice}), FILE)
 
     assert [node.name for node in parsed.policy.node_cpu_burst] == ["a", "a (nodeStrategies[1])"]
-    assert parsed.notes[1].endswith("nodeStrategies[1].name: 'a' is an earlier one's name, too: told apart by place")
+    assert parsed.notes[-1].endswith("nodeStrategies[1].name: 'a' is an earlier one's name, too: told apart by place")
 
 
 @pytest.mark.parametrize(
