@@ -46,27 +46,41 @@ class Stall:
         return cls(stall_ms=stall_ms, window_ms=window_ms)
 
 
-class Trigger:
-    """A trigger of the kernel; on the event loop ``fired`` is called at most once a window, ``gone`` with its group.
-
-    It has an epoll of its own, whose being ready is the event: looked at from an outer epoll, the event is used up.
+def set_trigger(path: str, stall: Stall) -> int:
+    """Set a trigger; it holds until the descriptor, which can be polled for ``POLLPRI``, is closed.
 
     Raises:
         OSError: the kernel refuses it, or there is no such file.
 
     """
+    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    if os.fstat(fd).st_size:  # a kernel's file has no size: this is what stands in for one
+        os.close(fd)
+        raise OSError(errno.EOPNOTSUPP, "no file of a kernel", path)
+    try:
+        os.write(fd, b"some %d %d\0" % (stall.stall_ms * 1000, stall.window_ms * 1000))
+    except OSError as error:
+        os.close(fd)
+        if error.errno == errno.EINVAL:  # the numbers are in order: so it says that it is the right that lacks
+            raise PermissionError(errno.EPERM, UNPRIVILEGED, path) from error
+        raise
+    return fd
+
+
+class Trigger:
+    """A trigger on the event loop: calls ``fired`` at most once a window, and ``gone`` when its group is.
+
+    It has an epoll of its own, whose being ready is the event: looked at from an outer epoll, the event is used up.
+
+    Raises:
+        OSError: as `set_trigger`.
+
+    """
 
     def __init__(self, path: str, stall: Stall, fired: Callable[[], None], gone: Callable[[], None]) -> None:
         self._fired, self._gone = fired, gone
-        self._fd = _open(path)
-        try:
-            os.write(self._fd, b"some %d %d\0" % (stall.stall_ms * 1000, stall.window_ms * 1000))
-            self._epoll = select.epoll()
-        except OSError as error:
-            os.close(self._fd)
-            if error.errno == errno.EINVAL:  # the numbers are in order: so it says that it is the right that lacks
-                raise PermissionError(errno.EPERM, UNPRIVILEGED, path) from error
-            raise
+        self._fd = set_trigger(path, stall)
+        self._epoll = select.epoll()
         self._epoll.register(self._fd, select.EPOLLPRI)
         asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._ready)
 
@@ -81,11 +95,3 @@ class Trigger:
             self._gone()
         else:
             self._fired()
-
-
-def _open(path: str) -> int:
-    fd = os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    if os.fstat(fd).st_size == 0:
-        return fd
-    os.close(fd)  # what stands in for a kernel's file, which has no size, is not waited on
-    raise OSError(errno.EOPNOTSUPP, "no file of a kernel", path)

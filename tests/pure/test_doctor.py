@@ -11,6 +11,8 @@ import yaml
 from click.testing import CliRunner, Result
 
 from slacktide.agents.node.host_pods import Remark
+from slacktide.agents.node.pressure import NO_GROUPS
+from slacktide.agents.node.psi import UNPRIVILEGED
 from slacktide.deploy.cli.doctor import cgroup_facts, machine_facts
 from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings
 from slacktide.deploy.cli.doctor.facts import (
@@ -262,6 +264,14 @@ def test_rights_that_are_not_told_are_unknown_each() -> None:
             "psi=1",
             id="v2 without pressure",
         ),
+        pytest.param(
+            replace(V2, pressure_trouble=UNPRIVILEGED),
+            "pressure.groups",
+            "warning",
+            f"cpu.pressure: {UNPRIVILEGED}",
+            "grant CAP_SYS_RESOURCE; without, a rise in CPU use is sampled at once all the same",
+            id="v2 without the right to short windows",
+        ),
     ],
 )
 def test_what_control_groups_lack_is_said_with_what_to_do(
@@ -274,7 +284,7 @@ def test_what_control_groups_lack_is_said_with_what_to_do(
 
 
 def test_of_v1_only_what_it_never_had_is_missed() -> None:
-    findings = list(cgroup_findings(replace(V1, hybrid=True, pressure_trouble="No such file")))
+    findings = list(cgroup_findings(replace(V1, hybrid=True, pressure_trouble=NO_GROUPS)))
 
     assert findings[0].found == "v1, with v2 beside it (hybrid), at /sys/fs/cgroup"
     assert [(one.check, one.verdict) for one in findings if one.verdict != "ok"] == [
@@ -572,7 +582,7 @@ GROUP = "kubepods/besteffort"
 TREE_V2 = {
     "cgroup.controllers": "cpuset cpu memory\n",
     f"{GROUP}/cgroup.controllers": "cpu memory\n",
-    f"{GROUP}/cpu.pressure": PSI,
+    "kubepods/burstable/cpu.pressure": PSI,
 } | {
     f"{GROUP}/{name}": "0\n"
     for name in ("cpu.max", "cpu.weight", "cpu.idle", "memory.max", "memory.high", "cgroup.freeze")
@@ -601,7 +611,7 @@ def test_v2_is_found_with_what_was_handed_on(tmp_path: Path) -> None:
         "cpu-burst": "absent",
         "cpu-set": "absent",
     }
-    assert facts.pressure_trouble == ""
+    assert facts.pressure_trouble == "no file of a kernel"
 
 
 def test_v1_controllers_may_share_a_mount_and_lack_the_group(tmp_path: Path) -> None:
@@ -620,7 +630,7 @@ def test_v1_controllers_may_share_a_mount_and_lack_the_group(tmp_path: Path) -> 
         "freezer": "absent",
     }
     assert {name for name, one in facts.knobs.items() if one.state == "writable"} == {"cpu-quota", "cpu-weight"}
-    assert facts.pressure_trouble == "No such file or directory"
+    assert facts.pressure_trouble == NO_GROUPS
 
 
 def test_of_a_knob_with_two_files_the_one_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from slacktide.agents.node.pressure import NO_GROUPS
+from slacktide.agents.node.psi import UNPRIVILEGED
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, KnobFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS, Controller, Knob
@@ -111,10 +113,18 @@ def _knob(knob: Knob, found: KnobFacts, facts: CgroupFacts) -> Finding:
 
 
 def _pressure(facts: CgroupFacts) -> Finding:
-    check, needed = "pressure.groups", "later: pressure of the pods alone"
+    check, needed = "pressure.groups", "to sample at once when pods stall"
     if not facts.pressure_trouble:
-        return good(check, "cpu.pressure", needed)
-    found = f"cpu.pressure: {facts.pressure_trouble}"
-    if facts.version == 1:
-        return warned(check, found, needed, "cgroup v1 has none; the node's pressure is what there is")
-    return warned(check, found, needed, "boot with psi=1, on a kernel with CONFIG_PSI (4.20 or newer)")
+        return good(check, "cpu.pressure takes triggers", needed)
+    advice = f"{_to_have_triggers(facts)}; without, a rise in CPU use is sampled at once all the same"
+    return warned(check, f"cpu.pressure: {facts.pressure_trouble}", needed, advice)
+
+
+def _to_have_triggers(facts: CgroupFacts) -> str:
+    if facts.pressure_trouble == UNPRIVILEGED:
+        return "grant CAP_SYS_RESOURCE"
+    if facts.pressure_trouble == NO_GROUPS:
+        if facts.version == 1:
+            return f"mount cgroup v2 at {facts.mount}/unified before pods are started, or boot with it alone"
+        return "look again once there is a group of latency-sensitive pods"
+    return "boot with psi=1, on a kernel with CONFIG_PSI (4.20 or newer)"

@@ -1,4 +1,4 @@
-"""Control groups as an agent would find them. Nothing is changed: files are opened for writing, and not written."""
+"""Control groups as an agent would find them. Nothing is changed: knobs are opened for writing, and not written."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import Literal
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, find
 from slacktide.agents.node.cgroup.layout import PlainHost
+from slacktide.agents.node.pressure import NO_GROUPS, pressure_files
+from slacktide.agents.node.psi import Stall, set_trigger
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, ControllerState, KnobFacts
 from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS, Knob
 from slacktide.schemas.errors import CgroupError
@@ -33,8 +35,20 @@ def gather(mount: Path, kubepods: str | None, host: PlainHost | None = None) -> 
         best_effort="" if group is None else str(group),
         controllers={name: _controller(mount, version, name, folder) for name, folder in groups.items()},
         knobs={} if group is None else {knob.name: _knob(knob, version, groups[knob.controller]) for knob in KNOBS},
-        pressure_trouble="" if group is None else pressure_trouble(group / "cpu.pressure"),
+        pressure_trouble="" if hierarchy is None else trigger_trouble(hierarchy),
     )
+
+
+def trigger_trouble(hierarchy: Hierarchy) -> str:
+    """Why the agent could not wait on CPU pressure; "": it could. One trigger is set for a moment."""
+    path = next((file.path for file in pressure_files(hierarchy, Path("/proc")) if file.kind == "cpu"), None)
+    if path is None:
+        return NO_GROUPS
+    try:
+        os.close(set_trigger(path, Stall()))
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""
 
 
 def pressure_trouble(file: Path) -> str:

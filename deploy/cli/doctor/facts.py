@@ -77,7 +77,7 @@ class CgroupFacts:
     knobs: Mapping[str, KnobFacts]
     """Empty where there is no best-effort group."""
     pressure_trouble: str
-    """With the best-effort group's own pressure files."""
+    """With a trigger on the CPU pressure of latency-sensitive pods, as the agent sets it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -34,7 +34,7 @@ CAPABILITIES = (
     Capability(name="CAP_KILL", bit=5, needed="later: to end best-effort processes where eviction cannot", now=False),
     Capability(name="CAP_SYS_PTRACE", bit=19, needed="later: for core scheduling of other processes", now=False),
     Capability(name="CAP_SYS_ADMIN", bit=21, needed="later: to mount resctrl (caches, memory bandwidth)", now=False),
-    Capability(name="CAP_SYS_RESOURCE", bit=24, needed="later: to be woken by PSI triggers", now=False),
+    Capability(name="CAP_SYS_RESOURCE", bit=24, needed="to be woken by PSI triggers", now=False),
 )
 
 
