@@ -23,7 +23,9 @@ class FirstDecisions:
         return self._acted and self._streamed
 
     def told(self, outcome: NodeOutcome) -> str:
-        """What to say about an outcome, "" for nothing."""
+        """What to say about an outcome of the limit, "" for nothing."""
+        if outcome.knob is not None or outcome.pod is not None:
+            return ""
         acted = not self._acted and outcome.result in DONE and outcome.origin != "agent"
         streamed = not self._streamed and outcome.origin == "stream" and outcome.result in DONE | {"unchanged"}
         self._acted |= acted

@@ -48,6 +48,8 @@ def as_told(knob: Knob, value: int | None, version: int) -> int | None:
 
 def _limit_v1(text: bytes) -> int | None:
     word = text.strip()
+    if word == b"-1":  # a plain file, a virtual node's, keeps what was written
+        return None
     if not word.isdigit() or len(word) > len(str(_NO_LIMIT_BYTES)):
         raise ValueError(f"malformed: {word[:40]!r} is not a number of bytes")
     return None if int(word) >= _NO_LIMIT_BYTES else int(word)

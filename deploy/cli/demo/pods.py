@@ -96,7 +96,9 @@ def _pod(pod: DemoPod) -> dict[str, Any]:
     else:
         amounts = {"cpu": _cpu(pod.cpu_milli), "memory": REQUEST_MEM}
         labels = {"koordinator.sh/qosClass": "LS"}
-    resources = {"requests": amounts} | ({"limits": dict(amounts)} if best_effort else {})
+    # Without a CPU limit: whatever is idle is theirs.
+    limits = {"limits": {"kubernetes.io/batch-memory": REQUEST_MEM}} if best_effort else {}
+    resources = {"requests": amounts} | limits
     return {
         "apiVersion": "v1",
         "kind": "Pod",

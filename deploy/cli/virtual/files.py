@@ -18,6 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from slacktide.deploy.cli.virtual import texts
+from slacktide.deploy.cli.virtual.knobs import plain, write
 from slacktide.deploy.cli.virtual.machine import Group, Machine
 from slacktide.schemas.errors import CgroupError
 
@@ -128,8 +129,12 @@ class Projection:
             if cpus is not None:
                 self.machine.set_cpusets({group.path: cpus})
             self.machine.set_weight(group.path, texts.number(weight))
+            for knob, file in plain(self.machine.version).items():
+                write(self.machine, group.path, knob, file.read(said[file.name].encode()))
         except CgroupError as error:
             return error
+        except ValueError as error:
+            return CgroupError(group.path, f"invalid argument: {error}")
         return None
 
     def _make(self, path: str, group: Group) -> None:

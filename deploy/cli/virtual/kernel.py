@@ -14,7 +14,7 @@ from slacktide.agents.node.kernel import Held, Reading
 from slacktide.deploy.cli.virtual import knobs
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.containers import VirtualContainers
-from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, Group, Machine
+from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, SHARES_MIN, Group, Machine
 from slacktide.deploy.cli.virtual.stall import Stall
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
@@ -125,6 +125,8 @@ class VirtualKernel:
         place = knobs.checked(self.machine, self._known, key, value)
         if key.knob != "cfs_quota_us":
             knobs.write(self.machine, str(place.path), key.knob, value)
+            if key.knob == "cpu_idle" and not value:  # as a real node's agent: the kubelet's weight comes back with it
+                knobs.write(self.machine, str(place.path), "cpu_shares", SHARES_MIN)
         elif self.machine.version == 1 and place.base.is_relative_to(BEST_EFFORT):
             group = place.path.relative_to(BEST_EFFORT)
             self._settle(plan_own_v1(self._bandwidths(), group, Bandwidth(value, 100_000), self._clipped))

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED
-from slacktide.agents.node.cgroup.knob_files import FILES, as_told, shares_of, weight_of
+from slacktide.agents.node.cgroup.knob_files import FILES, KnobFile, as_told, shares_of, weight_of
 from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.deploy.cli.virtual.containers import only_container
-from slacktide.deploy.cli.virtual.machine import PARENT_OF_QOS, SHARES_MIN, Machine
+from slacktide.deploy.cli.virtual.machine import PARENT_OF_QOS, Machine
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import TIERS, KnobKey, container_of, uid_of
@@ -66,6 +66,11 @@ def lacks(machine: Machine, knob: Knob) -> bool:
     return knob != "cfs_quota_us" and knob not in FILES[machine.version]
 
 
+def plain(version: int) -> Mapping[Knob, KnobFile]:
+    """The knobs that are held in one file each and that nothing is made of, by a version of cgroups."""
+    return {knob: file for knob, file in FILES[version].items() if knob in _FIELDS}
+
+
 def read(machine: Machine, path: str, knob: Knob) -> int | None:
     """What a group's knob holds, but for its quota."""
     group = machine.groups[path]
@@ -88,5 +93,3 @@ def write(machine: Machine, path: str, knob: Knob, value: int | None) -> None:
         machine.set_burst(path, value or 0)
     else:
         setattr(machine.groups[path], _FIELDS[knob], as_told(knob, value, machine.version))
-        if knob == "cpu_idle" and not value:
-            write(machine, path, "cpu_shares", SHARES_MIN)

@@ -6,8 +6,26 @@ from slacktide.deploy.cli.virtual.machine import Group, Machine
 from slacktide.schemas.errors import CgroupError
 from slacktide.streams.decisions.cpu_list import cpu_list, cpu_ranges
 
-CONTROL_V1 = ("cpu.cfs_quota_us", "cpu.cfs_period_us", "cpu.shares", "cpuset.cpus")
-CONTROL_V2 = ("cpu.max", "cpu.weight", "cpuset.cpus")
+CONTROL_V1 = (
+    "cpu.cfs_quota_us",
+    "cpu.cfs_period_us",
+    "cpu.shares",
+    "cpuset.cpus",
+    "cpu.cfs_burst_us",
+    "cpu.idle",
+    "memory.limit_in_bytes",
+)
+CONTROL_V2 = (
+    "cpu.max",
+    "cpu.weight",
+    "cpuset.cpus",
+    "cpu.max.burst",
+    "cpu.idle",
+    "memory.max",
+    "memory.min",
+    "memory.low",
+    "memory.high",
+)
 """The files that whoever manages the node writes; all others are the kernel's to write."""
 HIERARCHIES_V1 = ("cpu", "cpuacct", "memory", "cpuset")
 _CONTROLLERS_V2 = "cpuset cpu memory"
@@ -39,7 +57,12 @@ def v2(group: Group, effective: frozenset[int]) -> dict[str, str]:
         "cpuset.cpus": cpu_ranges(group.cpuset or ()),
         "cpuset.cpus.effective": cpu_ranges(effective),
         "memory.current": str(mem_bytes + cache_bytes),
-        "memory.max": "max",
+        "cpu.max.burst": str(group.burst_us),
+        "cpu.idle": str(group.idle),
+        "memory.max": _limit(group.mem_limit_bytes, "max"),
+        "memory.min": str(group.mem_min_bytes),
+        "memory.low": str(group.mem_low_bytes),
+        "memory.high": _limit(group.mem_high_bytes, "max"),
         "memory.stat": _pairs({"anon": mem_bytes, "file": cache_bytes, "inactive_file": cache_bytes, "active_file": 0}),
     }
 
@@ -59,6 +82,8 @@ def v1(group: Group, effective: frozenset[int]) -> dict[str, dict[str, str]]:
             "cpu.cfs_quota_us": str(-1 if group.quota_us is None else group.quota_us),
             "cpu.cfs_period_us": str(group.period_us),
             "cpu.shares": str(group.weight),
+            "cpu.cfs_burst_us": str(group.burst_us),
+            "cpu.idle": str(group.idle),
             "cpu.stat": _pairs(cpu_stat),
         },
         "cpuset": {
@@ -70,7 +95,7 @@ def v1(group: Group, effective: frozenset[int]) -> dict[str, dict[str, str]]:
         "memory": {
             "cgroup.procs": "",
             "memory.usage_in_bytes": str(mem_bytes + cache_bytes),
-            "memory.limit_in_bytes": str(_NO_MEMORY_LIMIT_V1),
+            "memory.limit_in_bytes": _limit(group.mem_limit_bytes, str(_NO_MEMORY_LIMIT_V1)),
             "memory.stat": _pairs(memory_stat | {f"total_{name}": value for name, value in memory_stat.items()}),
         },
     }
@@ -148,6 +173,10 @@ def number(text: str) -> int:
         return int(text)
     except ValueError:
         raise CgroupError("control file", f"invalid argument: {text!r}") from None
+
+
+def _limit(limit_bytes: int | None, none: str) -> str:
+    return none if limit_bytes is None else str(limit_bytes)
 
 
 def _pairs(figures: dict[str, int]) -> str:
