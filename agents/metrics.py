@@ -7,8 +7,10 @@ from typing import Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from slacktide.agents.node.standing import Standing
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Knob, NodeSample
+from slacktide.streams.decisions.cpu_suppress import RULE
 
 SAMPLES = Counter("slacktide_agent_samples", "Samples taken.", ["node"])
 EARLY = Counter("slacktide_agent_samples_early", "Samples taken before their tick, by what asked.", ["node", "cause"])
@@ -44,6 +46,16 @@ SPOOL_TORN = Gauge("slacktide_agent_spool_torn_lines", "Lines found cut short, s
 KNOBS_LACKING = Gauge(
     "slacktide_agent_knobs_lacking", "Groups that lack a knob that the policy asks for.", ["node", "knob"]
 )
+EVICTIONS = Counter(
+    "slacktide_agent_evictions", "Evictions that a rule wanted, by what came of them.", ["node", "rule", "result"]
+)
+DYING = Gauge("slacktide_agent_pods_dying", "Pods that were evicted and are not gone yet.", ["node"])
+STUCK = Gauge("slacktide_agent_pods_stuck", "Those of them that do not end although they were killed.", ["node"])
+FROZEN = Gauge("slacktide_agent_pods_frozen", "Pods that stand still for want of eviction credit.", ["node"])
+THROTTLED = Gauge(
+    "slacktide_agent_throttled", "1 while best-effort pods get little CPU for want of eviction credit.", ["node"]
+)
+FREEZES = Gauge("slacktide_agent_freezes", "1 where the node's kernel can freeze best-effort pods.", ["node"])
 FOREIGN = Counter("slacktide_agent_foreign_answers", "Other nodes' answers, dropped unread.", ["node"])
 REFUSED = Counter("slacktide_agent_records_refused", "Records that could not be used.", ["node", "topic"])
 CONNECTIONS = Counter("slacktide_agent_connections", "Times that a connection to the log was made.", ["node", "to"])
@@ -67,6 +79,7 @@ class AgentMetrics:
         self._act_age = ACT_AGE.labels(node)
         self._guard = GUARD.labels(node)
         self._spool = [gauge.labels(node) for gauge in (SPOOL_BYTES, SPOOL_WAITING, SPOOL_FAILURES, SPOOL_TORN)]
+        self._evicting = [gauge.labels(node) for gauge in (DYING, STUCK, FROZEN, THROTTLED, FREEZES)]
         self._lacking: set[Knob] = set()
         for by in ("stream", "guard"):
             DECIDED.labels(node, by)
@@ -84,15 +97,23 @@ class AgentMetrics:
     def heard(self, outcome: NodeOutcome) -> None:
         """Something came of an answer or an act."""
         OUTCOMES.labels(self.node, outcome.origin, outcome.result).inc(outcome.count)
-        if outcome.result in ACTED and outcome.origin != "agent" and outcome.knob is None:
+        if outcome.result in ACTED and outcome.origin != "agent" and outcome.rule == RULE:
             DECIDED.labels(self.node, outcome.origin).inc()
-        if outcome.result == "applied":
+        if outcome.result == "applied" and outcome.after is not None:
             self._act_age.observe(outcome.age_ms / 1_000)
+        if outcome.spent is not None:
+            EVICTIONS.labels(self.node, outcome.rule, outcome.result).inc(outcome.count)
 
     def stands(self, *, guard: bool, spool: tuple[int, int, int, int]) -> None:
         """Who is in charge, and the spool's bytes, outcomes, failures and torn lines."""
         self._guard.set(guard)
         for gauge, value in zip(self._spool, spool, strict=True):
+            gauge.set(value)
+
+    def evicting(self, standing: Standing) -> None:
+        """How many pods are on their way out or held back."""
+        figures = (standing.dying, standing.stuck, standing.frozen, standing.throttled, standing.freezes)
+        for gauge, value in zip(self._evicting, figures, strict=True):
             gauge.set(value)
 
     def pressed(self, kind: str) -> None:

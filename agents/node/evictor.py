@@ -17,6 +17,7 @@ from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Paced, Refusals
 from slacktide.agents.node.reporter import Cause, Reporter
+from slacktide.agents.node.standing import Standing
 from slacktide.agents.node.victims import Victims
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
@@ -36,18 +37,6 @@ class Doors:
     reporter: Reporter
     refusals: Refusals
     mono_ns: Callable[[], int]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
-    """How many pods are on their way out or held back now."""
-
-    dying: int
-    stuck: int
-    frozen: int
-    throttled: bool
-    freezes: bool
-    """Whether pods can be frozen on this node at all."""
 
 
 class Evictor:

@@ -257,6 +257,7 @@ class AgentLoop:
         spool = self._spool
         self._metrics.stands(guard=guard, spool=(spool.bytes_used, spool.waiting, spool.failures, spool.torn))
         self._metrics.lacks(self._agent.knobs_lacking)
+        self._metrics.evicting(self._agent.evicting)
         self._health.not_ready = self._link.away and f"the log is away: {self._link.away}"
         if self._inventory.refused:
             self._health.not_fresh = f"the inventory was refused: {self._inventory.refused}"

@@ -66,6 +66,11 @@ class NodeSettings(PodListSettings):
     sample_interval: float = setting("Seconds between two samples.", SECONDS, default=1.0)
     restore_on_exit: bool = setting("Lift the limit of best-effort pods when the agent stops.", default=False)
     dry_run: bool = setting("Decide and report, but write nothing to control groups.", default=False)
+    eviction_grace: float = setting(
+        "Seconds that an evicted pod has to end by itself at most; one that asks for less gets less.",
+        click.FloatRange(0, 3_600),
+        default=30.0,
+    )
     state_folder: Path = setting(
         "Where this agent, and no other, keeps its start counter, its last policy and pods, and unsent outcomes.",
         folder(exists=False),
@@ -108,7 +113,7 @@ class AgentCommandSettings(NodeSettings):
 def command(settings: AgentCommandSettings) -> None:
     """Run one node's agent: samples the node, applies the stream's answers, and decides itself without them.
 
-    SIGTERM: it stops in order; limits stay in force unless --restore-on-exit is given.
+    SIGTERM: it stops in order; frozen pods go on, limits stay in force unless --restore-on-exit is given.
     """
     process.run("agent", settings, lambda stop, health: _run(settings, stop, health))
 
@@ -132,6 +137,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     agent = AgentSettings(
         guard_deadline_ms=round(settings.guard_deadline * 1000),
         dry_run=settings.dry_run,
+        grace_ms_max=round(settings.eviction_grace * 1000),
         restore_on_exit=settings.restore_on_exit,
     )
     wanted = loop.LoopSettings(

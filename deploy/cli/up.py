@@ -192,6 +192,7 @@ def parts_of(settings: UpSettings, bootstrap: str, inventory: Path) -> list[Part
     agent += ["--cgroup-mount", str(settings.cgroup_mount), "--proc-mount", str(settings.proc_mount)]
     agent += ["--state-folder", str(settings.state_folder), "--sample-interval", str(settings.sample_interval)]
     agent += ["--look-interval", str(settings.look_interval), "--pressure-trigger", settings.pressure_trigger]
+    agent += ["--eviction-grace", str(settings.eviction_grace)]
     agent += settings.arguments()
     agent += ["--restore-on-exit"] if settings.restore_on_exit else []
     agent += ["--dry-run"] if settings.dry_run else []

@@ -1,0 +1,17 @@
+"""How things stand with evictions on a node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How many pods are on their way out or held back now."""
+
+    dying: int
+    stuck: int
+    frozen: int
+    throttled: bool
+    freezes: bool
+    """Whether pods can be frozen on this node at all."""
