@@ -7,10 +7,14 @@ import itertools
 import time
 from pathlib import Path
 
+from prometheus_client import REGISTRY
+
 from slacktide.agents.kafka import read_topic
 from slacktide.agents.node.ahead import AheadSettings, Looked
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import LoopSettings, run
+from slacktide.agents.node.pressure import PressureFile, Waited
+from slacktide.agents.node.psi import Stall
 from slacktide.schemas.codec import decode
 from slacktide.schemas.health import Health
 from slacktide.schemas.sample import NodeSample
@@ -38,6 +42,10 @@ class Use:
         self._milli = milli
 
 
+def counted(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(name, {"node": NODE, **labels})
+
+
 async def observed_ms(bootstrap: str) -> list[int]:
     records = [record async for record in read_topic(bootstrap, SAMPLE.name)]
     return [decode(record.value, NodeSample).observed_ms for record in records]
@@ -59,7 +67,10 @@ async def test_a_rise_is_sampled_between_two_ticks_which_keep_their_grid(
             state_folder=state,
             sample_interval_ms=INTERVAL_MS,
             fetch_wait_ms=20,
-            ahead=AheadSettings(use=Looked(interval_ms=LOOK_MS, cpu_ns=use.cpu_ns)),
+            ahead=AheadSettings(
+                pressure=Waited(stall=Stall(), files=lambda: [PressureFile(kind="cpu", path=str(tmp_path / "none"))]),
+                use=Looked(interval_ms=LOOK_MS, cpu_ns=use.cpu_ns),
+            ),
         )
         task = asyncio.create_task(run(kernel, settings, stop, Health()))
         await asyncio.sleep(2.5 * INTERVAL_MS / 1_000)
@@ -76,3 +87,5 @@ async def test_a_rise_is_sampled_between_two_ticks_which_keep_their_grid(
     assert 0 <= early[0] - rose_ms <= 2 * APART_MS + LATE_MS + LOOK_MS
     assert len(taken_ms) - len(early) >= 3, "no tick was left out for it"
     assert all(after - before >= APART_MS for before, after in itertools.pairwise(taken_ms))
+    assert counted("slacktide_agent_samples_early_total", cause="use") == len(early)
+    assert counted("slacktide_agent_pressure_triggers", kind="cpu", result="refused") == 1
