@@ -34,3 +34,8 @@ def test_real_groups_are_fit_and_stay_as_they_are(groups: Groups, tmp_path: Path
     assert checks["knob.memory-limit"]["verdict"] == "ok"
     assert checks["knob.memory-high"]["verdict"] == ("warning" if groups.version == 1 else "ok")
     assert [path.read_text() for path in knobs] == before
+    if groups.version == 2 and "cpuset" in (groups.cpu.parent / "cgroup.controllers").read_text():
+        there = [
+            one for name, one in checks.items() if name.startswith(("cgroup.", "controller.", "knob.", "pressure."))
+        ]
+        assert [one for one in there if one["verdict"] != "ok"] == []
