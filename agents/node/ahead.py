@@ -8,11 +8,10 @@ from dataclasses import dataclass
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.early import Early
+from slacktide.agents.node.early import Early, took_back
 from slacktide.agents.node.pressure import Kind, PressureWatch, Waited
 from slacktide.agents.node.rise import Rise
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.decisions.be_limits import looser
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +83,7 @@ class Ahead:
 
     def heard(self, outcome: NodeOutcome) -> None:
         """Something came of a sample."""
-        if _took_back(outcome):
+        if took_back(outcome):
             for pace in self._paces.values():
                 pace.cut(outcome.seq)
 
@@ -119,9 +118,3 @@ class Ahead:
         at_ns = self._paces[cause].asked(now_ns, last_ns=self._last_ns, tick_ns=self.tick_ns)
         if at_ns is not None:
             self._timer = asyncio.get_running_loop().call_later((at_ns - now_ns) / 1e9, self._take, cause)
-
-
-def _took_back(outcome: NodeOutcome) -> bool:
-    """Whether best-effort pods lost something by it."""
-    before, after = outcome.before, outcome.after
-    return outcome.result == "applied" and (before is None or after is None or looser(before, after))

@@ -7,6 +7,9 @@ while is news again.
 
 from __future__ import annotations
 
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.decisions.be_limits import looser
+
 APART_NS = 210_000_000
 """The sampler wants 200 ms, and a timer may come a moment early."""
 PAUSE_NS_MAX = 32_000_000_000
@@ -48,3 +51,11 @@ class Early:
         self._cut_seq = seq
         if seq == self._seq:
             self._pause_ns = APART_NS
+
+
+def took_back(outcome: NodeOutcome) -> bool:
+    """Whether best-effort pods lost something by it: a limit was cut, or one of them has to go."""
+    if outcome.result != "applied":
+        return False
+    before, after = outcome.before, outcome.after
+    return outcome.spent is not None or (before is not None and after is not None and looser(before, after))

@@ -2,9 +2,12 @@
 
 import itertools
 
+import msgspec
 import pytest
 
-from slacktide.agents.node.early import APART_NS, CALM_NS, PAUSE_NS_MAX, Early
+from slacktide.agents.node.early import APART_NS, CALM_NS, PAUSE_NS_MAX, Early, took_back
+from slacktide.schemas.outcome import NodeOutcome, Spent
+from slacktide.schemas.sample import Limits
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -102,3 +105,34 @@ def test_a_cut_by_a_tick_is_no_merit_of_the_early_sample() -> None:
     pace.cut(8)
 
     assert pace.asked(APART_NS, last_ns=0, tick_ns=SECOND) is None
+
+
+OUTCOME = NodeOutcome(
+    node="node-1",
+    boot_id="000000000001-00000000",
+    seq=7,
+    command_id="0",
+    rule="cpu_suppress",
+    target="besteffort",
+    origin="stream",
+    result="applied",
+    policy_version="p",
+    observed_ms=0,
+    acted_ms=0,
+    age_ms=0,
+)
+MUCH, LITTLE = Limits(be_cfs_quota_us=100_000), Limits(be_cfs_quota_us=50_000)
+
+
+@pytest.mark.parametrize(
+    ("more", "did"),
+    [
+        pytest.param({"before": MUCH, "after": LITTLE}, True, id="a cut"),
+        pytest.param({"before": LITTLE, "after": MUCH}, False, id="a raise"),
+        pytest.param({"before": MUCH, "after": LITTLE, "result": "dry-run"}, False, id="a cut that was not made"),
+        pytest.param({"rule": "memory_evict", "spent": Spent(evictions=1)}, True, id="an eviction"),
+        pytest.param({"rule": "cpu_burst"}, False, id="another setting"),
+    ],
+)
+def test_what_an_early_sample_is_for(more: dict, did: object) -> None:
+    assert took_back(msgspec.structs.replace(OUTCOME, **more)) is did
