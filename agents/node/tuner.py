@@ -126,7 +126,7 @@ class Tuner:
         """Facts, pods or policy changed."""
         self._kernel.know(pods)
         self._known = {pod.uid: pod for pod in pods}
-        changed = {key for key, one in by_key.items() if key in self._wanted and self._wanted[key].value != one.value}
+        changed = {key for key in {*by_key, *self._wanted} if _differ(by_key.get(key), self._wanted.get(key))}
         self._wanted = by_key
         # Of a pod that is not listed any more nothing can be given back: its groups go with it.
         self._tuned.drop([key for key in self._tuned.keys if released(key, self._known) is None])
@@ -260,6 +260,11 @@ class Tuner:
 
     def _dated(self, outcome: NodeOutcome, taken: Taken) -> NodeOutcome:
         return self._reporter.dated(outcome, taken)
+
+
+def _differ(one: WantedSetting | None, other: WantedSetting | None) -> bool:
+    """Whether a knob shall hold something else than before."""
+    return one is None or other is None or one.value != other.value
 
 
 def _shown(value: int | None) -> str:
