@@ -27,6 +27,13 @@ READ_BACK = Counter("slacktide_stream_read_back_samples", "Samples read back mut
 PARTITIONS = Gauge("slacktide_stream_partitions", "Partitions held.")
 SESSIONS = Counter("slacktide_stream_sessions", "Times that the worker connected to the log.")
 
+GOVERNS = Gauge("slacktide_governor_governs", "1 while this process grants evictions.")
+CREDITS = Counter("slacktide_governor_credits", "Evictions granted, renewed leases not counted again.")
+LEASES = Counter("slacktide_governor_leases", "Leases written, the renewed included.")
+OUTSTANDING = Gauge("slacktide_governor_outstanding_credits", "Evictions granted and not heard of: they count as made.")
+SPENT = Gauge("slacktide_governor_spent_credits", "Evictions heard of that count in the policy's interval.")
+WAITING = Gauge("slacktide_governor_waiting_nodes", "Nodes that would evict and have no credit.")
+
 for _answer in ("set", "keep", "skipped"):
     ANSWERS.labels(_answer)
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass, replace
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
 from slacktide.schemas.headers import headers
 from slacktide.schemas.metric import NodeMetric
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, CREDIT, DEAD_LETTER, METRIC
 
 TIME_MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999: what can be written as a date."""
@@ -78,6 +79,14 @@ class Writer:
         """Publish what batch pods may ask for."""
         return self._out(ALLOCATABLE.name, allocatable, partition, f"allocatable/{_which(allocatable)}")
 
+    def credit(self, lease: EvictionCredit) -> Out:
+        """Grant a node evictions."""
+        return self._credit(lease.node, encode(lease), f"{lease.epoch}/{lease.number}", lease.granted_ms)
+
+    def credit_gone(self, node: str, event_id: str, event_ms: int) -> Out:
+        """Withdraw what a removed node was granted."""
+        return self._credit(node, None, event_id, event_ms)
+
     def tombstones(self, record: Record, node: str) -> list[Out]:
         """Withdraw the figures of a node whose inventory is gone with that record."""
         return [
@@ -127,6 +136,21 @@ class Writer:
             value_bytes=len(out.value or b""),
         )
         return self._letter(letter, out.key)
+
+    def _credit(self, node: str, value: bytes | None, event_id: str, event_ms: int) -> Out:
+        return Out(
+            topic=CREDIT.name,
+            partition=0,
+            key=node.encode(),
+            value=value,
+            headers=headers(
+                kind=CREDIT.name,
+                source=self._source,
+                subject=node,
+                event_id=event_id,
+                event_ms=_dated(event_ms),
+            ),
+        )
 
     def _letter(self, letter: DeadLetter, key: bytes | None) -> Out:
         return Out(

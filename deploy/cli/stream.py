@@ -1,4 +1,4 @@
-"""``slacktide stream``: one stream worker."""
+"""``slacktide stream``: one stream worker, and beside it a candidate for the one governor of evictions."""
 
 from __future__ import annotations
 
@@ -54,21 +54,31 @@ class StreamSettings(process.ProcessSettings):
 @click.command(epilog="Example: slacktide stream --bootstrap kafka-1:9092,kafka-2:9092 --worker-name blue")
 @configured(StreamSettings)
 def command(settings: StreamSettings) -> None:
-    """Run one stream worker: answers the samples of its share of the nodes.
+    """Run one stream worker: answers the samples of its share of the nodes. One of all governs evictions, too.
 
     Start more of them to share the nodes out. SIGTERM: finishes its batch, commits, leaves the group.
     """
     shell = importlib.import_module(SHELLS[settings.shell])
+    from slacktide.streams.governor.governor import Governor  # noqa: PLC0415
+    from slacktide.streams.governor_shell import GovernorSettings, govern  # noqa: PLC0415
     from slacktide.streams.shell import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.worker import Worker  # noqa: PLC0415
 
     async def work(stop: asyncio.Event, health: Health) -> None:
+        now_ms, session_timeout_ms = SystemClock().wall_ms, round(settings.session_timeout * 1000)
         connection = ShellSettings(
             bootstrap=settings.bootstrap,
             group=settings.group,
-            session_timeout_ms=round(settings.session_timeout * 1000),
+            session_timeout_ms=session_timeout_ms,
             fetch_wait_ms=settings.fetch_wait_ms,
         )
-        await shell.run(Worker(settings.worker_name), connection, stop, health, SystemClock().wall_ms)
+        candidacy = GovernorSettings(bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms)
+        governing = asyncio.create_task(govern(Governor(settings.worker_name), candidacy, stop, now_ms))
+        try:
+            await shell.run(Worker(settings.worker_name), connection, stop, health, now_ms)
+            await governing
+        finally:
+            governing.cancel()
+            await asyncio.gather(governing, return_exceptions=True)
 
     process.run("stream", settings, work)

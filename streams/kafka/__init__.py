@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from slacktide.streams.kafka import lenient
 from slacktide.streams.kafka.common import close, record_of
+from slacktide.streams.kafka.feed import Feed
 from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, committed, leave_first_generation
 from slacktide.streams.kafka.readers import History, Latest, partition_counts
 from slacktide.streams.kafka.sender import Refusal, Sender
@@ -15,6 +16,7 @@ lenient.install()
 
 __all__ = [
     "POLL_RECORDS_MAX",
+    "Feed",
     "Fetched",
     "Group",
     "History",

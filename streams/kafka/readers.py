@@ -40,7 +40,7 @@ async def partition_counts(bootstrap: str, topics: Iterable[str]) -> dict[str, i
     return dict.fromkeys(wanted, 0) | {topic["topic"]: len(topic["partitions"]) for topic in told}
 
 
-class _Reader:
+class Reader:
     """A consumer without a group."""
 
     def __init__(self, bootstrap: str, fetch_wait_ms: int) -> None:
@@ -84,7 +84,7 @@ class _Reader:
             await close(self._open)
 
 
-class Latest(_Reader):
+class Latest(Reader):
     """Compacted topics: read whole, then followed."""
 
     def __init__(self, bootstrap: str, topics: Sequence[str], fetch_wait_ms: int) -> None:
@@ -141,7 +141,7 @@ def _last_of_each_key(records: Iterable[Record]) -> list[Record]:
     return list({(record.topic, record.partition, record.key): record for record in records}.values())
 
 
-class History(_Reader):
+class History(Reader):
     """What stands before a position in a partition."""
 
     async def span(self, topic: str, partition: int, *, before: int, since_ms: int) -> list[Record]:

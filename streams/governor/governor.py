@@ -1,0 +1,243 @@
+"""The governor without Kafka: told records and the time, it says leases. Its shell feeds it and keeps it single."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas import policy as policies
+from slacktide.schemas.codec import decode
+from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
+from slacktide.streams.governor.allocation import Round, certain_ms
+from slacktide.streams.governor.ledger import Ledger
+from slacktide.streams.governor.nodes import Held, Node
+from slacktide.streams.governor.reading import Sighting, lease_of, outcome_of
+from slacktide.streams.records import Out, Record, Writer, text_of
+
+CLOCKS_MS = 60_000
+"""Clocks of those who write records are closer than this: what a record's time says is doubted by so much."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """How things stand."""
+
+    granted: int
+    """Credits, renewals not counted, by the last tick."""
+    outstanding: int
+    spent: int
+    """Evictions heard of that count."""
+    waiting: int
+    """Nodes that ask for credit."""
+
+
+class Governor:
+    """Grants evictions. What it knows outlives its terms: it may govern again."""
+
+    def __init__(self, name: str) -> None:
+        self.epoch = 0
+        """Of the present term."""
+        self.in_force = policies.DEFAULT
+        self._writer = Writer(f"governor/{name}")
+        self._policy_epoch = 0
+        self._heard_epoch = 0
+        self._number = 0
+        self._granted = 0
+        self._sure_ms = 0
+        self._nodes: dict[str, Node] = {}
+        self._hears = {
+            POLICY.name: self._policy,
+            METRIC.name: self._metric,
+            OUTCOME.name: self._outcome,
+            CREDIT.name: self._credit,
+        }
+
+    @property
+    def deposed(self) -> bool:
+        """Another one governs, or governed later than this log knows: begin a new term."""
+        return self._heard_epoch > self.epoch
+
+    @property
+    def send_ms(self) -> int:
+        """In what time a lease must be in the log: half of what is counted on for its way to the node."""
+        return self.in_force.eviction_budget.lease_s * 1_000 // 6
+
+    def read_back_ms(self) -> int:
+        """How far the log is to be read back before a term: beyond it nothing counts any more."""
+        budget = self.in_force.eviction_budget
+        return budget.interval_s * 1_000 + certain_ms(budget.lease_s * 1_000) + CLOCKS_MS
+
+    def begin(self, leases: Sequence[Record], outcomes: Iterable[Record], since_ms: int, now_ms: int) -> list[Out]:
+        """Begin a term: learn what was granted and spent before it.
+
+        Args:
+            leases: all that the credit topic holds, in order.
+            outcomes: of each node in order, at least since then.
+            since_ms: ``read_back_ms`` ago, by the records' clocks: older ones say only what was spent by then.
+            now_ms: of this process, monotonic.
+
+        """
+        outs: list[Out] = []
+        recent: list[tuple[Node, Ledger, EvictionCredit]] = []
+        for record in leases:
+            found = self._lease_of(record, outs, now_ms)
+            if found is not None:
+                _, ledger, lease = found
+                old = record.timestamp_ms < since_ms
+                if old or ledger.spent is None:
+                    ledger.spent = max(ledger.total, lease.spent)
+                recent += [] if old else [found]
+        for record in outcomes:
+            if record.timestamp_ms >= since_ms:
+                self._outcome(record, outs, now_ms)
+        lease_ms = self.in_force.eviction_budget.lease_s * 1_000
+        for node, ledger, lease in recent:
+            ledger.saw(lease.spent, now_ms)
+            self._enter(node, ledger, lease, now_ms)
+        self.epoch = self._heard_epoch = self._heard_epoch + 1
+        self._sure_ms = now_ms + certain_ms(max([lease_ms, *(lease.ttl_ms for _, _, lease in recent)]))
+        return outs
+
+    def hear(self, records: Iterable[Record], now_ms: int) -> list[Out]:
+        """Take records of any of its topics in; returns a dead letter for each that nobody can use."""
+        outs: list[Out] = []
+        for record in records:
+            self._hears[record.topic](record, outs, now_ms)
+        return outs
+
+    def tick(self, now_ms: int, wall_ms: int) -> list[Out]:
+        """Grant and renew what is due.
+
+        Args:
+            now_ms: of this process, monotonic.
+            wall_ms: UTC epoch, for the records.
+
+        """
+        budget = self.in_force.eviction_budget
+        for node in self._nodes.values():
+            node.forget(now_ms - budget.interval_s * 1_000, now_ms)
+        self._nodes = {name: node for name, node in self._nodes.items() if node.counts(now_ms)}
+        allocation = Round(nodes=self._nodes.values(), budget=budget, now_ms=now_ms, sure=now_ms >= self._sure_ms)
+        outs = [self._written(node, wall_ms) for node in allocation.run()]
+        self._granted = allocation.granted
+        return outs
+
+    def figures(self) -> Figures:
+        """How things stand after the last tick."""
+        ledgers = [ledger for node in self._nodes.values() for _, ledger in node.ledgers() if not ledger.empty]
+        return Figures(
+            granted=self._granted,
+            outstanding=sum(ledger.outstanding() for ledger in ledgers),
+            spent=sum(ledger.seen_count for ledger in ledgers),
+            waiting=sum(bool(node.asked) for node in self._nodes.values()),
+        )
+
+    def _policy(self, record: Record, _: list[Out], __: int) -> None:
+        """The worker lays a bad one aside; the last good one stays."""
+        if record.value is None:
+            return
+        try:
+            policy = policies.read(record.key, record.value)
+        except BadMessageError:
+            return
+        if policy.writer_epoch >= self._policy_epoch:
+            self._policy_epoch, self.in_force = policy.writer_epoch, policy
+
+    def _metric(self, record: Record, outs: list[Out], now_ms: int) -> None:
+        """A node lives. A null says that it was removed: its lease goes from the topic, too."""
+        if record.value is None:
+            node = self._nodes.get(text_of(record.key or b""))
+            if node is not None and node.held is not None:
+                node.heard_ms = node.held = None
+                outs.append(self._writer.credit_gone(node.name, f"{self.epoch}/{self._next()}", record.timestamp_ms))
+            return
+        try:
+            seen = decode(record.value, Sighting)
+        except BadMessageError:
+            return  # it is the workers' own, and no agent's harm
+        node, ledger = self._known(seen.node, seen.boot_id, now_ms)
+        if ledger is node.ledger:
+            node.heard_ms = now_ms
+
+    def _outcome(self, record: Record, outs: list[Out], now_ms: int) -> None:
+        """An eviction was made, or wanted without credit; all others are of no concern."""
+        if record.value is None:
+            return
+        try:
+            outcome = outcome_of(record)
+        except BadMessageError as exc:
+            outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
+            return
+        spent = outcome.spent
+        if spent is None:
+            return
+        node, ledger = self._known(outcome.node, outcome.boot_id, now_ms)
+        if ledger is None:
+            return
+        self._heard_epoch = max(self._heard_epoch, spent.epoch)
+        namespace = outcome.pod.namespace if outcome.pod is not None else ""
+        ledger.saw(spent.evictions, now_ms, done=namespace if outcome.result == "applied" and outcome.pod else None)
+        if (outcome.result, outcome.reason) == ("refused", NO_CREDIT) and ledger is node.ledger:
+            node.ask(namespace, now_ms)
+
+    def _credit(self, record: Record, outs: list[Out], now_ms: int) -> None:
+        """A lease: its own, which is entered already, or one of a governor that does not know its term is over."""
+        found = self._lease_of(record, outs, now_ms)
+        if found is None:
+            return
+        node, ledger, lease = found
+        if lease.epoch == self.epoch and lease.number > self._number:
+            self._heard_epoch = self.epoch + 1  # a namesake: neither had written anything when the other began
+        self._enter(node, ledger, lease, now_ms)
+
+    def _lease_of(self, record: Record, outs: list[Out], now_ms: int) -> tuple[Node, Ledger, EvictionCredit] | None:
+        if record.value is None:
+            return None
+        try:
+            lease = lease_of(record)
+        except BadMessageError as exc:
+            outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
+            return None
+        self._heard_epoch = max(self._heard_epoch, lease.epoch)
+        node, ledger = self._known(lease.node, lease.boot_id, now_ms)
+        return None if ledger is None else (node, ledger, lease)
+
+    def _enter(self, node: Node, ledger: Ledger, lease: EvictionCredit, now_ms: int) -> None:
+        spared = frozenset(lease.spared_namespaces)
+        current = ledger is node.ledger
+        ledger.lease(lease.granted, spared, now_ms + certain_ms(lease.ttl_ms) if current else now_ms)
+        if current and lease.epoch != self.epoch:
+            # To be said anew at once, in this term.
+            node.held = Held(
+                granted=lease.granted, spared=spared, sent_ms=now_ms - lease.ttl_ms // 2, ttl_ms=lease.ttl_ms
+            )
+
+    def _known(self, name: str, boot_id: str, now_ms: int) -> tuple[Node, Ledger | None]:
+        """The node, and the ledger of its boot; none of a boot so old that nothing of it counts."""
+        node = self._nodes.get(name)
+        if node is None:
+            node = self._nodes[name] = Node(name=name, ledger=Ledger(boot_id))
+        return node, node.ledger_of(boot_id, now_ms)
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _written(self, node: Node, wall_ms: int) -> Out:
+        held = node.held
+        assert held is not None, f"{node.name} was granted nothing"
+        return self._writer.credit(
+            EvictionCredit(
+                node=node.name,
+                boot_id=node.ledger.boot_id,
+                epoch=self.epoch,
+                number=self._next(),
+                granted=held.granted,
+                ttl_ms=held.ttl_ms,
+                spared_namespaces=sorted(held.spared),
+                spent=node.ledger.total,
+                granted_ms=wall_ms,
+            )
+        )

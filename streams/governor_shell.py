@@ -1,0 +1,205 @@
+"""The governor on aiokafka: whoever has the one partition of the credit topic governs, all others wait.
+
+A term ends when the partition is lost, when the group does not confirm it in time, or when the log gives up; whatever
+happens here, the worker that runs beside it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
+from slacktide.streams import metrics
+from slacktide.streams.governor.governor import Governor
+from slacktide.streams.kafka import Feed, Group, Sender, partition_counts
+from slacktide.streams.records import Out, Record
+
+log = logging.getLogger(__name__)
+
+GROUP = "slacktide-governor"
+RETRY_S = 1.0
+RETRY_S_MAX = 30.0
+FETCH_WAIT_MS = 200
+"""Evictions are seldom: a fetch for them may be held longer than one for samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GovernorSettings:
+    """How a candidate is connected."""
+
+    bootstrap: str
+    """``host:port``, several with commas."""
+    group: str = GROUP
+    session_timeout_ms: int = 6_000
+    """A governor silent for this long has lost its office."""
+
+
+async def govern(
+    governor: Governor, settings: GovernorSettings, stop: asyncio.Event, now_ms: Callable[[], int]
+) -> None:
+    """Be a candidate until told to stop; nothing but that ends it.
+
+    Args:
+        governor: decides.
+        settings: of the connection.
+        stop: set: leave the group, return.
+        now_ms: wall clock, UTC epoch milliseconds.
+
+    """
+    said, pause_s = "", RETRY_S
+    while not stop.is_set():
+        try:
+            await _Candidate(governor, settings, now_ms).run(stop)
+            pause_s = RETRY_S
+        except LogError as exc:
+            if said != str(exc):  # not once a second while a broker is away
+                said = str(exc)
+                log.warning("no candidate for governor: %s; trying until it works", exc)
+        except Exception:
+            log.exception("the governor has failed; the worker goes on, and another candidate may govern")
+            pause_s = min(2 * pause_s, RETRY_S_MAX)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(stop.wait(), pause_s)
+
+
+class _Candidate:
+    """One membership in the group."""
+
+    def __init__(self, governor: Governor, settings: GovernorSettings, now_ms: Callable[[], int]) -> None:
+        self._governor = governor
+        self._settings = settings
+        self._now_ms = now_ms
+        self._elected = asyncio.Event()
+        self._confirmed_ms = 0
+        self._read = 0
+        self._group = Group(
+            settings.bootstrap,
+            CREDIT.name,
+            settings.group,
+            session_timeout_ms=settings.session_timeout_ms,
+            fetch_wait_ms=FETCH_WAIT_MS,
+            assigned=self._assigned,
+            revoked=self._revoked,
+        )
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Join, govern while elected, leave."""
+        try:
+            # First: a client that asks for a topic may make it, with another number of partitions.
+            await _checked_partitions(self._settings.bootstrap)
+            await self._group.join()
+            while not stop.is_set():
+                await self._stay()
+                if self._elected.is_set():
+                    await self._govern(stop)
+        finally:
+            metrics.GOVERNS.set(0)
+            await self._group.leave()
+
+    async def _govern(self, stop: asyncio.Event) -> None:
+        """One term."""
+        governor, settings = self._governor, self._settings
+        async with (
+            Feed(settings.bootstrap, FETCH_WAIT_MS, _wanted) as feed,
+            Sender(settings.bootstrap) as sender,
+        ):
+            await _write(sender, await self._begin(feed), governor.send_ms)
+            metrics.GOVERNS.set(1)
+            log.info("this process governs evictions", extra={"epoch": governor.epoch})
+            while self._elected.is_set() and not stop.is_set():
+                outs = governor.hear(await feed.more(), _mono_ms())
+                await self._stay()
+                self._check()
+                if self._elected.is_set():
+                    outs += governor.tick(_mono_ms(), self._now_ms())
+                await _write(sender, outs, governor.send_ms)
+                _tell(governor, outs)
+        metrics.GOVERNS.set(0)
+        log.info("this process governs evictions no more", extra={"epoch": governor.epoch})
+
+    async def _begin(self, feed: Feed) -> list[Out]:
+        governor = self._governor
+        counts = await _checked_partitions(self._settings.bootstrap)
+        governor.hear(await feed.back({POLICY.name: 1}, {POLICY.name: 0}), _mono_ms())
+        since_ms = self._now_ms() - governor.read_back_ms()
+        since = {POLICY.name: 0, CREDIT.name: 0, OUTCOME.name: since_ms, METRIC.name: None}
+        read = await feed.back(counts, since)
+        by_topic: dict[str, list[Record]] = {name: [] for name in counts}
+        for record in read:
+            by_topic[record.topic].append(record)
+        now_ms = _mono_ms()
+        outs = governor.begin(by_topic[CREDIT.name], by_topic[OUTCOME.name], since_ms, now_ms)
+        return outs + governor.hear(by_topic[POLICY.name] + by_topic[METRIC.name], now_ms)
+
+    async def _stay(self) -> None:
+        """Remain a member; in office, have it confirmed: who was silent for too long is told so before it grants."""
+        batches, _ = await self._group.fetch()
+        for records in batches.values():
+            self._read = records[-1].offset + 1
+        asked_ms = _mono_ms()
+        due = self._elected.is_set() and asked_ms - self._confirmed_ms > self._settings.session_timeout_ms // 3
+        if due and await self._group.commit({0: self._read}):
+            self._confirmed_ms = asked_ms
+
+    def _check(self) -> None:
+        if self._governor.deposed:
+            raise LogError("another governor was heard of, with a higher epoch")
+        if _mono_ms() - self._confirmed_ms > self._settings.session_timeout_ms:
+            raise LogError("the group has not confirmed for a session's time that this process governs")
+
+    async def _assigned(self, partitions: frozenset[int]) -> None:
+        if partitions:
+            self._confirmed_ms = _mono_ms()
+            self._elected.set()
+
+    async def _revoked(self, _: frozenset[int]) -> None:
+        self._elected.clear()
+
+
+_TOPICS = (POLICY, CREDIT, OUTCOME, METRIC)
+
+
+async def _checked_partitions(bootstrap: str) -> dict[str, int]:
+    """How many partitions each topic has that a governor reads."""
+    counts = await partition_counts(bootstrap, [topic.name for topic in _TOPICS])
+    if absent := [name for name, count in counts.items() if not count]:
+        raise LogError(f"no such topics: {', '.join(absent)}; `slacktide topics apply` makes them")
+    if counts[CREDIT.name] != 1:
+        raise LogError(f"{CREDIT.name} has {counts[CREDIT.name]} partitions: with more than one, several would govern")
+    return counts
+
+
+def _wanted(topic: str, value: bytes | None) -> bool:
+    """Outcomes of anything but evictions are most of all records: they are not even decoded."""
+    return topic != OUTCOME.name or (value is not None and b'"spent"' in value)
+
+
+async def _write(sender: Sender, outs: Sequence[Out], within_ms: int) -> None:
+    """Write all; a lease that is not there in time may be heard when nobody counts with it any more."""
+    if not outs:
+        return
+    try:
+        async with asyncio.timeout(within_ms / 1_000):
+            refusals = await sender.send(outs)
+    except TimeoutError as exc:
+        raise LogError(f"leases were not acknowledged within {within_ms} ms") from exc
+    for refusal in refusals:
+        log.error("the log refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
+
+
+def _tell(governor: Governor, outs: Sequence[Out]) -> None:
+    figures = governor.figures()
+    metrics.LEASES.inc(sum(out.topic == CREDIT.name and out.value is not None for out in outs))
+    metrics.CREDITS.inc(figures.granted)
+    metrics.OUTSTANDING.set(figures.outstanding)
+    metrics.SPENT.set(figures.spent)
+    metrics.WAITING.set(figures.waiting)
+
+
+def _mono_ms() -> int:
+    return round(asyncio.get_running_loop().time() * 1_000)

@@ -1,0 +1,75 @@
+"""Several topics read without a group: back from now as far as is asked, then on. What is not wanted is dropped raw."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from aiokafka import ConsumerRecord, TopicPartition
+
+from slacktide.streams.kafka.common import POLL_S, record_of, trouble
+from slacktide.streams.kafka.readers import READ_S, Reader
+from slacktide.streams.records import Record
+
+Wanted = Callable[[str, bytes | None], bool]
+"""Of a topic's value: whether the record is to be handed on."""
+
+
+class Feed(Reader):
+    """Reads topics back to some time, and follows them."""
+
+    def __init__(self, bootstrap: str, fetch_wait_ms: int, wanted: Wanted) -> None:
+        super().__init__(bootstrap, fetch_wait_ms)
+        self._wanted = wanted
+
+    async def back(self, partitions: Mapping[str, int], since_ms: Mapping[str, int | None]) -> list[Record]:
+        """What the topics hold, each partition in order.
+
+        Args:
+            partitions: how many each topic has.
+            since_ms: for each of them the time from which on, by the records' clock; None: only what is yet to come.
+
+        Raises:
+            LogError: it cannot be read to its end.
+
+        """
+        consumer = self._consumer
+        with trouble(f"cannot read back {', '.join(partitions)}"):
+            places = [TopicPartition(topic, number) for topic, count in partitions.items() for number in range(count)]
+            consumer.assign(places)
+            begins = await consumer.beginning_offsets(places)
+            ends = await consumer.end_offsets(places)
+            asked = {place: since for place in places if (since := since_ms[place.topic]) is not None}
+            found = await consumer.offsets_for_times(asked) if asked else {}
+            for place in places:
+                at = found.get(place)
+                # The embedded broker knows no times and names offset 0, or one that is long gone.
+                consumer.seek(place, ends[place] if at is None or at.offset < 0 else max(at.offset, begins[place]))
+            read: list[Record] = []
+            async with asyncio.timeout(READ_S):
+                while [place for place in places if not await self._at_end(place)]:
+                    read += await self._some()
+        return read
+
+    async def more(self) -> list[Record]:
+        """What has come since, waiting a moment for it.
+
+        Raises:
+            LogError: it cannot be read.
+
+        """
+        with trouble("cannot follow what nodes and operators say"):
+            return await self._some()
+
+    async def _at_end(self, place: TopicPartition) -> bool:
+        """By what fetching tells: the embedded broker's answer to the plain question may be too low."""
+        end = self._consumer.highwater(place)
+        position: int = await self._consumer.position(place)
+        return end is not None and position >= end
+
+    async def _some(self) -> list[Record]:
+        fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000))
+        return [record_of(read) for batch in fetched.values() for read in batch if self._is_wanted(read)]
+
+    def _is_wanted(self, read: ConsumerRecord[bytes, bytes]) -> bool:
+        return self._wanted(read.topic, read.value)

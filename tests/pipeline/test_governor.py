@@ -1,0 +1,125 @@
+"""Governors on a real broker: one of several governs, and another takes over when it is killed."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from slacktide.agents.kafka import NodeReader, Out, Sender, read_topic
+from slacktide.agents.node.credit import Wallet
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.credit import EvictionCredit
+from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.topics import CREDIT, METRIC, POLICY
+from slacktide.streams.governor.governor import Governor
+from slacktide.streams.governor_shell import GovernorSettings, govern
+from testbed.brokers import EmbeddedBroker
+from testbed.governed import metric_record, policy_record
+from testbed.stream_rig import until
+
+NODE, BOOT = "node-1", "000000000001-x"
+SESSION_MS = 2_000
+BUDGET = EvictionBudget(interval_s=5, lease_s=12)
+
+logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself while a broker is away
+
+PROCESS = """
+import asyncio, sys, time
+from slacktide.streams.governor.governor import Governor
+from slacktide.streams.governor_shell import GovernorSettings, govern
+settings = GovernorSettings(bootstrap=sys.argv[1], session_timeout_ms=int(sys.argv[2]))
+asyncio.run(govern(Governor("process"), settings, asyncio.Event(), lambda: time.time_ns() // 1_000_000))
+"""
+
+
+@contextlib.asynccontextmanager
+async def beside(*works) -> AsyncIterator[None]:
+    """Run these until the end of the block."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def lives(bootstrap: str, sender: Sender) -> None:
+    """The node's metric, as a stream worker says it."""
+    while True:
+        record = metric_record(NODE, BOOT)
+        await sender.send([Out(topic=METRIC.name, key=record.key, value=record.value)])
+        await asyncio.sleep(0.5)
+
+
+async def listen(reader: NodeReader, wallet: Wallet, heard: list[EvictionCredit]) -> None:
+    """Hear as an agent does."""
+    while True:
+        read = await reader.read()
+        for record in read.credits:
+            heard.append(decode(record.value, EvictionCredit))
+            wallet.hear(heard[-1], time.monotonic_ns() - round(read.credit_age_s * 1e9))
+
+
+def process(bootstrap: str) -> subprocess.Popen[bytes]:
+    """A candidate that can be killed."""
+    arguments = [sys.executable, "-c", PROCESS, bootstrap, str(SESSION_MS)]
+    return subprocess.Popen(arguments, stdin=subprocess.DEVNULL)
+
+
+async def test_another_takes_over_with_a_higher_epoch_and_the_nodes_lease_goes_on(
+    embedded_broker: EmbeddedBroker,
+) -> None:
+    embedded_broker.apply_topics(4)
+    where = embedded_broker.bootstrap
+    sender = Sender(where, client_id="test", acks="all", timeout_s=5)
+    await sender.connect([CREDIT.name, METRIC.name, POLICY.name])
+    policy = policy_record(BUDGET)
+    await sender.send([Out(topic=POLICY.name, key=policy.key, value=policy.value)])
+    reader, wallet, heard = NodeReader(where, NODE, client_id="agent", fetch_wait_ms=50), Wallet(BOOT), []
+    await reader.connect()
+    earlier = EvictionCredit(node=NODE, boot_id=BOOT, epoch=7, number=3, granted=1, ttl_ms=12_000)
+    stop = asyncio.Event()
+    settings = GovernorSettings(bootstrap=where, session_timeout_ms=SESSION_MS)
+    second = govern(Governor("second"), settings, stop, lambda: time.time_ns() // 1_000_000)
+    async with beside(lives(where, sender), listen(reader, wallet, heard)):
+        await sender.send([Out(topic=CREDIT.name, key=NODE.encode(), value=encode(earlier))])
+        first = process(where)
+        try:
+            await until(lambda: wallet.epoch == 8, "the first governs")
+            async with beside(second):
+                await asyncio.sleep(1)
+                assert wallet.epoch == 8, "a candidate that joins waits"
+                first.kill()
+                await until(lambda: wallet.epoch > 8, "the second governs")
+                assert wallet.ready(time.monotonic_ns(), "batch"), "without a gap"
+        finally:
+            first.kill()
+            first.wait()
+    await reader.close()
+    await sender.close()
+
+    assert {(lease.boot_id, lease.granted) for lease in heard} == {(BOOT, 1)}
+    assert [lease.epoch for lease in heard] == sorted(lease.epoch for lease in heard)
+    said = [record async for record in read_topic(where, CREDIT.name)]
+    assert len(said) <= 10, "nothing is said that need not be"
+
+
+async def test_a_candidate_without_its_topics_waits_and_ends_when_told(
+    embedded_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """For the worker beside it that is no more than a line in the log."""
+    stop = asyncio.Event()
+    settings = GovernorSettings(bootstrap=embedded_broker.bootstrap, session_timeout_ms=SESSION_MS)
+    task = asyncio.create_task(govern(Governor("first"), settings, stop, lambda: 0))
+    await until(lambda: "no candidate for governor: no such topics" in caplog.text, "it says so")
+    stop.set()
+    async with asyncio.timeout(10):
+        await task
