@@ -96,7 +96,7 @@ class ContainerBurst(Message, frozen=True, kw_only=True):
     pod_quota_us: int
     """The same of its pod."""
     throttled_ratio: float | None = None
-    """Share of periods since the previous sample in which it was throttled; None: not known."""
+    """Share of periods since it was looked at before, a second ago, in which it was throttled; None: not known."""
     used_milli: int | None = None
     tokens: int | None = None
     """In the limiter's bucket after the previous decision; None: it is new."""

@@ -95,6 +95,7 @@ class Node:
 
     def look_until(self, done: Callable[[ContainerBurst], bool], within_s: float = 20) -> None:
         end = time.monotonic() + within_s
+        time.sleep(LOOK_S)
         while not any(map(done, self.look())):
             assert time.monotonic() < end, self.quota_us()
             time.sleep(LOOK_S)
