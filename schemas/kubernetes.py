@@ -31,43 +31,28 @@ class Described:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """The pods of one node, and what of them could not be used."""
+    """Pods of one node, and what of them could not be used."""
 
     pods: list[Pod]
     notes: tuple[str, ...]
 
 
-def listed(document: object, file: str) -> Listed:
-    """Read a ``PodList`` as a node's kubelet gives it.
+def listed(item: object, file: str) -> Listed:
+    """Read one pod as a node's kubelet lists it; all of them are the node's, whichever node they name.
 
-    A pod that cannot be used is left out and said: what one user writes may not hide everybody's pods.
+    One that cannot be used is left out and said: what one user writes may not hide everybody's pods.
 
     Args:
-        document: as plain data; all of its pods count, whichever node they name.
-        file: where it comes from, for messages.
-
-    Raises:
-        ConfigError: it is no list of pods.
+        item: the pod as plain data.
+        file: where it comes from, for messages; they name the pod.
 
     """
-    whole = Reader(file)
-    kind = document.get("kind") if isinstance(document, dict) else None
-    if kind != "PodList":
-        whole.refuse("kind", kind, '"PodList", as a kubelet answers')
-    items = whole.sequence(whole.mapping(document, "").get("items"), "items")
-    if whole.findings:
-        raise ConfigError(whole.findings)
-    pods: dict[str, Pod] = {}
-    notes: list[str] = []
-    for index, item in enumerate(items):
-        reader = Reader(file)
-        pod = pod_of(f"items[{index}]", reader.mapping(item, f"items[{index}]"), reader)
-        if pod.uid in pods:
-            reader.refuse(f"items[{index}].metadata.uid", pod.uid, "each once")
-        notes += [*reader.notes, *(f"{finding}; the pod is left out" for finding in reader.findings)]
-        if not reader.findings:
-            pods[pod.uid] = pod
-    return Listed(pods=list(pods.values()), notes=tuple(notes))
+    reader = Reader(file)
+    metadata = item.get("metadata") if isinstance(item, dict) else None
+    known = metadata if isinstance(metadata, dict) else {}
+    pod = pod_of(f"{known.get('namespace')}/{known.get('name')}", reader.mapping(item, "pod"), reader)
+    notes = (*reader.notes, *(f"{finding}; the pod is left out" for finding in reader.findings))
+    return Listed(pods=[] if reader.findings else [pod], notes=notes)
 
 
 def described(document: object, file: str, node: str | None = None) -> Described:

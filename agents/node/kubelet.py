@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 import ssl
+from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -13,7 +13,8 @@ from urllib.parse import urlsplit
 import msgspec
 
 from slacktide.agents.http import TIMEOUT_S, Answer, HttpError, get
-from slacktide.schemas.errors import ConfigError, SlacktideError
+from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.kubernetes import Listed, listed
 
 _PATH = "/pods"
@@ -46,8 +47,20 @@ class Access:
     """Take whoever answers for the kubelet."""
 
 
+class _PodList(msgspec.Struct):
+    """What the kubelet answers; its pods in no order that stays."""
+
+    kind: str
+    items: list[msgspec.Raw] | None = None
+
+
 class Kubelet:
     """Lists the pods of one kubelet. Blocking: for a thread.
+
+    Args:
+        access: how it is reached.
+        runs: whether a pod, by uid, still has its group. A kubelet that starts lists nothing for some seconds, and
+            one whose pod was deleted by force forgets it at once: what runs stays listed as it was.
 
     Raises:
         KubeletError: the address is none.
@@ -57,31 +70,32 @@ class Kubelet:
     refused = ""
     """It goes by no file of its own."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, runs: Callable[[str], bool] = lambda _: False) -> None:
         parts = urlsplit(access.url)
         if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
             raise KubeletError(f"{access.url}: not the address of a kubelet; accepted: https://HOST:{_PORT}")
         self.where = f"{access.url.rstrip('/')}{_PATH}"
         self._access = access
+        self._runs = runs
         self._host, self._port = parts.hostname, parts.port or _PORT
         self._connection: HTTPSConnection | None = None
-        self._digest = b""
-        self._last: Listed | KubeletError | None = None
+        self._read: dict[bytes, Listed] = {}
+        self._pods: dict[str, Pod] = {}
 
     def look(self) -> Listed:
-        """The pods as they are now; an answer like the one before is not even decoded.
+        """The pods as they are now, by uid; what is said of a pod is read only where it is new.
 
         Raises:
             KubeletError: it is away, refuses, or answers with something else.
 
         """
-        body = self._body()
-        digest = hashlib.sha256(body).digest()
-        if self._last is None or digest != self._digest:
-            self._last, self._digest = self._read(body), digest
-        if isinstance(self._last, KubeletError):
-            raise self._last
-        return self._last
+        items = [bytes(item) for item in self._items()]
+        self._read = {item: self._read.get(item) or self._listed(item) for item in items}
+        listed = {pod.uid: pod for one in self._read.values() for pod in one.pods}
+        running = {uid: pod for uid, pod in self._pods.items() if uid not in listed and self._runs(uid)}
+        self._pods = dict(sorted((listed | running).items()))
+        notes = sorted(note for one in self._read.values() for note in one.notes)
+        return Listed(pods=list(self._pods.values()), notes=tuple(notes))
 
     def close(self) -> None:
         """Hang up. Whoever asks again calls anew, with files as they are then: what was refused may be replaced."""
@@ -89,13 +103,21 @@ class Kubelet:
             self._connection.close()
             self._connection = None
 
-    def _read(self, body: bytes) -> Listed | KubeletError:
+    def _items(self) -> list[msgspec.Raw]:
+        body = self._body()
         try:
-            return listed(msgspec.json.decode(body), self.where)
-        except ConfigError as exc:
-            return KubeletError(str(exc))
+            answer = msgspec.json.decode(body, type=_PodList)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
+            raise KubeletError(f"{self.where}: not a PodList: {exc}") from exc
+        if answer.kind != "PodList":
+            raise KubeletError(f"{self.where}: a {answer.kind}, and not a PodList")
+        return answer.items or []
+
+    def _listed(self, item: bytes) -> Listed:
+        try:
+            return listed(msgspec.json.decode(item), self.where)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            return KubeletError(f"{self.where}: not JSON: {exc}")
+            return Listed(pods=[], notes=(f"{self.where}: a pod is not JSON: {exc}",))
 
     def _body(self) -> bytes:
         try:

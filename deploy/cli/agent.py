@@ -130,10 +130,10 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         log.warning("%s", machine.said(settings.node_name, settings.lister))
     settings.state_folder.mkdir(parents=True, exist_ok=True)
     hierarchy, host = pod_lists.groups_of(settings)
-    kubelet = pod_lists.kubelet_of(settings)
     kernel = CgroupKernel(
         settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder, hierarchy.layout
     )
+    kubelet = pod_lists.kubelet_of(settings, kernel)
     agent = AgentSettings(
         guard_deadline_ms=round(settings.guard_deadline * 1000),
         dry_run=settings.dry_run,

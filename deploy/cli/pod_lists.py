@@ -14,6 +14,7 @@ from slacktide.deploy.cli.settings import file, setting
 
 if TYPE_CHECKING:  # they are not for --help
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
+    from slacktide.agents.node.cgroup.kernel import CgroupKernel
     from slacktide.agents.node.host_pods import HostPods
     from slacktide.agents.node.kubelet import Kubelet
 
@@ -131,8 +132,8 @@ def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
     return hierarchy, HostPods(watched, layout, hierarchy, node.proc_mount)
 
 
-def kubelet_of(settings: PodListSettings) -> Kubelet | None:
-    """The kubelet that lists the pods, if one does.
+def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | None:
+    """The kubelet that lists the pods, if one does; a pod runs as long as the kernel has its group.
 
     Raises:
         SlacktideError: its address is none.
@@ -150,5 +151,6 @@ def kubelet_of(settings: PodListSettings) -> Kubelet | None:
             cert=settings.kubelet_cert,
             key=settings.kubelet_key,
             insecure=settings.kubelet_insecure,
-        )
+        ),
+        runs=lambda uid: kernel.pod_group(uid) is not None,
     )

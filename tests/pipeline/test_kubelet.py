@@ -56,8 +56,8 @@ def ask():
     """A kubelet's door, shut at the end."""
     with contextlib.ExitStack() as opened:
 
-        def opening(access: Access) -> Kubelet:
-            kubelet = Kubelet(access)
+        def opening(access: Access, runs: Callable[[str], bool] = lambda _: False) -> Kubelet:
+            kubelet = Kubelet(access, runs)
             opened.callback(kubelet.close)
             return kubelet
 
@@ -101,14 +101,35 @@ def test_what_a_kubelet_lists_is_understood(access, ask) -> None:
     assert found.notes == ()
 
 
-def test_a_connection_is_kept_and_what_did_not_change_is_not_read_again(access, server, ask) -> None:
+def test_a_connection_is_kept_and_a_pod_that_did_not_change_is_not_read_again(access, server, ask) -> None:
+    """A kubelet lists its pods in another order each time; that is no change."""
+    server.pods = [pod("web"), pod("db")]
     kubelet = ask(access)
     first = kubelet.look()
+    server.pods.reverse()
+    second = kubelet.look()
+    server.pods.append(pod("queue"))
+    third = kubelet.look()
 
-    assert kubelet.look() is first
-    server.pods.append(pod("db"))
-    assert names(kubelet) == ["web", "db"]
+    assert second == first
+    assert all(one is other for one, other in zip(first.pods, second.pods, strict=True))
+    assert [pod.name for pod in third.pods] == ["db", "queue", "web"]
+    assert third.pods[2] is first.pods[1]
     assert (server.asked, server.connections) == (3, 1)
+
+
+def test_what_still_runs_stays_listed_as_it_was(access, server, ask) -> None:
+    """A kubelet that starts lists nothing at first, and a pod deleted by force at once no more."""
+    groups = {"uid-web", "uid-db"}
+    server.pods = [pod("web"), pod("db"), pod("done")]
+    kubelet = ask(access, lambda uid: uid in groups)
+    kubelet.look()
+    server.pods = []
+    assert names(kubelet) == ["db", "web"]
+    server.pods = [pod("db", cpu="2")]
+    assert [(pod.name, pod.requests.cpu_milli) for pod in kubelet.look().pods] == [("db", 2000), ("web", 1000)]
+    groups.clear()
+    assert names(kubelet) == ["db"]
 
 
 def test_a_kubelet_that_was_restarted_is_asked_again_at_once(access, server, certificates, ask) -> None:
@@ -165,9 +186,9 @@ def test_a_certificate_of_another_authority_is_refused_unless_that_is_wanted(acc
     ("manner", "says"),
     [
         ("failing", "500 internal error: is this a kubelet?"),
-        ("garbage", "not JSON"),
-        ("nested", "not JSON"),
-        ("other", 'kind: NodeList: accepted: "PodList"'),
+        ("garbage", "not a PodList"),
+        ("nested", "not a PodList"),
+        ("other", "a NodeList, and not a PodList"),
         ("cut_off", "IncompleteRead"),
     ],
 )
@@ -233,17 +254,27 @@ def test_a_pod_that_cannot_be_used_is_left_out_and_said(access, server, ask) -> 
     server.pods = [pod("web"), pod("odd", cpu="-1"), pod("db")]
     found = ask(access).look()
 
-    assert [pod.name for pod in found.pods] == ["web", "db"]
-    assert "items[1].spec.containers[0].resources.requests.cpu: -1" in found.notes[0]
-    assert found.notes[0].endswith("; the pod is left out")
+    assert [pod.name for pod in found.pods] == ["db", "web"]
+    (note,) = found.notes
+    assert note.startswith(f"{server.url}/pods: shop/odd.spec.containers[0].resources.requests.cpu: -1: accepted: ")
+    assert note.endswith("; the pod is left out")
 
 
-def test_a_list_that_names_a_pod_twice_has_it_once(access, server, ask) -> None:
-    server.pods = [pod("web"), pod("web")]
+@pytest.mark.parametrize("item", [7, {}, {"metadata": 7}, {"metadata": {"name": "x"}}, None])
+def test_an_item_that_is_no_pod_hides_no_other(access, server, ask, item) -> None:
+    server.pods = [item, pod("web")]
     found = ask(access).look()
 
     assert [pod.name for pod in found.pods] == ["web"]
-    assert "uid-web: accepted: each once; the pod is left out" in found.notes[0]
+    assert "the pod is left out" in found.notes[0]
+
+
+def test_a_static_pod_is_known_by_the_uid_of_its_groups(access, server, ask) -> None:
+    static = pod("proxy")
+    static["metadata"]["annotations"] = {"kubernetes.io/config.hash": "9c9c", "kubernetes.io/config.source": "file"}
+    server.pods = [static]
+
+    assert [pod.uid for pod in ask(access).look().pods] == ["9c9c"]
 
 
 NODE = """
@@ -360,7 +391,7 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
         server.pods.append(pod("db"))
 
         async def both() -> bool:
-            return (await listed())[-1] == ["web", "db"]
+            return (await listed())[-1] == ["db", "web"]
 
         async def stale() -> bool:
             return "the last good list, of 2 pods, stays in force" in health.not_fresh
@@ -374,7 +405,7 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
         kernel.close()
 
     assert (await listed())[0] == ["web"]
-    assert (await listed())[-1] == ["web", "db"]
-    assert [pod.name for pod in State(state).inventory().pods] == ["web", "db"], "kept for a start without the kubelet"
+    assert (await listed())[-1] == ["db", "web"]
+    assert [pod.name for pod in State(state).inventory().pods] == ["db", "web"], "kept for a start without the kubelet"
     assert sum("500 internal error" in record.message for record in caplog.records) == 1
     assert sum("its pods are not read" in record.message for record in caplog.records) == 1
