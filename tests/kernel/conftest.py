@@ -83,7 +83,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return
     for index, item in enumerate(items):
         for mark in RUNNERS:
-            if item.get_closest_marker(mark) is not None:
+            marker = item.get_closest_marker(mark)
+            if marker is not None and marker.kwargs.get("inside", True):
                 assert item.parent is not None
                 items[index] = InVm.from_parent(item.parent, name=item.name, mark=mark)
                 items[index].own_markers = [*item.own_markers, pytest.mark.timeout(VM_S_MAX).mark]

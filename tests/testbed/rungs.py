@@ -115,9 +115,9 @@ def lacks_qemu() -> Lack | None:
     if (lack := _lacks_guest("QEMU")) is not None:
         return lack
     fetch = "tests/testbed/setup cloud-kernel"
-    if shutil.which("qemu-system-x86_64") is None:
+    if shutil.which("qemu-system-x86_64") is None or not Path("/usr/lib/qemu/virtiofsd").exists():
         get = f"apt-get install --no-install-recommends qemu-system-x86 && {fetch}"
-        return Lack(what="QEMU", get=get, possible=_installs_packages())
+        return Lack(what="QEMU with virtiofsd, as Debian 12 has them", get=get, possible=_installs_packages())
     if not (cache() / "cloud-kernel").is_dir():
         return Lack(what="a kernel for QEMU", get=fetch, possible=_installs_packages())
     return None
