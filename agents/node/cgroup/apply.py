@@ -60,14 +60,8 @@ class Holder:
                 str(self._knobs.root), f"holds {now} after {wanted} was written; does somebody else write it?"
             )
 
-    def own(self, group: PurePosixPath) -> Bandwidth:
-        """What a group below holds, or held before it was cut to fit.
-
-        Raises:
-            CgroupError: it is not there, or not as it should be.
-
-        """
-        now = self._read(group)
+    def own(self, group: PurePosixPath, now: Bandwidth) -> Bandwidth:
+        """Of a group below that holds ``now``: that, or what it held before it was cut to fit."""
         known = self._originals.clipped.get(group)
         return known.own if known is not None and now in known.ours else now
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping
-from itertools import groupby
 from pathlib import Path, PurePosixPath
 
 from slacktide.agents.node.cgroup import parse
@@ -11,7 +11,7 @@ from slacktide.agents.node.cgroup.apply import Holder
 from slacktide.agents.node.cgroup.containers import container_groups
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
 from slacktide.agents.node.cgroup.knob_files import FILES, QUOTA_FILES, KnobFile, as_told
-from slacktide.agents.node.cgroup.knobs import Knobs, is_gone
+from slacktide.agents.node.cgroup.knobs import Knobs
 from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.agents.node.cgroup.plan import (
     BEST_EFFORT_ITSELF,
@@ -23,6 +23,7 @@ from slacktide.agents.node.cgroup.plan import (
     Write,
     cpu_max_text,
 )
+from slacktide.agents.node.cgroup.read import why_of
 from slacktide.agents.node.kernel import Held
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod
@@ -33,6 +34,7 @@ from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
 _TIER_OF = {TIERS["Guaranteed"]: GUARANTEED, TIERS["Burstable"]: BURSTABLE, TIERS["BestEffort"]: BEST_EFFORT}
 _ITSELF = BEST_EFFORT_ITSELF
 _SHARES_OF_BEST_EFFORT = 2
+_READ_BYTES = 4_096
 
 
 class GroupKnobs:
@@ -46,27 +48,33 @@ class GroupKnobs:
     """
 
     def __init__(self, hierarchy: Hierarchy, holder: Holder, pod_group: Callable[[str], PurePosixPath | None]) -> None:
-        self.pods: Mapping[str, Pod] = {}
-        """By uid; of no others is any knob read or set."""
+        self._known: Mapping[str, Pod] = {}
+        self._found: dict[str, Place] = {}
         self._hierarchy = hierarchy
         self._holder = holder
         self._pod_group = pod_group
         self._files = FILES[hierarchy.version]
 
+    def know(self, pods: Iterable[Pod]) -> None:
+        """Of no others is any knob read or set."""
+        self._known = {pod.uid: pod for pod in pods}
+        self._found.clear()
+
     def held(self, keys: Iterable[KnobKey]) -> Held:
         """What knobs hold now; groups that are not there are left out."""
         values: dict[KnobKey, int | None] = {}
         lacking: dict[KnobKey, str] = {}
-        for group, wanted in groupby(keys, key=lambda key: key.group):
-            place = self._place(group)
+        for key in keys:
+            place = self._place(key.group)
             if place is None:
                 continue
-            for key in wanted:
-                try:
-                    values[key] = self._read(place, key.knob)
-                except CgroupError as error:
-                    if self._there(place):
-                        lacking[key] = self._why(place, key.knob, error)
+            try:
+                values[key] = self._read(place, key.knob)
+            except (OSError, ValueError, CgroupError) as error:
+                if os.path.isdir(f"{self._hierarchy.cpu}/{place.text}"):  # noqa: PTH112 - the path is a text
+                    lacking[key] = self._why(place, key.knob, error)
+                else:
+                    self._found.pop(key.group, None)
         return Held(values=values, lacking=lacking)
 
     def put(self, key: KnobKey, value: int | None) -> None:
@@ -96,11 +104,20 @@ class GroupKnobs:
         return as_told(knob, value, self._hierarchy.version)
 
     def _place(self, group: str) -> Place | None:
+        """Where it is, as long as it is there: looking for it costs more than reading its knobs."""
+        place = self._found.get(group)
+        if place is None:
+            place = self._look(group)
+            if place is not None:
+                self._found[group] = place
+        return place
+
+    def _look(self, group: str) -> Place | None:
         """Where it is, if it is one of the node's tiers, or of a pod that is known; None: it is not there."""
         if group in _TIER_OF:
             tier = _TIER_OF[group]
             return Place(tier=tier, base=self._hierarchy.tier(tier), inside=_ITSELF)
-        pod = self.pods.get(uid_of(group))
+        pod = self._known.get(uid_of(group))
         base = None if pod is None else self._pod_group(pod.uid)
         if pod is None or base is None:
             return None
@@ -119,28 +136,42 @@ class GroupKnobs:
 
     def _read(self, place: Place, knob: Knob) -> int | None:
         if knob == "cfs_quota_us":
-            held = self._bandwidth(place)
+            held = self._own(place)
             return None if held.quota_us is None else held.quota_us * PERIOD_US // held.period_us
         file = self._file(knob)
-        return self._door(place, file.controller).read(place.inside, file.name, file.read)
+        return file.read(self._text(place, file.controller, file.name))
 
-    def _bandwidth(self, place: Place) -> Bandwidth:
+    def _own(self, place: Place) -> Bandwidth:
         """Of a best-effort group its own, also while it is cut to fit."""
-        if place.tier == BEST_EFFORT:
-            return self._holder.own(place.path.relative_to(self._hierarchy.tier(BEST_EFFORT)))
-        door = self._door(place, "cpu")
         if self._hierarchy.version == 2:
-            return Bandwidth(*door.read(place.inside, CPU_MAX_FILE, parse.cpu_max))
-        quota_us = door.read(place.inside, QUOTA_FILE, parse.quota_us)
-        return Bandwidth(quota_us, door.read(place.inside, PERIOD_FILE, parse.period_us))
+            held = Bandwidth(*parse.cpu_max(self._text(place, "cpu", CPU_MAX_FILE)))
+        else:
+            quota_us = parse.quota_us(self._text(place, "cpu", QUOTA_FILE))
+            held = Bandwidth(quota_us, parse.period_us(self._text(place, "cpu", PERIOD_FILE)))
+        return held if place.tier != BEST_EFFORT else self._holder.own(self._below(place), held)
+
+    def _text(self, place: Place, controller: str, name: str) -> bytes:
+        """A control file, by the shortest way: there are hundreds."""
+        fd = os.open(f"{self._root(controller)}/{place.text}/{name}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(fd, _READ_BYTES)
+        finally:
+            os.close(fd)
+
+    def _below(self, place: Place) -> PurePosixPath:
+        """A best-effort group relative to the group of all of them."""
+        return place.path.relative_to(self._hierarchy.tier(BEST_EFFORT))
 
     def _put_quota(self, place: Place, quota_us: int | None) -> None:
-        period_us = self._bandwidth(place).period_us
+        try:
+            period_us = self._own(place).period_us
+        except (OSError, ValueError) as error:
+            raise CgroupError(f"{place.text} cfs_quota_us", self._why(place, "cfs_quota_us", error)) from error
         wanted = Bandwidth(
             None if quota_us is None else max(QUOTA_US_MIN, quota_us * period_us // PERIOD_US), period_us
         )
         if place.tier == BEST_EFFORT:
-            self._holder.hold_own(place.path.relative_to(self._hierarchy.tier(BEST_EFFORT)), wanted)
+            self._holder.hold_own(self._below(place), wanted)
             return
         file = QUOTA_FILES[self._hierarchy.version]
         text = cpu_max_text(wanted) if file == CPU_MAX_FILE else str(wanted.quota_us)
@@ -162,16 +193,18 @@ class GroupKnobs:
         """To the pod's or the tier's group and what lies below, for these files only."""
         return Knobs(self._hierarchy, self._root(controller) / place.base, frozenset(writable))
 
-    def _there(self, place: Place) -> bool:
-        return (self._hierarchy.cpu / place.path).is_dir()
-
-    def _why(self, place: Place, knob: Knob, error: CgroupError) -> str:
+    def _why(self, place: Place, knob: Knob, error: OSError | ValueError | CgroupError) -> str:
         """Why the kernel has no such knob here."""
-        if not is_gone(error) or self._hierarchy.version == 1:
-            return error.why if not is_gone(error) else f"no file {Path(error.path).name}"
-        file, controller = Path(error.path).name, "cpu" if knob.startswith(("cpu", "cfs")) else "memory"
+        if isinstance(error, CgroupError):
+            return error.why
+        if not isinstance(error, FileNotFoundError):
+            return why_of(error)
+        controller = "cpu" if knob.startswith(("cpu", "cfs")) else "memory"
+        told = f"no file {Path(error.filename).name}"
+        if self._hierarchy.version == 1:
+            return told
         try:
-            handed_on = controller in (self._root(controller) / place.path / "cgroup.controllers").read_text().split()
+            handed_on = controller.encode() in self._text(place, controller, "cgroup.controllers").split()
         except OSError:
-            handed_on = True
-        return f"no file {file}" + ("" if handed_on else f": the {controller} controller is not handed on to the group")
+            return told
+        return told if handed_on else f"{told}: the {controller} controller is not handed on to the group"

@@ -131,7 +131,7 @@ class CgroupKernel:
 
     def know(self, pods: Sequence[Pod]) -> None:
         """These pods are on the node; of no others is any knob read or set."""
-        self._groups.pods = {pod.uid: pod for pod in pods}
+        self._groups.know(pods)
 
     def held(self, keys: Iterable[KnobKey]) -> Held:
         """What knobs of groups hold now; those of a group side by side."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import PurePosixPath
 
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT
@@ -32,7 +33,7 @@ _RANGE: dict[Knob, tuple[int, int]] = {
 _ANY = (0, 1 << 60)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Place:
     """Where a group is, and whose it is."""
 
@@ -47,10 +48,15 @@ class Place:
     container: Container | None = None
     """None: it is a whole pod, or a tier."""
 
-    @property
+    @cached_property
     def path(self) -> PurePosixPath:
         """The group, relative to each root."""
         return self.base / self.inside
+
+    @cached_property
+    def text(self) -> str:
+        """The same as a text."""
+        return str(self.path)
 
 
 def refusal(place: Place, knob: Knob, value: int | None) -> str:
