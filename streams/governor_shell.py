@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
@@ -24,6 +25,7 @@ log = logging.getLogger(__name__)
 GROUP = "slacktide-governor"
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
+STOP_S = 1.0
 FETCH_WAIT_MS = 200
 """Evictions are seldom: a fetch for them may be held longer than one for samples."""
 
@@ -54,7 +56,7 @@ async def govern(
     said, pause_s = "", RETRY_S
     while not stop.is_set():
         try:
-            await _Candidate(governor, settings, now_ms).run(stop)
+            await _until(stop, _Candidate(governor, settings, now_ms).run(stop))
             pause_s = RETRY_S
         except LogError as exc:
             if said != str(exc):  # not once a second while a broker is away
@@ -65,6 +67,20 @@ async def govern(
             pause_s = min(2 * pause_s, RETRY_S_MAX)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), pause_s)
+
+
+async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
+    """Wait for the work; told to stop, it has a moment: it may stand in a join that takes the broker longer."""
+    working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((working,), timeout=STOP_S)
+    finally:
+        stopped.cancel()
+        working.cancel()
+        await asyncio.wait((working,))
+    if not working.cancelled():
+        working.result()
 
 
 class _Candidate:
