@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -87,6 +88,12 @@ class Groups:
             file.write_text(text)
         return file.read_text().strip()
 
+    def freezer(self, group: str) -> Path:
+        """The file that freezes a group."""
+        if self.version == 1:
+            return MOUNT / "freezer" / self.kubepods / group / "freezer.state"
+        return MOUNT / self.kubepods / group / "cgroup.freeze"
+
     def cpuset(self, group: str, text: str | None = None) -> str:
         """The group's CPUs as the kernel says them, after writing some."""
         file = self.cpuset_root / self.kubepods / group / "cpuset.cpus"
@@ -110,7 +117,14 @@ class Groups:
                 above = made
 
     def close(self) -> None:
-        """End the processes and remove all groups."""
+        """End the processes, whoever has started them and stopped them, and remove all groups."""
+        for folder, _, _ in os.walk(self.freezer("").parent):
+            with contextlib.suppress(FileNotFoundError):
+                self.freezer(folder).write_text("THAWED" if self.version == 1 else "0")
+        for folder, _, _ in os.walk(self.cpu):
+            for pid in Path(folder, "cgroup.procs").read_text().split():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(int(pid), signal.SIGKILL)
         for process in self._processes:
             process.kill()
             process.wait()
@@ -122,7 +136,7 @@ class Groups:
 
 
 def _roots(version: int) -> list[Path]:
-    return [MOUNT / controller for controller in ("cpu", "cpuacct", "memory")] if version == 1 else [MOUNT]
+    return [MOUNT / controller for controller in ("cpu", "cpuacct", "memory", "freezer")] if version == 1 else [MOUNT]
 
 
 def _remove(group: Path) -> None:
