@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 from slacktide.agents.files import Watched
 from slacktide.agents.node.cgroup.hierarchy import Hierarchy
-from slacktide.agents.node.cgroup.layout import BEST_EFFORT, PlainHost
+from slacktide.agents.node.cgroup.layout import BEST_EFFORT, PlainHost, uid_of
 from slacktide.agents.node.docker import Docker, DockerContainer, DockerError
 from slacktide.schemas.errors import ConfigError, Finding
 from slacktide.schemas.host_workloads import BE, NAMESPACE, HostWorkloads, Workload, parse, pod_of
@@ -134,7 +134,7 @@ class HostPods:
             if one.group is None or said.holds(one.group) or not self._is_there(one.group):
                 continue
             self._remark_not_held(said, one, str(one.group))
-            yield Match(uid=str(one.group), group=one.group, workload=one, container=None)
+            yield Match(uid=uid_of(one.group), group=one.group, workload=one, container=None)
 
     def _containers_elsewhere(self, said: HostWorkloads, units: list[PurePosixPath]) -> Iterator[Match]:
         """Containers with a label that is named, outside the best-effort group."""

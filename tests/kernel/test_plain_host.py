@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 import pytest
 
@@ -38,7 +38,7 @@ def use_by_name(kernel) -> dict[str, PodUse]:
     """What happened in the next second."""
     kernel.read(time.monotonic_ns())
     time.sleep(1)
-    return {PurePosixPath(use.uid).name: use for use in kernel.read(time.monotonic_ns()).pod_use}
+    return {use.uid.rpartition(":")[2]: use for use in kernel.read(time.monotonic_ns()).pod_use}
 
 
 def test_the_best_effort_slice_is_held_and_what_lies_beside_it_is_not(groups, host) -> None:

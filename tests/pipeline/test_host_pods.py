@@ -10,7 +10,9 @@ from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.cgroup.layout import PlainHost
 from slacktide.agents.node.docker import Docker, DockerError
 from slacktide.agents.node.host_pods import HostPods, watch
+from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod
+from slacktide.schemas.knob import KnobKey, pod_group
 from slacktide.schemas.qos import is_best_effort
 from testbed.docker import DockerServer, Running
 
@@ -97,13 +99,37 @@ def test_slices_and_whatever_lies_in_the_best_effort_group_are_pods(host) -> Non
         ("host", "web.slice", "LSR"),
     ]
     assert {pod.uid: pod.priority for pod in listed.pods} == {
-        "batch.slice/etl.service": 5500,
-        "batch.slice/other.service": None,
+        "batch.slice:etl.service": 5500,
+        "batch.slice:other.service": None,
         "web.slice": 9500,
     }
     assert listed.notes == ()
-    assert host.seen() == {"batch.slice/etl.service": True, "batch.slice/other.service": True, "web.slice": False}
+    assert host.seen() == {"batch.slice:etl.service": True, "batch.slice:other.service": True, "web.slice": False}
     assert host.kernel.pod_group("web.slice") == PurePosixPath("web.slice")
+
+
+def test_nothing_is_ever_written_outside_the_best_effort_group(host) -> None:
+    """Of what systemd and Docker made elsewhere not even knobs that isolate are set."""
+    host.make("batch.slice/etl.service")
+    host.make("system.slice/db.service")
+    for controller in ("memory", "."):
+        for group in ("batch.slice/etl.service", "system.slice/db.service"):
+            folder = host.mount / controller / group
+            if folder.is_dir():
+                (folder / "memory.low").write_text("0\n")
+    host.write("slice: system.slice/db.service, qosClass: LS, requests: {memory: 1Gi}")
+    listed = host.open().look()
+    host.seen()
+    host.kernel.know(listed.pods)
+    keys = [KnobKey(pod_group(pod.uid), "mem_low_bytes") for pod in listed.pods]
+
+    assert [key.group for key in keys] == ["pod/batch.slice:etl.service", "pod/system.slice:db.service"]
+    with pytest.raises(CgroupError, match="no such group here"):
+        host.kernel.put(keys[1], 4096)
+    if host.version == 2:
+        assert list(host.kernel.held(keys).values) == keys[:1]
+        host.kernel.put(keys[0], 4096)
+        assert host.kernel.held(keys).values == {keys[0]: 4096}
 
 
 def test_a_pod_in_the_best_effort_group_is_seen_by_the_kernel_before_it_is_listed(host) -> None:
@@ -112,8 +138,8 @@ def test_a_pod_in_the_best_effort_group_is_seen_by_the_kernel_before_it_is_liste
     pods.look()
     host.make("batch.slice/new.service")
 
-    assert host.seen() == {"batch.slice/new.service": True}
-    assert [pod.uid for pod in pods.look().pods] == ["batch.slice/new.service"]
+    assert host.seen() == {"batch.slice:new.service": True}
+    assert [pod.uid for pod in pods.look().pods] == ["batch.slice:new.service"]
 
 
 @pytest.mark.parametrize(
@@ -199,7 +225,7 @@ def test_without_a_best_effort_group_nothing_is_held_until_there_is_one(host, tm
     assert [pod.uid for pod in pods.look().pods] == ["web.slice"]
     assert [(one.what, one.why) for one in pods.remarks] == [("bestEffort later.slice", "no such group now")]
     host.make("later.slice/x.service")
-    assert sorted(pod.uid for pod in pods.look().pods) == ["later.slice/x.service", "web.slice"]
+    assert sorted(pod.uid for pod in pods.look().pods) == ["later.slice:x.service", "web.slice"]
     assert pods.remarks == []
 
 
@@ -245,7 +271,7 @@ def test_a_file_that_is_wrong_by_now_leaves_the_last_good_one_in_force(host) -> 
     host.write()
     host.make("batch.slice/x.service")
 
-    assert [pod.uid for pod in pods.look().pods] == ["batch.slice/x.service"]
+    assert [pod.uid for pod in pods.look().pods] == ["batch.slice:x.service"]
     assert pods.refused == ""
 
 

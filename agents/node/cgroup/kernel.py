@@ -66,7 +66,7 @@ class CgroupKernel:
         self._originals = Originals(state_folder)
         self._holder = Holder(self.hierarchy, self._originals)
         self._cpuset = None if self.hierarchy.cpuset is None else CpusetHolder(self.hierarchy, self.hierarchy.cpuset)
-        self._groups = GroupKnobs(self.hierarchy, self._holder, self._pods.group)
+        self._groups = GroupKnobs(self.hierarchy, self._holder, self._settable)
         # Beside /proc is /sys, also where both are mounted below another folder.
         self._sys_cpu = proc_mount.parent / "sys/devices/system/cpu"
         self._before: Counters | None = None
@@ -169,6 +169,10 @@ class CgroupKernel:
             raise CgroupError("cpuset", f"the controller is not mounted under {self.hierarchy.mount}")
         if cpus != self._cpuset.held():
             self._cpuset.hold(cpus)
+
+    def _settable(self, uid: str) -> PurePosixPath | None:
+        group = self._pods.group(uid)
+        return group if group is not None and self.hierarchy.layout.may_set(group) else None
 
     def _limits_or_note(self, notes: Notes) -> Limits | None:
         if self._originals.trouble:

@@ -36,6 +36,9 @@ class Layout(Protocol):
 
         """
 
+    def may_set(self, group: PurePosixPath) -> bool:
+        """Whether a pod's knobs are ours to set."""
+
 
 class Kubepods:
     """As a kubelet makes them, by the driver cgroupfs or systemd.
@@ -65,6 +68,10 @@ class Kubepods:
                 # systemd's names have no dashes to spare.
                 yield uid.replace("_", "-") if self.by_systemd else uid, above / name
 
+    def may_set(self, group: PurePosixPath) -> bool:  # noqa: ARG002 - of any
+        """A kubelet writes a pod's group once, and then leaves it alone."""
+        return True
+
 
 class PlainHost:
     """Units of systemd and containers without Kubernetes: each group in the best-effort group is a pod.
@@ -92,11 +99,18 @@ class PlainHost:
         elif tier == GUARANTEED:
             yield from ((uid, group) for uid, group in self.others.items() if (root / group).is_dir())
 
+    def may_set(self, group: PurePosixPath) -> bool:
+        """Only of what is held: what else there is belongs to systemd and to Docker."""
+        return group.is_relative_to(self.best_effort)
+
 
 def uid_of(group: PurePosixPath) -> str:
-    """Of a group on a plain host: the id of the container whose it is, else its path."""
+    """Of a group on a plain host: the id of the container whose it is, else its path with colons for slashes.
+
+    A uid is a part of other names, in which slashes divide.
+    """
     container = _CONTAINER.fullmatch(group.name)
-    return str(group) if container is None else container[1]
+    return ":".join(group.parts) if container is None else container[1]
 
 
 def _groups_in(folder: Path) -> Iterator[str]:
