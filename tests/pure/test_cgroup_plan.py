@@ -3,7 +3,7 @@
 from pathlib import PurePosixPath
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slacktide.agents.node.cgroup.plan import (
@@ -12,6 +12,7 @@ from slacktide.agents.node.cgroup.plan import (
     QUOTA_FILE,
     Bandwidth,
     Write,
+    plan_own_v1,
     plan_v1,
     plan_v2,
 )
@@ -143,6 +144,54 @@ def test_an_agent_that_died_within_a_plan_gives_back_what_was_not_its_own(
     kernel.carry_out(at(None), clipped)
 
     assert {path: kernel.held[path] for path in PATHS[1:]} == {path: own[path] for path in PATHS[1:]}
+
+
+@settings(deadline=None)
+@given(
+    kernels(),
+    st.lists(st.tuples(st.sampled_from(PATHS), limits, st.none() | st.integers(0, 6)), min_size=1, max_size=6),
+)
+def test_own_quotas_and_the_limit_of_all_come_in_any_order_and_what_fits_is_held(
+    kernel: V1Kernel, acts: list[tuple[PurePosixPath, Bandwidth, int | None]]
+) -> None:
+    """Each write is taken; a plan that is cut short is made good by the next one of that group."""
+    own, clipped = dict(kernel.held), {}
+    for group, wanted, stop_after in acts:
+        if group == BE:
+            clipped = kernel.carry_out(wanted, clipped)
+            own[BE] = wanted
+            continue
+        wanted = Bandwidth(wanted.quota_us, own[group].period_us)
+        near = {path: now for path, now in kernel.held.items() if path in group.parents or path.is_relative_to(group)}
+        for stop in (0, None) if stop_after is None else (stop_after, None):
+            plan = plan_own_v1(near, group, wanted, clipped)
+            for write in plan.writes[:stop]:
+                kernel.write(write)
+            clipped = plan.after if stop is None else plan.before
+            near = {path: kernel.held[path] for path in near}
+        own[group] = wanted
+        if all(wanted.within(kernel.held[above]) for above in group.parents):
+            assert kernel.held[group] == wanted
+    kernel.carry_out(at(None), clipped)
+
+    for path in PATHS[1:]:
+        if all(own[path].within(kernel.held[above]) for above in path.parents):
+            assert kernel.held[path] == own[path]
+
+
+def test_an_own_quota_that_fits_leaves_nothing_to_remember() -> None:
+    plan = plan_own_v1({BE: at(None), POD: at(None)}, POD, at(50_000), {})
+
+    assert (plan.writes, plan.before, plan.after) == ([Write(POD, QUOTA_FILE, "50000")], {}, {})
+
+
+def test_an_own_quota_above_the_limit_of_all_waits_for_the_raise() -> None:
+    held = {BE: at(50_000), POD: at(50_000)}
+    plan = plan_own_v1(held, POD, at(200_000), {})
+    raised = plan_v1(held, at(None), plan.after)
+
+    assert plan.writes == []
+    assert raised.writes == [Write(BE, QUOTA_FILE, "-1"), Write(POD, QUOTA_FILE, "200000")]
 
 
 def test_a_plain_cut_is_one_write() -> None:

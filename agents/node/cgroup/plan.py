@@ -103,7 +103,7 @@ def plan_own_v1(
     Args:
         held: as in ``plan_v1``, of the group, all above it and all below it.
         group: below the best-effort group.
-        wanted: what it shall hold where nothing above it is in the way.
+        wanted: what it shall hold where nothing above it is in the way, in the period that it has by itself.
         clipped: what was remembered by earlier plans; of groups that are not in ``held`` it stays.
 
     """
@@ -112,7 +112,10 @@ def plan_own_v1(
     seen = ours[group].ours if group in ours else (held[group],)
     plan = _plan(held, own, iter((held[BEST_EFFORT_ITSELF],)), ours | {group: Clipped(wanted, seen)})
     others = {path: known for path, known in clipped.items() if path not in held}
-    return Plan(plan.writes, others | plan.before, others | plan.after)
+    before = others | plan.before
+    if group not in ours and group not in plan.after:  # all of it fits: nothing to give back, were it cut short
+        del before[group]
+    return Plan(plan.writes, before, others | plan.after)
 
 
 def _own(
