@@ -156,12 +156,12 @@ def test_own_quotas_and_the_limit_of_all_come_in_any_order_and_what_fits_is_held
 ) -> None:
     """Each write is taken; a plan that is cut short is made good by the next one of that group."""
     own, clipped = dict(kernel.held), {}
-    for group, wanted, stop_after in acts:
+    for group, asked, stop_after in acts:
         if group == BE:
-            clipped = kernel.carry_out(wanted, clipped)
-            own[BE] = wanted
+            clipped = kernel.carry_out(asked, clipped)
+            own[BE] = asked
             continue
-        wanted = Bandwidth(wanted.quota_us, own[group].period_us)
+        wanted = Bandwidth(asked.quota_us, own[group].period_us)
         near = {path: now for path, now in kernel.held.items() if path in group.parents or path.is_relative_to(group)}
         for stop in (0, None) if stop_after is None else (stop_after, None):
             plan = plan_own_v1(near, group, wanted, clipped)
