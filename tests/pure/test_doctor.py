@@ -42,6 +42,7 @@ from testbed.policies import config_map
 GIB = 1024**3
 NOW_MS = 1_800_000_000_000
 DAC_OVERRIDE = 1 << 1
+KILL = 1 << 5
 MACHINE = MachineFacts(
     kernel="6.1.0-18-amd64",
     cpus=8,
@@ -122,7 +123,8 @@ def test_of_what_is_as_it_should_be_nothing_is_advised(findings: list[Finding]) 
 @pytest.mark.parametrize(
     ("facts", "check", "verdict", "found", "advice"),
     [
-        pytest.param({"kernel": "4.18.0-553.el8"}, "machine.kernel", "warning", "4.18.0-553.el8", "newer kernel"),
+        pytest.param({"kernel": "4.18.0-553.el8"}, "machine.kernel", "warning", "4.18.0-553.el8", "it throttles"),
+        pytest.param({"kernel": "4.19.0"}, "machine.kernel", "warning", "4.19.0", "no evicted pod can be ended"),
         pytest.param({"kernel": "3.19.8"}, "machine.kernel", "warning", "3.19.8", "newer kernel"),
         pytest.param({"kernel": ""}, "machine.kernel", "warning", "unknown", "--proc-mount"),
         pytest.param({"kernel": "linux"}, "machine.kernel", "warning", "'linux', no version", "--proc-mount"),
@@ -172,7 +174,7 @@ def test_what_a_machine_lacks_is_said_with_what_to_do(
 @pytest.mark.parametrize(
     ("facts", "found"),
     [
-        pytest.param({"kernel": "4.19.0"}, "4.19.0", id="the oldest kernel that will do"),
+        pytest.param({"kernel": "5.3.0"}, "5.3.0", id="the oldest kernel that will do"),
         pytest.param({"kernel": "10.2"}, "10.2", id="versions are numbers, not texts"),
         pytest.param({"open_files": 1_024}, "1,024", id="just enough files"),
         pytest.param({"open_files": -1}, "unlimited", id="no limit of files"),
@@ -188,13 +190,15 @@ def test_what_just_will_do_is_no_matter(facts: dict[str, object], found: str) ->
 
 def test_a_right_is_missed_only_where_something_does_not_work_without_it() -> None:
     """An agent that was given its files needs no more; what is for later is told, and no fault."""
-    plain = replace(MACHINE, capabilities=0, user_id=1000)
-    bad = only_bad(machine(plain, quota_writable=False))
+    kills = replace(MACHINE, capabilities=KILL, user_id=1000)
+    bad = only_bad(machine(kills, quota_writable=False))
 
-    assert {one.verdict for one in machine(plain)} == {"ok"}
+    assert {one.verdict for one in machine(kills)} == {"ok"}
     assert (bad.check, bad.found) == ("capability.CAP_DAC_OVERRIDE", "not held")
     assert bad.advice == "run as root, or grant CAP_DAC_OVERRIDE; this is user 1000"
-    assert {one.verdict for one in machine(replace(plain, capabilities=DAC_OVERRIDE), quota_writable=False)} == {"ok"}
+    both = replace(kills, capabilities=KILL | DAC_OVERRIDE)
+    assert {one.verdict for one in machine(both, quota_writable=False)} == {"ok"}
+    assert only_bad(machine(replace(kills, capabilities=DAC_OVERRIDE))).check == "capability.CAP_KILL"
 
 
 def test_rights_that_are_not_told_are_unknown_each() -> None:

@@ -20,7 +20,7 @@ CONTROLLERS = (
     Controller(name="cpuacct", needed="to know what each pod uses", required=True),
     Controller(name="memory", needed="to know each pod's memory", required=False),
     Controller(name="cpuset", needed="for cpuSuppressPolicy cpuset", required=False),
-    Controller(name="freezer", needed="later: to stop best-effort pods that cannot be evicted", required=False),
+    Controller(name="freezer", needed="to stop best-effort pods for whose eviction credit lacks", required=False),
 )
 
 
@@ -109,7 +109,7 @@ KNOBS = (
         controller="freezer",
         v1=("freezer.state",),
         v2=("cgroup.freeze",),
-        needed="later: to stop best-effort pods that cannot be evicted",
+        needed="to stop best-effort pods for whose eviction credit lacks",
         absent="use kernel 5.2 or newer (cgroup v2), or see controller.freezer (v1)",
     ),
 )

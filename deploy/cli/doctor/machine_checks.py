@@ -10,7 +10,9 @@ from slacktide.agents.node.spool import BYTES_MAX
 from slacktide.deploy.cli.doctor.facts import MachineFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 
-KERNEL_MIN = (4, 19)
+KERNEL_MIN = (5, 3)
+"""Older ones cannot hold a process while it is signalled, so that no evicted pod could be ended."""
+THROTTLES_WELL = (4, 19)
 OPEN_FILES_WANTED = 1_024
 """Four files of each of a kubelet's 110 pods are kept open, in half of the limit."""
 OPEN_FILES_MIN = 128
@@ -27,11 +29,13 @@ class Capability:
     needed: str
     now: bool
     """Whether something that acts today needs it."""
+    writes: bool = False
+    """Whether it is not needed where control files are writable all the same."""
 
 
 CAPABILITIES = (
-    Capability(name="CAP_DAC_OVERRIDE", bit=1, needed="to write control files that belong to another user", now=True),
-    Capability(name="CAP_KILL", bit=5, needed="later: to end best-effort processes where eviction cannot", now=False),
+    Capability(name="CAP_DAC_OVERRIDE", bit=1, needed="to write control files of another user", now=True, writes=True),
+    Capability(name="CAP_KILL", bit=5, needed="to end the processes of evicted pods", now=True),
     Capability(name="CAP_SYS_PTRACE", bit=19, needed="later: for core scheduling of other processes", now=False),
     Capability(name="CAP_SYS_ADMIN", bit=21, needed="later: to mount resctrl (caches, memory bandwidth)", now=False),
     Capability(name="CAP_SYS_RESOURCE", bit=24, needed="to be woken by PSI triggers", now=False),
@@ -62,7 +66,9 @@ def _kernel(facts: MachineFacts) -> Finding:
         advice = "is --proc-mount the machine's /proc?"
         return warned(check, f"{facts.kernel!r}, no version" if facts.kernel else "unknown", needed, advice)
     if (int(version[1]), int(version[2])) < KERNEL_MIN:
-        advice = "use a newer kernel: this one throttles groups that are below their quota, and has no PSI"
+        advice = "use a newer kernel: no evicted pod can be ended with this one (it has no pidfd_open)"
+        if (int(version[1]), int(version[2])) < THROTTLES_WELL:
+            advice += "; it throttles groups that are below their quota, too, and has no PSI"
         return warned(check, facts.kernel, needed, advice)
     return good(check, facts.kernel, needed)
 
@@ -102,11 +108,11 @@ def _capabilities(facts: MachineFacts, *, quota_writable: bool) -> Iterator[Find
             yield warned(check, "unknown", one.needed, "is --proc-mount the machine's /proc?")
         elif facts.capabilities >> one.bit & 1:
             yield good(check, "held", one.needed)
-        elif one.now and not quota_writable:
+        elif one.now and not (one.writes and quota_writable):
             advice = f"run as root, or grant {one.name}; this is user {facts.user_id}"
             yield warned(check, "not held", one.needed, advice)
         else:
-            found = "not held; the CPU quota is writable all the same" if one.now else "not held"
+            found = "not held; the CPU quota is writable all the same" if one.writes else "not held"
             yield good(check, found, one.needed)
 
 
