@@ -16,6 +16,8 @@ from slacktide.streams.governor.nodes import Held, Node
 from slacktide.streams.governor.reading import Sighting, lease_of, outcome_of
 from slacktide.streams.records import Out, Record, Writer, text_of
 
+SPENDS = frozenset({"applied", "failed"})
+"""An eviction that was begun has spent its credit, whatever came of it."""
 CLOCKS_MS = 60_000
 """Clocks of those who write records are closer than this: what a record's time says is doubted by so much."""
 
@@ -178,7 +180,7 @@ class Governor:
             return
         self._heard_epoch = max(self._heard_epoch, spent.epoch)
         namespace = outcome.pod.namespace if outcome.pod is not None else ""
-        ledger.saw(spent.evictions, now_ms, done=namespace if outcome.result == "applied" and outcome.pod else None)
+        ledger.saw(spent.evictions, now_ms, done=namespace if outcome.pod and outcome.result in SPENDS else None)
         if (outcome.result, outcome.reason) == ("refused", NO_CREDIT) and ledger is node.ledger:
             node.ask(namespace, now_ms)
 
