@@ -3,6 +3,20 @@
 from __future__ import annotations
 
 CARRIED_OUT = frozenset(
-    {"NodeMetric", "BatchResource", "BECPUSuppress", "BECPUSuppress (cpuset)", "CFSQuotaBurst", "EvictionBudget"}
+    {
+        "NodeMetric",
+        "BatchResource",
+        "BECPUSuppress",
+        "BECPUSuppress (cpuset)",
+        "CPUBurst",
+        "CFSQuotaBurst",
+        "CPUQOS (beClass)",
+        "CPUQOS idle (beClass)",
+        "MemoryQOS (lsrClass)",
+        "MemoryQOS (lsClass)",
+        "MemoryQOS (beClass)",
+        "MemoryQOS (systemClass)",
+        "EvictionBudget",
+    }
 )
 """By their names in ``features.FEATURES``. Whoever builds one adds it here, and nowhere else."""

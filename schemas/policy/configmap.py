@@ -214,4 +214,5 @@ def _acting(strategy: str) -> frozenset[str]:
     """The strategy's fields that something is done by today."""
     acting = [feature for feature in FEATURES if feature.strategy == strategy and feature.name in CARRIED_OUT]
     fields = {field for feature in acting for field in feature.fields}
-    return frozenset(fields | {"enable"}) if acting else frozenset()
+    parts = {f"{field.rpartition('.')[0]}.enable" for field in fields if "." in field}
+    return frozenset(fields | parts | {"enable"}) if acting else frozenset()

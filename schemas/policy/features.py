@@ -15,7 +15,7 @@ import msgspec
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import lacks
 from slacktide.schemas.policy.names import name_of
-from slacktide.schemas.policy.resource_qos import BlkioQos, CpuQos, MemoryQos, NetworkQos, ResctrlQos, ResourceQos
+from slacktide.schemas.policy.resource_qos import BlkioQos, MemoryQos, NetworkQos, ResctrlQos, ResourceQos
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,6 +169,10 @@ _NODE: tuple[Feature, ...] = (
 )
 
 
+MEMORY_QOS = ("min_limit_pct", "low_limit_pct", "throttling_pct")
+"""What every kernel with cgroup v2 can do of it."""
+
+
 def _qos_of(name: str) -> tuple[Feature, ...]:
     """What one QoS class can have, by its field in ResourceQos."""
     shown = name_of(ResourceQos, name)
@@ -183,13 +187,10 @@ def _qos_of(name: str) -> tuple[Feature, ...]:
     cpu, mem = f"{name}.cpu", f"{name}.mem"
     return (
         feature("CPUQOS", (f"{cpu}.group_identity",), lacks.cpu_qos(cpu, "groupIdentity"), "policies.cpu"),
-        feature(
-            "CPUQOS core scheduling",
-            fields("cpu", CpuQos, "group_identity"),
-            lacks.cpu_qos(cpu, "coreSched"),
-            "policies.cpu",
-        ),
-        feature("MemoryQOS", fields("mem", MemoryQos, "priority"), lacks.qos_part(mem)),
+        feature("CPUQOS idle", (f"{cpu}.sched_idle",), lacks.idle(cpu), "policies.cpu"),
+        feature("CPUQOS core scheduling", (f"{cpu}.core_expeller",), lacks.cpu_qos(cpu, "coreSched"), "policies.cpu"),
+        feature("MemoryQOS", tuple(f"{mem}.{field}" for field in MEMORY_QOS), lacks.qos_part(mem)),
+        feature("MemoryQOS watermarks and OOM", fields("mem", MemoryQos, "priority", *MEMORY_QOS), lacks.qos_part(mem)),
         feature("MemoryQOS kill priority", (f"{mem}.priority",), lacks.kill_priority(mem)),
         feature("BlkIOQOS", fields("blkio", BlkioQos), lacks.qos_part(f"{name}.blkio")),
         feature("ResctrlQOS", fields("resctrl", ResctrlQos), lacks.qos_part(f"{name}.resctrl")),

@@ -155,6 +155,16 @@ def cpu_qos(part: str, by: str) -> Callable[[ResourceQos], str]:
     return lacks
 
 
+def idle(part: str) -> Callable[[ResourceQos], str]:
+    """Of a QoS class: it runs only where nobody else wants the CPU."""
+
+    def lacks(qos: ResourceQos) -> str:
+        off = "" if value_at(qos, f"{part}.sched_idle") else f"{name_of(ResourceQos, part)}.schedIdle is 0"
+        return cpu_qos(part, "coreSched")(qos) or off
+
+    return lacks
+
+
 def qos_part(part: str) -> Callable[[ResourceQos], str]:
     """Of a QoS class: its part is enabled."""
 

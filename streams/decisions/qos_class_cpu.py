@@ -34,7 +34,7 @@ def cpu_qos(strategy: ResourceQos) -> Iterator[WantedSetting]:
             group=BEST_EFFORT_TIER,
             knob="cpu_idle",
             value=1,
-            rule="CPUQOS core scheduling (beClass)",
+            rule="CPUQOS idle (beClass)",
             bound="asked",
             terms={"sched_idle": cpu.sched_idle},
         )

@@ -488,6 +488,14 @@ def test_a_rule_whose_knob_cannot_be_used_is_void_here(configs: dict, knob_name:
     assert void(replace(V2, knobs={})) == []  # that there is no group is said already
 
 
+def test_an_idle_tier_is_one_whose_weight_the_kubelet_cannot_write() -> None:
+    asked = {"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}}}
+    said = [one for one in of_policy(qos={"clusterStrategy": asked}) if one[0] == "policy.idle-weight"]
+
+    assert [found for _, found, _ in said] == ["resource-qos-config: beClass.cpuQOS.schedIdle 1 (cluster strategy)"]
+    assert "EINVAL" in said[0][2]
+
+
 def test_what_a_policy_sets_in_vain_or_too_early_is_named() -> None:
     said = of_policy(threshold={"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota",
                                                     "cpuEvictThresholdPercent": 60}})  # fmt: skip
@@ -519,7 +527,14 @@ def test_a_policy_that_is_refused_fails_with_every_finding() -> None:
 def test_every_feature_with_a_knob_is_one_of_the_policys() -> None:
     held = [feature.name for feature in FEATURES if knob_of(feature)]
 
-    assert held == ["BECPUSuppress", "CPUBurst", "CFSQuotaBurst"] + [
+    assert [name for name in held if not name.startswith("MemoryQOS (")] == [
+        "BECPUSuppress",
+        "CPUBurst",
+        "CFSQuotaBurst",
+        "CPUQOS (beClass)",
+        "CPUQOS idle (beClass)",
+    ]
+    assert [name for name in held if name.startswith("MemoryQOS (")] == [
         f"MemoryQOS ({name})" for name in ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot")
     ]
     assert set(KNOB_OF.values()) <= {one.name for one in KNOBS}

@@ -1,4 +1,4 @@
-"""PURE: the control files that Slacktide writes, or will, and the controllers that they belong to."""
+"""PURE: the control files that Slacktide writes, and the controllers that they belong to."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ KNOBS = (
         controller="cpu",
         v1=("cpu.shares",),
         v2=("cpu.weight",),
-        needed="later: to let others go first",
+        needed="so that best-effort pods share by what they bought",
         absent=_SHARES,
     ),
     Knob(
@@ -69,7 +69,7 @@ KNOBS = (
         controller="cpu",
         v1=("cpu.cfs_burst_us",),
         v2=("cpu.max.burst",),
-        needed="later: for CPU burst",
+        needed="for CPU burst",
         absent="use kernel 5.14 or newer",
     ),
     Knob(
@@ -77,7 +77,7 @@ KNOBS = (
         controller="cpu",
         v1=("cpu.idle",),
         v2=("cpu.idle",),
-        needed="later: to run best-effort pods only on idle CPUs",
+        needed="for schedIdle: best-effort pods only on idle CPUs",
         absent="use kernel 5.15 or newer",
     ),
     Knob(
@@ -93,7 +93,7 @@ KNOBS = (
         controller="memory",
         v1=("memory.limit_in_bytes",),
         v2=("memory.max",),
-        needed="later: to cap best-effort memory",
+        needed="to hold best-effort pods to the memory they bought",
         absent="see controller.memory",
     ),
     Knob(
@@ -101,7 +101,7 @@ KNOBS = (
         controller="memory",
         v1=(),
         v2=("memory.high",),
-        needed="later: to slow down best-effort pods before they meet their limit",
+        needed="for memoryQOS: slow down what nears its limit",
         absent="see controller.memory",
     ),
     Knob(

@@ -19,6 +19,8 @@ KNOB_OF = {
     "BECPUSuppress": "cpu-quota",
     "CPUBurst": "cpu-burst",
     "CFSQuotaBurst": "cpu-quota",
+    "CPUQOS (beClass)": "cpu-weight",
+    "CPUQOS idle (beClass)": "cpu-idle",
     "MemoryQOS": "memory-high",
 }
 """By what a feature acts; of one that each QoS class can have, for all of them."""
@@ -53,6 +55,8 @@ def _void_here(policy: Policy, cgroups: CgroupFacts, cpus: int) -> Iterator[Find
         knob = knob_of(feature)
         if knob is not None and cgroups.knobs and not writable(cgroups, knob):
             yield from _without_knob(policy, feature, knob)
+        elif knob == "cpu-idle":
+            yield from _idle(policy, feature)
 
 
 def knob_of(feature: Feature) -> str | None:
@@ -77,6 +81,17 @@ def _without_knob(policy: Policy, feature: Feature, knob: str) -> Iterator[Findi
             found = f"{key_of(feature.strategy)}: {feature.name} ({source})"
             advice = f"cannot act on this machine: see knob.{knob}"
             yield warned("policy.void-here", found, f"knob.{knob}", advice)
+
+
+def _idle(policy: Policy, feature: Feature) -> Iterator[Finding]:
+    for source, strategy in _strategies(policy, feature.strategy):
+        if not feature.lacks(strategy):
+            found = f"{key_of(feature.strategy)}: beClass.cpuQOS.schedIdle 1 ({source})"
+            advice = (
+                "Linux refuses any weight of an idle group (EINVAL), and the kubelet writes the best-effort group's "
+                "each minute: it logs that it failed to update QoS cgroups, and the burstable group's may stay behind"
+            )
+            yield warned("policy.idle-weight", found, "a kubelet that can write its weights", advice)
 
 
 def _strategies(policy: Policy, name: str) -> Iterator[tuple[str, Message]]:
