@@ -43,14 +43,20 @@ class Round:
     def _standing(self, use: Use) -> Iterator[Node]:
         """One credit for each who asks for nothing, as long as half of the budget stays for those who will."""
         silent = [node for node in self.nodes if not node.asked]
-        quiet = [node for node in silent if node.lives(self.now_ms)]
-        idle = sum(node.ledger.outstanding() for node in silent if not node.lives(self.now_ms))
-        for node in sorted(quiet, key=lambda node: (not node.in_time(self.now_ms), *self._first_served(node))):
+        idle = sum(node.ledger.outstanding() for node in silent if node.ledger.leases and not node.lives(self.now_ms))
+        for node in self._in_turn([node for node in silent if node.lives(self.now_ms)]):
             idle += max(node.ledger.outstanding(), node.next_total - node.ledger.total)
             if idle > self.budget.cluster_max // 2:
                 return
             if (node.due(self.now_ms) or not node.in_time(self.now_ms)) and self._offered(node, use):
                 yield node
+            if idle == self.budget.cluster_max // 2:
+                return
+
+    def _in_turn(self, nodes: Collection[Node]) -> Iterator[Node]:
+        """Who holds a lease keeps it; the others, who are many, are put in order only where there is room for one."""
+        yield from sorted((node for node in nodes if node.in_time(self.now_ms)), key=self._first_served)
+        yield from sorted((node for node in nodes if not node.in_time(self.now_ms)), key=self._first_served)
 
     def _offered(self, node: Node, use: Use) -> bool:
         """Enter a lease for the node if there is room for what it asks."""

@@ -59,12 +59,15 @@ class Node:
 
     def forget(self, before_ms: int, now_ms: int) -> None:
         """What was over by then does not count any more; what was asked long ago is not asked now."""
-        for _, one in self.ledgers():
-            one.forget(before_ms)
-        self.past = [one for one in self.past if not one.empty]
-        self.asked = {name: at_ms for name, at_ms in self.asked.items() if at_ms > now_ms - ASKED_MS}
-        if not self.asked:
-            self.waits_since_ms = None
+        if not self.ledger.empty:
+            self.ledger.forget(before_ms)
+        if self.past:
+            for one in self.past:
+                one.forget(before_ms)
+            self.past = [one for one in self.past if not one.empty]
+        if self.asked:
+            self.asked = {name: at_ms for name, at_ms in self.asked.items() if at_ms > now_ms - ASKED_MS}
+            self.waits_since_ms = self.waits_since_ms if self.asked else None
 
     def lives(self, now_ms: int) -> bool:
         """Whether it was heard of lately."""
