@@ -1,16 +1,14 @@
 """What is in force on one node, and which layer said so.
 
 Layers, the last one wins: defaults, the cluster's strategy, the first node strategy whose selector matches, and for
-colocation the node's own annotation, then its ratio labels. ``memoryEvictThresholdPercent`` has no default in force.
+colocation the node's own annotation, then its ratio labels.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
-
-import msgspec
 
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.policy.budget import EvictionBudget
@@ -67,9 +65,7 @@ def colocation_on(policy: Policy, facts: NodeFacts) -> Colocation:
 def resource_threshold_on(policy: Policy, facts: NodeFacts) -> ResourceThreshold:
     """The thresholds in force on a node."""
     node = _first(policy.node_resource_threshold, facts.labels)
-    if node is None:
-        return _asked_for(policy.resource_threshold, policy.said)
-    return _asked_for(node.strategy, (*policy.said, *(f"resource_threshold.{field}" for field in node.said)))
+    return policy.resource_threshold if node is None else node.strategy
 
 
 def cpu_burst_on(policy: Policy, facts: NodeFacts) -> CpuBurst:
@@ -90,10 +86,9 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
     colocation = found.held("colocation", policy.colocation, policy.node_colocation)
     colocation, said = overlaid(colocation, facts.annotations, facts.labels)
     found.sources |= {f"colocation.{field}": Source(layer=_layer(name), name=name) for field, name in said.items()}
-    threshold = found.held("resource_threshold", policy.resource_threshold, policy.node_resource_threshold)
     return Effective(
         colocation=colocation,
-        resource_threshold=_asked_for(threshold, found.sources),
+        resource_threshold=found.held("resource_threshold", policy.resource_threshold, policy.node_resource_threshold),
         resource_qos=found.held("resource_qos", policy.resource_qos, policy.node_resource_qos),
         cpu_burst=found.held("cpu_burst", policy.cpu_burst, policy.node_cpu_burst),
         eviction_budget=policy.eviction_budget,
@@ -119,13 +114,6 @@ class _Found:
             other.name for other in nodes if other is not node and matches(other.selector, self._labels)
         )
         return node.strategy
-
-
-def _asked_for(threshold: ResourceThreshold, said: Container[str]) -> ResourceThreshold:
-    """Without the one default that evicts: the reference's waits behind feature gates, here a layer must say it."""
-    if threshold.mem_evict_threshold_pct is None or "resource_threshold.mem_evict_threshold_pct" in said:
-        return threshold
-    return msgspec.structs.replace(threshold, mem_evict_threshold_pct=None)
 
 
 def _first(nodes: Sequence[NodeStrategy[S]], labels: Mapping[str, str]) -> NodeStrategy[S] | None:

@@ -8,8 +8,8 @@ from typing import Any
 
 import msgspec
 
-from slacktide.schemas.inventory import NodeFacts, Resources
-from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, Source, effective
+from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, Source
 from slacktide.schemas.policy.features import FEATURES, Feature
 from slacktide.schemas.policy.fields import leaves, value_at
 from slacktide.schemas.policy.keys import keys_of
@@ -23,7 +23,7 @@ from slacktide.schemas.policy.node_overlay import (
 )
 from slacktide.schemas.policy.strategies import Colocation
 
-_NOBODY_SAYS = effective(Policy(version=""), NodeFacts(name="", capacity=Resources(), allocatable=Resources()))
+_NOBODY_SAYS = Policy(version="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,7 +7,6 @@ from functools import cache
 from typing import Any, get_origin
 
 import msgspec
-import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
@@ -21,16 +20,12 @@ from slacktide.schemas.policy.fields import leaves, value_at
 from slacktide.schemas.policy.idle import lacking
 from slacktide.schemas.policy.names import NAMES, name_of
 from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
-from slacktide.schemas.policy.strategies import ResourceThreshold
 from testbed.messages import any_value
 from testbed.policies import config_map, policy_from
 
 CPU_LABEL = "node.koordinator.sh/cpu-reclaim-ratio"
 POOLS = ("a", "b")
-DEFAULTS = {config.strategy: config.default for config in CONFIGS} | {
-    "resource_threshold": ResourceThreshold(mem_evict_threshold_pct=None)
-}
-"""The reference's; but that nothing is evicted by a default."""
+DEFAULTS = {config.strategy: config.default for config in CONFIGS}
 KINDS = {name: type(default) for name, default in DEFAULTS.items()}
 NARROWED = {"cpu_calculate_policy", "cpu_evict_policy"}
 """The ConfigMap accepts less than the field: typing errors, mostly."""
@@ -201,33 +196,18 @@ def test_a_source_reads_as_an_operator_would_say_it() -> None:
     assert str(Source(layer="node strategy", name="gpu")) == "node strategy gpu"
 
 
-@pytest.mark.parametrize(
-    ("cluster", "spot", "in_force"),
-    [
-        pytest.param({}, {}, {None: None, "spot": None}, id="nobody says it"),
-        pytest.param(
-            {"memoryEvictThresholdPercent": 70}, {}, {None: 70, "spot": 70}, id="the cluster says its default"
-        ),
-        pytest.param({}, {"memoryEvictThresholdPercent": 70}, {None: None, "spot": 70}, id="some nodes say it"),
-        pytest.param(
-            {"memoryEvictThresholdPercent": 80}, {"memoryEvictThresholdPercent": 70}, {None: 80, "spot": 70}, id="both"
-        ),
-        pytest.param({"evictEnabledPriorityThreshold": 5999}, {}, {None: None, "spot": None}, id="another's priority"),
-    ],
-)
-def test_memory_is_evicted_where_a_layer_says_so_and_by_no_default(cluster: dict, spot: dict, in_force: dict) -> None:
+def test_memory_is_evicted_at_the_default_unless_a_layer_says_otherwise() -> None:
     policy = policy_from(
         threshold={
-            "clusterStrategy": {"enable": True, **cluster},
-            "nodeStrategies": [in_pool("spot", cpuSuppressThresholdPercent=50, **spot)],
+            "clusterStrategy": {"enable": True},
+            "nodeStrategies": [in_pool("spot", memoryEvictThresholdPercent=80)],
         }
     )
 
-    for pool, threshold_pct in in_force.items():
-        facts = node(pool)
-        found = effective(policy, facts)
+    for pool, threshold_pct in ((None, 70), ("spot", 80)):
+        found = effective(policy, node(pool))
         lacks = {feature.name: lack for feature, lack in lacking(found).items()}
-        assert found.resource_threshold == resource_threshold_on(policy, facts)
+        assert found.resource_threshold == resource_threshold_on(policy, node(pool))
         assert found.resource_threshold.mem_evict_threshold_pct == threshold_pct
-        assert (lacks["BEMemoryEvict"] == "") == (threshold_pct is not None)
-        assert lacks["MemoryEvict"]
+        assert lacks["BEMemoryEvict"] == ""
+        assert lacks["MemoryEvict"] == "evictEnabledPriorityThreshold is unset"

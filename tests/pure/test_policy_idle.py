@@ -47,8 +47,8 @@ UNSET = "evictEnabledPriorityThreshold is unset"
         pytest.param({"memoryEvictThresholdPercent": 80}, {}, id="one of two features that go by it acts"),
         pytest.param(
             {"memoryEvictLowerPercent": 60},
-            {"memoryEvictLowerPercent": "memoryEvictThresholdPercent is unset"},
-            id="memory, and where it ends alone: its threshold has no default in force",
+            {},
+            id="memory, and where it ends alone: its threshold has a default",
         ),
         pytest.param(
             {"evictEnabledPriorityThreshold": 5999, "cpuEvictThresholdPercent": 80},
@@ -57,11 +57,8 @@ UNSET = "evictEnabledPriorityThreshold is unset"
         ),
         pytest.param(
             {"evictEnabledPriorityThreshold": 5999},
-            {
-                "evictEnabledPriorityThreshold": "memoryEvictThresholdPercent is unset; "
-                "cpuEvictThresholdPercent is unset"
-            },
-            id="a priority for nothing",
+            {},
+            id="a priority alone: memory's threshold has a default",
         ),
         pytest.param({"cpuEvictThresholdPercent": 80}, {"cpuEvictThresholdPercent": UNSET}, id="no priority"),
         pytest.param({"cpuSuppressMinPercent": 64}, {}, id="a minimum below the threshold"),
@@ -132,11 +129,6 @@ UNSET = "evictEnabledPriorityThreshold is unset"
             {"enable": False, "cpuSuppressMinPercent": 5, "cpuSuppressThresholdPercent": 65},
             {"cpuSuppressMinPercent": "enable is false"},
             id="disabled; what equals its default is not worth a word",
-        ),
-        pytest.param(
-            {"enable": False, "memoryEvictThresholdPercent": 70},
-            {"memoryEvictThresholdPercent": "enable is false"},
-            id="disabled; the threshold that must be said was",
         ),
     ],
 )

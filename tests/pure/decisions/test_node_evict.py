@@ -69,7 +69,12 @@ def thresholds(**said: Any) -> Policy:
 
 
 MEMORY = thresholds(memoryEvictThresholdPercent=70, memoryEvictLowerPercent=60)
-CPU = thresholds(cpuEvictThresholdPercent=80, cpuEvictLowerPercent=70, evictEnabledPriorityThreshold=5999)
+CPU = thresholds(
+    cpuEvictThresholdPercent=80,
+    cpuEvictLowerPercent=70,
+    evictEnabledPriorityThreshold=5999,
+    memoryEvictThresholdPercent=100,
+)
 SOLD = thresholds(
     memoryAllocatableEvictThresholdPercent=100,
     memoryAllocatableEvictLowerPercent=80,
@@ -258,13 +263,17 @@ def test_one_pod_is_named_once_and_counts_for_both() -> None:
         pytest.param({"facts": replace(FACTS, capacity=Resources())}, id="no capacity known"),
         pytest.param({"pods": []}, id="no pods"),
         pytest.param({"policy": DEFAULT}, id="nothing configured"),
-        pytest.param({"policy": thresholds()}, id="enabled, and nothing said"),
+        pytest.param({"policy": thresholds(memoryEvictThresholdPercent=100)}, id="enabled, and not reached"),
         pytest.param(
             {"policy": policy_from(threshold={"clusterStrategy": {"memoryEvictThresholdPercent": 1}})}, id="not enabled"
         ),
         pytest.param(
-            {"policy": thresholds(evictEnabledPriorityThreshold=9999, cpuEvictThresholdPercent=99)},
-            id="another feature's priority alone",
+            {
+                "policy": thresholds(
+                    evictEnabledPriorityThreshold=9999, cpuEvictThresholdPercent=99, memoryEvictThresholdPercent=100
+                )
+            },
+            id="a priority, and nothing reached",
         ),
     ],
 )
@@ -277,7 +286,7 @@ def test_what_is_not_known_or_not_asked_for_evicts_nobody(changes: dict) -> None
 def test_a_node_strategy_evicts_on_its_nodes_alone() -> None:
     policy = policy_from(
         threshold={
-            "clusterStrategy": {"enable": True},
+            "clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 90},
             "nodeStrategies": [
                 {"name": "spot", "nodeSelector": {"matchLabels": {"pool": "spot"}}, "memoryEvictThresholdPercent": 70}
             ],
