@@ -55,7 +55,7 @@ def happens(cluster: Cluster, event: tuple) -> None:
             cluster.take_over(gap_ms, same=same, zombie=zombie)
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(budgets(), st.lists(EVENTS, min_size=10, max_size=60), st.sampled_from([0.2, 0.5, 0.9]), st.integers(0, 2**32))
 def test_in_no_window_are_there_more_evictions_than_the_budget(
     budget: EvictionBudget, events: list[tuple], faults: float, seed: int
