@@ -119,8 +119,10 @@ def test_a_bad_file_is_refused_and_the_last_good_one_stays_in_force(tmp_path: Pa
         assert sum(line["message"] == "policy in force" for line in up.lines) == 1
         assert node.quota_us == pytest.approx(held_us, rel=0.2)
 
-        node.policy.write_text(json.dumps(policy(cpuSuppressPolicy="cpuset", memoryEvictThresholdPercent=70)))
-        up.wait_said("clusterStrategy.memoryEvictThresholdPercent: checked, not yet in effect")
+        by_cpuset = policy(cpuSuppressPolicy="cpuset")
+        by_cpuset["data"]["system-config"] = "{}"
+        node.policy.write_text(json.dumps(by_cpuset))
+        up.wait_said("system-config.*: not yet in effect")
         node.policy.touch()
         node.inventory.write_text(json.dumps(inventory()))
         up.wait_said("inventory in force", process="agent", times=2)

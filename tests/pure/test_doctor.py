@@ -497,14 +497,14 @@ def test_an_idle_tier_is_one_whose_weight_the_kubelet_cannot_write() -> None:
 
 
 def test_what_a_policy_sets_in_vain_or_too_early_is_named() -> None:
-    said = of_policy(threshold={"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota",
-                                                    "cpuEvictThresholdPercent": 60}})  # fmt: skip
+    strategy = {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuEvictThresholdPercent": 60}
+    said = of_policy(colocation={"enable": True, "degradeTimeMinutes": 10}, threshold={"clusterStrategy": strategy})
 
     assert said == [
         (
             "policy.not-built",
             "1 field",
-            'data["resource-threshold-config"].clusterStrategy.cpuEvictThresholdPercent: checked, not yet in effect',
+            'data["colocation-config"].degradeTimeMinutes: checked, not yet in effect',
         ),
         (
             "policy.without-effect",

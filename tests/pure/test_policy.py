@@ -105,7 +105,7 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
     parsed = parse(
         config_map(
             {"degradeTimeMinutes": 15, "cpuReclaimThreshold": 60},
-            {"clusterStrategy": {"memoryEvictThresholdPercent": 70}, "nodeStrategies": [], "clusterStrategies": {}},
+            {"clusterStrategy": {}, "nodeStrategies": [], "clusterStrategies": {}},
             **{"system-config": "{}", "typo-config": ""},
         ),
         FILE,
@@ -117,7 +117,6 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
         'data["colocation-config"].cpuReclaimThreshold: unknown, ignored',
         'data["colocation-config"].degradeTimeMinutes: checked, not yet in effect',
         'data["resource-threshold-config"].clusterStrategies: unknown, ignored',
-        'data["resource-threshold-config"].clusterStrategy.memoryEvictThresholdPercent: checked, not yet in effect',
     ]
 
 
