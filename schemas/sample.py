@@ -124,7 +124,7 @@ class Drift(Message, frozen=True, kw_only=True):
     """A knob that holds something else than what is wanted of it."""
 
     group: str
-    """``pod/<uid>``, ``pod/<uid>/<container name>`` or ``tier/besteffort``."""
+    """``pod/<uid>``, ``pod/<uid>/<container name>`` or a tier's, such as ``tier/besteffort``."""
     knob: Knob
     held: int | None
     """None: unlimited."""

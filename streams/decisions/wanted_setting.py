@@ -13,7 +13,7 @@ class WantedSetting:
     """What one knob of one group shall hold, and why."""
 
     group: str
-    """``pod/<uid>``, ``pod/<uid>/<container name>`` or ``tier/besteffort``."""
+    """``pod/<uid>``, ``pod/<uid>/<container name>`` or a tier's, such as ``tier/besteffort``."""
     knob: Knob
     value: int | None
     """None: unlimited."""

@@ -116,7 +116,7 @@ class GroupKnobs:
         """Where it is, if it is one of the node's tiers, or of a pod that is known; None: it is not there."""
         if group in _TIER_OF:
             tier = _TIER_OF[group]
-            return Place(tier=tier, base=self._hierarchy.tier(tier), inside=_ITSELF)
+            return Place(tier=tier, base=self._hierarchy.tier(tier), inside=_ITSELF) if self._by_kubelet() else None
         pod = self._known.get(uid_of(group))
         base = None if pod is None else self._pod_group(pod.uid)
         if pod is None or base is None:
@@ -133,6 +133,10 @@ class GroupKnobs:
         if inside is None:
             return None
         return Place(tier=tier, base=base, inside=inside.relative_to(base), pod=pod, container=container)
+
+    def _by_kubelet(self) -> bool:
+        """Whether there are tiers: elsewhere the best-effort group's own knobs belong to systemd."""
+        return (self._hierarchy.cpu / self._hierarchy.tier(BURSTABLE)).is_dir()
 
     def _read(self, place: Place, knob: Knob) -> int | None:
         if knob == "cfs_quota_us":

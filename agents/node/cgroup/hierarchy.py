@@ -50,7 +50,7 @@ class Hierarchy:
 
     @property
     def best_effort(self) -> Path:
-        """The folder of the one group that is ever written."""
+        """The folder of the group that holds all best-effort pods."""
         return self.cpu / self.tier(BEST_EFFORT)
 
     @property

@@ -50,7 +50,7 @@ def _pods(facts: CgroupFacts) -> Finding:
 
 
 def _best_effort(facts: CgroupFacts) -> Finding:
-    check, needed = "cgroup.best-effort", "the one group that is written"
+    check, needed = "cgroup.best-effort", "the group that is held"
     if not facts.best_effort and facts.driver == "none":
         advice = "nothing is held back before it is there: start its slice unit, and keep it started"
         return warned(check, "not there now", needed, advice)
