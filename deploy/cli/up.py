@@ -52,7 +52,7 @@ class UpSettings(NodeSettings):
         "The ConfigMap slo-controller-config, watched: a bad one is refused, the last good one stays in force.",
         file(),
         default=SHIPPED_POLICY,
-        shown="the shipped one: suppress on, by quota",
+        shown="the shipped one: suppress by quota, memory eviction from 70%",
     )
     metrics_port: int = setting(
         "The agent's port; the stream has the next one. 0: any free ones, said at start.",

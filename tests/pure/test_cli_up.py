@@ -17,8 +17,11 @@ from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.supervisor import how
 from slacktide.deploy.cli.up import SHIPPED_POLICY, UpSettings, parts_of
 from slacktide.schemas import policy as policies
+from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.policy.unused import unused
 from slacktide.schemas.sample import Limits
 
 UNLIMITED, HALF = Limits(be_cfs_quota_us=None), Limits(be_cfs_quota_us=50_000)
@@ -95,7 +98,7 @@ def test_a_machine_that_tells_no_memory_has_to_be_described(tmp_path: Path) -> N
         machine.inventory("my-node", tmp_path, tmp_path)
 
 
-def test_the_shipped_policy_suppresses_by_quota_and_has_no_surprises() -> None:
+def test_the_shipped_policy_suppresses_by_quota_evicts_by_memory_and_has_no_surprises() -> None:
     parsed = policies.parse(load_yaml(SHIPPED_POLICY), "policy.yaml")
     document = yaml.safe_load(SHIPPED_POLICY.read_text())
 
@@ -103,8 +106,11 @@ def test_the_shipped_policy_suppresses_by_quota_and_has_no_surprises() -> None:
     assert document["metadata"] == {"name": "slo-controller-config", "namespace": "koordinator-system"}
     assert parsed.policy.colocation == policies.Colocation(enable=True)
     assert parsed.policy.resource_threshold == policies.ResourceThreshold(
-        enable=True, cpu_suppress_threshold_pct=65, cpu_suppress_policy="cfsQuota"
+        enable=True, cpu_suppress_threshold_pct=65, cpu_suppress_policy="cfsQuota", mem_evict_threshold_pct=70
     )
+    assert list(unused(parsed.policy)) == []
+    facts = NodeFacts(name="node-1", capacity=Resources(), allocatable=Resources())
+    assert resource_threshold_on(parsed.policy, facts).mem_evict_threshold_pct == 70
 
 
 @pytest.mark.parametrize(
