@@ -275,10 +275,10 @@ class NodeAgent:
             bound=hold.bound,
             terms=hold.terms,
         )
-        self._settle(act, agreed.evict, agreed.settings, taken)
+        self._settle(act, agreed.evict, agreed.settings, taken, reason="")
 
     def _settle_own(self, own: NodeDecision, taken: Taken, reason: str) -> None:
-        self._settle(self._own_act(own.limits, taken, reason), own.evict, own.settings, taken)
+        self._settle(self._own_act(own.limits, taken, reason), own.evict, own.settings, taken, reason=reason)
 
     def _own_act(self, own: Decision, taken: Taken, reason: str) -> Act:
         return Act(
@@ -298,11 +298,13 @@ class NodeAgent:
             return
         self._settle_own(self._own(self._current(newest, self._clock.mono_ns()), newest), newest, reason)
 
-    def _settle(self, act: Act, evict: Sequence[Eviction], settings: Sequence[WantedSetting], taken: Taken) -> None:
+    def _settle(
+        self, act: Act, evict: Sequence[Eviction], settings: Sequence[WantedSetting], taken: Taken, *, reason: str
+    ) -> None:
         self._protocol.settle(taken.sample.seq, by_guard=act.origin == "guard")
         self._perform(act, taken)
-        self._evictor.carry_out(evict, taken, act.origin, act.reason)
-        self._tuner.carry_out(settings, taken, act.origin, act.reason)
+        self._evictor.carry_out(evict, taken, act.origin, reason)
+        self._tuner.carry_out(settings, taken, act.origin, reason)
 
     def _perform(self, act: Act, taken: Taken) -> None:
         cause = Cause(

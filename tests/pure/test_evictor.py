@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import msgspec
 import pytest
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.credit import NO_CREDIT
-from slacktide.agents.node.spool import MemorySpool
+from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine
@@ -59,11 +61,12 @@ class Clock:
 class Bench:
     """One node in memory whose guard decides at each sample, and its best-effort pods, 1 GiB each."""
 
-    def __init__(self, pods: int = 3, *, credit: int = 100, **settings) -> None:
+    def __init__(self, pods: int = 3, *, credit: int = 100, folder: Path | None = None, **settings) -> None:
         self.clock = Clock()
         self.machine = Machine(cpus=4, mem_bytes=8 * GIB)
         self.pods = [SERVICE, *map(job, range(pods))]
-        self.spool = MemorySpool()
+        self.folder = folder
+        self.spool: Spool = MemorySpool() if folder is None else DiskSpool(folder)
         self.settings = AgentSettings(**settings)
         self.boots = 0
         for pod in self.pods:
@@ -121,6 +124,14 @@ class Bench:
     def ticks(self, count: int) -> None:
         for _ in range(count):
             self.tick()
+
+    def reopened(self) -> Spool:
+        """The spool as the next process finds it."""
+        if self.folder is not None:
+            return DiskSpool(self.folder)
+        for name in ("intend", "conclude"):
+            delattr(self.spool, name)
+        return self.spool
 
     def of_pods(self) -> list[NodeOutcome]:
         return [one for _, one in self.spool.pending(10_000) if one.pod is not None]
@@ -414,8 +425,7 @@ def lived(bench: Bench, steps: int, ticks: int) -> bool:
         try:
             bench.tick()
         except CrashError:
-            for name in ("intend", "conclude"):
-                delattr(bench.spool, name)
+            bench.spool = bench.reopened()
             bench.start()
             bench.grant(100)
             bench.ticks(ticks - tick)
@@ -424,10 +434,11 @@ def lived(bench: Bench, steps: int, ticks: int) -> bool:
     return True
 
 
-def test_a_crash_at_any_step_evicts_nobody_twice_and_tells_of_each_once() -> None:
+@pytest.mark.parametrize("on_disk", [False, True], ids=["in memory", "on disk"])
+def test_a_crash_at_any_step_evicts_nobody_twice_and_tells_of_each_once(tmp_path: Path, *, on_disk: bool) -> None:
     crashes = 0
     while True:
-        bench = Bench(grace_ms_max=2_000)
+        bench = Bench(folder=tmp_path / str(crashes) if on_disk else None, grace_ms_max=2_000)
         bench.machine.pods["be-1"].linger_ms = None
         if lived(bench, crashes + 1, ticks=12):
             break
