@@ -32,6 +32,8 @@ class Topic:
     cleanup: Literal["delete", "compact"] = "delete"
     retention_ms: int | None = None
     """Time retention of facts: the replay window. None for compacted topics."""
+    segment_ms: int | None = None
+    """Of a compacted topic that is read from its beginning: nothing younger than a segment is compacted."""
     replication: int = 3
     min_insync_replicas: int = 2
     acks: Literal["all", "1"] = "all"
@@ -46,6 +48,8 @@ class Topic:
         }
         if self.retention_ms is not None:
             config["retention.ms"] = str(self.retention_ms)
+        if self.segment_ms is not None:
+            config["segment.ms"] = str(self.segment_ms)
         return config
 
 
@@ -54,7 +58,7 @@ SAMPLE = Topic(name="slacktide.node.sample.v1", message=NodeSample, key="node", 
 INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key="node", cleanup="compact",
                   producers=("publisher",), consumers=("stream",))  # fmt: skip
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
-               producers=("publisher",), consumers=("stream", "agent"))  # fmt: skip
+               producers=("publisher",), consumers=("stream", "agent", "governor"))  # fmt: skip
 METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",
                producers=("stream",), consumers=("governor", "operator"))  # fmt: skip
 ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",
@@ -64,9 +68,11 @@ COMMAND = Topic(name="slacktide.node.command.v1", message=NodeCommand, key="node
 OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node", retention_ms=7 * 24 * HOUR_MS,
                 producers=("agent",), consumers=("governor", "operator"))  # fmt: skip
 CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key="node", partitions=1,
-               cleanup="compact", producers=("governor",), consumers=("agent",))  # fmt: skip
+               cleanup="compact", segment_ms=HOUR_MS,
+               producers=("governor",), consumers=("agent", "governor"))  # fmt: skip
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
-                    retention_ms=7 * 24 * HOUR_MS, producers=("stream", "agent"), consumers=("operator",))  # fmt: skip
+                    retention_ms=7 * 24 * HOUR_MS,
+                    producers=("stream", "agent", "governor"), consumers=("operator",))  # fmt: skip
 
 TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, COMMAND, OUTCOME, CREDIT, DEAD_LETTER)
 BY_NAME = {topic.name: topic for topic in TOPICS}
