@@ -13,6 +13,8 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 
 Key = tuple[str, str, str]
+LINES_MAX = 512
+"""Beside a pod that takes its time to end others are begun and ended: of those nothing need stay in the file."""
 
 
 class _Line(Message, frozen=True, kw_only=True):
@@ -39,6 +41,7 @@ class Intents:
         self._path = path
         self._fd: int | None = None
         self._dirty = False
+        self._lines = 0
         self._recover()
 
     def begin(self, outcome: NodeOutcome) -> None:
@@ -61,7 +64,7 @@ class Intents:
         lines = [_encoder.encode(_Line(intent=outcome)) + b"\n" for outcome in self.open.values()]
         try:
             write_whole(self._path, b"".join(lines))
-            self._dirty = False
+            self._dirty, self._lines = False, len(lines)
         except OSError:
             self.failures += 1
             self._dirty = True
@@ -93,7 +96,8 @@ class Intents:
                 self.open.pop(line.concluded, None)
 
     def _write(self, line: _Line) -> None:
-        if self._dirty:
+        self._lines += 1
+        if self._dirty or self._lines > LINES_MAX + len(self.open):
             self.rewrite()
             return
         try:
@@ -110,6 +114,7 @@ class Intents:
             return
         try:
             os.ftruncate(self._fd, 0)
+            self._lines = 0
         except OSError:
             self.failures += 1
             self._dirty = True

@@ -340,3 +340,18 @@ def test_both_spools_speak_alike(kind: str, tmp_path: Path) -> None:
     assert spool.pending(0) == []
     if isinstance(spool, DiskSpool):
         spool.close()
+
+
+def test_acts_beside_one_that_stays_open_leave_no_trace(tmp_path: Path) -> None:
+    """A pod may take for ever to end."""
+    spool = DiskSpool(tmp_path)
+    spool.intend(outcome(0, pod=JOB))
+    sizes = []
+    for number in range(1, 1_000):
+        spool.intend(outcome(number))
+        spool.conclude(outcome(number))
+        sizes.append((tmp_path / "intents.jsonl").stat().st_size)
+    spool.close()
+
+    assert max(sizes) < 600 * len(spools._encoder.encode(outcome(1_000, pod=JOB)))
+    assert [one.seq for one in DiskSpool(tmp_path).interrupted()] == [0]
