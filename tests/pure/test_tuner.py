@@ -289,6 +289,24 @@ def test_a_sample_names_a_bounded_number_of_knobs_and_the_rest_follows() -> None
     assert len(bench.outcomes("applied")) == 300
 
 
+def test_knobs_are_read_at_a_steady_pace_a_tenth_with_each_sample() -> None:
+    pods = [pod(f"be{number:03}", "BestEffort", BATCH) for number in range(50)]
+    bench = Bench(pods=pods)
+    bench.pass_s(3)
+    read, held = [], bench.kernel.held
+
+    def counting(keys):
+        read.append(list(keys))
+        return held(read[-1])
+
+    bench.kernel.held = counting
+    bench.pass_s(10)
+
+    groups = [{key.group for key in keys} for keys in read]
+    assert max(len(one) for one in groups) <= 15 + 1  # of 150, two containers a pod among them
+    assert len(set.union(*groups)) == 150
+
+
 KEY = KnobKey("pod/x", "mem_limit_bytes")
 
 
