@@ -21,17 +21,17 @@ from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import Evict, Hold, NodeCommand, Setting, command_id
+from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy import policy_of
-from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.schemas.topics import COMMAND, SAMPLE
 from slacktide.streams.decisions.be_limits import quota_rate
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
+from testbed.policies import policy_from
 from testbed.samples import policy_record
 
 FORGED = 100_000
@@ -39,17 +39,46 @@ STEPS = 1_000
 GIB = 2**30
 BOOT = "000000000007-0badcafe"
 NODE = "node-1"
-POLICY = policy_of(
-    Colocation(enable=True),
-    ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", mem_evict_threshold_pct=None),
+POLICY = policy_from(
+    colocation={"enable": True},
+    threshold={
+        "clusterStrategy": {
+            "enable": True,
+            "cpuSuppressPolicy": "cfsQuota",
+            "memoryEvictThresholdPercent": 60,
+            "memoryEvictLowerPercent": 50,
+        }
+    },
+    burst={"clusterStrategy": {"policy": "auto"}},
 )
 CAPACITY = Resources(cpu_milli=4_000, mem_bytes=16 * GIB)
 FACTS = NodeFacts(name=NODE, capacity=CAPACITY, allocatable=CAPACITY)
-LS = Pod(uid="ls-1", namespace="shop", name="front", qos_label="LS", kube_qos="Burstable")
-BATCH = [
-    Pod(uid=f"be-{index}", namespace="jobs", name=f"batch-{index}", qos_label="BE", priority=5_000 + index)
-    for index in range(3)
-]
+LS_LIMIT = Resources(cpu_milli=2_500, mem_bytes=4 * GIB)
+LS = Pod(
+    uid="ls-1",
+    namespace="shop",
+    name="front",
+    qos_label="LS",
+    kube_qos="Burstable",
+    limits=LS_LIMIT,
+    containers=[Container(name="main", id="c1", limits=LS_LIMIT)],
+)
+
+
+def batch_pod(number: int) -> Pod:
+    """One of three at a time; whoever is evicted is followed by another one."""
+    batch = Resources(batch_cpu_milli=1_500, batch_mem_bytes=8 * GIB)
+    return Pod(
+        uid=f"be-{number}",
+        namespace="jobs",
+        name=f"batch-{number}",
+        qos_label="BE",
+        priority=5_000 + number % 7,
+        requests=batch,
+        limits=batch,
+    )
+
+
 UIDS = ["ls-1", "be-0", "be-1", "be-2", "", ".", "..", "../../burstable/podls-1", "be-0/../../..", "/", "be-9", "\0"]
 PATHS = [
     "besteffort",
@@ -90,8 +119,10 @@ class Life:
 
     def __post_init__(self) -> None:
         self.machine.add_pod("ls-1", "Burstable", request_milli=2_000)
-        for pod in BATCH:
+        self.batch = [batch_pod(number) for number in range(3)]
+        for pod in self.batch:
             self.machine.add_pod(pod.uid, "BestEffort")
+        self.started = len(self.batch)
         self.worker = Worker("honest")
         self.worker.policy(policy_record(POLICY))
         self.agent = NodeAgent(
@@ -102,18 +133,25 @@ class Life:
             clock=self.clock,
             policy=POLICY,
             facts=FACTS,
-            pods=[LS, *BATCH],
+            pods=[LS, *self.batch],
             settings=AgentSettings(),
             heard=self.heard.append,
         )
         self.agent.start()
+        lease = EvictionCredit(node=NODE, boot_id=BOOT, epoch=1, number=1, granted=10**6, ttl_ms=10**9)
+        self.agent.credit(lease, self.clock.now_ns)
 
-    def second(self, ls_milli: int, be_milli: int) -> NodeSample:
+    def second(self, ls_milli: int, be_milli: int, be_mem_bytes: int) -> NodeSample:
         """A second passes under this load; then a sample is taken."""
         self.machine.pods["ls-1"].demand_milli = ls_milli
-        for pod in BATCH:
-            if pod.uid in self.machine.pods:
-                self.machine.pods[pod.uid].demand_milli = be_milli
+        for index, pod in enumerate(self.batch):
+            if pod.uid not in self.machine.pods:
+                self.batch[index] = batch_pod(self.started)
+                self.started += 1
+                self.machine.add_pod(self.batch[index].uid, "BestEffort")
+                self.agent.inventory(FACTS, [LS, *self.batch])
+            group = self.machine.pods[self.batch[index].uid]
+            group.demand_milli, group.mem_bytes = be_milli, be_mem_bytes
         self.machine.step(1_000)
         self.clock.now_ns += 10**9
         return self.agent.take()
@@ -237,7 +275,8 @@ def lives() -> tuple[Life, Life, Forger]:
     for _ in range(STEPS):
         ls_milli = rng.choice([ls_milli, ls_milli, rng.randrange(0, 3_500)])
         be_milli = rng.choice([200, 1_500, 4_000])
-        samples = [life.second(ls_milli, be_milli) for life in (plain, lied_to)]
+        be_mem_bytes = rng.choice([GIB, GIB, GIB, 5 * GIB])
+        samples = [life.second(ls_milli, be_milli, be_mem_bytes) for life in (plain, lied_to)]
         assert samples[0] == samples[1]
         honest = plain.honest(samples[0])
         plain.hear(encode(honest))
@@ -257,7 +296,9 @@ def test_a_node_that_hears_100000_forged_answers_does_what_it_would_have_done_wi
     assert min(forger.kinds.values()) > FORGED / 20
     assert lied_to.machine.root == plain.machine.root
     moved = {(outcome.after or Limits(be_cfs_quota_us=None)).be_cfs_quota_us for outcome in plain.heard}
-    assert len(moved) > 100  # the limit really moved all the time
+    assert len(moved) > 100  # the limit really moved all the time,
+    assert plain.started > 50  # pods were evicted,
+    assert {outcome.knob.knob for outcome in plain.heard if outcome.knob} >= {"cfs_quota_us", "cfs_burst_us"}  # and set
 
 
 def test_each_forged_answer_is_accounted_for(lives) -> None:
@@ -265,7 +306,7 @@ def test_each_forged_answer_is_accounted_for(lives) -> None:
     _, lied_to, _ = lives
     lied_to.agent.close()
     refused = sum((Counter({one.reason: one.count}) for one in lied_to.heard if one.result == "refused"), Counter())
-    own = Counter(one.reason for one in lied_to.heard if one.origin == "guard")
+    own = Counter(one.reason for one in lied_to.heard if (one.origin, one.rule) == ("guard", RULE))
 
     assert set(refused) == {"foreign", "other boot", "unknown sample", "expired", "repeated", "older", "superseded"}
     # The first sample has no rates yet: nobody can decide it.
