@@ -90,7 +90,8 @@ class _Candidate:
         self._governor = governor
         self._settings = settings
         self._now_ms = now_ms
-        self._elected = asyncio.Event()
+        self._elected = False
+        self._sharing = False
         self._confirmed_ms = 0
         self._read = 0
         self._group = Group(
@@ -101,6 +102,7 @@ class _Candidate:
             fetch_wait_ms=FETCH_WAIT_MS,
             assigned=self._assigned,
             revoked=self._revoked,
+            sticky=True,  # each change of governor costs a while without new credit
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -111,7 +113,7 @@ class _Candidate:
             await self._group.join()
             while not stop.is_set():
                 await self._stay()
-                if self._elected.is_set():
+                if self._elected:
                     await self._govern(stop)
         finally:
             metrics.GOVERNS.set(0)
@@ -127,11 +129,11 @@ class _Candidate:
             await _write(sender, await self._begin(feed), governor.send_ms)
             metrics.GOVERNS.set(1)
             log.info("this process governs evictions", extra={"epoch": governor.epoch})
-            while self._elected.is_set() and not stop.is_set():
+            while self._elected and not stop.is_set():
                 outs = governor.hear(await feed.more(), _mono_ms())
                 await self._stay()
-                self._check()
-                if self._elected.is_set():
+                if self._elected and not self._sharing:
+                    self._check()
                     outs += governor.tick(_mono_ms(), self._now_ms())
                 await _write(sender, outs, governor.send_ms)
                 _tell(governor, outs)
@@ -158,8 +160,8 @@ class _Candidate:
         for records in batches.values():
             self._read = records[-1].offset + 1
         asked_ms = _mono_ms()
-        due = self._elected.is_set() and asked_ms - self._confirmed_ms > self._settings.session_timeout_ms // 3
-        if due and await self._group.commit({0: self._read}):
+        due = asked_ms - self._confirmed_ms > self._settings.session_timeout_ms // 3
+        if self._elected and not self._sharing and due and await self._group.commit({0: self._read}):
             self._confirmed_ms = asked_ms
 
     def _check(self) -> None:
@@ -169,12 +171,12 @@ class _Candidate:
             raise LogError("the group has not confirmed for a session's time that this process governs")
 
     async def _assigned(self, partitions: frozenset[int]) -> None:
-        if partitions:
-            self._confirmed_ms = _mono_ms()
-            self._elected.set()
+        self._elected, self._sharing = bool(partitions), False
+        self._confirmed_ms = _mono_ms()
 
     async def _revoked(self, _: frozenset[int]) -> None:
-        self._elected.clear()
+        """Nothing is granted until it is known who governs: it may be the same one."""
+        self._sharing = True
 
 
 _TOPICS = (POLICY, CREDIT, OUTCOME, METRIC)

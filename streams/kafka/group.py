@@ -7,6 +7,8 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, close, record_of, trouble
@@ -36,13 +38,28 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         fetch_wait_ms: int,
         assigned: Heard,
         revoked: Heard,
+        sticky: bool = False,
     ) -> None:
+        """Make a member that has not joined yet.
+
+        Args:
+            bootstrap: ``host:port``, several with commas.
+            topic: whose partitions are shared out.
+            group: its name.
+            session_timeout_ms: a member silent for this long is out.
+            fetch_wait_ms: how long the broker may hold a fetch.
+            assigned: told which partitions the member has now.
+            revoked: told that they are being shared out anew.
+            sticky: who has a partition keeps it when others join; all members must say the same.
+
+        """
         self._topic = topic
         self._assigned = assigned
         self._revoked = revoked
         self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
+            partition_assignment_strategy=[StickyPartitionAssignor if sticky else RoundRobinPartitionAssignor],
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             fetch_max_wait_ms=fetch_wait_ms,

@@ -20,7 +20,7 @@ from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.topics import CREDIT, METRIC, POLICY
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.governor_shell import GovernorSettings, govern
-from testbed.brokers import EmbeddedBroker
+from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.governed import metric_record, policy_record
 from testbed.stream_rig import until
 
@@ -75,10 +75,10 @@ def process(bootstrap: str) -> subprocess.Popen[bytes]:
 
 
 async def test_another_takes_over_with_a_higher_epoch_and_the_nodes_lease_goes_on(
-    embedded_broker: EmbeddedBroker,
+    broker: EmbeddedBroker | KafkaBroker,
 ) -> None:
-    embedded_broker.apply_topics(4)
-    where = embedded_broker.bootstrap
+    broker.apply_topics(4)
+    where = broker.bootstrap
     sender = Sender(where, client_id="test", acks="all", timeout_s=5)
     await sender.connect([CREDIT.name, METRIC.name, POLICY.name])
     policy = policy_record(BUDGET)
