@@ -18,6 +18,7 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, Topic
 
 M = TypeVar("M", bound=Message)
@@ -64,12 +65,12 @@ def wait_for_end(bootstrap: str, topic: Topic, at_least: int, within_s: float, *
     asyncio.run(reach())
 
 
-def publish_policy(bootstrap: str) -> None:
-    """Write the policy that node files of a bench have, too."""
+def publish_policy(bootstrap: str, policy: Policy = POLICY_IN_FORCE) -> None:
+    """Write a policy; the demo's unless said otherwise, which node files of a bench have, too."""
 
     async def publish() -> None:
         async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:
-            await producer.send_and_wait(POLICY.name, encode(POLICY_IN_FORCE), policies.KEY.encode())
+            await producer.send_and_wait(POLICY.name, encode(policy), policies.KEY.encode())
 
     asyncio.run(publish())
 

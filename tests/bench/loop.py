@@ -10,6 +10,7 @@ from bench import log
 from bench.node import Node
 from bench.process import Slacktide
 from bench.rig import Rig
+from slacktide.schemas.policy import Policy
 
 Shell = Literal["faust", "plain"]
 SHELLS: tuple[Shell, ...] = ("faust", "plain")
@@ -17,9 +18,11 @@ TITLES: dict[Shell, str] = {"faust": "Faust", "plain": "plain aiokafka"}
 
 
 @contextlib.contextmanager
-def worker(rig: Rig, bootstrap: str, shell: Shell = "faust") -> Iterator[Slacktide]:
-    """A ready worker that holds the bench's policy."""
-    log.publish_policy(bootstrap)
+def worker(
+    rig: Rig, bootstrap: str, shell: Shell = "faust", policy: Policy = log.POLICY_IN_FORCE
+) -> Iterator[Slacktide]:
+    """A ready worker that holds this policy, the bench's unless said otherwise."""
+    log.publish_policy(bootstrap, policy)
     with Slacktide(rig, "stream", "--bootstrap", bootstrap, "--shell", shell) as running:
         running.wait_ready()
         yield running

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import yaml
 
-from slacktide.deploy.cli.demo.groups import PodGroup
+from slacktide.deploy.cli.demo.groups import CONTAINER, PodGroup
 
 BATCH_PODS = 2
 REQUEST_MEM = "256Mi"
@@ -29,6 +29,8 @@ class DemoPod:
     kind: Literal["service", "burstable", "besteffort"]
     cpu_milli: int
     """What it requests: CPU, or batch CPU for best-effort."""
+    limit_milli: int | None = None
+    """The most that it may use of the same; None: whatever is idle is its."""
 
     @property
     def uid(self) -> str:
@@ -96,9 +98,10 @@ def _pod(pod: DemoPod) -> dict[str, Any]:
     else:
         amounts = {"cpu": _cpu(pod.cpu_milli), "memory": REQUEST_MEM}
         labels = {"koordinator.sh/qosClass": "LS"}
-    # Without a CPU limit: whatever is idle is theirs.
-    limits = {"limits": {"kubernetes.io/batch-memory": REQUEST_MEM}} if best_effort else {}
-    resources = {"requests": amounts} | limits
+    limits = {"kubernetes.io/batch-memory": REQUEST_MEM} if best_effort else {}
+    if pod.limit_milli is not None:
+        limits |= {"kubernetes.io/batch-cpu": str(pod.limit_milli)} if best_effort else {"cpu": _cpu(pod.limit_milli)}
+    resources = {"requests": amounts} | ({"limits": limits} if limits else {})
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -107,9 +110,13 @@ def _pod(pod: DemoPod) -> dict[str, Any]:
             "nodeName": pod.node,
             "priority": 5500 if best_effort else 9500,
             "priorityClassName": "koord-batch" if best_effort else "koord-prod",
-            "containers": [{"name": "main", "resources": resources}],
+            "containers": [{"name": CONTAINER, "resources": resources}],
         },
-        "status": {"phase": "Running", "qosClass": pod.kube_qos},
+        "status": {
+            "phase": "Running",
+            "qosClass": pod.kube_qos,
+            "containerStatuses": [{"name": CONTAINER, "containerID": f"containerd://{CONTAINER}"}],
+        },
     }
 
 
