@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.early import Early, took_back
+from slacktide.agents.node.early import APART_NS, Early, took_back
 from slacktide.agents.node.pressure import Kind, PressureWatch, Waited
 from slacktide.agents.node.rise import Rise
 from slacktide.schemas.outcome import NodeOutcome
@@ -43,8 +43,6 @@ class Ahead:
         clock: Clock,
         metrics: AgentMetrics,
     ) -> None:
-        self.tick_ns = 0
-        """When the next sample is due by itself."""
         self._use = settings.use
         self._take = take
         self._capacity_milli = capacity_milli
@@ -54,6 +52,7 @@ class Ahead:
         self._paces: dict[Cause, Early] = {"cpu": Early(), "memory": Early(), "use": Early()}
         self._rise = Rise()
         self._last_ns = 0
+        self._early_ns: int | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._next_look: asyncio.TimerHandle | None = None
         self._closed = False
@@ -70,6 +69,10 @@ class Ahead:
             self._pressure.look()
             self._metrics.triggers(self._pressure.counts())
 
+    def covers_tick(self) -> bool:
+        """Whether a sample was just taken ahead of the tick that is due, and stands for it."""
+        return self._early_ns is not None and self._clock.mono_ns() - self._early_ns < APART_NS
+
     def sampled(self, cause: Cause, seq: int, now_ns: int) -> None:
         """A sample was taken, for whatever cause."""
         self._last_ns = now_ns
@@ -77,6 +80,7 @@ class Ahead:
             self._timer.cancel()
             self._timer = None
         if cause in self._paces:
+            self._early_ns = now_ns
             self._paces[cause].took(now_ns, seq)
         if self._use is not None and (used_ns := self._use.cpu_ns()) is not None:
             self._rise.sampled(now_ns, used_ns)
@@ -115,6 +119,6 @@ class Ahead:
         if self._timer is not None or self._closed:
             return
         now_ns = self._clock.mono_ns()
-        at_ns = self._paces[cause].asked(now_ns, last_ns=self._last_ns, tick_ns=self.tick_ns)
+        at_ns = self._paces[cause].asked(now_ns, last_ns=self._last_ns)
         if at_ns is not None:
             self._timer = asyncio.get_running_loop().call_later((at_ns - now_ns) / 1e9, self._take, cause)

@@ -206,12 +206,15 @@ class AgentLoop:
         self._state.keep_policy(self._policy)
 
     async def _tick(self, stop: asyncio.Event) -> None:
-        """A sample at each multiple of the interval since the start; one that is missed is counted, not made up."""
+        """A sample at each multiple of the interval since the start, unless one was just taken ahead of it.
+
+        One that is missed is counted, not made up.
+        """
         interval_ns = self._settings.sample_interval_ms * 1_000_000
         due_ns = self._clock.mono_ns()
         while not stop.is_set():
-            self._ahead.tick_ns = due_ns + interval_ns
-            self._take("tick")
+            if not self._ahead.covers_tick():
+                self._take("tick")
             due_ns += interval_ns
             missed = max(0, (self._clock.mono_ns() - due_ns) // interval_ns)
             self._metrics.skipped.inc(missed)

@@ -13,28 +13,17 @@ MS = 1_000_000
 SECOND = 1_000 * MS
 
 
-def asked(pace: Early, at_ms: int, *, last_ms: int, tick_ms: int) -> int | None:
-    at_ns = pace.asked(at_ms * MS, last_ns=last_ms * MS, tick_ns=tick_ms * MS)
-    return None if at_ns is None else at_ns // MS
-
-
 @pytest.mark.parametrize(
     ("at_ms", "taken_ms"),
     [
-        pytest.param(500, 500, id="at once in the middle between two ticks"),
+        pytest.param(500, 500, id="at once"),
         pytest.param(1, 210, id="a fifth of a second after the last sample, if that is still to come"),
         pytest.param(210, 210, id="just far enough from the last"),
-        pytest.param(790, 790, id="just far enough from the next"),
-        pytest.param(791, None, id="left to the tick that comes so soon"),
     ],
 )
-def test_an_early_sample_keeps_apart_from_its_neighbours(at_ms: int, taken_ms: int | None) -> None:
-    """Over less than that a rate would be the counters' own coarseness, the tick's as well."""
-    assert asked(Early(), at_ms, last_ms=0, tick_ms=1_000) == taken_ms
-
-
-def test_quick_ticks_leave_no_room() -> None:
-    assert {asked(Early(), at_ms, last_ms=0, tick_ms=400) for at_ms in range(0, 400, 50)} == {None}
+def test_an_early_sample_keeps_apart_from_the_last(at_ms: int, taken_ms: int) -> None:
+    """Over less than that a rate would be the counters' own coarseness."""
+    assert Early().asked(at_ms * MS, last_ns=0) == taken_ms * MS
 
 
 def under_standing_pressure(seconds: int, *, useful: bool) -> list[int]:
@@ -45,7 +34,7 @@ def under_standing_pressure(seconds: int, *, useful: bool) -> list[int]:
         if half % 2 == 0:
             last_ns, seq = now_ns, seq + 1
             continue
-        if pace.asked(now_ns, last_ns=last_ns, tick_ns=last_ns + SECOND) is not None:
+        if pace.asked(now_ns, last_ns=last_ns) is not None:
             taken.append(now_ns // MS)
             last_ns, seq = now_ns, seq + 1
             pace.took(now_ns, seq)
@@ -61,21 +50,35 @@ def test_standing_pressure_costs_ever_less() -> None:
     pauses = [after - before for before, after in itertools.pairwise(taken)]
     assert pauses == sorted(pauses)
     assert pauses[-1] == PAUSE_NS_MAX // MS
-    assert len(taken) <= 600 // 32 + 8
+    assert len(taken) <= 600 // 32 + 9
 
 
 def test_samples_that_cut_are_taken_on() -> None:
     assert len(under_standing_pressure(60, useful=True)) == 60
 
 
+def in_vain(pace: Early, times: int) -> None:
+    """Early samples as close as can be that changed nothing, the first at 0 with seq 7."""
+    for turn in range(times):
+        pace.asked(turn * APART_NS, last_ns=-SECOND)
+        pace.took(turn * APART_NS, 7 + turn)
+
+
 def test_what_was_silent_for_a_while_is_news() -> None:
     pace = Early()
-    pace.asked(0, last_ns=-SECOND, tick_ns=SECOND)
-    pace.took(0, 1)
+    in_vain(pace, times=2)
 
-    assert pace.asked(APART_NS + MS, last_ns=0, tick_ns=9 * SECOND) is None, "it has proved nothing yet"
-    calm_ns = APART_NS + CALM_NS + 2 * MS
-    assert pace.asked(calm_ns, last_ns=0, tick_ns=9 * SECOND) == calm_ns
+    assert pace.asked(3 * APART_NS - MS, last_ns=APART_NS) is None, "it has proved nothing yet"
+    calm_ns = 3 * APART_NS + CALM_NS
+    assert pace.asked(calm_ns, last_ns=APART_NS) == calm_ns
+
+
+def test_the_first_in_vain_is_followed_at_once() -> None:
+    """Most of its rate may be of before the rise; the next sample sees it whole."""
+    pace = Early()
+    in_vain(pace, times=1)
+
+    assert pace.asked(APART_NS // 2, last_ns=0) == APART_NS
 
 
 @pytest.mark.parametrize(
@@ -88,23 +91,23 @@ def test_what_was_silent_for_a_while_is_news() -> None:
 def test_a_cut_by_the_early_sample_counts_however_soon_it_is_told(calls: tuple[str, str]) -> None:
     """The guard acts while the sample is still being taken, the stream when its answer comes."""
     pace = Early()
-    pace.asked(0, last_ns=-SECOND, tick_ns=SECOND)
+    in_vain(pace, times=1)
+    pace.asked(APART_NS, last_ns=0)
     for call in calls:
         if call == "took":
-            pace.took(0, 7)
+            pace.took(APART_NS, 8)
         else:
-            pace.cut(7)
+            pace.cut(8)
 
-    assert pace.asked(APART_NS, last_ns=0, tick_ns=SECOND) == APART_NS
+    assert pace.asked(2 * APART_NS, last_ns=APART_NS) == 2 * APART_NS
 
 
 def test_a_cut_by_a_tick_is_no_merit_of_the_early_sample() -> None:
     pace = Early()
-    pace.asked(0, last_ns=-SECOND, tick_ns=SECOND)
-    pace.took(0, 7)
-    pace.cut(8)
+    in_vain(pace, times=2)
+    pace.cut(9)
 
-    assert pace.asked(APART_NS, last_ns=0, tick_ns=SECOND) is None
+    assert pace.asked(2 * APART_NS, last_ns=APART_NS) is None
 
 
 OUTCOME = NodeOutcome(
