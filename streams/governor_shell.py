@@ -129,16 +129,24 @@ class _Candidate:
             await _write(sender, await self._begin(feed), governor.send_ms)
             metrics.GOVERNS.set(1)
             log.info("this process governs evictions", extra={"epoch": governor.epoch})
+            looked_ms = _mono_ms()
             while self._elected and not stop.is_set():
                 outs = governor.hear(await feed.more(), _mono_ms())
                 await self._stay()
-                if self._elected and not self._sharing:
+                if _mono_ms() - looked_ms > self._settings.session_timeout_ms:
+                    await feed.look_closer()
+                    looked_ms = _mono_ms()
+                if self._in_office:
                     self._check()
                     outs += governor.tick(_mono_ms(), self._now_ms())
                 await _write(sender, outs, governor.send_ms)
                 _tell(governor, outs)
         metrics.GOVERNS.set(0)
         log.info("this process governs evictions no more", extra={"epoch": governor.epoch})
+
+    @property
+    def _in_office(self) -> bool:
+        return self._elected and not self._sharing
 
     async def _begin(self, feed: Feed) -> list[Out]:
         governor = self._governor
@@ -161,7 +169,7 @@ class _Candidate:
             self._read = records[-1].offset + 1
         asked_ms = _mono_ms()
         due = asked_ms - self._confirmed_ms > self._settings.session_timeout_ms // 3
-        if self._elected and not self._sharing and due and await self._group.commit({0: self._read}):
+        if self._in_office and due and await self._group.commit({0: self._read}):
             self._confirmed_ms = asked_ms
 
     def _check(self) -> None:

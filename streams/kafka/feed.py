@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.common import POLL_S, record_of, trouble
 from slacktide.streams.kafka.readers import READ_S, Reader
 from slacktide.streams.records import Record
@@ -21,6 +22,7 @@ class Feed(Reader):
     def __init__(self, bootstrap: str, fetch_wait_ms: int, wanted: Wanted) -> None:
         super().__init__(bootstrap, fetch_wait_ms)
         self._wanted = wanted
+        self._polled_ms: tuple[int | None, ...] = ()
 
     async def back(self, partitions: Mapping[str, int], since_ms: Mapping[str, int | None]) -> list[Record]:
         """What the topics hold, each partition in order.
@@ -60,6 +62,25 @@ class Feed(Reader):
         """
         with trouble("cannot follow what nodes and operators say"):
             return await self._some()
+
+    async def look_closer(self) -> None:
+        """Whether the log is there, and still the one that was being read; to be asked every few seconds.
+
+        A broker that lost its memory may say nothing to an offset that is not there any more.
+
+        Raises:
+            LogError: it is not.
+
+        """
+        places = sorted(self._consumer.assignment())
+        for place in places:
+            end = self._consumer.highwater(place)
+            if end is not None and await self._consumer.position(place) > end:
+                raise LogError(f"{place.topic} was re-created")
+        polled_ms = tuple(self._consumer.last_poll_timestamp(place) for place in places)
+        if polled_ms == self._polled_ms:
+            raise LogError("no fetch was answered")
+        self._polled_ms = polled_ms
 
     async def _at_end(self, place: TopicPartition) -> bool:
         """By what fetching tells: the embedded broker's answer to the plain question may be too low."""

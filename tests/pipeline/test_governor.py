@@ -112,6 +112,30 @@ async def test_another_takes_over_with_a_higher_epoch_and_the_nodes_lease_goes_o
     assert len(said) <= 10, "nothing is said that need not be"
 
 
+async def test_a_log_that_was_made_anew_is_governed_anew(embedded_broker: EmbeddedBroker) -> None:
+    """An agent that outlived it takes the new leases, too: their epoch is higher than all it has heard of."""
+    where, wallet, stop = embedded_broker.bootstrap, Wallet(BOOT), asyncio.Event()
+    policy = policy_record(EvictionBudget(interval_s=5, lease_s=3))
+    settings = GovernorSettings(bootstrap=where, session_timeout_ms=SESSION_MS)
+    governing = govern(Governor("first"), settings, stop, lambda: time.time_ns() // 1_000_000)
+    async with beside(governing):
+        for life in range(2):
+            embedded_broker.apply_topics(4)
+            sender = Sender(where, client_id="test", acks="all", timeout_s=5)
+            reader, heard = NodeReader(where, NODE, client_id="agent", fetch_wait_ms=50), []
+            await sender.connect([CREDIT.name, METRIC.name, POLICY.name])
+            await sender.send([Out(topic=POLICY.name, key=policy.key, value=policy.value)])
+            await reader.connect()
+            epoch = wallet.epoch
+            async with beside(lives(where, sender), listen(reader, wallet, heard)):
+                await until(lambda: wallet.epoch > epoch, "it is governed")  # noqa: B023
+                assert wallet.ready(time.monotonic_ns(), "batch")
+            await reader.close()
+            await sender.close()
+            if life == 0:
+                await asyncio.to_thread(embedded_broker.forget)
+
+
 async def test_a_candidate_without_its_topics_waits_and_ends_when_told(
     embedded_broker: EmbeddedBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
