@@ -116,7 +116,7 @@ class HostPods:
     def _held(self, said: HostWorkloads) -> Iterator[Match]:
         """Whatever lies in the best-effort group is best-effort."""
         try:
-            groups = dict(self._hierarchy.pod_groups(BEST_EFFORT))
+            groups = {uid: PurePosixPath(group) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)}
         except OSError:
             self._remark(f"bestEffort {said.best_effort}", "no such group now", "nothing is held back before it is")
             return

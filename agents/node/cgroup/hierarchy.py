@@ -59,8 +59,8 @@ class Hierarchy:
         root = self.mount if self.version == 2 else self.mount / "unified"
         return root if (root / "cgroup.controllers").exists() else None
 
-    def pod_groups(self, tier: str) -> Iterator[tuple[str, PurePosixPath]]:
-        """Uid and group, relative to each root, of each pod of one tier that is there now.
+    def pod_groups(self, tier: str) -> Iterator[tuple[str, str]]:
+        """Uid and group, as text relative to each root, of each pod of one tier that is there now.
 
         Raises:
             OSError: the tier's group cannot be read.

@@ -28,8 +28,8 @@ class Layout(Protocol):
     def tier(self, name: str) -> PurePosixPath:
         """The group of one tier; of ``BEST_EFFORT``, the one group that is held."""
 
-    def pod_groups(self, root: Path, tier: str) -> Iterator[tuple[str, PurePosixPath]]:
-        """Uid and group of each pod of one tier that is there now, as the hierarchy at ``root`` has it.
+    def pod_groups(self, root: Path, tier: str) -> Iterator[tuple[str, str]]:
+        """Uid and group, as text, of each pod of one tier that is there now, as the hierarchy at ``root`` has it.
 
         Raises:
             OSError: the tier's group cannot be read.
@@ -58,7 +58,7 @@ class Kubepods:
             return self.pods
         return self.pods / (f"{self.pods.stem}-{name}{_SLICE}" if self.by_systemd else name)
 
-    def pod_groups(self, root: Path, tier: str) -> Iterator[tuple[str, PurePosixPath]]:
+    def pod_groups(self, root: Path, tier: str) -> Iterator[tuple[str, str]]:
         """Groups named after a pod's uid."""
         above = self.tier(tier)
         head, tail = (f"{above.stem}-pod", _SLICE) if self.by_systemd else ("pod", "")
@@ -66,7 +66,7 @@ class Kubepods:
             if name.startswith(head) and name.endswith(tail):
                 uid = name[len(head) : len(name) - len(tail)]
                 # systemd's names have no dashes to spare.
-                yield uid.replace("_", "-") if self.by_systemd else uid, above / name
+                yield uid.replace("_", "-") if self.by_systemd else uid, f"{above}/{name}"
 
     def may_set(self, group: PurePosixPath) -> bool:  # noqa: ARG002 - of any
         """A kubelet writes a pod's group once, and then leaves it alone."""
@@ -91,13 +91,13 @@ class PlainHost:
         """The best-effort group. Other pods lie where systemd and Docker put them, and have no group in common."""
         return self.best_effort if name == BEST_EFFORT else _NO_GROUP
 
-    def pod_groups(self, root: Path, tier: str) -> Iterator[tuple[str, PurePosixPath]]:
+    def pod_groups(self, root: Path, tier: str) -> Iterator[tuple[str, str]]:
         """What lies in the best-effort group; the others count as guaranteed."""
         if tier == BEST_EFFORT:
             for name in _groups_in(root / self.best_effort):
-                yield uid_of(self.best_effort / name), self.best_effort / name
+                yield uid_of(self.best_effort / name), f"{self.best_effort}/{name}"
         elif tier == GUARANTEED:
-            yield from ((uid, group) for uid, group in self.others.items() if (root / group).is_dir())
+            yield from ((uid, str(group)) for uid, group in self.others.items() if (root / group).is_dir())
 
     def may_set(self, group: PurePosixPath) -> bool:
         """Only of what is held: what else there is belongs to systemd and to Docker."""

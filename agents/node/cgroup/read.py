@@ -220,7 +220,7 @@ class PodsReader:
         there: dict[str, tuple[str, str]] = {}
         for tier in TIERS:
             try:
-                there.update((uid, (tier, str(group))) for uid, group in self._hierarchy.pod_groups(tier))
+                there.update((uid, (tier, group)) for uid, group in self._hierarchy.pod_groups(tier))
             except OSError as error:
                 path = self._hierarchy.cpu / self._hierarchy.tier(tier)
                 notes.add(os.path.relpath(path, self._hierarchy.mount), why_of(error))
