@@ -59,7 +59,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
-            partition_assignment_strategy=[StickyPartitionAssignor if sticky else RoundRobinPartitionAssignor],
+            partition_assignment_strategy=[_sticky() if sticky else RoundRobinPartitionAssignor],
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             fetch_max_wait_ms=fetch_wait_ms,
@@ -109,6 +109,16 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Called by the client."""
         await self._revoked(frozenset(place.partition for place in revoked))
+
+
+def _sticky() -> type[StickyPartitionAssignor]:
+    """A class for each membership: the client keeps what a member had on it, also when another begins."""
+
+    class Sticky(StickyPartitionAssignor):  # type: ignore[misc]  # the client has no types
+        member_assignment = None
+        generation = StickyPartitionAssignor.DEFAULT_GENERATION_ID
+
+    return Sticky
 
 
 async def committed(consumer: AIOKafkaConsumer[bytes, bytes], offsets: Mapping[TopicPartition, int]) -> bool:
