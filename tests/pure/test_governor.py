@@ -348,3 +348,30 @@ def test_figures_say_how_things_stand() -> None:
 
     found = term.governor.figures()
     assert (found.granted, found.outstanding, found.spent, found.waiting) == (1, 1, 1, 1)
+
+
+def test_credit_that_is_out_counts_against_a_namespace_that_has_lost_pods() -> None:
+    term = Term(EvictionBudget(cluster_max=8, node_max=8, namespace_max=2, interval_s=60, lease_s=30))
+    term.evicts("a", 1, "spark")
+    term.wants("b", namespace="spark")
+    term.wants("c", namespace="flink")
+
+    assert [(one.node, one.spared_namespaces) for one in term.tick()] == [("b", []), ("c", ["spark"])]
+
+
+def test_what_an_earlier_governor_saw_spent_counts_also_where_no_outcome_tells_of_it() -> None:
+    said = [lease(number=1), lease(number=2, granted=3, spent=2)]
+    term = Term(known=[credit_record(one) for one in said], sure=False)
+    term.tick()
+
+    found = term.governor.figures()
+    assert (found.spent, found.outstanding) == (2, 1)
+
+
+def test_a_lease_of_one_who_does_not_know_that_its_term_is_over_counts() -> None:
+    term = Term(EvictionBudget(cluster_max=1, node_max=1, namespace_max=1, interval_s=60, lease_s=30))
+    term.hear(credit_record(lease("z", epoch=0)))
+    term.wants("b")
+
+    assert term.nodes() == []
+    assert not term.governor.deposed
