@@ -16,7 +16,9 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
-from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, decide
+from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
+from slacktide.streams.decisions.node_command import answer_of
+from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
 from slacktide.streams.worker import Out
 
 if TYPE_CHECKING:
@@ -140,9 +142,11 @@ class AnswerChecks:
         self._must(pods is not None and facts is not None, "decided by what nobody ever said", *what)
         assert pods is not None
         assert facts is not None
-        own = decide(sample, facts, pods, known.policy)
-        self._must(command.answer == own.answer, "decided otherwise than", own, *what)
+        decision = decide_node(sample, facts, pods, known.policy)
+        own = decision.limits
+        self._must(command.answer == answer_of(decision), "decided otherwise than", own, *what)
         self._must(command.reason == own.reason, "another reason than", own, *what)
+        self._victims(sample, command, decision, known.policy.version)
         held = [hold.limits for hold in command.hold]
         self._must(held == ([own.limits] if own.answer == "set" else []), "another limit than", own, *what)
         versions = (command.policy_version, command.facts_revision, command.pods_revision)
@@ -150,6 +154,14 @@ class AnswerChecks:
         self._must(versions == inputs, "other inputs", *what)
         ids = {command_id(sample.node, sample.boot_id, sample.seq, RULE, TARGET, known.policy.version)}
         self._must({hold.id for hold in command.hold} <= ids, "another id than its inputs give", *what)
+
+    def _victims(self, sample: NodeSample, command: NodeCommand, own: NodeDecision, version: str) -> None:
+        wanted = [] if command.answer == "skipped" else [(one.rule, one.pod.uid) for one in own.evict]
+        named = [(one.rule, one.uid) for one in command.evict]
+        self._must(named == wanted, "evicts others than", wanted, command, sample)
+        for one in command.evict:
+            id_ = command_id(sample.node, sample.boot_id, sample.seq, one.rule, f"pod/{one.uid}", version)
+            self._must(one.id == id_, "another id than its inputs give", command)
 
     def _letters(self, worker: str, bad: Sequence[Entry], letters: Sequence[Out]) -> None:
         """Each bad record is kept, with where it came from and why."""

@@ -10,6 +10,7 @@ import msgspec
 
 from sim.trace import Trace
 from slacktide.agents.clock import WALL_DRIFT_MS_MAX
+from slacktide.agents.node.actuator import THROTTLED
 from slacktide.agents.node.sampler import RATE_NS_MIN
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import BEST_EFFORT
@@ -19,6 +20,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import EvictState, Limits, NodeSample
 from slacktide.streams.decisions.be_limits import looser, quota_rate
 from slacktide.streams.decisions.cpu_suppress import RAISE_SPACING_MS, RULE, TARGET, Decision, decide
+from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN
 
 if TYPE_CHECKING:
     from sim.node import Node
@@ -53,7 +55,6 @@ class LimitChecks:
     def booted(self, boot_id: str) -> None:
         """A new agent: it may repeat no id, but counts anew."""
         self.boot_id = boot_id
-        self._booted_ms = self._now_ms
         self.samples: dict[int, NodeSample] = {}
         self._newest: NodeSample | None = None
         self._pods = list(self._node.pods)
@@ -64,11 +65,12 @@ class LimitChecks:
         self._others: dict[str, tuple[object, ...]] = {}
         self._raised_ms: int | None = None
         self._cuts: list[Cut] = []
-        self._last_seq: dict[tuple[str, str], int] = {}
+        self._last_seq = -1
         self._said = ("", "")
         self._keyframe_ms = -KEYFRAME_MS
         self._dates = (-1, 0)
         self._taking = False
+        self._taken_seq = 0
         self._taken_ms = 0
 
     def stopped(self) -> None:
@@ -89,18 +91,26 @@ class LimitChecks:
     def acts(self, intent: NodeOutcome | None) -> None:
         """It is about to act: what the sample of this very tick should say is what the kernel shows now."""
         self._others = self._other_groups()
-        if self._taking and intent is not None and intent.seq == max(self.samples, default=0) + 1:
-            self._see(intent.seq, intent.observed_ms)
+        self.decided(intent)
+
+    def decided(self, outcome: NodeOutcome | None) -> None:
+        """Something follows from the sample of this very tick: it has been taken."""
+        seq = self._taken_seq + 1
+        if self._taking and outcome is not None and outcome.seq == seq and seq not in self.samples:
+            self._see(seq)
 
     def took(self, sample: NodeSample) -> None:
         """A sample says what the kernel shows, and carries pods and facts where they are due."""
         self._taking = False
         self._must(sample.boot_id == self.boot_id, "a sample of another boot")
+        self._taken_seq = sample.seq
         if sample.seq not in self.samples:
             self._must(sample.seq > max(self.samples, default=-1), "a sample's seq does not rise")
-            self._see(sample.seq, sample.observed_ms)
-        true = self.samples[sample.seq]
-        bare = msgspec.structs.replace(sample, clock_epoch=0, pods=None, facts=None)
+            self._see(sample.seq)
+        true = self.samples[sample.seq] = msgspec.structs.replace(
+            self.samples[sample.seq], observed_ms=sample.observed_ms
+        )
+        bare = msgspec.structs.replace(sample, clock_epoch=0, pods=None, facts=None, evict=EvictState())
         self._must(self._hidden or bare == true, "a sample does not say what the kernel shows", bare, true)
         self._carries(sample)
         self._dated(sample)
@@ -116,12 +126,12 @@ class LimitChecks:
         self._must((intent.before, intent.after) == (before, limits), "the act is not what was meant", intent)
         self._must((intent.node, intent.boot_id) == (self._node.name, self.boot_id), "acts for another boot", intent)
         self._must(intent.seq in self.samples, "acts on a sample that was never taken", intent)
-        last = self._last_seq.get((intent.rule, intent.target), -1)
-        self._must(intent.seq > last, "acts out of order: on this sample after that one", intent.seq, last)
         self._must(intent.command_id not in self.applied_ids, "acts twice on", intent.command_id)
-        self._last_seq[intent.rule, intent.target] = intent.seq
         self.applied_ids.add(intent.command_id)
         if intent.rule == RULE:
+            last = self._last_seq
+            self._must(intent.seq > last, "acts out of order: on this sample after that one", intent.seq, last)
+            self._last_seq = intent.seq
             self._allowed(before, limits, intent)
             # A policy that suppresses nothing lifts the limit at once.
             if not refused and looser(limits, before) and intent.bound != "disabled":
@@ -181,7 +191,9 @@ class LimitChecks:
         self._must(own.limits is not None, "acts where the node cannot decide", intent)
         assert own.limits is not None
         self._must(not looser(limits, own.limits), "gives more than its own decision", own.limits, intent)
-        if intent.origin == "guard":
+        if intent.bound == THROTTLED:
+            self._must(limits.be_cfs_quota_us == QUOTA_US_MIN, "throttled by another quota than the least", limits)
+        elif intent.origin == "guard":
             self._must(limits == own.limits, "the guard does not carry out its own decision", own.limits, intent)
 
     def _own(self, sample: NodeSample, limits: Limits) -> Decision:
@@ -189,7 +201,7 @@ class LimitChecks:
         pods = self._pods if sample is self._newest else self._node.world.checker.pods[sample.pods_revision]
         return decide(now, self._node.facts, pods, self._policy)
 
-    def _see(self, seq: int, observed_ms: int) -> None:
+    def _see(self, seq: int) -> None:
         """What this sample should say: read independently of the agent, at the same instant."""
         node, mono_ns = self._node, self._node.clock.mono_ns()
         since_ns = None if self._mirrored_ns is None else mono_ns - self._mirrored_ns
@@ -201,7 +213,7 @@ class LimitChecks:
             node=node.name,
             boot_id=self.boot_id,
             seq=seq,
-            observed_ms=observed_ms,
+            observed_ms=0,
             interval_ms=(since_ns or 0) // 1_000_000 if again else self._reading.interval_ms,
             policy_version=node.policy.version,
             facts_revision=revision_of(node.facts),
@@ -210,7 +222,6 @@ class LimitChecks:
             pod_use=self._reading.pod_use,
             limits=self._machine_limits(),
             since_raise_ms=self._since_raise_ms(),
-            evict=EvictState(since_cpu_ms=self._now_ms - self._booted_ms),
         )
 
     def _carries(self, sample: NodeSample) -> None:

@@ -13,6 +13,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import OUTCOME
+from slacktide.streams.decisions.cpu_suppress import RULE
 
 if TYPE_CHECKING:
     from sim.node import Node
@@ -95,9 +96,11 @@ class OutcomeChecks:
     def intended(self, outcome: NodeOutcome) -> None:
         """The spool has an intent."""
         self._must(key_of(outcome) not in self._acts, "means to act twice on one id", outcome)
-        if outcome.origin == "stream":
+        if outcome.origin == "stream" and (outcome.rule == RULE or outcome.spent is not None):
             self._answers(outcome)
-        self._open = self._acts[key_of(outcome)] = Act(outcome)
+        act = self._acts[key_of(outcome)] = Act(outcome)
+        if outcome.pod is None:
+            self._open = act
 
     def held(self, *, refused: bool) -> None:
         """The kernel was told."""
@@ -110,7 +113,9 @@ class OutcomeChecks:
         if outcome.reason.startswith(LATE) and not self._guarding:
             self._guarding, self._in_time = True, 0
         act = self._acts.get(key_of(outcome))
-        if outcome.result in ACTED:
+        if outcome.pod is not None:
+            self._of_pod(act, outcome)
+        elif outcome.result in ACTED:
             self._must(act is not None and act.outcome is None, "an outcome without an act, or its second", outcome)
             assert act is not None
             self._true(act, outcome, limits)
@@ -118,19 +123,26 @@ class OutcomeChecks:
             self._open = None
         elif outcome.result == "unchanged":
             self._must(act is None, "acted, but says unchanged", outcome)
-            if outcome.origin == "stream":
+            if outcome.origin == "stream" and outcome.rule == RULE:
                 self._answers(outcome)
             self._must(outcome.before == outcome.after, "unchanged, but differs", outcome)
             hidden = self._node.kernel.hides or outcome.after is None
             self._must(hidden or outcome.after == limits, "the kernel holds something else", limits, outcome)
         else:
             self._must(outcome.result == "refused", "nobody asked for this", outcome)
-        hearing = self._hearing
-        if outcome.result != "refused" and hearing is not None and not outcome.reason.startswith(LATE):
-            self._settled += 1
-        if outcome.rule == "cpu_suppress" and outcome.result != "refused":
+        if outcome.rule == RULE and outcome.result != "refused":
+            self._settled += self._hearing is not None and not outcome.reason.startswith(LATE)
             self._decided[outcome.command_id] += 1
             self._must(self._decided[outcome.command_id] == 1, "decided twice", outcome)
+
+    def _of_pod(self, act: Act | None, outcome: NodeOutcome) -> None:
+        """An eviction is two acts: it is asked to go, it is gone. What did not come to be has no intent."""
+        if act is not None:
+            self._must(act.outcome is None, "a pod's act has two outcomes", outcome)
+            act.outcome = outcome
+        else:
+            self._must(outcome.result in {"refused", "failed", "unchanged"} or outcome.bound == "frozen",
+                       "an act on a pod without an intent", outcome)  # fmt: skip
 
     def finished(self) -> None:
         """After the quiet time: log, acts and outcomes are the same, and nothing waits."""
@@ -189,7 +201,7 @@ class OutcomeChecks:
         refused = sum(
             outcome.count
             for outcome in self._concluded
-            if outcome.result == "refused" and outcome.reason and self._of_this_boot(outcome)
+            if outcome.result == "refused" and outcome.rule == RULE and self._of_this_boot(outcome)
         )
         expected = self._heard - self._settled
         self._must(refused == expected, "refused answers, and how many the outcomes say", expected, refused)

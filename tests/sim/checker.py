@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sim.check_answers import AnswerChecks
+from sim.check_evictions import EvictionChecks
 from sim.check_limits import LimitChecks
 from sim.check_outcomes import OutcomeChecks
 from sim.log import Entry
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
@@ -33,6 +35,7 @@ class Checker:
         self._trace = world.trace
         self._limits: dict[str, LimitChecks] = {}
         self._outcomes: dict[str, OutcomeChecks] = {}
+        self._evictions: dict[str, EvictionChecks] = {}
         self._answers = AnswerChecks(world, world.trace)
         self.worker_started = self._answers.worker_started
         self.worker_told = self._answers.worker_told
@@ -44,11 +47,13 @@ class Checker:
         """A new node."""
         self._limits[node.name] = LimitChecks(node, self._trace, self._world.interval_ms)
         self._outcomes[node.name] = OutcomeChecks(node, self._trace)
+        self._evictions[node.name] = EvictionChecks(node, self._trace)
         self._remember(node)
 
     def booted(self, node: Node, boot_id: str) -> None:
         self._limits[node.name].booted(boot_id)
         self._outcomes[node.name].booted(boot_id)
+        self._evictions[node.name].booted(boot_id)
 
     def stopped(self, node: Node, *, kill: bool) -> None:
         self._limits[node.name].stopped()
@@ -72,6 +77,7 @@ class Checker:
             "keyframe" if sample.pods is not None else "", node.agent.in_charge,
         )  # fmt: skip
         self._limits[node.name].took(sample)
+        self._evictions[node.name].says(sample)
         self._outcomes[node.name].took(sample.seq)
 
     def hears(self, node: Node, command: NodeCommand) -> None:
@@ -85,6 +91,24 @@ class Checker:
 
     def intended(self, node: Node, outcome: NodeOutcome) -> None:
         self._outcomes[node.name].intended(outcome)
+        self._evictions[node.name].intended(outcome)
+
+    def hears_credit(self, node: Node, credit: EvictionCredit, since_ms: int) -> None:
+        self._trace.note(node.name, "hears credit", f"{credit.epoch}/{credit.number}", credit.granted)
+        self._evictions[node.name].hears(credit, since_ms)
+
+    def terminates(self, node: Node, uid: str) -> None:
+        self._trace.note(node.name, "evicts", uid)
+        self._limits[node.name].acts(self._evictions[node.name].meant(uid))
+        self._evictions[node.name].terminates(uid, self._limits[node.name].samples)
+
+    def kills(self, node: Node, uid: str) -> None:
+        self._trace.note(node.name, "kills", uid)
+        self._evictions[node.name].kills(uid)
+
+    def freezes(self, node: Node, uid: str) -> None:
+        self._trace.note(node.name, "freezes", uid)
+        self._evictions[node.name].freezes(uid)
 
     def held(self, node: Node, before: Limits, limits: Limits, *, refused: bool) -> None:
         outcomes, checks = self._outcomes[node.name], self._limits[node.name]
@@ -97,7 +121,9 @@ class Checker:
             node.name, outcome.result, f"sample {outcome.seq} by {outcome.origin}", f"x{outcome.count}",
             _quota(outcome.after), outcome.bound, outcome.reason,
         )  # fmt: skip
+        self._limits[node.name].decided(outcome)
         self._outcomes[node.name].concluded(outcome, VirtualKernel(node.machine).limits())
+        self._evictions[node.name].ended(outcome)
 
     def answered(self, worker: str, entries: Sequence[Entry], outs: Sequence[Out]) -> None:
         first, last = entries[0], entries[-1]
@@ -116,7 +142,18 @@ class Checker:
             if node.agent is None or node.agent.in_charge != "stream":
                 self._trace.complain(f"{node.name}: all is well, but the stream is not in charge")
             self._outcomes[node.name].finished()
+            self._evictions[node.name].finished()
         self._answers.finished()
+
+    @property
+    def evicted(self) -> int:
+        """How many pods were asked to go."""
+        return sum(checks.evicted for checks in self._evictions.values())
+
+    @property
+    def frozen(self) -> int:
+        """How often a pod was stopped for want of credit."""
+        return sum(checks.frozen for checks in self._evictions.values())
 
     @property
     def over_ms_longest(self) -> int:
@@ -126,6 +163,7 @@ class Checker:
     def _remember(self, node: Node) -> None:
         self.pods[revision_of(node.pods)] = node.pods
         self.facts[revision_of(node.facts)] = node.facts
+        self._evictions[node.name].told(node.pods)
 
 
 def _quota(limits: Limits | None) -> str:

@@ -9,6 +9,7 @@ import msgspec
 
 from slacktide.agents.node.best_effort import BestEffortPods
 from slacktide.agents.node.kernel import Held, Reading
+from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
@@ -67,7 +68,7 @@ class WatchedKernel:
 
     @property
     def best_effort(self) -> BestEffortPods:
-        return self._inner.best_effort
+        return WatchedBestEffort(self._node)
 
     def processors(self) -> list[Processor]:
         return self._inner.processors()
@@ -101,6 +102,53 @@ class WatchedKernel:
         self._inner.hold(limits)
         node.world.checker.held(node, before, limits, refused=False)
         perhaps_the_last(node)
+
+
+class WatchedBestEffort:
+    """A virtual machine's best-effort pods, of which each act is seen, and sometimes refused."""
+
+    freeze_trouble = ""
+
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._inner = VirtualBestEffort(node.machine)
+        self.frozen = self._inner.frozen
+
+    def processes(self, uid: str) -> int:
+        self._node.advance()
+        return self._inner.processes(uid)
+
+    def terminate(self, uid: str) -> None:
+        perhaps_the_last(self._node)
+        self._node.world.checker.terminates(self._node, uid)
+        self._tried()
+        self._inner.terminate(uid)
+        perhaps_the_last(self._node)
+
+    def kill(self, uid: str) -> None:
+        perhaps_the_last(self._node)
+        self._node.world.checker.kills(self._node, uid)
+        self._tried()
+        self._inner.kill(uid)
+        perhaps_the_last(self._node)
+
+    def freeze(self, uid: str) -> bool:
+        perhaps_the_last(self._node)
+        self._node.world.checker.freezes(self._node, uid)
+        self._tried()
+        frozen = self._inner.freeze(uid)
+        perhaps_the_last(self._node)
+        return frozen
+
+    def thaw(self, uid: str) -> None:
+        perhaps_the_last(self._node)
+        self._tried()
+        self._inner.thaw(uid)
+        perhaps_the_last(self._node)
+
+    def _tried(self) -> None:
+        if self._node.kernel.refuses:
+            raise CgroupError("cgroup.procs", "refused")
 
 
 class WatchedSpool:

@@ -35,6 +35,10 @@ class Load:
         self.world = world
         self._until_ms = 0
         self._started = 0
+        self._leaks: set[str] = set()
+        self._tight = True
+        self._seen: set[str] = set()
+        """Pods that a machine has had."""
 
     def new_node(self, name: str, partition: int) -> Node:
         """A node with a service and batch work on it."""
@@ -63,6 +67,7 @@ class Load:
         self._until_ms = until_ms
         for node in self.world.nodes:
             self._spike(node)
+            self._reap(node)
             self.world.timeline.after(self.world.rng.randint(5_000, 30_000), lambda node=node: self._change(node))
 
     def _spike(self, node: Node) -> None:
@@ -73,7 +78,8 @@ class Load:
             if group is not None:
                 hungry = pod.qos_label == "BE" or rng.random() < 0.3
                 group.demand_milli = rng.randint(0, node.machine.cpus * (1500 if hungry else 800))
-                group.mem_bytes = rng.randint(0, GIB)
+                if pod.uid not in self._leaks:
+                    group.mem_bytes = rng.randint(0, GIB)
         self._again(rng.choice([700, 2000, 3000, 9000]), node, self._spike)
 
     def _change(self, node: Node) -> None:
@@ -90,6 +96,39 @@ class Load:
         self.world.timeline.after(rng.choice([0, 10, 1500]), lambda: node.tell_pods(pods))
         self._again(rng.randint(5_000, 30_000), node, self._change)
 
+    def leak(self, node: Node) -> None:
+        """One best-effort pod after another takes memory and does not give it back."""
+        grow_bytes = self.world.rng.choice([GIB, 2 * GIB, 6 * GIB])
+        self.world.trace.note(node.name, "leaks", f"{grow_bytes // GIB} GiB each second")
+        self._grow(node, grow_bytes)
+
+    def end_leaks(self) -> None:
+        """Who has taken too much gives it back."""
+        for node in self.world.nodes:
+            for uid in self._leaks & node.machine.pods.keys():
+                node.machine.pods[uid].mem_bytes = GIB
+        self._leaks.clear()
+        self._tight = False
+
+    def _grow(self, node: Node, grow_bytes: int) -> None:
+        node.advance()
+        groups = node.machine.best_effort.children
+        if not self._tight or not groups:
+            return
+        leaking = [group for group in groups if group.uid in self._leaks] or self.world.rng.choices(groups)
+        self._leaks.add(leaking[0].uid)
+        room_bytes = node.machine.mem_bytes - node.machine.root.sums()[0]
+        leaking[0].mem_bytes += max(0, min(grow_bytes, room_bytes))
+        self.world.timeline.after(1_000, lambda: self._grow(node, grow_bytes))
+
+    def _reap(self, node: Node) -> None:
+        """Kubernetes notices who has ended: sooner or later the list is rid of it."""
+        alive = [pod for pod in node.pods if pod.uid in node.machine.pods or pod.uid not in self._seen]
+        self._seen |= node.machine.pods.keys()
+        if len(alive) < len(node.pods):
+            node.tell_pods(alive)
+        self._again(self.world.rng.choice([1_000, 3_000, 8_000]), node, self._reap)
+
     def _end(self, node: Node, uid: str) -> None:
         node.advance()
         if uid in node.machine.pods:
@@ -103,6 +142,7 @@ class Load:
         request_milli = 0 if kube_qos == "BestEffort" else rng.randint(100, node.machine.cpus * 400)
         group = node.machine.add_pod(uid, kube_qos, request_milli=request_milli)
         group.demand_milli = rng.randint(0, node.machine.cpus * 1000)
+        group.linger_ms = rng.choice([0, 300, 2_500, None])
         return Pod(
             uid=uid,
             namespace="default",
@@ -111,6 +151,7 @@ class Load:
             priority=priority,
             kube_qos=kube_qos,
             requests=Resources(cpu_milli=request_milli or None),
+            grace_s=rng.choice([0, 1, 5]),
             cpuset=str(rng.randrange(node.machine.cpus)) if label in {"LSE", "LSR"} else "",
         )
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from slacktide.schemas.topics import DEAD_LETTER, POLICY
+from slacktide.schemas.topics import CREDIT, DEAD_LETTER, POLICY
 
 PARTITIONS = 3
-ONE_PARTITION = frozenset({POLICY.name, DEAD_LETTER.name})
+ONE_PARTITION = frozenset({POLICY.name, CREDIT.name, DEAD_LETTER.name})
 
 
 @dataclass(frozen=True, slots=True)

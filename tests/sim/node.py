@@ -12,16 +12,18 @@ from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy
-from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, SAMPLE
+from slacktide.schemas.topics import COMMAND, CREDIT, OUTCOME, POLICY, SAMPLE
 
 if TYPE_CHECKING:
     from sim.world import World
 
 PUBLISH_EVERY_MS = 200
+CREDIT_EVERY_MS = 250
 
 
 class Node:
@@ -47,6 +49,10 @@ class Node:
         self._life = 0
         self._command_offset = 0
         self._policy_offset = 0
+        self._credit_offset = 0
+        self._credit_read_ms = 0
+        self.log_away = False
+        """As its agent knows."""
         self._sent_at_ms = 0
         self._unsent: bytes | None = None
 
@@ -69,7 +75,8 @@ class Node:
         # It reads answers from the log's end on, or, now and then, some that were there before.
         end = world.log.end(COMMAND.name, self.partition)
         self._command_offset = max(0, end - world.rng.choice([0, 0, 0, 3, 30]))
-        self._policy_offset = 0
+        self._policy_offset = self._credit_offset = 0
+        self._credit_read_ms = world.timeline.now_ms
         self.kernel.restart()
         self.spool.reopen()
         self.crash_in = None
@@ -89,6 +96,7 @@ class Node:
         self._do(lambda agent: agent.start())
         self.while_alive(0, self._tick)
         self.while_alive(0, self._publish)
+        self.while_alive(0, self._hear_credit)
         self.hear_commands()
         self.hear_policy()
 
@@ -138,10 +146,27 @@ class Node:
             self.agent.policy(self.policy)
             self.world.checker.told(self)
 
+    def _hear_credit(self) -> None:
+        """Look whether the governor has granted anything; a lease counts from the look before."""
+        self.while_alive(CREDIT_EVERY_MS, self._hear_credit)
+        agent, log = self.agent, self.world.log
+        assert agent is not None
+        self.log_away = not log.up
+        agent.wallet.log_is(away=self.log_away, now_ns=self.clock.mono_ns())
+        if self.log_away:
+            return
+        since_ms, self._credit_read_ms = self._credit_read_ms, self.world.timeline.now_ms
+        for entry in log.read(CREDIT.name, 0, self._credit_offset):
+            self._credit_offset = entry.offset + 1
+            if entry.key == self.key and entry.value is not None:
+                credit = decode(entry.value, EvictionCredit)
+                self.world.checker.hears_credit(self, credit, since_ms)
+                agent.credit(credit, self.clock.mono_ns() - (self.world.timeline.now_ms - since_ms) * 1_000_000)
+
     def log_is_back(self, *, wiped: bool) -> None:
         """The broker is there again: the newest sample goes out first, and reading goes on."""
         if wiped:
-            self._command_offset = self._policy_offset = 0
+            self._command_offset = self._policy_offset = self._credit_offset = 0
         if self._unsent is not None:
             value, self._unsent = self._unsent, None
             self._append(value)

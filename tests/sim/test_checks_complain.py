@@ -11,14 +11,20 @@ from sim.world import Parts
 from slacktide.agents.node import verdict
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.agent import NodeAgent
+from slacktide.agents.node.credit import Wallet
+from slacktide.agents.node.dying import Dying
 from slacktide.agents.node.protocol import Protocol
 from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.spool import MemorySpool
+from slacktide.agents.node.victims import Victims
+from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import COMMAND
+from slacktide.streams.decisions import node_evict
+from slacktide.streams.decisions.evict_pod import EvictPod
 from slacktide.streams.worker import Worker
 
 
@@ -141,7 +147,8 @@ def test_a_spool_that_forgets_what_was_interrupted(complaint):
         def interrupted(self):
             return []
 
-    assert "an act without an outcome" in complaint(partial(Parts, make_spool=Forgetful))
+    said = complaint(partial(Parts, make_spool=Forgetful))
+    assert "an act without an outcome" in said or "others are dying than it says" in said
 
 
 def test_a_spool_that_forgets_an_outcome(complaint):
@@ -211,6 +218,63 @@ def test_an_agent_that_says_its_pods_but_once(monkeypatch, complaint):
     assert "a keyframe is overdue" in complaint()
 
 
+def test_a_rule_that_knows_no_cool_down(monkeypatch, complaint):
+    monkeypatch.setattr(node_evict, "MEMORY_COOL_MS", 0)
+
+    assert "evicts again too soon" in complaint()
+
+
+def test_an_agent_that_evicts_on_credit_that_it_has_not(monkeypatch, complaint):
+    monkeypatch.setattr(Wallet, "ready", lambda self, now_ns, namespace: True)
+
+    said = complaint()
+    assert "evicts without credit" in said or "evicts on a lease that is over" in said
+
+
+def test_an_agent_that_forgets_whom_it_has_evicted(monkeypatch, complaint):
+    """It says so with each sample: nobody but the node knows it."""
+    monkeypatch.setattr(Victims, "dying", [])
+
+    assert "others are dying than it says" in complaint()
+
+
+def test_a_rule_that_does_not_count_who_is_dying(monkeypatch, complaint):
+    named = node_evict.evictions
+
+    def forgetful(sample, facts, pods, policy):
+        state = msgspec.structs.replace(sample.evict, dying=[], since_mem_ms=None)
+        return named(msgspec.structs.replace(sample, evict=state), facts, pods, policy)
+
+    monkeypatch.setattr("slacktide.streams.decisions.node_decision.evictions", forgetful)
+
+    said = complaint()
+    assert "evicts although enough is dying" in said or "evicts again too soon" in said
+
+
+def test_a_rule_and_a_door_that_let_any_pod_go(monkeypatch, complaint):
+    """One of the two would be enough to spare them."""
+
+    def anybody(self, pod, use, measure, dying):
+        return EvictPod(pod=pod, used=getattr(use, measure), already_evicted=pod.uid in dying)
+
+    monkeypatch.setattr("slacktide.streams.decisions.node_evict._Node._evictable", anybody)
+    monkeypatch.setattr(VirtualBestEffort, "_pod", lambda self, uid: self._machine.pods.get(uid))
+
+    assert "touches a pod that is not best-effort" in complaint()
+
+
+def test_an_agent_without_patience(monkeypatch, complaint):
+    monkeypatch.setattr(Dying, "due", lambda self, processes, now_ns: "kill" if processes else "over")
+
+    assert "kills before the grace is over" in complaint()
+
+
+def test_an_agent_that_lets_nobody_go_on(monkeypatch, complaint):
+    monkeypatch.setattr(VirtualBestEffort, "thaw", lambda self, uid: None)
+
+    assert "frozen and forgotten" in complaint()
+
+
 class Changed(Worker):
     """A worker whose commands are changed before they leave it."""
 
@@ -248,6 +312,14 @@ def test_a_worker_that_decides_otherwise(complaint):
             return msgspec.structs.replace(command, answer="keep", hold=[])
 
     assert "decided otherwise than" in complaint(partial(Parts, worker=Generous))
+
+
+def test_a_worker_that_spares_who_should_go(complaint):
+    class Merciful(Changed):
+        def change(self, command):
+            return msgspec.structs.replace(command, evict=command.evict[1:])
+
+    assert "evicts others than" in complaint(partial(Parts, worker=Merciful))
 
 
 def test_a_worker_that_decides_by_its_own_policy_whatever_the_sample_says(monkeypatch, complaint):

@@ -48,11 +48,12 @@ def test_every_kind_of_trouble_is_met() -> None:
         "disagrees", "other policy", "skipped: no pods",
         "no answer within 1000 ms", "the guard is in charge", "the agent stops",
         "the agent stopped during the act; read back at its next start", "cpu.max: refused",
+        "no credit", "throttled", "lifted", "frozen", "thawed", "ended", "killed",
     }  # fmt: skip
     for seed in range(60):
         for entry in World(seed).run().log.ever[OUTCOME.name]:
-            reason = decode(entry.value, NodeOutcome).reason
-            wanted -= {reason, reason.partition(";")[0]}
+            outcome = decode(entry.value, NodeOutcome)
+            wanted -= {outcome.reason, outcome.reason.partition(";")[0], outcome.bound}
         if not wanted:
             break
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -40,11 +41,14 @@ class Trouble:
             self._slow_answers, self._bent_answers, self._bent_answers, self._poison, self._poison,
             self._kill_worker, self._kill_worker, self._all_workers, self._pause_worker, self._share_out,
             self._crash_agent, self._crash_agent, self._crash_agent, self._restart_agent,
-            self._policy, self._policy, self._set_clock, self._deaf_kernel,
+            self._policy, self._policy, self._set_clock,
+            self._deaf_kernel, self._deaf_kernel, self._governor,
         ]  # fmt: skip
         for _ in range(rng.randint(4, 14)):
             stroke = rng.choice(strokes)
             self.world.timeline.at(rng.randint(1_000, until_ms - 1_000), stroke)
+        for node in self.world.nodes:
+            self.world.timeline.at(rng.randint(5_000, 2 * until_ms), partial(self._leak, node))
 
     def end(self) -> None:
         """Everything is whole again, and stays so."""
@@ -59,6 +63,8 @@ class Trouble:
             node.crash_in = None
             if node.agent is None:
                 node.boot()
+        world.load.end_leaks()
+        world.governing.start()
         for process in world.crew.processes:
             process.paused_until_ms = 0
             if process.brain is None:
@@ -89,6 +95,7 @@ class Trouble:
         world = self.world
         world.trace.note("broker", "forgets all")
         world.log.wipe()
+        world.governing.wiped()
         if world.log.up:
             self._back(wiped=True)
         else:
@@ -186,6 +193,15 @@ class Trouble:
 
     def _policy(self) -> None:
         self.world.policy_of(self.world.rng.choice(POLICIES))
+
+    def _leak(self, node: Node) -> None:
+        if not self._over:
+            self.world.load.leak(node)
+
+    def _governor(self) -> None:
+        """It dies, and is started again."""
+        self.world.governing.kill()
+        self._for_a_while(self.world.governing.start, 12_000)
 
     def _set_clock(self) -> None:
         node = self._some_node()

@@ -11,6 +11,7 @@ import msgspec
 
 from sim.checker import Checker
 from sim.crew import Crew
+from sim.governing import Governing
 from sim.load import Load
 from sim.log import ONE_PARTITION, PARTITIONS, Log
 from sim.node import Node
@@ -23,7 +24,7 @@ from slacktide.agents.node.spool import MemorySpool, Spool
 from slacktide.schemas.codec import encode
 from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE
+from slacktide.schemas.topics import COMMAND, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.worker import Out, Worker
 
 TROUBLE_MS = 60_000
@@ -67,6 +68,7 @@ class World:
         self.checker = Checker(self)
         self.trouble = Trouble(self)
         self.crew = Crew(self, [f"worker-{number}" for number in range(self.rng.randint(1, 3))])
+        self.governing = Governing(self)
         self.load = Load(self)
         for number in range(self.rng.randint(2, 4)):
             name = f"node-{number}"
@@ -85,6 +87,7 @@ class World:
         self.publish()
         for process in self.crew.processes:
             timeline.after(rng.randint(0, 3000), process.start)
+        timeline.after(rng.randint(0, 3000), self.governing.start)
         for node in self.nodes:
             timeline.after(rng.randint(0, 2000), node.boot)
         self.trouble.plan(TROUBLE_MS)
@@ -118,7 +121,7 @@ class World:
                 self.timeline.after(self.slow_ms(), process.read_topics)
             for node in self.nodes:
                 node.while_alive(self.slow_ms(), node.hear_policy)
-        else:
+        elif topic == COMMAND.name:
             for node in self.nodes:
                 if node.partition == partition:
                     node.while_alive(self.delay_ms(), node.hear_commands)
