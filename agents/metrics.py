@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
-from slacktide.agents.node.standing import Standing
+from slacktide.agents.node.evict.standing import Standing
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Knob, NodeSample
 from slacktide.streams.decisions.cpu_suppress import RULE

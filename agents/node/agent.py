@@ -14,18 +14,18 @@ import msgspec
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.node.actuator import Act, Actuator
-from slacktide.agents.node.bursts import Bursts
-from slacktide.agents.node.credit import Wallet
-from slacktide.agents.node.evictor import Doors, Evictor
+from slacktide.agents.node.evict.credit import Wallet
+from slacktide.agents.node.evict.evictor import Doors, Evictor
+from slacktide.agents.node.evict.standing import Standing
 from slacktide.agents.node.kernel import Kernel, Reading
+from slacktide.agents.node.knobs.bursts import Bursts
+from slacktide.agents.node.knobs.tuned import Tuned
+from slacktide.agents.node.knobs.tuner import Tuner
 from slacktide.agents.node.protocol import Protocol, Taken
 from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.reporter import Cause, Reporter
 from slacktide.agents.node.sampler import Inventory, Remembered, Sampler, inventory_of
 from slacktide.agents.node.spool import Spool
-from slacktide.agents.node.standing import Standing
-from slacktide.agents.node.tuned import Tuned
-from slacktide.agents.node.tuner import Tuner
 from slacktide.agents.node.verdict import Accepted, accepted
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit

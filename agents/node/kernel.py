@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from slacktide.agents.node.best_effort import BestEffortPods
-from slacktide.agents.node.container_cpu import ContainersLook
+from slacktide.agents.node.evict.best_effort import BestEffortPods
+from slacktide.agents.node.knobs.container_cpu import ContainersLook
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.sample import Knob, Limits, Missing, NodeUse, PodUse

@@ -13,14 +13,14 @@ from slacktide.agents.files import Watched
 from slacktide.agents.kafka import Record
 from slacktide.agents.metrics import AgentMetrics, Cause
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.ahead import Ahead, AheadSettings
-from slacktide.agents.node.description import Description, Joined, Lister
+from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
 from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
+from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.link import Link
+from slacktide.agents.node.pods.description import Description, Joined, Lister
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State
-from slacktide.agents.node.tuned import Tuned
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from slacktide.agents.node.psi import Stall
+from slacktide.agents.node.ahead.psi import Stall
 from slacktide.deploy.cli import machine, pod_lists, process
 from slacktide.deploy.cli.pod_lists import PodListSettings
 from slacktide.deploy.cli.settings import (
@@ -28,7 +28,7 @@ from slacktide.deploy.cli.settings import (
 from slacktide.schemas.health import Health
 
 if TYPE_CHECKING:
-    from slacktide.agents.node.ahead import AheadSettings
+    from slacktide.agents.node.ahead.ahead import AheadSettings
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
 
 log = logging.getLogger(__name__)
@@ -161,9 +161,9 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
 
 def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
     """What may ask for a sample before its tick."""
-    from slacktide.agents.node.ahead import AheadSettings, Looked  # noqa: PLC0415
+    from slacktide.agents.node.ahead.ahead import AheadSettings, Looked  # noqa: PLC0415
+    from slacktide.agents.node.ahead.pressure import Waited, pressure_files  # noqa: PLC0415
     from slacktide.agents.node.cgroup.use import LatencySensitiveUse  # noqa: PLC0415
-    from slacktide.agents.node.pressure import Waited, pressure_files  # noqa: PLC0415
 
     stall, look_ms = Stall.parse(settings.pressure_trigger), round(settings.look_interval * 1000)
     return AheadSettings(

@@ -15,8 +15,8 @@ from slacktide.deploy.cli.settings import file, setting
 if TYPE_CHECKING:  # they are not for --help
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.cgroup.kernel import CgroupKernel
-    from slacktide.agents.node.host_pods import HostPods
-    from slacktide.agents.node.kubelet import Kubelet
+    from slacktide.agents.node.pods.host_pods import HostPods
+    from slacktide.agents.node.pods.kubelet import Kubelet
 
 KUBEPODS = "The group that holds the pods, relative to each hierarchy, such as kubepods; none: looked for."
 HOST_WORKLOADS = "Slices and containers by QoS class, watched: for a machine without Kubernetes."
@@ -122,7 +122,7 @@ def groups_of(node: Node) -> tuple[Hierarchy, HostPods | None]:
     """
     from slacktide.agents.node.cgroup.hierarchy import find  # noqa: PLC0415
     from slacktide.agents.node.cgroup.layout import PlainHost  # noqa: PLC0415
-    from slacktide.agents.node.host_pods import HostPods, watch  # noqa: PLC0415
+    from slacktide.agents.node.pods.host_pods import HostPods, watch  # noqa: PLC0415
 
     if node.host_workloads is None:
         return find(node.cgroup_mount, node.kubepods), None
@@ -139,7 +139,7 @@ def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | Non
         SlacktideError: its address is none.
 
     """
-    from slacktide.agents.node.kubelet import Access, Kubelet  # noqa: PLC0415
+    from slacktide.agents.node.pods.kubelet import Access, Kubelet  # noqa: PLC0415
 
     if settings.kubelet is None:
         return None

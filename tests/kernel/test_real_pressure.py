@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from kernel.groups import BUSY, V1, V2_WHOLE, Groups, on
+from slacktide.agents.node.ahead.pressure import NO_GROUPS, PressureFile, PressureWatch, Waited, pressure_files
+from slacktide.agents.node.ahead.psi import UNPRIVILEGED, Stall, Trigger
 from slacktide.agents.node.cgroup.hierarchy import find
 from slacktide.agents.node.cgroup.use import LatencySensitiveUse
-from slacktide.agents.node.pressure import NO_GROUPS, PressureFile, PressureWatch, Waited, pressure_files
-from slacktide.agents.node.psi import UNPRIVILEGED, Stall, Trigger
 
 PROC = Path("/proc")
 MOUNT = Path("/sys/fs/cgroup")

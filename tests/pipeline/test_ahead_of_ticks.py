@@ -10,11 +10,11 @@ from pathlib import Path
 from prometheus_client import REGISTRY
 
 from slacktide.agents.kafka import read_topic
-from slacktide.agents.node.ahead import AheadSettings, Looked
+from slacktide.agents.node.ahead.ahead import AheadSettings, Looked
+from slacktide.agents.node.ahead.pressure import PressureFile, Waited
+from slacktide.agents.node.ahead.psi import Stall
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import LoopSettings, run
-from slacktide.agents.node.pressure import PressureFile, Waited
-from slacktide.agents.node.psi import Stall
 from slacktide.schemas.codec import decode
 from slacktide.schemas.health import Health
 from slacktide.schemas.sample import NodeSample

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import pytest
 
 from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.ahead import Ahead, AheadSettings
-from slacktide.agents.node.early import APART_NS
+from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
+from slacktide.agents.node.ahead.early import APART_NS
 
 
 @dataclass

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from slacktide.agents.node.be_cpu import SPANS_MAX, BeCpuHistory
+from slacktide.agents.node.evict.be_cpu import SPANS_MAX, BeCpuHistory
 from slacktide.agents.node.kernel import Reading
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy.strategies import ResourceThreshold

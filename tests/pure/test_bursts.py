@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from slacktide.agents.node.bursts import Bursts
+from slacktide.agents.node.knobs.bursts import Bursts
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources

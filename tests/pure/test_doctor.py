@@ -10,9 +10,9 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from slacktide.agents.node.host_pods import Remark
-from slacktide.agents.node.pressure import NO_GROUPS
-from slacktide.agents.node.psi import UNPRIVILEGED
+from slacktide.agents.node.ahead.pressure import NO_GROUPS
+from slacktide.agents.node.ahead.psi import UNPRIVILEGED
+from slacktide.agents.node.pods.host_pods import Remark
 from slacktide.deploy.cli.doctor import cgroup_facts, machine_facts
 from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings
 from slacktide.deploy.cli.doctor.facts import (

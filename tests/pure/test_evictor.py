@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.credit import NO_CREDIT
+from slacktide.agents.node.evict.credit import NO_CREDIT
 from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel

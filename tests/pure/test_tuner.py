@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
+from slacktide.agents.node.knobs.standoff import Standoff
+from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.agents.node.standoff import Standoff
-from slacktide.agents.node.tuned import Tuned
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from slacktide.agents.node.best_effort import BestEffortPods
+from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.kernel import Held, Reading
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel

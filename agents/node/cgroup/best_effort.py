@@ -1,4 +1,4 @@
-"""Best-effort pods through their cgroups: ``slacktide.agents.node.best_effort.BestEffortPods``."""
+"""Best-effort pods through their cgroups: ``slacktide.agents.node.evict.best_effort.BestEffortPods``."""
 
 from __future__ import annotations
 

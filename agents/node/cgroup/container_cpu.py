@@ -16,7 +16,7 @@ from slacktide.agents.node.cgroup.hierarchy import Hierarchy
 from slacktide.agents.node.cgroup.plan import CPU_MAX_FILE, PERIOD_FILE, QUOTA_FILE
 from slacktide.agents.node.cgroup.rates import Counters, PodCounters, rates
 from slacktide.agents.node.cgroup.read import CpuTime, Notes, kept
-from slacktide.agents.node.container_cpu import UNLIMITED_US, ContainerCpu, ContainersLook
+from slacktide.agents.node.knobs.container_cpu import UNLIMITED_US, ContainerCpu, ContainersLook
 from slacktide.schemas.inventory import Pod
 
 _NORMAL_PERIOD_US = 100_000

@@ -21,8 +21,8 @@ from slacktide.agents.node.cgroup.plan_cpuset import Cpus
 from slacktide.agents.node.cgroup.processors import processors
 from slacktide.agents.node.cgroup.rates import Counters, PodRates, rates
 from slacktide.agents.node.cgroup.read import NodeReader, Notes, PodReading, PodsReader
-from slacktide.agents.node.container_cpu import ContainersLook
 from slacktide.agents.node.kernel import Held, Reading
+from slacktide.agents.node.knobs.container_cpu import ContainersLook
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slacktide.agents.node.pressure import NO_GROUPS
-from slacktide.agents.node.psi import UNPRIVILEGED
+from slacktide.agents.node.ahead.pressure import NO_GROUPS
+from slacktide.agents.node.ahead.psi import UNPRIVILEGED
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, KnobFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS, Controller, Knob

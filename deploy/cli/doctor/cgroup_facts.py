@@ -6,11 +6,11 @@ import os
 from pathlib import Path
 from typing import Literal
 
+from slacktide.agents.node.ahead.pressure import NO_GROUPS, pressure_files
+from slacktide.agents.node.ahead.psi import Stall, set_trigger
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, find
 from slacktide.agents.node.cgroup.layout import PlainHost
-from slacktide.agents.node.pressure import NO_GROUPS, pressure_files
-from slacktide.agents.node.psi import Stall, set_trigger
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, ControllerState, KnobFacts
 from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS, Knob
 from slacktide.schemas.errors import CgroupError

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
-from slacktide.agents.node.host_pods import Remark
+from slacktide.agents.node.pods.host_pods import Remark
 from slacktide.deploy.cli.topic_plan import Change
 
 ControllerState = Literal["absent", "not handed on", "usable"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from slacktide.agents.node.cgroup.hierarchy import find
 from slacktide.agents.node.cgroup.layout import PlainHost
-from slacktide.agents.node.host_pods import HostPods, watch
+from slacktide.agents.node.pods.host_pods import HostPods, watch
 from slacktide.deploy.cli.doctor.facts import HostFacts
 from slacktide.schemas.errors import CgroupError, ConfigError
 

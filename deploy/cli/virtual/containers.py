@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slacktide.agents.node.cgroup.rates import Counters, PodCounters, rates
-from slacktide.agents.node.container_cpu import UNLIMITED_US, ContainerCpu, ContainersLook
+from slacktide.agents.node.knobs.container_cpu import UNLIMITED_US, ContainerCpu, ContainersLook
 from slacktide.deploy.cli.virtual.machine import Group, Machine
 from slacktide.schemas.inventory import Container, Pod
 

@@ -9,8 +9,8 @@ from pathlib import PurePosixPath
 from slacktide.agents.node.cgroup.knob_files import as_told
 from slacktide.agents.node.cgroup.plan import PERIOD_FILE, Bandwidth, Clipped, Plan, plan_own_v1, plan_v1
 from slacktide.agents.node.cgroup.plan_cpuset import plan_cpuset_v1, plan_cpuset_v2
-from slacktide.agents.node.container_cpu import ContainersLook
 from slacktide.agents.node.kernel import Held, Reading
+from slacktide.agents.node.knobs.container_cpu import ContainersLook
 from slacktide.deploy.cli.virtual import knobs
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.containers import VirtualContainers

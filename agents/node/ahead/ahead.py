@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.early import APART_NS, Early, took_back
-from slacktide.agents.node.pressure import Kind, PressureWatch, Waited
-from slacktide.agents.node.rise import Rise
+from slacktide.agents.node.ahead.early import APART_NS, Early, took_back
+from slacktide.agents.node.ahead.pressure import Kind, PressureWatch, Waited
+from slacktide.agents.node.ahead.rise import Rise
 from slacktide.schemas.outcome import NodeOutcome
 
 

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from slacktide.agents.files import Watched
 from slacktide.agents.node.cgroup.hierarchy import Hierarchy
 from slacktide.agents.node.cgroup.layout import BEST_EFFORT, PlainHost, uid_of
-from slacktide.agents.node.docker import Docker, DockerContainer, DockerError
+from slacktide.agents.node.pods.docker import Docker, DockerContainer, DockerError
 from slacktide.schemas.errors import ConfigError, Finding
 from slacktide.schemas.host_workloads import BE, NAMESPACE, HostWorkloads, Workload, parse, pod_of
 from slacktide.schemas.inventory import Pod

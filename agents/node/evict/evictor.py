@@ -9,16 +9,16 @@ import msgspec
 
 from slacktide.agents.node.acts import ends_or_stops, of_pod, pod_of, target_of
 from slacktide.agents.node.actuator import Actuator
-from slacktide.agents.node.be_cpu import BeCpuHistory
-from slacktide.agents.node.best_effort import BestEffortPods
-from slacktide.agents.node.credit import NO_CREDIT, Wallet
-from slacktide.agents.node.holdback import THAWED, Holdback, Wanted
+from slacktide.agents.node.evict.be_cpu import BeCpuHistory
+from slacktide.agents.node.evict.best_effort import BestEffortPods
+from slacktide.agents.node.evict.credit import NO_CREDIT, Wallet
+from slacktide.agents.node.evict.holdback import THAWED, Holdback, Wanted
+from slacktide.agents.node.evict.standing import Standing
+from slacktide.agents.node.evict.victims import Victims
 from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Paced, Refusals
 from slacktide.agents.node.reporter import Cause, Reporter
-from slacktide.agents.node.standing import Standing
-from slacktide.agents.node.victims import Victims
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin, Spent

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from slacktide.agents.node.ahead.psi import Stall, Trigger
 from slacktide.agents.node.cgroup.hierarchy import BURSTABLE, GUARANTEED, Hierarchy
-from slacktide.agents.node.psi import Stall, Trigger
 
 log = logging.getLogger(__name__)
 

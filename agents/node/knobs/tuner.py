@@ -13,11 +13,11 @@ import msgspec
 
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.kernel import Held, Kernel
+from slacktide.agents.node.knobs.standoff import Standoff
+from slacktide.agents.node.knobs.tuned import Tuned
+from slacktide.agents.node.knobs.watched_knobs import WatchedKnobs
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Cause, Reporter
-from slacktide.agents.node.standoff import Standoff
-from slacktide.agents.node.tuned import Tuned
-from slacktide.agents.node.watched_knobs import WatchedKnobs
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, uid_of

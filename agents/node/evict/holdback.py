@@ -13,12 +13,12 @@ import msgspec
 
 from slacktide.agents.node.acts import of_pod, pod_of, sub_act, target_of
 from slacktide.agents.node.actuator import Act, Actuator
-from slacktide.agents.node.best_effort import BestEffortPods
-from slacktide.agents.node.credit import NO_CREDIT
+from slacktide.agents.node.evict.best_effort import BestEffortPods
+from slacktide.agents.node.evict.credit import NO_CREDIT
+from slacktide.agents.node.evict.restraint import Move, Restraint
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.reporter import Cause, Reporter
-from slacktide.agents.node.restraint import Move, Restraint
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result
 from slacktide.streams.decisions.cpu_suppress import TARGET

@@ -13,8 +13,8 @@ import msgspec
 
 from slacktide.agents.node.acts import pod_of, sub_act
 from slacktide.agents.node.actuator import Actuator
-from slacktide.agents.node.best_effort import BestEffortPods
-from slacktide.agents.node.dying import Dying
+from slacktide.agents.node.evict.best_effort import BestEffortPods
+from slacktide.agents.node.evict.dying import Dying
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Reporter
 from slacktide.schemas.errors import CgroupError
