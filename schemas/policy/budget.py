@@ -16,5 +16,5 @@ class EvictionBudget(Message, frozen=True, kw_only=True):
     node_max: Count = 5
     namespace_max: Count = 10
     interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
-    lease_s: Annotated[int, msgspec.Meta(ge=3, le=600)] = 30
+    lease_s: Annotated[int, msgspec.Meta(ge=3, le=600)] = 12
     """How long a node may go by a grant of which it hears no more: it is renewed at half of that."""
