@@ -28,7 +28,7 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.health import Health
 from slacktide.schemas.kubernetes import Described, described
-from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.outcome import NodeOutcome, PodName
 
 log = logging.getLogger(__name__)
 
@@ -254,6 +254,8 @@ class AgentLoop:
         self._metrics.heard(outcome)
         self._ahead.heard(outcome)
         self._link.stir()
+        if outcome.pod is not None and outcome.knob is None and outcome.result in {"applied", "failed"}:
+            _say_act(outcome.pod, outcome)
 
     def _say_health(self) -> None:
         guard = self._agent.in_charge == "guard"
@@ -313,3 +315,9 @@ def _described(settings: LoopSettings) -> Description:
     if settings.lister is None:
         return file
     return Joined(file, settings.lister, last=None if kept is None else kept.pods)
+
+
+def _say_act(pod: PodName, outcome: NodeOutcome) -> None:
+    """Whoever looks for a pod looks into the node's log, too; the whole of it is in the outcome."""
+    said = {"rule": outcome.rule, "bound": outcome.bound, "result": outcome.result, "command_id": outcome.command_id}
+    log.warning("pod %s/%s: %s", pod.namespace, pod.name, outcome.reason, extra=said)
