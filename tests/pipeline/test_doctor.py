@@ -117,12 +117,13 @@ def test_no_broker_is_a_failure_and_no_traceback() -> None:
 
 @pytest.mark.kernel
 def test_a_controller_without_the_group_is_told_from_one_that_is_not_mounted(groups: Groups, tmp_path: Path) -> None:
-    """The groups of the tests are made in cpu, cpuacct and memory alone."""
+    """The groups of the tests are made in cpu, cpuacct, memory and freezer alone."""
     _, checks = doctor("--kubepods", groups.kubepods, "--state-folder", str(tmp_path))
-    mounted = (MOUNT / "freezer").is_dir()
+    mounted = (MOUNT / "cpuset").is_dir()
 
     found = "not handed on to the best-effort group" if mounted else "absent"
-    assert checks["controller.freezer"]["found"] == found
+    assert checks["controller.cpuset"]["found"] == found
+    assert checks["controller.freezer"]["found"] == "usable"
     assert checks["controller.cpu"]["found"] == "usable"
 
 

@@ -1,4 +1,4 @@
-"""Best-effort pods of a virtual machine: ``slacktide.agents.node.evict.best_effort.BestEffortPods``, in memory. Pure."""
+"""Best-effort pods of a virtual machine, in memory: ``BestEffortPods`` of ``slacktide.agents.node.evict``. Pure."""
 
 from __future__ import annotations
 
