@@ -18,6 +18,11 @@ class KnobKey(NamedTuple):
     """``tier/besteffort`` and the like, ``pod/<uid>`` or ``pod/<uid>/<container name>``."""
     knob: Knob
 
+    @property
+    def target(self) -> str:
+        """What an act on it is about, where an act has an id."""
+        return f"{self.group}#{self.knob}"
+
 
 def pod_group(uid: str) -> str:
     """What a pod's group is called."""

@@ -70,3 +70,8 @@ class NodeOutcome(Message, frozen=True, kw_only=True):
     """Of a setting; its group is the ``target``."""
     spent: Spent | None = None
     """Of an eviction, done or wanted."""
+
+    @property
+    def about_limit(self) -> bool:
+        """Whether it is about the best-effort limit, and neither about a knob nor about a pod."""
+        return self.knob is None and self.pod is None

@@ -17,7 +17,7 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams import metrics
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.kafka import Feed, Group, Sender, partition_counts
+from slacktide.streams.kafka import Feed, Group, Sender, present
 from slacktide.streams.records import Out, Record
 
 log = logging.getLogger(__name__)
@@ -192,9 +192,7 @@ _TOPICS = (POLICY, CREDIT, OUTCOME, METRIC)
 
 async def _checked_partitions(bootstrap: str) -> dict[str, int]:
     """How many partitions each topic has that a governor reads."""
-    counts = await partition_counts(bootstrap, [topic.name for topic in _TOPICS])
-    if absent := [name for name, count in counts.items() if not count]:
-        raise LogError(f"no such topics: {', '.join(absent)}; `slacktide topics apply` makes them")
+    counts = await present(bootstrap, [topic.name for topic in _TOPICS])
     if counts[CREDIT.name] != 1:
         raise LogError(f"{CREDIT.name} has {counts[CREDIT.name]} partitions: with more than one, several would govern")
     return counts

@@ -19,7 +19,7 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
 from slacktide.streams import metrics
-from slacktide.streams.kafka import History, Latest, Sender, partition_counts
+from slacktide.streams.kafka import History, Latest, Sender, present
 from slacktide.streams.worker import Out, Record, Worker
 
 log = logging.getLogger(__name__)
@@ -245,9 +245,7 @@ class Session:
 async def _checked_partitions(bootstrap: str) -> dict[str, int]:
     """How many partitions each topic has that a worker touches."""
     wanted = [topic.name for topic in (SAMPLE, POLICY, DEAD_LETTER, *LIKE_SAMPLES)]
-    there = await partition_counts(bootstrap, wanted)
-    if absent := [name for name in wanted if not there[name]]:
-        raise LogError(f"no such topics: {', '.join(absent)}; `slacktide topics apply` makes them")
+    there = await present(bootstrap, wanted)
     count = there[SAMPLE.name]
     if unlike := [f"{topic.name} has {there[topic.name]}" for topic in LIKE_SAMPLES if there[topic.name] != count]:
         raise LogError(f"{SAMPLE.name} has {count} partitions, but {', '.join(unlike)}: make them equal")

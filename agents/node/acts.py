@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import msgspec
 
+from slacktide.agents.node.protocol import Taken
+from slacktide.agents.node.reporter import Cause, Reporter
 from slacktide.schemas.command import command_id
 from slacktide.schemas.inventory import Pod
-from slacktide.schemas.outcome import NodeOutcome, PodName
-
-_POD = "pod/"
-
-
-def target_of(pod: Pod) -> str:
-    """What an outcome calls a pod."""
-    return f"{_POD}{pod.uid}"
+from slacktide.schemas.knob import pod_group, uid_of
+from slacktide.schemas.outcome import NodeOutcome, Origin, PodName
+from slacktide.streams.decisions.node_evict import Eviction
 
 
-def of_pod(outcome: NodeOutcome, pod: Pod) -> NodeOutcome:
-    """The outcome with the pod's name."""
-    return msgspec.structs.replace(outcome, pod=PodName(namespace=pod.namespace, name=pod.name))
+def cause_of(victim: Eviction, taken: Taken, origin: Origin, reason: str, *, bound: str = "") -> Cause:
+    """Why something is done to a victim; ``bound`` where it is not the decision's own."""
+    return Cause(
+        taken=taken, origin=origin, rule=victim.rule, reason=reason, bound=bound or victim.bound, terms=victim.terms
+    )
+
+
+def begun_on(pod: Pod, cause: Cause, reporter: Reporter) -> NodeOutcome:
+    """The outcome of an act on a pod as far as it is known before it."""
+    name = PodName(namespace=pod.namespace, name=pod.name)
+    return msgspec.structs.replace(reporter.begun(cause, pod_group(pod.uid)), pod=name)
 
 
 def pod_of(outcome: NodeOutcome) -> str:
     """The uid of the pod that an act was about."""
-    return outcome.target.removeprefix(_POD)
+    return uid_of(outcome.target)
 
 
 def ends_or_stops(outcome: NodeOutcome) -> bool:

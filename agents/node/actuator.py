@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.agents.node.acts import ends_or_stops
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.spool import Spool
 from slacktide.schemas.errors import CgroupError
@@ -66,9 +65,7 @@ class Actuator:
     def settle_interrupted(self) -> None:
         """Conclude what the last run began and did not end: the kernel shows what came of it."""
         for intent in self._spool.interrupted():
-            if intent.knob is not None:  # it sets a knob
-                continue
-            if ends_or_stops(intent):  # the evictor's
+            if not intent.about_limit:  # the tuner's, or the evictor's
                 continue
             after = self._read_back()
             done = after is not None and intent.after is not None and not _differ(after, intent.after)

@@ -12,6 +12,7 @@ from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.files import Watched
 from slacktide.agents.kafka import Record
 from slacktide.agents.metrics import AgentMetrics, Cause
+from slacktide.agents.node.acts import ends_or_stops
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
 from slacktide.agents.node.identity import Identity
@@ -28,7 +29,7 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.health import Health
 from slacktide.schemas.kubernetes import Described, described
-from slacktide.schemas.outcome import NodeOutcome, PodName
+from slacktide.schemas.outcome import NodeOutcome
 
 log = logging.getLogger(__name__)
 
@@ -254,8 +255,8 @@ class AgentLoop:
         self._metrics.heard(outcome)
         self._ahead.heard(outcome)
         self._link.stir()
-        if outcome.pod is not None and outcome.knob is None and outcome.result in {"applied", "failed"}:
-            _say_act(outcome.pod, outcome)
+        if ends_or_stops(outcome) and outcome.result in {"applied", "failed"}:
+            _say_act(outcome)
 
     def _say_health(self) -> None:
         guard = self._agent.in_charge == "guard"
@@ -317,7 +318,9 @@ def _described(settings: LoopSettings) -> Description:
     return Joined(file, settings.lister, last=None if kept is None else kept.pods)
 
 
-def _say_act(pod: PodName, outcome: NodeOutcome) -> None:
+def _say_act(outcome: NodeOutcome) -> None:
     """Whoever looks for a pod looks into the node's log, too; the whole of it is in the outcome."""
+    pod = outcome.pod
+    assert pod is not None
     said = {"rule": outcome.rule, "bound": outcome.bound, "result": outcome.result, "command_id": outcome.command_id}
     log.warning("pod %s/%s: %s", pod.namespace, pod.name, outcome.reason, extra=said)

@@ -12,8 +12,9 @@ from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
 from slacktide.streams.decisions.node_decision import NodeDecision
 from slacktide.streams.decisions.node_evict import Eviction
 from slacktide.streams.decisions.node_settings import WantedSetting
+from slacktide.streams.decisions.own_quota import QUOTA_US_MIN
 
-QUOTA_US_MIN, PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000, 1_000_000
+PERIOD_US_MIN, PERIOD_US_MAX = 1_000, 1_000_000
 """What the kernel takes, on cgroup v1 and v2."""
 
 

@@ -24,7 +24,7 @@ class FirstDecisions:
 
     def told(self, outcome: NodeOutcome) -> str:
         """What to say about an outcome of the limit, "" for nothing."""
-        if outcome.knob is not None or outcome.pod is not None:
+        if not outcome.about_limit:
             return ""
         acted = not self._acted and outcome.result in DONE and outcome.origin != "agent"
         streamed = not self._streamed and outcome.origin == "stream" and outcome.result in DONE | {"unchanged"}

@@ -16,12 +16,12 @@ from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import effective_qos
 from slacktide.schemas.sample import Knob
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
+from slacktide.streams.decisions.own_quota import QUOTA_US_MIN
 from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 RULE = "BEIsolation"
 SHARES_MIN = 2
 SHARES_MAX = 262_144
-QUOTA_US_MIN = 1_000
 """What the kernel takes."""
 
 

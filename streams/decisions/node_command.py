@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slacktide.schemas.command import Answer, Evict, Hold, Setting, command_id
+from slacktide.schemas.knob import KnobKey, pod_group
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, Decision
 from slacktide.streams.decisions.node_decision import NodeDecision
@@ -28,7 +29,7 @@ def holds(decision: Decision, sample: NodeSample, policy_version: str) -> list[H
 def evict_of(one: Eviction, sample: NodeSample, policy_version: str) -> Evict:
     """One victim."""
     return Evict(
-        id=command_id(sample.node, sample.boot_id, sample.seq, one.rule, pod_target(one.pod.uid), policy_version),
+        id=command_id(sample.node, sample.boot_id, sample.seq, one.rule, pod_group(one.pod.uid), policy_version),
         rule=one.rule,
         uid=one.pod.uid,
         namespace=one.pod.namespace,
@@ -40,7 +41,7 @@ def evict_of(one: Eviction, sample: NodeSample, policy_version: str) -> Evict:
 
 def setting_of(one: WantedSetting, sample: NodeSample, policy_version: str) -> Setting:
     """One knob."""
-    target = f"{one.group}#{one.knob}"
+    target = KnobKey(one.group, one.knob).target
     return Setting(
         id=command_id(sample.node, sample.boot_id, sample.seq, one.rule, target, policy_version),
         rule=one.rule,
@@ -50,8 +51,3 @@ def setting_of(one: WantedSetting, sample: NodeSample, policy_version: str) -> S
         bound=one.bound,
         terms=one.terms,
     )
-
-
-def pod_target(uid: str) -> str:
-    """What an act on a pod is about."""
-    return f"pod/{uid}"

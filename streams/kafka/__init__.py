@@ -9,7 +9,7 @@ from slacktide.streams.kafka import lenient
 from slacktide.streams.kafka.common import close, record_of
 from slacktide.streams.kafka.feed import Feed
 from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, committed, leave_first_generation
-from slacktide.streams.kafka.readers import History, Latest, partition_counts
+from slacktide.streams.kafka.readers import History, Latest, partition_counts, present
 from slacktide.streams.kafka.sender import Refusal, Sender
 
 lenient.install()
@@ -27,5 +27,6 @@ __all__ = [
     "committed",
     "leave_first_generation",
     "partition_counts",
+    "present",
     "record_of",
 ]

@@ -10,6 +10,7 @@ from typing import Self
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, close, record_of, trouble
 from slacktide.streams.records import Record
 
@@ -38,6 +39,19 @@ async def partition_counts(bootstrap: str, topics: Iterable[str]) -> dict[str, i
         finally:
             await admin.close()
     return dict.fromkeys(wanted, 0) | {topic["topic"]: len(topic["partitions"]) for topic in told}
+
+
+async def present(bootstrap: str, topics: Iterable[str]) -> dict[str, int]:
+    """How many partitions each of these topics has.
+
+    Raises:
+        LogError: nobody answers, or there is no such topic.
+
+    """
+    counts = await partition_counts(bootstrap, topics)
+    if absent := [name for name, count in counts.items() if not count]:
+        raise LogError(f"no such topics: {', '.join(absent)}; `slacktide topics apply` makes them")
+    return counts
 
 
 class Reader:

@@ -30,7 +30,7 @@ POLICY_IN_FORCE = policies.parse(yaml.safe_load(policy_yaml(suppress=True)), "th
 def outcomes(bootstrap: str, node: str, since_ms: int = 0) -> list[NodeOutcome]:
     """What became of a node's limit by samples that were taken since, in the order of the log."""
     told = _of(bootstrap, OUTCOME, node, NodeOutcome)
-    return [one for one in told if one.knob is None and one.pod is None and one.observed_ms >= since_ms]
+    return [one for one in told if one.about_limit and one.observed_ms >= since_ms]
 
 
 def commands(bootstrap: str, node: str | None = None, since_ms: int = 0) -> list[NodeCommand]:

@@ -28,7 +28,7 @@ class BestEffortGroups:
         """
         try:
             return {
-                uid: PurePosixPath(PurePosixPath(group).name) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)
+                uid: PurePosixPath(group.rpartition("/")[2]) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)
             }
         except OSError as error:
             raise CgroupError(str(self._hierarchy.best_effort), why_of(error)) from error

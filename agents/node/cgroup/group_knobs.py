@@ -18,7 +18,6 @@ from slacktide.agents.node.cgroup.plan import (
     CPU_MAX_FILE,
     PERIOD_FILE,
     QUOTA_FILE,
-    QUOTA_US_MIN,
     Bandwidth,
     Write,
     cpu_max_text,
@@ -30,6 +29,7 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import TIERS, KnobKey, container_of, uid_of
 from slacktide.schemas.sample import Knob
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
+from slacktide.streams.decisions.own_quota import QUOTA_US_MIN
 
 _TIER_OF = {TIERS["Guaranteed"]: GUARANTEED, TIERS["Burstable"]: BURSTABLE, TIERS["BestEffort"]: BEST_EFFORT}
 _ITSELF = BEST_EFFORT_ITSELF

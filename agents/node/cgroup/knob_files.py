@@ -9,8 +9,8 @@ from typing import Literal
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.plan import CPU_MAX_FILE, QUOTA_FILE
 from slacktide.schemas.sample import Knob
+from slacktide.streams.decisions.be_isolation import SHARES_MAX, SHARES_MIN
 
-SHARES_MIN, SHARES_MAX = 2, 262_144
 PAGE_BYTES = 4_096
 _NO_LIMIT_BYTES = 1 << 62
 """What cgroup v1 says where no limit was written is some pages below 2**63."""

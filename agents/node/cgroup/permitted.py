@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT
-from slacktide.agents.node.cgroup.knob_files import PAGE_BYTES, SHARES_MAX, SHARES_MIN
+from slacktide.agents.node.cgroup.knob_files import PAGE_BYTES
 from slacktide.schemas.inventory import Container, Pod
 from slacktide.schemas.sample import Knob
+from slacktide.streams.decisions.be_isolation import SHARES_MAX, SHARES_MIN
 from slacktide.streams.decisions.cpu_burst_pod import may_burst
 from slacktide.streams.decisions.own_quota import QUOTA_US_MIN, container_quota_us, pod_quota_us
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-QUOTA_US_MIN = 1_000
-"""The kernel takes no smaller one."""
+from slacktide.streams.decisions.own_quota import QUOTA_US_MIN
+
 BEST_EFFORT_ITSELF = PurePosixPath()
 QUOTA_FILE = "cpu.cfs_quota_us"
 PERIOD_FILE = "cpu.cfs_period_us"

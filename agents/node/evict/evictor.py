@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.agents.node.acts import ends_or_stops, of_pod, pod_of, target_of
+from slacktide.agents.node.acts import begun_on, cause_of, ends_or_stops, pod_of
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.be_cpu import BeCpuHistory
 from slacktide.agents.node.evict.best_effort import BestEffortPods
@@ -18,7 +18,7 @@ from slacktide.agents.node.evict.victims import Victims
 from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Paced, Refusals
-from slacktide.agents.node.reporter import Cause, Reporter
+from slacktide.agents.node.reporter import Reporter
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin, Spent
@@ -125,10 +125,7 @@ class Evictor:
         self._holdback.close()
 
     def _begun(self, victim: Eviction, taken: Taken, origin: Origin, reason: str) -> NodeOutcome:
-        cause = Cause(
-            taken=taken, origin=origin, rule=victim.rule, reason=reason, bound=victim.bound, terms=victim.terms
-        )
-        begun = of_pod(self._doors.reporter.begun(cause, target_of(victim.pod)), victim.pod)
+        begun = begun_on(victim.pod, cause_of(victim, taken, origin, reason), self._doors.reporter)
         return msgspec.structs.replace(begun, spent=Spent(evictions=self._wallet.spent, epoch=self._wallet.epoch))
 
     def _there(self, outcome: NodeOutcome, taken: Taken) -> bool:

@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 import msgspec
 
-from slacktide.agents.node.acts import of_pod, pod_of, sub_act, target_of
+from slacktide.agents.node.acts import begun_on, cause_of, pod_of, sub_act
 from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.evict.credit import NO_CREDIT
 from slacktide.agents.node.evict.restraint import Move, Restraint
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Refusals
-from slacktide.agents.node.reporter import Cause, Reporter
+from slacktide.agents.node.reporter import Reporter
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result
 from slacktide.streams.decisions.cpu_suppress import TARGET
@@ -142,7 +142,7 @@ class Holdback:
         self._say_limits(*self._throttle, "lifted", why)
 
     def _say_limits(self, victim: Eviction, wanted: Wanted, bound: str, reason: str) -> None:
-        cause = self._cause(victim, wanted, bound, reason)
+        cause = cause_of(victim, wanted.taken, wanted.origin, reason, bound=bound)
         outcome = sub_act(self._reporter.begun(cause, TARGET), bound)
         limits = self._actuator.decided or self._actuator.limits
         act = Act(
@@ -158,8 +158,8 @@ class Holdback:
 
     def _freeze(self, victim: Eviction, wanted: Wanted) -> None:
         uid, taken = victim.pod.uid, wanted.taken
-        cause = self._cause(victim, wanted, FROZEN, NO_CREDIT)
-        decided = of_pod(self._reporter.begun(cause, target_of(victim.pod)), victim.pod)
+        cause = cause_of(victim, taken, wanted.origin, NO_CREDIT, bound=FROZEN)
+        decided = begun_on(victim.pod, cause, self._reporter)
         frozen = msgspec.structs.replace(sub_act(decided, FROZEN), result="applied")
         if trouble := self._best_effort.freeze_trouble:
             self._say_once(msgspec.structs.replace(frozen, result="failed", reason=trouble), taken)
@@ -223,13 +223,3 @@ class Holdback:
         if not self._said_trouble:
             self._said_trouble = True
             self._say(outcome, taken)
-
-    def _cause(self, victim: Eviction, wanted: Wanted, bound: str, reason: str) -> Cause:
-        return Cause(
-            taken=wanted.taken,
-            origin=wanted.origin,
-            rule=victim.rule,
-            reason=reason,
-            bound=bound,
-            terms=victim.terms,
-        )

@@ -186,7 +186,6 @@ class Tuner:
             self._rehearsed[key] = before[key], one.value
             self._actuator.conclude(self._dated(self._named(outcome, "dry-run", reason, one.value), taken))
             return None
-        # Without the pod's name: by that an intent to evict is known.
         self._actuator.intend(self._changed(outcome, one.value))
         failure, after = self._put(key, one.value)
         if failure:
@@ -235,7 +234,7 @@ class Tuner:
         self._interrupted = []
 
     def _begun(self, cause: Cause, key: KnobKey, held: int | None) -> NodeOutcome:
-        id_ = self._reporter.id_of(cause.taken, cause.rule, f"{key.group}#{key.knob}")
+        id_ = self._reporter.id_of(cause.taken, cause.rule, key.target)
         outcome = self._reporter.begun(cause, key.group, id_=id_)
         return msgspec.structs.replace(outcome, knob=KnobChange(knob=key.knob, before=held, after=held))
 

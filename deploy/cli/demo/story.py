@@ -143,8 +143,7 @@ class Story:
 
     def outcome(self, outcome: NodeOutcome) -> None:
         """The agent acted on the limit, found nothing to do, or refused; evictions and knobs are not its subject."""
-        about_limit = outcome.knob is None and outcome.pod is None
-        if not about_limit or outcome.result not in {"applied", "unchanged"} or outcome.origin == "agent":
+        if not outcome.about_limit or outcome.result not in {"applied", "unchanged"} or outcome.origin == "agent":
             return
         self.nodes.setdefault(outcome.node, NodeStory()).last = outcome
         self._decided.append((outcome.acted_ms, outcome.origin, outcome.result))
