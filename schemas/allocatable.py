@@ -6,7 +6,10 @@ from slacktide.schemas.message import Count, Message, Terms
 
 
 class NodeAllocatable(Message, frozen=True, kw_only=True):
-    """What batch pods may ask for on a node, with the arithmetic. None: none is published."""
+    """What batch and mid pods may ask for on a node, with the arithmetic. None: none is published.
+
+    No figure is below what such pods that run there have asked for already.
+    """
 
     node: str
     boot_id: str
@@ -24,3 +27,11 @@ class NodeAllocatable(Message, frozen=True, kw_only=True):
     """Why nothing is published."""
     cpu_terms: Terms = {}
     mem_terms: Terms = {}
+    mid_cpu_milli: int | None = None
+    mid_mem_bytes: int | None = None
+    mid_cpu_terms: Terms = {}
+    mid_mem_terms: Terms = {}
+    floored: list[str] = []
+    """Figures that stand at what running pods have asked for, and would be lower or removed without them."""
+    stale_ms: Count = 0
+    """By the log's clock: how long the node had been silent when this was said; 0: it was not."""

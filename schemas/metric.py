@@ -24,6 +24,31 @@ class PodMetric(Message, frozen=True, kw_only=True):
     use: Use
 
 
+class Spread(Message, frozen=True, kw_only=True):
+    """How one figure was spread over a while: nearest-rank percentiles of what single samples saw, and their average.
+
+    CPU in millicores, memory in bytes.
+    """
+
+    avg: int
+    p50: int
+    p90: int
+    p95: int
+    p99: int
+
+
+class Aggregate(Message, frozen=True, kw_only=True):
+    """Node and system use over one of the fixed windows."""
+
+    window_ms: Count
+    covered_ms: Count
+    """How much of the window the samples cover; a young or silent node covers less."""
+    node_cpu_milli: Spread
+    node_mem_bytes: Spread
+    system_cpu_milli: Spread
+    system_mem_bytes: Spread
+
+
 class NodeMetric(Message, frozen=True, kw_only=True):
     """Averages over the policy's window, and the inputs they were made of."""
 
@@ -43,3 +68,9 @@ class NodeMetric(Message, frozen=True, kw_only=True):
     system_use: Use
     """Node use that no pod accounts for."""
     pods: list[PodMetric] = []
+    aggregates: list[Aggregate] = []
+    """Over 5, 10 and 30 minutes, the shortest first."""
+    late: Count = 0
+    """Samples of this boot that came too late for any window."""
+    stale_ms: Count = 0
+    """By the log's clock: how long the node had been silent when this was said; 0: it was not."""

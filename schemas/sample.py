@@ -167,3 +167,8 @@ class NodeSample(Message, frozen=True, kw_only=True):
     evict: EvictState = EvictState()
     drift: list[Drift] = []
     burst: list[ContainerBurst] = []
+    ls_lately_cpu_milli: int | None = None
+    """What pods outside the best-effort group used within the last moment, where its rise is why the sample was taken.
+
+    The rates since the previous sample are mostly of before that rise.
+    """

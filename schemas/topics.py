@@ -15,6 +15,9 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.score import NodeScore
+from slacktide.schemas.tick import WorkerTick
+from slacktide.schemas.window import NodeWindowSegment
 
 HOUR_MS = 3_600_000
 NODE_PARTITIONS = 12
@@ -55,6 +58,8 @@ class Topic:
 
 SAMPLE = Topic(name="slacktide.node.sample.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS, acks="1",
                producers=("agent",), consumers=("stream",))  # fmt: skip
+BACKFILL = Topic(name="slacktide.node.sample.backfill.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS,
+                 acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
 INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key="node", cleanup="compact",
                   producers=("publisher",), consumers=("stream",))  # fmt: skip
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
@@ -63,8 +68,18 @@ METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", 
                producers=("stream",), consumers=("governor", "operator"))  # fmt: skip
 ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",
                     producers=("stream",), consumers=("operator",))  # fmt: skip
+SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", cleanup="compact",
+              producers=("stream",), consumers=("operator",))  # fmt: skip
+WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="node", retention_ms=HOUR_MS,
+               producers=("stream",), consumers=("stream",))  # fmt: skip
+TICK = Topic(name="slacktide.stream.tick.v1", message=WorkerTick, key="worker", partitions=1, retention_ms=48 * HOUR_MS,
+             acks="1", producers=("stream",), consumers=("operator",))  # fmt: skip
 COMMAND = Topic(name="slacktide.node.command.v1", message=NodeCommand, key="node", retention_ms=48 * HOUR_MS,
                 producers=("stream",), consumers=("agent",))  # fmt: skip
+SHADOW_COMMAND = Topic(name="slacktide.node.command.shadow.v1", message=NodeCommand, key="node",
+                       retention_ms=48 * HOUR_MS, producers=("stream",), consumers=("operator",))  # fmt: skip
+SHADOW_ALLOCATABLE = Topic(name="slacktide.node.allocatable.shadow.v1", message=NodeAllocatable, key="node",
+                           cleanup="compact", producers=("stream",), consumers=("operator",))  # fmt: skip
 OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node", retention_ms=7 * 24 * HOUR_MS,
                 producers=("agent",), consumers=("governor", "operator"))  # fmt: skip
 CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key="node", partitions=1,
@@ -74,5 +89,21 @@ DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="th
                     retention_ms=7 * 24 * HOUR_MS,
                     producers=("stream", "agent", "governor"), consumers=("operator",))  # fmt: skip
 
-TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, COMMAND, OUTCOME, CREDIT, DEAD_LETTER)
+TOPICS = (
+    SAMPLE,
+    BACKFILL,
+    INVENTORY,
+    POLICY,
+    METRIC,
+    ALLOCATABLE,
+    SCORE,
+    WINDOW,
+    TICK,
+    COMMAND,
+    SHADOW_COMMAND,
+    SHADOW_ALLOCATABLE,
+    OUTCOME,
+    CREDIT,
+    DEAD_LETTER,
+)
 BY_NAME = {topic.name: topic for topic in TOPICS}

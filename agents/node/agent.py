@@ -155,8 +155,13 @@ class NodeAgent:
         self._tuner.start()
         self._evictor.start()
 
-    def take(self) -> NodeSample:
-        """One tick: read the kernel, say what was seen, and act on it where the guard is in charge."""
+    def take(self, *, ls_lately_cpu_milli: int | None = None) -> NodeSample:
+        """One tick: read the kernel, say what was seen, and act on it where the guard is in charge.
+
+        Args:
+            ls_lately_cpu_milli: what latency-sensitive pods used within the last moment, where it rose.
+
+        """
         self.overdue()
         now_ns = self._clock.mono_ns()
         for outcome in self._refusals.due(now_ns):
@@ -167,6 +172,7 @@ class NodeAgent:
             limits=self._actuator.limits,
             policy_version=self._policy.version,
             since_raise_ms=self._actuator.since_raise_ms(now_ns),
+            ls_lately_cpu_milli=ls_lately_cpu_milli,
         )
         self._actuator.limits = taken.sample.limits
         self._protocol.took(taken)

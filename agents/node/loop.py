@@ -228,7 +228,7 @@ class AgentLoop:
     def _take(self, cause: Cause) -> None:
         began_ns = self._clock.mono_ns()
         self._agent.wallet.log_is(away=bool(self._link.away), now_ns=began_ns)
-        sample = self._agent.take()
+        sample = self._agent.take(ls_lately_cpu_milli=self._ahead.lately_milli(cause))
         self._metrics.taken(sample, cause, self._clock.mono_ns() - began_ns)
         self._ahead.sampled(cause, sample.seq, began_ns)
         self._link.offer(sample)

@@ -74,7 +74,15 @@ class Sampler:
         self._read_at_ns = 0
         self._seq = 0
 
-    def take(self, *, now_ns: int, limits: Limits | None, policy_version: str, since_raise_ms: int | None) -> Taken:
+    def take(
+        self,
+        *,
+        now_ns: int,
+        limits: Limits | None,
+        policy_version: str,
+        since_raise_ms: int | None,
+        ls_lately_cpu_milli: int | None,
+    ) -> Taken:
         """Read the kernel once more and say what was seen.
 
         Args:
@@ -82,6 +90,7 @@ class Sampler:
             limits: what is known to hold, should the kernel not be read anew.
             policy_version: the policy that the agent decides by.
             since_raise_ms: time since the limit was last raised.
+            ls_lately_cpu_milli: what latency-sensitive pods used within the last moment, where it rose.
 
         """
         reading = self._read(now_ns, limits)
@@ -112,6 +121,7 @@ class Sampler:
             evict=remembered.evict,
             drift=remembered.drift,
             burst=remembered.burst,
+            ls_lately_cpu_milli=ls_lately_cpu_milli,
         )
         return Taken(sample=sample, facts=inventory.facts, pods=inventory.pods, taken_ns=now_ns)
 

@@ -40,7 +40,7 @@ class Endpoints:
         self.url = f"http://{host}:{self._server.server_port}"
 
     def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.1,), name="endpoints", daemon=True)
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.5,), name="endpoints", daemon=True)
         self._thread.start()
         return self
 

@@ -83,11 +83,12 @@ def lifted(current: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
 def _suppress(
     sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod], threshold: ResourceThreshold
 ) -> Decision:
+    rise = _rise(sample)
     allowed = be_allowed_cpu(
         capacity_milli=facts.capacity.cpu_milli or 0,
         reserved_milli=node_reserved(facts).cpu_milli or 0,
-        node_used_cores=(sample.use.cpu_milli or 0) / 1000,
-        pods=pod_cpu_uses(sample, pods),
+        node_used_cores=(sample.use.cpu_milli or 0) / 1000 + (rise.used_cores or 0),
+        pods=[*pod_cpu_uses(sample, pods), rise],
         threshold_pct=threshold.cpu_suppress_threshold_pct,
         min_pct=threshold.cpu_suppress_min_pct,
     )
@@ -173,6 +174,13 @@ def pod_cpu_uses(sample: NodeSample, pods: Sequence[Pod]) -> list[CpuUse]:
         )
         for use in sample.pod_use
     ]
+
+
+def _rise(sample: NodeSample) -> CpuUse:
+    """What latency-sensitive pods use beyond the sample's rates, which do not show a rise that has just begun."""
+    lately_milli = sample.ls_lately_cpu_milli or 0
+    known_milli = sum(use.cpu_milli or 0 for use in sample.pod_use if not use.best_effort_group)
+    return CpuUse(used_cores=max(0, lately_milli - known_milli) / 1000, best_effort=False)
 
 
 def _settle(current: Limits, wanted: Limits, bound: str, terms: Terms) -> Decision:

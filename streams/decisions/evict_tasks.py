@@ -7,7 +7,7 @@ whose request frees nothing of what is to be released is no candidate.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from slacktide.schemas.inventory import Resources
@@ -34,16 +34,24 @@ class EvictNode:
 
 
 def used_task(
-    *, feature: str, measure: Measure, node: EvictNode, at: UsageThreshold, priority_max: int | None, order: Order
+    *,
+    feature: str,
+    measure: Measure,
+    node: EvictNode,
+    at: UsageThreshold,
+    priority_max: int | None,
+    order: Order,
+    helps: Callable[[EvictPod], object] = lambda _: True,
 ) -> EvictTask:
-    """Releases what is used, by ending pods up to a priority; without that priority it is not configured."""
+    """Releases what is used, by ending pods up to a priority that help; without that priority it is not configured."""
     candidates: Candidates = ()
     if priority_max is None:
         release = invalid(feature, threshold_pct=at.threshold_pct, lower_pct=at.lower_pct)
     else:
         release = by_usage(feature, measure, capacity=node.capacity, used=node.used, at=at)
         if release.amounts:
-            candidates = by_priority(node.pods, feature=feature, priority_max=priority_max, amount=used, order=order)
+            helping = filter(helps, node.pods)
+            candidates = by_priority(helping, feature=feature, priority_max=priority_max, amount=used, order=order)
     return EvictTask(
         feature=feature, kind="used", release=release, candidates=candidates, frees=lambda pod: {measure: used(pod)}
     )

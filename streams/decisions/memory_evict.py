@@ -6,7 +6,6 @@ Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/memoryevict/memor
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 from slacktide.schemas.policy.strategies import ResourceThreshold
 from slacktide.streams.decisions.evict_allocatable import AllocatableThreshold
@@ -67,11 +66,12 @@ def _used(feature: str, node: EvictNode, policy: ResourceThreshold, order: Order
     return used_task(
         feature=feature,
         measure=MEASURE,
-        # A pod that uses nothing frees nothing; only BEMemoryEvict ends it all the same, as the reference does.
-        node=replace(node, pods=list(filter(used, node.pods))),
+        node=node,
         at=_threshold(policy),
         priority_max=policy.evict_enabled_priority_threshold,
         order=order,
+        # A pod that uses nothing frees nothing; only BEMemoryEvict ends it all the same, as the reference does.
+        helps=used,
     )
 
 

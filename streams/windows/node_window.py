@@ -111,7 +111,8 @@ class NodeWindow:
             return None
         pods = ((uid, thing.average()) for uid, thing in self._pods.items())
         return Averages(
-            covered_ms=self._covered.covered_ms(),
+            # Slots may be a little longer together than the window.
+            covered_ms=min(self.window_ms, self._covered.covered_ms()),
             samples=sum(self._samples),
             node=node,
             system=system,

@@ -98,6 +98,19 @@ def test_quotas_use_and_throttled_periods_since_the_look_before(tree, looker) ->
     assert looker.missing == []
 
 
+@pytest.mark.parametrize(
+    ("throttled", "looks"), [pytest.param(0, 10, id="calm"), pytest.param(1, 1, id="throttled just now")]
+)
+def test_what_a_pod_holds_is_read_when_its_container_stirs_else_every_ten_looks(tree, looker, throttled, looks) -> None:
+    for _ in range(3):
+        looker.look(pod())
+    tree.quota(POD, 70_000)
+    tree.counts(f"{POD}/{MAIN}", 0, throttled, throttled)
+    seen = [looker.look(pod())[0].pod_quota_us for _ in range(looks)]
+
+    assert seen[-1] == 70_000
+
+
 def test_quotas_are_told_per_100_ms_and_none_as_minus_one(tree, looker) -> None:
     tree.quota(f"{POD}/{MAIN}", 5_000, 10_000)
     [main, log] = looker.look(pod(main=MAIN, log=LOG))

@@ -20,6 +20,8 @@ FACTS = NodeFacts(name="node-1", capacity=CAPACITY, allocatable=CAPACITY)
 LS = Pod(uid="ls", namespace="shop", name="web", qos_label="LS", kube_qos="Burstable")
 BE = Pod(uid="be", namespace="batch", name="job", qos_label="BE", kube_qos="BestEffort")
 
+eighths = st.integers(0, 64).map(lambda number: 125 * number)
+"""Millicores that are exact in cores, so that sums are, whatever their order."""
 quotas = st.none() | st.integers(QUOTA_US_MIN, 1_000_000)
 
 
@@ -77,6 +79,22 @@ def test_a_raise_waits_900_ms_after_the_last_and_a_cut_never_waits(since: int, q
         assert (spaced.answer, spaced.bound) == ("keep", "raise_spaced")
     else:
         assert spaced == free
+
+
+@given(eighths, eighths, quotas)
+def test_a_rise_of_the_last_moment_counts_like_use_of_the_whole_sample(
+    ls: int, rise: int, quota_us: int | None
+) -> None:
+    """A sample that a rise asked for has rates that are mostly of before it."""
+    diluted = decided(sample(ls_milli=ls, quota_us=quota_us, ls_lately_cpu_milli=ls + rise))
+    whole = decided(sample(ls_milli=ls + rise, quota_us=quota_us))
+
+    assert (diluted.limits, diluted.bound, diluted.terms) == (whole.limits, whole.bound, whole.terms)
+
+
+@given(st.integers(0, 8_000), st.integers(0, 8_000))
+def test_a_moment_of_less_use_than_the_sample_saw_changes_nothing(ls: int, lately: int) -> None:
+    assert decided(sample(ls_milli=ls, ls_lately_cpu_milli=min(ls, lately))) == decided(sample(ls_milli=ls))
 
 
 @pytest.mark.parametrize("be_milli", [0, 4_000, 8_000])

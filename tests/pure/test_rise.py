@@ -111,3 +111,20 @@ def test_the_first_sample_tells_nothing_to_compare_with() -> None:
     rise.sampled(0, 0)
 
     assert not any(rise.looked(at_ms * MS, at_ms * 4 * MS, CAPACITY_MILLI) for at_ms in range(100, 1_000, 100))
+
+
+def test_it_tells_what_was_used_between_the_last_two_looks() -> None:
+    """Of a rise this is most, when the sample that it asks for has only an average since the one before it."""
+    load = Load()
+    load.run(3_000, 500)
+    load.run(100, 2_500)
+
+    assert load.rise.lately_milli == 2_500
+
+
+def test_nobody_used_more_than_there_is() -> None:
+    load = Load()
+    load.run(3_000, 500)
+    load.run(100, 9_000)
+
+    assert load.rise.lately_milli == CAPACITY_MILLI

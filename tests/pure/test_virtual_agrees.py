@@ -16,7 +16,8 @@ from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.sample import Limits
 
 GIB = 1 << 30
-SECOND_MS = 1000
+STEP_MS = 2_000
+"""By then memory is read again."""
 JIFFY_MILLI = 10
 """The node's CPU comes in hundredths of a second: per second, 10 millicores."""
 
@@ -42,9 +43,9 @@ class Pair:
     def step(self):
         assert self.projection.read_back() == []
         for machine in self.machines:
-            machine.step(SECOND_MS)
+            machine.step(STEP_MS)
         self.projection.write_files()
-        self.now_ms += SECOND_MS
+        self.now_ms += STEP_MS
 
     def hold(self, limits):
         for kernel in (self.in_memory, self.through_files):

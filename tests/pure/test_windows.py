@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from slacktide.schemas.metric import Use
@@ -146,6 +146,7 @@ def test_a_series_knows_nothing_before_it_is_told() -> None:
     window_s=st.integers(1, 120),
     steps=st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 10_000)), min_size=1, max_size=60),
 )
+@example(window_s=112, steps=[(36_654, 0), (30_000, 0), (30_000, 0), (30_000, 0)])
 def test_averages_lie_between_what_was_seen_and_cover_no_more_than_the_window(
     window_s: int, steps: list[tuple[int, int]]
 ) -> None:

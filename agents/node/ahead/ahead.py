@@ -51,8 +51,7 @@ class Ahead:
         self._pressure = None if settings.pressure is None else PressureWatch(settings.pressure, self._pressed)
         self._paces: dict[Cause, Early] = {"cpu": Early(), "memory": Early(), "use": Early()}
         self._rise = Rise()
-        self._last_ns = 0
-        self._early_ns: int | None = None
+        self._last_ns = self._early_ns = -APART_NS
         self._timer: asyncio.TimerHandle | None = None
         self._next_look: asyncio.TimerHandle | None = None
         self._closed = False
@@ -71,7 +70,11 @@ class Ahead:
 
     def covers_tick(self) -> bool:
         """Whether a sample was just taken ahead of the tick that is due, and stands for it."""
-        return self._early_ns is not None and self._clock.mono_ns() - self._early_ns < APART_NS
+        return self._clock.mono_ns() - self._early_ns < APART_NS
+
+    def lately_milli(self, cause: Cause) -> int | None:
+        """What latency-sensitive pods used between the last two looks, for a sample that its rise asked for."""
+        return self._rise.lately_milli if cause == "use" else None
 
     def sampled(self, cause: Cause, seq: int, now_ns: int) -> None:
         """A sample was taken, for whatever cause."""
@@ -119,6 +122,8 @@ class Ahead:
         if self._timer is not None or self._closed:
             return
         now_ns = self._clock.mono_ns()
-        at_ns = self._paces[cause].asked(now_ns, last_ns=self._last_ns)
+        # A rise brings its own rate along; any other sample has but those since the one before it.
+        last_ns = self._early_ns if cause == "use" else self._last_ns
+        at_ns = self._paces[cause].asked(now_ns, last_ns=last_ns)
         if at_ns is not None:
             self._timer = asyncio.get_running_loop().call_later((at_ns - now_ns) / 1e9, self._take, cause)

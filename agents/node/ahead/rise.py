@@ -20,6 +20,8 @@ class Rise:
         self._sample: tuple[int, int] | None = None
         self._seen_milli: float | None = None
         self._usual_milli = 0.0
+        self.lately_milli: int | None = None
+        """Use between the last two looks."""
 
     def sampled(self, now_ns: int, used_ns: int) -> None:
         """A sample was taken; ``used_ns`` is all CPU time of these pods so far."""
@@ -32,9 +34,13 @@ class Rise:
     def looked(self, now_ns: int, used_ns: int, capacity_milli: int) -> bool:
         """Whether use since the last look was so far above what the newest sample saw."""
         before, self._look = self._look, (now_ns, used_ns)
-        if before is None or self._seen_milli is None:
+        if before is None:
             return False
-        above_milli = _milli(before, self._look) - self._seen_milli
+        lately_milli = _milli(before, self._look)
+        self.lately_milli = min(max(0, round(lately_milli)), capacity_milli)
+        if self._seen_milli is None:
+            return False
+        above_milli = lately_milli - self._seen_milli
         least_milli = max(capacity_milli * RISE_PCT / 100, USUAL_TIMES * self._usual_milli)
         self._usual_milli += (abs(above_milli) - self._usual_milli) / USUAL_LOOKS
         return above_milli >= least_milli

@@ -20,6 +20,8 @@ from slacktide.agents.node.knobs.container_cpu import UNLIMITED_US, ContainerCpu
 from slacktide.schemas.inventory import Pod
 
 _NORMAL_PERIOD_US = 100_000
+_ANEW_LOOKS = 10
+"""What hardly ever changes alone is read at every so many looks: a period, and what a calm container's pod holds."""
 
 
 class _Quota:
@@ -32,19 +34,36 @@ class _Quota:
         unified = hierarchy.version == 2
         self._quota = file(CPU_MAX_FILE if unified else QUOTA_FILE)
         self._period = None if unified else file(PERIOD_FILE)
+        self._text = b""
+        self._held_us: int | None = None
+        self._spared = 0
 
     def read_us(self, notes: Notes) -> int | None:
         """None: it could not be read."""
+        return notes.figure(self._quota, lambda text: self._told_us(text, notes))
+
+    def held_us(self, notes: Notes) -> int | None:
+        """As it was read some looks ago, or now."""
+        return self._held_us if self._may_spare() else self.read_us(notes)
+
+    def _may_spare(self) -> bool:
+        self._spared = (self._spared + 1) % _ANEW_LOOKS
+        return self._held_us is not None and self._spared != 0
+
+    def _told_us(self, text: bytes, notes: Notes) -> int | None:
+        if text != self._text or not self._may_spare():
+            self._text, self._held_us = text, None
+            self._held_us = self._parsed_us(text, notes)
+        return self._held_us
+
+    def _parsed_us(self, text: bytes, notes: Notes) -> int | None:
         if self._period is None:
-            held = notes.figure(self._quota, parse.cpu_max)
+            quota_us, period_us = parse.cpu_max(text)
         else:
-            quota = notes.figure(self._quota, lambda text: (parse.quota_us(text),))
-            period_us = notes.figure(self._period, parse.period_us)
-            held = None if quota is None or period_us is None else (*quota, period_us)
-        if held is None:
-            return None
-        quota_us, period_us = held
-        return UNLIMITED_US if quota_us is None else quota_us * _NORMAL_PERIOD_US // period_us
+            quota_us, period_us = parse.quota_us(text), notes.figure(self._period, parse.period_us) or 0
+        if quota_us is None:
+            return UNLIMITED_US if period_us else None
+        return quota_us * _NORMAL_PERIOD_US // period_us if period_us else None
 
     def close(self) -> None:
         for one in (self._quota, self._period):
@@ -59,6 +78,9 @@ class _Container:
         self.folder = f"{hierarchy.cpu}/{group}"
         self._quota = _Quota(hierarchy, group, room)
         self._time = CpuTime(hierarchy, str(group), room)
+        self._before: tuple[int | None, int | None] = (None, None)
+        self.calm = False
+        """Neither throttled nor given another quota between the last two looks."""
 
     def read(self, notes: Notes) -> tuple[int, PodCounters] | None:
         """Quota and counters; None: it ended, or its quota could not be read."""
@@ -66,6 +88,8 @@ class _Container:
         quota_us, counters = self._quota.read_us(notes), self._time.read(notes)
         if len(notes.missing) > noted and not self.there:
             del notes.missing[noted:]
+        now = (quota_us, counters.throttled_periods)
+        self._before, self.calm = now, now == self._before
         return None if quota_us is None else (quota_us, counters)
 
     @property
@@ -100,8 +124,11 @@ class ContainersReader:
         """Read those that have a limit, and a group."""
         notes = Notes()
         self._keep(pods)
-        pod_quotas_us = {uid: quota.read_us(notes) for uid, quota in self._pods.items()}
         figures = {key: figure for key, one in self._containers.items() if (figure := one.read(notes)) is not None}
+        stirred = {key.pod for key, one in self._containers.items() if not one.calm}
+        pod_quotas_us = {
+            uid: quota.read_us(notes) if uid in stirred else quota.held_us(notes) for uid, quota in self._pods.items()
+        }
         now = Counters(mono_ns=mono_ns, cpu_ns=None, pods={"/".join(key): one for key, (_, one) in figures.items()})
         rate = rates(self._before, now)
         self._before = now

@@ -75,7 +75,7 @@ class CgroupKernel:
         """Read every figure once. Never raises for what is missing or malformed: it is in ``missing``."""
         notes = Notes()
         cpu_ns = self._node.cpu_ns(notes)
-        pods = self._pods.read(notes)
+        pods = self._pods.read(mono_ns, notes)
         now = Counters(mono_ns=mono_ns, cpu_ns=cpu_ns, pods={uid: pod.counters for uid, pod in pods.items()})
         rate = rates(self._before, now)
         self._before = now

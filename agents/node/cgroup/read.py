@@ -118,6 +118,8 @@ class CpuTime:
         self._stat = kept(hierarchy, hierarchy.cpu, group, "cpu.stat", room)
         self._time_in_stat = unified
         self._cpuacct = None if unified or cpuacct is None else kept(hierarchy, cpuacct, group, "cpuacct.usage", room)
+        self._text: bytes | None = None
+        self._told: tuple[int | None, int | None, int | None] = (None, None, None)
 
     def read(self, notes: Notes) -> PodCounters:
         """What it has counted since the group was made."""
@@ -133,15 +135,24 @@ class CpuTime:
                 file.close()
 
     def _figures(self, text: bytes) -> tuple[int | None, int | None, int | None]:
+        if text == self._text:  # as on v1 of every group without a limit
+            return self._told
         if self._time_in_stat:
-            return _USAGE_USEC(text) * 1000, _PERIODS_V2(text), _THROTTLED_V2(text)
-        return None, _PERIODS(text), _THROTTLED(text)
+            self._told = _USAGE_USEC(text) * 1000, _PERIODS_V2(text), _THROTTLED_V2(text)
+        else:
+            self._told = None, _PERIODS(text), _THROTTLED(text)
+        self._text = text
+        return self._told
 
 
 def kept(hierarchy: Hierarchy, root: Path, group: str, name: str, room: Room) -> KeptFile:
     """A file of a group, by a name that says which."""
     path = f"{root}/{group}/{name}"
     return KeptFile(path, os.path.relpath(path, hierarchy.mount), room)
+
+
+MEM_NS_MIN = 1_500_000_000
+"""From one look at a pod's memory to the next: it moves slowly, and the kernel adds it up anew for each look."""
 
 
 class _Pod:
@@ -160,11 +171,13 @@ class _Pod:
             else (kept(hierarchy, memory, group, usage, room), kept(hierarchy, memory, group, "memory.stat", room))
         )
         self._inactive = parse.field(b"inactive_file" if unified else b"total_inactive_file")
+        self._mem_bytes: int | None = None
+        self._mem_ns = 0
 
-    def read(self, notes: Notes) -> PodReading:
-        return PodReading(
-            counters=self._cpu.read(notes), mem_bytes=self._working_set(notes), best_effort=self.best_effort
-        )
+    def read(self, mono_ns: int, notes: Notes) -> PodReading:
+        if self._mem_bytes is None or mono_ns - self._mem_ns >= MEM_NS_MIN:
+            self._mem_bytes, self._mem_ns = self._working_set(notes), mono_ns
+        return PodReading(counters=self._cpu.read(notes), mem_bytes=self._mem_bytes, best_effort=self.best_effort)
 
     def _working_set(self, notes: Notes) -> int | None:
         if self._memory is None:
@@ -187,8 +200,8 @@ class PodsReader:
         self._room = room
         self._pods: dict[str, _Pod] = {}
 
-    def read(self, notes: Notes) -> dict[str, PodReading]:
-        """Every pod's figures, by uid."""
+    def read(self, mono_ns: int, notes: Notes) -> dict[str, PodReading]:
+        """Every pod's figures, by uid; of memory, those of the second before will do."""
         for controller, root in (("cpuacct", self._hierarchy.cpuacct), ("memory", self._hierarchy.memory)):
             if root is None:
                 notes.add(controller, f"the controller is not mounted under {self._hierarchy.mount}")
@@ -196,7 +209,7 @@ class PodsReader:
         readings: dict[str, PodReading] = {}
         for uid, pod in list(self._pods.items()):
             noted = len(notes.missing)
-            reading = pod.read(notes)
+            reading = pod.read(mono_ns, notes)
             if len(notes.missing) > noted and not os.path.isdir(pod.group):  # noqa: PTH112 - the path is a text
                 del notes.missing[noted:]
                 notes.add(f"pod {uid}", "vanished while it was read")

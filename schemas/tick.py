@@ -1,0 +1,28 @@
+"""A worker's second: how far it had read. Topic slacktide.stream.tick.v1, key: worker. Time, for replays and silence."""
+
+from __future__ import annotations
+
+from slacktide.schemas.message import Count, Message
+
+
+class Reached(Message, frozen=True, kw_only=True):
+    """One partition of the samples."""
+
+    partition: Count
+    position: Count
+    """The next offset that the worker would read."""
+    end: Count | None
+    """The end offset, fetched after the tick before; None: not known."""
+
+
+class WorkerTick(Message, frozen=True, kw_only=True):
+    """Written once a second by each worker, for the partitions that it holds."""
+
+    worker: str
+    number: Count
+    """Since its start, in steps of one: a gap is a pause."""
+    ticked_ms: Count
+    """The worker's wall clock."""
+    paused_ms: Count = 0
+    """How long it had not ticked before, beyond a second."""
+    partitions: list[Reached] = []
