@@ -1,4 +1,4 @@
-"""A worker's second: how far it had read. Topic slacktide.stream.tick.v1, key: worker. Time, for replays and silence."""
+"""A worker's second: how far it had read. Topic slacktide.stream.tick.v1, key: worker. Time, for replay and silence."""
 
 from __future__ import annotations
 
