@@ -27,4 +27,4 @@ class NodeScore(Message, frozen=True, kw_only=True):
     pressure: list[str] = []
     """Why best-effort pods are held back or leave just now, such as ``cpu_suppressed`` and ``mem_evicting``."""
     stale_ms: Count = 0
-    """By the log's clock: how long the node had been silent when this was said; 0: it was not. Silent nodes take none."""
+    """By the log's clock: how long the node had been silent when this was said; 0: it was not. It takes no pod then."""
