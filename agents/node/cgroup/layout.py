@@ -61,12 +61,12 @@ class Kubepods:
     def pod_groups(self, root: Path, tier: str) -> Iterator[tuple[str, str]]:
         """Groups named after a pod's uid."""
         above = self.tier(tier)
-        head, tail = (f"{above.stem}-pod", _SLICE) if self.by_systemd else ("pod", "")
+        folder, (head, tail) = str(above), (f"{above.stem}-pod", _SLICE) if self.by_systemd else ("pod", "")
         for name in _groups_in(root / above):
             if name.startswith(head) and name.endswith(tail):
                 uid = name[len(head) : len(name) - len(tail)]
                 # systemd's names have no dashes to spare.
-                yield uid.replace("_", "-") if self.by_systemd else uid, f"{above}/{name}"
+                yield uid.replace("_", "-") if self.by_systemd else uid, f"{folder}/{name}"
 
     def may_set(self, group: PurePosixPath) -> bool:  # noqa: ARG002 - of any
         """A kubelet writes a pod's group once, and then leaves it alone."""

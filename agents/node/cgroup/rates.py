@@ -9,6 +9,9 @@ from slacktide.schemas.sample import Missing
 
 NO_PREVIOUS = "no previous reading"
 RESET = "counter reset"
+_What = tuple[str, str]
+"""The pod's uid, "" for the node, and the counter: put into words only where something is missing."""
+_NODE_CPU: _What = ("", "cpu")
 _CPU_MILLI_MAX = 1_000_000_000
 """More than any machine has: such a counter is wrong."""
 
@@ -65,7 +68,7 @@ def rates(before: Counters | None, now: Counters) -> Rates:
         pods = dict.fromkeys(now.pods, PodRates())
         return Rates(interval_ms=0, cpu_milli=None, pods=pods, missing=[Missing(what="rates", why=why)])
     missing: list[Missing] = []
-    cpu_milli = _milli("node cpu", before.cpu_ns, now.cpu_ns, interval_ns, missing)
+    cpu_milli = _milli(_NODE_CPU, before.cpu_ns, now.cpu_ns, interval_ns, missing)
     return Rates(
         interval_ms=interval_ns // 1_000_000,
         cpu_milli=cpu_milli,
@@ -78,30 +81,35 @@ def _pod(uid: str, before: PodCounters | None, now: PodCounters, interval_ns: in
     if before is None:
         missing.append(Missing(what=f"pod {uid}", why=NO_PREVIOUS))
         return PodRates()
-    cpu_milli = _milli(f"pod {uid} cpu", before.cpu_ns, now.cpu_ns, interval_ns, missing)
+    cpu_milli = _milli((uid, "cpu"), before.cpu_ns, now.cpu_ns, interval_ns, missing)
     if not now.periods:
         return PodRates(cpu_milli=cpu_milli)
-    throttled = _rise(f"pod {uid} throttled periods", before.throttled_periods, now.throttled_periods, missing)
-    periods = _rise(f"pod {uid} periods", before.periods, now.periods, missing)
+    throttled = _rise((uid, "throttled periods"), before.throttled_periods, now.throttled_periods, missing)
+    periods = _rise((uid, "periods"), before.periods, now.periods, missing)
     return PodRates(cpu_milli=cpu_milli, periods=periods, throttled_periods=throttled)
 
 
-def _rise(what: str, before: int | None, now: int | None, missing: list[Missing]) -> int | None:
+def _rise(what: _What, before: int | None, now: int | None, missing: list[Missing]) -> int | None:
     if now is None:  # its reader has said why
         return None
     if before is None or now < before:
-        missing.append(Missing(what=what, why=NO_PREVIOUS if before is None else RESET))
+        missing.append(Missing(what=_said(what), why=NO_PREVIOUS if before is None else RESET))
         return None
     return now - before
 
 
-def _milli(what: str, before: int | None, now: int | None, interval_ns: int, missing: list[Missing]) -> int | None:
+def _milli(what: _What, before: int | None, now: int | None, interval_ns: int, missing: list[Missing]) -> int | None:
     """1000 is one CPU busy for the whole interval."""
     cpu_ns = _rise(what, before, now, missing)
     if cpu_ns is None:
         return None
     milli = round(cpu_ns * 1000 / interval_ns)
     if milli > _CPU_MILLI_MAX:
-        missing.append(Missing(what=what, why=f"implausible: {milli} millicores"))
+        missing.append(Missing(what=_said(what), why=f"implausible: {milli} millicores"))
         return None
     return milli
+
+
+def _said(what: _What) -> str:
+    uid, counter = what
+    return f"pod {uid} {counter}" if uid else f"node {counter}"
