@@ -3,7 +3,18 @@
 from __future__ import annotations
 
 from slacktide.schemas.message import Count, Message
-from slacktide.schemas.metric import Use
+from slacktide.schemas.metric import Spread, Use
+
+NOTHING = Use(cpu_milli=0, mem_bytes=0)
+
+
+class Statistic(Message, frozen=True, kw_only=True):
+    """How the node's use was spread over one of the fixed windows; what is not covered is not in it."""
+
+    window_ms: Count
+    covered_ms: Count
+    cpu_milli: Spread
+    mem_bytes: Spread
 
 
 class NodeScore(Message, frozen=True, kw_only=True):
@@ -13,6 +24,7 @@ class NodeScore(Message, frozen=True, kw_only=True):
     boot_id: str
     seq: Count
     observed_ms: Count
+    """The age of the report is counted from here."""
     policy_version: str
     facts_revision: str
     pods_revision: str
@@ -20,11 +32,25 @@ class NodeScore(Message, frozen=True, kw_only=True):
     """Of the node, for all pods."""
     use: Use
     """Of the whole node, as an average over the policy's window."""
+    system_use: Use = NOTHING
+    """The part of it that no pod accounts for."""
     prod_use: Use
     """Of its production pods, likewise."""
+    expected_more: Use = NOTHING
+    """What pods that nobody has measured yet are estimated at, by the default factors: it comes on top of the use."""
+    prod_expected_more: Use = NOTHING
+    """The part of it that is of production pods."""
+    statistics: list[Statistic] = []
+    """Over 5, 10 and 30 minutes, the shortest first: for thresholds on percentiles."""
     batch_left: Use
     """Batch resource that no pod there has asked for."""
+    mid_left: Use = NOTHING
+    """The same of mid resource."""
     pressure: list[str] = []
-    """Why best-effort pods are held back or leave just now, such as ``cpu_suppressed`` and ``mem_evicting``."""
+    """Why best-effort pods are held back or leave just now.
+
+    ``cpu_suppressed``: they may use less CPU than batch pods there asked for. ``mem_over_line``: the node uses so
+    much memory that the policy has them evicted. ``evicting``: pods that were evicted are still leaving.
+    """
     stale_ms: Count = 0
     """By the log's clock: how long the node had been silent when this was said; 0: it was not. It takes no pod then."""

@@ -19,9 +19,11 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy, versioned
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.score import NodeScore
 from slacktide.streams.decisions.batch_resource import batch_resource
 from slacktide.streams.decisions.cpu_suppress import Decision, decide
 from slacktide.streams.decisions.node_load import NodeLoad
+from slacktide.streams.scores import node_score
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 FILES = sorted((SCHEMAS / "examples").glob("*/*.json"))
@@ -122,3 +124,16 @@ def test_batch_resources_follow_from_the_averages(number: int, of_metric: int) -
 
     assert (published.batch_cpu_milli, published.batch_mem_bytes) == (figure.cpu_milli, figure.mem_bytes)
     assert (published.cpu_terms, published.mem_terms) == tuple(because.terms for because in figure.because)
+
+
+@pytest.mark.parametrize(("number", "of_metric", "of_sample"), [(1, 1, 1), (2, 3, 3)])
+def test_score_terms_follow_from_what_was_published(number: int, of_metric: int, of_sample: int) -> None:
+    keyframe, policy = sample(1), record(topics.POLICY, 1, Policy)
+    metric, allocatable = (
+        record(topics.METRIC, of_metric, NodeMetric),
+        record(topics.ALLOCATABLE, number, NodeAllocatable),
+    )
+    assert keyframe.facts is not None
+    said = node_score(metric, allocatable, sample(of_sample), keyframe.facts, keyframe.pods or [], policy)
+
+    assert record(topics.SCORE, number, NodeScore) == said

@@ -1,0 +1,126 @@
+"""The terms that load-aware scheduling needs of a node, whichever pod it asks for.
+
+Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/pod_assign_cache.go. There each scheduler figures
+them from NodeMetric, a minute old; here the node's stream says them with every report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
+from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
+from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.schemas.score import NOTHING, NodeScore, Statistic
+from slacktide.streams.decisions.load_aware_args import LoadAwareArgs
+from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod, estimate
+from slacktide.streams.decisions.load_aware_existing import TERMINATED, is_prod
+
+CPU_SUPPRESSED = "cpu_suppressed"
+MEM_OVER_LINE = "mem_over_line"
+EVICTING = "evicting"
+
+
+def node_score(
+    metric: NodeMetric,
+    allocatable: NodeAllocatable,
+    sample: NodeSample,
+    facts: NodeFacts,
+    pods: Sequence[Pod],
+    policy: Policy,
+) -> NodeScore:
+    """Say what a node's load is, in millicores and bytes.
+
+    Args:
+        metric: the node's averages and percentiles.
+        allocatable: what was published with them for batch and mid pods.
+        sample: the newest, for what holds best-effort pods back just now.
+        facts: of the node.
+        pods: of the node. Those that have terminated count nowhere.
+        policy: in force: whether koord-free is a class of its own, and where memory runs short.
+
+    """
+    there = [pod for pod in pods if pod.phase not in TERMINATED]
+    requests = [pod.requests for pod in pods if pod.phase in LIVE_PHASES]
+    batch_milli = sum([asked.batch_cpu_milli or 0 for asked in requests])
+    batch_bytes = sum([asked.batch_mem_bytes or 0 for asked in requests])
+    mid_milli = sum([asked.mid_cpu_milli or 0 for asked in requests])
+    mid_bytes = sum([asked.mid_mem_bytes or 0 for asked in requests])
+    expected_more, prod_expected_more = _expected_more(metric, there, facts, policy)
+    return NodeScore(
+        node=metric.node,
+        boot_id=metric.boot_id,
+        seq=metric.seq,
+        observed_ms=metric.observed_ms,
+        policy_version=metric.policy_version,
+        facts_revision=metric.facts_revision,
+        pods_revision=metric.pods_revision,
+        allocatable=Use(cpu_milli=facts.allocatable.cpu_milli or 0, mem_bytes=facts.allocatable.mem_bytes or 0),
+        use=metric.node_use,
+        system_use=metric.system_use,
+        prod_use=_prod_use(metric, {pod.uid for pod in there}),
+        expected_more=expected_more,
+        prod_expected_more=prod_expected_more,
+        statistics=[
+            Statistic(
+                window_ms=one.window_ms,
+                covered_ms=one.covered_ms,
+                cpu_milli=one.node_cpu_milli,
+                mem_bytes=one.node_mem_bytes,
+            )
+            for one in metric.aggregates
+        ],
+        batch_left=_left(allocatable.batch_cpu_milli, batch_milli, allocatable.batch_mem_bytes, batch_bytes),
+        mid_left=_left(allocatable.mid_cpu_milli, mid_milli, allocatable.mid_mem_bytes, mid_bytes),
+        pressure=list(_pressure(sample, facts, policy, batch_milli)),
+    )
+
+
+def _left(milli: int | None, asked_milli: int, mem_bytes: int | None, asked_bytes: int) -> Use:
+    """What is published less what is asked for already; nothing where none is published."""
+    left = Use(cpu_milli=max(0, (milli or 0) - asked_milli), mem_bytes=max(0, (mem_bytes or 0) - asked_bytes))
+    return NOTHING if left == NOTHING else left  # the default itself is not written
+
+
+def _prod_use(metric: NodeMetric, there: Collection[str]) -> Use:
+    uses = [one.use for one in metric.pods if one.priority_class == "koord-prod" and one.uid in there]
+    return Use(cpu_milli=sum([use.cpu_milli for use in uses]), mem_bytes=sum([use.mem_bytes for use in uses]))
+
+
+def _expected_more(metric: NodeMetric, there: Sequence[Pod], facts: NodeFacts, policy: Policy) -> tuple[Use, Use]:
+    """Of all pods, and of production pods: what those will use that no average knows yet."""
+    measured = {one.uid for one in metric.pods}
+    new = [LoadAwarePod(pod=pod) for pod in there if pod.uid not in measured]
+    if not new:  # mostly
+        return NOTHING, NOTHING
+    args = LoadAwareArgs(free_class_enable=colocation_on(policy, facts).free_class_enable)
+    return _estimated(new, args), _estimated([one for one in new if is_prod(one)], args)
+
+
+def _estimated(new: Sequence[LoadAwarePod], args: LoadAwareArgs) -> Use:
+    amounts = [estimate(one, args).amounts for one in new]
+    return Use(cpu_milli=sum(one.cpu_milli for one in amounts), mem_bytes=sum(one.mem_bytes for one in amounts))
+
+
+def _pressure(sample: NodeSample, facts: NodeFacts, policy: Policy, batch_asked_milli: int) -> Iterator[str]:
+    allowed_milli = _allowed_milli(sample.limits)
+    if allowed_milli is not None and allowed_milli < batch_asked_milli:
+        yield CPU_SUPPRESSED
+    threshold, used = resource_threshold_on(policy, facts), sample.use.mem_bytes
+    line_pct, capacity = threshold.mem_evict_threshold_pct, facts.capacity.mem_bytes
+    if threshold.enable and line_pct is not None and used and capacity and used * 100 // capacity >= line_pct:
+        yield MEM_OVER_LINE
+    if sample.evict.dying:
+        yield EVICTING
+
+
+def _allowed_milli(limits: Limits | None) -> int | None:
+    """What best-effort pods may use at most; None: no limit, or none is known."""
+    if limits is None or limits.be_cfs_period_us <= 0:
+        return None
+    by_quota = None if limits.be_cfs_quota_us is None else limits.be_cfs_quota_us * 1_000 // limits.be_cfs_period_us
+    by_cpuset = None if limits.be_cpuset is None else len(limits.be_cpuset) * 1_000
+    return min((one for one in (by_quota, by_cpuset) if one is not None), default=None)
