@@ -13,6 +13,9 @@ from slacktide.agents.kafka.admin import (
 from slacktide.agents.kafka.reader import Heard, NodeReader
 from slacktide.agents.kafka.records import Out, Placed, Record, partition_of
 from slacktide.agents.kafka.sender import Sender
+from slacktide.streams import lenient
+
+lenient.install()
 
 __all__ = [
     "Heard",

@@ -5,7 +5,7 @@ Every trouble leaves here as a ``LogError``.
 
 from __future__ import annotations
 
-from slacktide.streams.kafka import lenient
+from slacktide.streams import lenient
 from slacktide.streams.kafka.common import close, record_of
 from slacktide.streams.kafka.feed import Feed
 from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, committed, leave_first_generation

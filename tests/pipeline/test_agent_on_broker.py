@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, OUTCOME, POLICY, SAMPLE
+from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import NODE, VirtualNode
 
@@ -152,6 +154,33 @@ async def test_other_nodes_answers_are_dropped_unread_and_its_own_bad_ones_are_d
 
     assert [(letter.topic, letter.key) for letter in letters] == [(COMMAND.name, NODE)]
     assert partition_of("another", 1) == partition_of(NODE, 1) == 0, "both lay in its partition"
+
+
+async def test_a_header_name_that_is_no_text_does_not_keep_an_agent_from_what_lies_behind_it(
+    embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Neither another node's record in its partition nor its own."""
+    embedded_broker.apply_topics(1)
+    where = embedded_broker.bootstrap
+    await put(where, policy_record())
+    with VirtualNode(tmp_path) as node:
+        async with agent_of(node, where, tmp_path) as health:
+
+            async def connected() -> bool:
+                return not health.not_ready and bool(await outcomes(where))
+
+            await until(connected)
+            said = [(b"another", b"{}", MARKER), (NODE.encode(), b"mine", MARKER), (NODE.encode(), b"behind", "fine")]
+            await put_bad_header(where, COMMAND.name, 0, said)
+
+            async def laid_aside() -> bool:
+                return len(await of_topic(where, DEAD_LETTER.name)) == 2
+
+            await until(laid_aside)
+        letters = [decode(record.value, DeadLetter) for record in await of_topic(where, DEAD_LETTER.name)]
+
+    assert [b64decode(letter.value_base64 or "") for letter in letters] == [b"mine", b"behind"]
+    assert [letter.headers for letter in letters] == [{}, {"fine": "1"}]
 
 
 async def test_without_a_log_the_agent_starts_with_the_policy_that_it_knew_last(

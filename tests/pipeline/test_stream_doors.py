@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import struct
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -12,7 +11,6 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from aiokafka.record.util import calc_crc32c
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
@@ -22,6 +20,7 @@ from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.kafka import History, Latest, Sender, partition_counts
 from slacktide.streams.worker import Out, Worker
+from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.samples import START_MS, SUPPRESS, keyframe, policy_record, record_of, sample
 from testbed.stream_rig import PARTITIONS, Rig
@@ -93,20 +92,10 @@ async def test_nobody_at_the_address_is_the_logs_trouble() -> None:
 async def test_a_header_name_that_is_no_text_stops_nothing(rig: Rig) -> None:
     """The record is read without its headers, and those before and behind it in its batch as they are."""
     await rig.publish(SUPPRESS)
-    producer = AIOKafkaProducer(bootstrap_servers=rig.bootstrap)
-    await producer.start()
-    await producer.partitions_for(SAMPLE.name)
-    batch = producer.create_batch()
     samples = [keyframe(seq, "node-1") for seq in (1, 2, 3)]
-    for each, name in zip(samples, ("before", "marker", "behind"), strict=True):
-        batch.append(key=b"node-1", value=encode(each), timestamp=None, headers=[(name, b"1")])
-    batch.close()
-    batch._build()
-    raw = bytearray(batch._buffer.replace(b"marker", b"\xff\xfe\xff\xfe\xff\xfe"))
-    raw[17:21] = struct.pack(">I", calc_crc32c(bytes(raw[21:])))
-    batch._buffer = bytes(raw)
-    await (await producer.send_batch(batch, SAMPLE.name, partition=1))
-    await producer.stop()
+    headers = ("before", MARKER, "behind")
+    said = [(b"node-1", encode(each), name) for each, name in zip(samples, headers, strict=True)]
+    await put_bad_header(rig.bootstrap, SAMPLE.name, 1, said)
     async with rig.worker("faust"), Latest(rig.bootstrap, (SAMPLE.name,), WAIT_MS) as reader:
         answers = await rig.answered(samples)
         [record] = await reader.whole({SAMPLE.name: PARTITIONS})

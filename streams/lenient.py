@@ -1,8 +1,9 @@
 """Records whose header names are no UTF-8 are read without their headers.
 
-The client gives up on them: one such record would stop every worker that reads its partition, for
-ever. The client has no setting for it, so its reader of fetched bytes is replaced: the fast one
-first, and only where that fails the one in Python, which can be taught. Of aiokafka 0.14.
+The client gives up on them: one such record would stop every worker, and every agent, that reads
+its partition, for ever. The client has no setting for it, so its reader of fetched bytes is
+replaced, by each door to Kafka: the fast one first, and only where that fails the one in Python,
+which can be taught. Of aiokafka 0.14.
 """
 
 from __future__ import annotations
