@@ -13,7 +13,15 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
 from slacktide.schemas.headers import headers
 from slacktide.schemas.metric import NodeMetric
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, CREDIT, DEAD_LETTER, METRIC
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    COMMAND,
+    CREDIT,
+    DEAD_LETTER,
+    METRIC,
+    SHADOW_ALLOCATABLE,
+    SHADOW_COMMAND,
+)
 
 TIME_MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999: what can be written as a date."""
@@ -79,6 +87,14 @@ class Writer:
         """Publish what batch pods may ask for."""
         return self._out(ALLOCATABLE.name, allocatable, partition, f"allocatable/{_which(allocatable)}")
 
+    def shadow_answer(self, command: NodeCommand, partition: int) -> Out:
+        """Say how another policy would have answered; nobody acts on it, and nobody counts it as an answer."""
+        return self._out(SHADOW_COMMAND.name, command, partition, command.id)
+
+    def shadow_allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
+        """Say what another policy would sell."""
+        return self._out(SHADOW_ALLOCATABLE.name, allocatable, partition, f"allocatable/{_which(allocatable)}")
+
     def credit(self, lease: EvictionCredit) -> Out:
         """Grant a node evictions."""
         return self._credit(lease.node, encode(lease), f"{lease.epoch}/{lease.number}", lease.granted_ms)
@@ -87,7 +103,9 @@ class Writer:
         """Withdraw what a removed node was granted."""
         return self._credit(node, None, event_id, event_ms)
 
-    def tombstones(self, record: Record, node: str) -> list[Out]:
+    def tombstones(
+        self, record: Record, node: str, topics: Sequence[str] = (METRIC.name, ALLOCATABLE.name)
+    ) -> list[Out]:
         """Withdraw the figures of a node whose inventory is gone with that record."""
         return [
             Out(
@@ -103,7 +121,7 @@ class Writer:
                     event_ms=_dated(record.timestamp_ms),
                 ),
             )
-            for topic in (METRIC.name, ALLOCATABLE.name)
+            for topic in topics
         ]
 
     def dead(self, record: Record, reason: str, now_ms: int) -> Out:

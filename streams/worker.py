@@ -16,23 +16,19 @@ import msgspec
 
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
-from slacktide.schemas.command import Answer, NodeCommand, Origin, command_id
+from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.node_command import answer_of, evict_of, holds, setting_of
-from slacktide.streams.decisions.node_decision import decide_node
+from slacktide.streams.answering import NO_FACTS, NO_PODS, OTHER_POLICY, Answerer
 from slacktide.streams.records import TIME_MS_MAX, Out, Record, Writer, text_of
+from slacktide.streams.shadow import Seen, Shadow
 from slacktide.streams.windows.figures import NodeFigures
 
 __all__ = ["NO_FACTS", "NO_PODS", "OTHER_POLICY", "Out", "Record", "Worker"]
 
 T = TypeVar("T")
-
-NO_PODS = "no pods"
-NO_FACTS = "no facts"
-OTHER_POLICY = "other policy"
 
 REVISIONS_KEPT = 4
 """Of pods and of facts, per node: what a redelivered sample may still name."""
@@ -85,6 +81,8 @@ class Worker:
         """Inventory records read."""
         self.late_samples = 0
         """Samples that were answered but are in no window: repeated, or older than what came before."""
+        self.shadow: Shadow | None = None
+        """What decides the same samples by another policy, into topics of its own."""
         self._writer = Writer(f"stream/{name}")
         self._policy_epoch = 0
         self._nodes: dict[int, dict[str, _Node]] = {}
@@ -165,7 +163,7 @@ class Worker:
             return self._answered(record, sample, now_ms)
         except Exception as exc:  # noqa: BLE001 - whatever odd figures do to the arithmetic, the next record is read
             why = str(exc) or type(exc).__name__
-            command = self._command(record, sample, now_ms, answer="skipped", reason=why)
+            command = self._answerer(now_ms).blank(record, sample, answer="skipped", reason=why)
             return [self._writer.dead(record, why, now_ms), self._writer.answer(command, record.partition)]
 
     def _answered(self, record: Record, sample: NodeSample, now_ms: int) -> list[Out]:
@@ -175,52 +173,21 @@ class Worker:
         # Its own first: what an older sample carries may be kept no longer.
         pods = node.pods.get(sample.pods_revision) if sample.pods is None else sample.pods
         facts = node.facts.get(sample.facts_revision) if sample.facts is None else sample.facts
-        outs = [self._writer.answer(self._decided(record, sample, facts, pods, now_ms), record.partition)]
+        command = self._answerer(now_ms).decided(record, sample, facts, pods)
+        outs = [self._writer.answer(command, record.partition)]
+        figures = None
         if newer and facts is not None and pods is not None and sample.node not in self._removed:
             figures = node.figures.due(sample, facts, pods, self.in_force)
             if figures is not None:
                 outs.append(self._writer.metric(figures.metric, record.partition))
                 outs.append(self._writer.allocatable(figures.allocatable, record.partition))
+        if self.shadow is not None:
+            metric = figures.metric if figures else None
+            self.shadow.saw(Seen(record=record, sample=sample, facts=facts, pods=pods, metric=metric))
         return outs
 
-    def _decided(
-        self, record: Record, sample: NodeSample, facts: NodeFacts | None, pods: list[Pod] | None, now_ms: int
-    ) -> NodeCommand:
-        policy = self.in_force
-        if pods is None:
-            return self._command(record, sample, now_ms, answer="skipped", reason=NO_PODS)
-        if facts is None:
-            return self._command(record, sample, now_ms, answer="skipped", reason=NO_FACTS)
-        if sample.policy_version != policy.version:
-            return self._command(record, sample, now_ms, answer="skipped", reason=OTHER_POLICY)
-        decision = decide_node(sample, facts, pods, policy)
-        command = self._command(record, sample, now_ms, answer=answer_of(decision), reason=decision.limits.reason)
-        if command.answer != "set":
-            return command
-        return msgspec.structs.replace(
-            command,
-            hold=holds(decision.limits, sample, policy.version),
-            evict=[evict_of(one, sample, policy.version) for one in decision.evict],
-            settings=[setting_of(one, sample, policy.version) for one in decision.settings],
-        )
-
-    def _command(self, record: Record, sample: NodeSample, now_ms: int, *, answer: Answer, reason: str) -> NodeCommand:
-        version = self.in_force.version
-        return NodeCommand(
-            id=command_id(sample.node, sample.boot_id, sample.seq, "answer", sample.node, version),
-            node=sample.node,
-            boot_id=sample.boot_id,
-            seq=sample.seq,
-            observed_ms=sample.observed_ms,
-            policy_version=version,
-            facts_revision=sample.facts_revision,
-            pods_revision=sample.pods_revision,
-            answer=answer,
-            reason=reason,
-            decided_ms=now_ms,
-            worker=self.name,
-            sample=Origin(topic=record.topic, partition=record.partition, offset=record.offset),
-        )
+    def _answerer(self, now_ms: int) -> Answerer:
+        return Answerer(worker=self.name, policy=self.in_force, now_ms=now_ms)
 
     def _remove(self, record: Record) -> list[Out]:
         if record.key is None:
@@ -228,6 +195,8 @@ class Worker:
         node = text_of(record.key)
         self._removed.add(node)
         self._nodes.get(record.partition, {}).pop(node, None)
+        if self.shadow is not None:
+            self.shadow.removed(record, node)
         return self._writer.tombstones(record, node)
 
     def _node(self, partition: int, name: str) -> _Node:

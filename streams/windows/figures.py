@@ -117,7 +117,7 @@ def _figures(
         system_use=averages.system,
         pods=_pod_metrics(averages, pods),
     )
-    return Figures(metric=metric, allocatable=_allocatable(metric, facts, pods, policy))
+    return Figures(metric=metric, allocatable=allocatable_of(metric, facts, pods, policy))
 
 
 def _pod_metrics(averages: Averages, pods: Sequence[Pod]) -> list[PodMetric]:
@@ -142,7 +142,8 @@ def _pod_metrics(averages: Averages, pods: Sequence[Pod]) -> list[PodMetric]:
     return metrics
 
 
-def _allocatable(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> NodeAllocatable:
+def allocatable_of(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> NodeAllocatable:
+    """What a policy makes of a node's figures: its own, or another one's beside it."""
     blank = NodeAllocatable(
         node=metric.node,
         boot_id=metric.boot_id,

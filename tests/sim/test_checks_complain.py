@@ -323,7 +323,7 @@ def test_a_worker_that_spares_who_should_go(complaint):
 
 
 def test_a_worker_that_decides_by_its_own_policy_whatever_the_sample_says(monkeypatch, complaint):
-    monkeypatch.setattr("slacktide.streams.worker.OTHER_POLICY", "the weather")
+    monkeypatch.setattr("slacktide.streams.answering.OTHER_POLICY", "the weather")
 
     assert "decided by another policy" in complaint()
 

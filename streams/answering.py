@@ -1,0 +1,70 @@
+"""The answer to one sample, as a command: the same whoever says it, the worker or a shadow beside it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from slacktide.schemas.command import Answer, NodeCommand, Origin, command_id
+from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions.node_command import answer_of, evict_of, holds, setting_of
+from slacktide.streams.decisions.node_decision import decide_node
+from slacktide.streams.records import Record
+
+NO_PODS = "no pods"
+NO_FACTS = "no facts"
+OTHER_POLICY = "other policy"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answerer:
+    """Who answers, when, and by which policy."""
+
+    worker: str
+    policy: Policy
+    now_ms: int
+
+    def decided(
+        self, record: Record, sample: NodeSample, facts: NodeFacts | None, pods: Sequence[Pod] | None
+    ) -> NodeCommand:
+        """Decide a sample by the pods and facts that it names; None: they are not known."""
+        if pods is None:
+            return self.blank(record, sample, answer="skipped", reason=NO_PODS)
+        if facts is None:
+            return self.blank(record, sample, answer="skipped", reason=NO_FACTS)
+        if sample.policy_version != self.policy.version:
+            return self.blank(record, sample, answer="skipped", reason=OTHER_POLICY)
+        decision = decide_node(sample, facts, pods, self.policy)
+        command = self.blank(record, sample, answer=answer_of(decision), reason=decision.limits.reason)
+        if command.answer != "set":
+            return command
+        version = self.policy.version
+        return msgspec.structs.replace(
+            command,
+            hold=holds(decision.limits, sample, version),
+            evict=[evict_of(one, sample, version) for one in decision.evict],
+            settings=[setting_of(one, sample, version) for one in decision.settings],
+        )
+
+    def blank(self, record: Record, sample: NodeSample, *, answer: Answer, reason: str) -> NodeCommand:
+        """Give the command without anything that shall hold or go."""
+        version = self.policy.version
+        return NodeCommand(
+            id=command_id(sample.node, sample.boot_id, sample.seq, "answer", sample.node, version),
+            node=sample.node,
+            boot_id=sample.boot_id,
+            seq=sample.seq,
+            observed_ms=sample.observed_ms,
+            policy_version=version,
+            facts_revision=sample.facts_revision,
+            pods_revision=sample.pods_revision,
+            answer=answer,
+            reason=reason,
+            decided_ms=self.now_ms,
+            worker=self.worker,
+            sample=Origin(topic=record.topic, partition=record.partition, offset=record.offset),
+        )

@@ -1,0 +1,94 @@
+"""What another policy would say to the same samples. Pure, and open loop.
+
+A shadow decides each sample from the limits really in force, which the real policy has set: it says what it
+would do next on this node as it is, not where the node would be if it had been in charge all along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import SHADOW_ALLOCATABLE
+from slacktide.streams.answering import Answerer
+from slacktide.streams.records import Out, Record, Writer
+from slacktide.streams.windows.figures import allocatable_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """A sample, and what the real answer to it came from."""
+
+    record: Record
+    sample: NodeSample
+    facts: NodeFacts | None
+    pods: Sequence[Pod] | None
+    metric: NodeMetric | None = None
+    """What was published with the answer, if that was due."""
+
+
+class Shadow:
+    """Says by another policy, into topics of its own, what a worker has said.
+
+    Args:
+        name: of the worker.
+        policy: replaced while it runs, where its file changes.
+
+    """
+
+    def __init__(self, name: str, policy: Policy) -> None:
+        self.name = name
+        self.policy = policy
+        self._writer = Writer(f"stream/{name}")
+        self._seen: list[Seen] = []
+        self._removed: list[Out] = []
+
+    def saw(self, seen: Seen) -> None:
+        """Keep what a sample was answered from, until ``take``: the real answer goes out first."""
+        self._seen.append(seen)
+
+    def removed(self, record: Record, node: str) -> None:
+        """A node is gone: what would be sold on it goes, too."""
+        self._removed += self._writer.tombstones(record, node, [SHADOW_ALLOCATABLE.name])
+
+    def take(self) -> list[Seen]:
+        """Give what was seen since the last time."""
+        seen, self._seen = self._seen, []
+        return seen
+
+    def withdrawn(self) -> list[Out]:
+        """Give what is to be withdrawn, once."""
+        removed, self._removed = self._removed, []
+        return removed
+
+    def says(self, seen: Seen, now_ms: int) -> Iterator[Out]:
+        """Answer one sample, and say what would be sold where that was due.
+
+        Raises:
+            Exception: whatever odd figures do to the arithmetic.
+
+        """
+        partition = seen.record.partition
+        yield self._writer.shadow_answer(self.answer(seen, now_ms), partition)
+        if seen.metric is not None and seen.facts is not None and seen.pods is not None:
+            sold = self.sold(seen.metric, seen.facts, seen.pods)
+            yield self._writer.shadow_allocatable(sold, partition)
+
+    def answer(self, seen: Seen, now_ms: int) -> NodeCommand:
+        """Decide one sample as if its agent had sent it under the shadow's policy."""
+        sample = msgspec.structs.replace(seen.sample, policy_version=self.policy.version)
+        answerer = Answerer(worker=self.name, policy=self.policy, now_ms=now_ms)
+        return answerer.decided(seen.record, sample, seen.facts, seen.pods)
+
+    def sold(self, metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod]) -> NodeAllocatable:
+        """Give batch and mid resources out of the figures that the real policy's window holds."""
+        named = msgspec.structs.replace(metric, policy_version=self.policy.version)
+        return allocatable_of(named, facts, pods, self.policy)
