@@ -21,7 +21,9 @@ PRESSURE_TRIGGERS = Gauge(
     ["node", "kind", "result"],
 )
 SENT = Counter("slacktide_agent_samples_sent", "Samples that the log has acknowledged.", ["node"])
-DROPPED = Counter("slacktide_agent_samples_dropped", "Samples given up for a newer one.", ["node"])
+DROPPED = Counter("slacktide_agent_samples_dropped", "Samples given up: too many waited for the log.", ["node"])
+WAITING = Gauge("slacktide_agent_samples_waiting", "Samples of an outage that the log does not have yet.", ["node"])
+BACKFILLED = Counter("slacktide_agent_samples_backfilled", "Samples of an outage that the log has by now.", ["node"])
 SKIPPED = Counter("slacktide_agent_ticks_skipped", "Ticks that were due while an earlier one went on.", ["node"])
 TICK = Histogram(
     "slacktide_agent_tick_seconds",
@@ -73,6 +75,8 @@ class AgentMetrics:
         self.skipped = SKIPPED.labels(node)
         self.dropped = DROPPED.labels(node)
         self.sent = SENT.labels(node)
+        self.waiting = WAITING.labels(node)
+        self.backfilled = BACKFILLED.labels(node)
         self.foreign = FOREIGN.labels(node)
         self._samples = SAMPLES.labels(node)
         self._tick = TICK.labels(node)

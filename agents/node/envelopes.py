@@ -11,16 +11,25 @@ from slacktide.schemas.headers import headers
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, SAMPLE
+from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, OUTCOME, SAMPLE
 
 TEXT_BYTES_MAX = 1_024
 HEADERS_MAX = 32
 
 
 def of_sample(sample: NodeSample) -> Out:
-    """A sample on its way to the stream."""
+    """A sample on its way to the stream, which answers it."""
+    return _of_sample(sample, SAMPLE.name)
+
+
+def of_history(sample: NodeSample) -> Out:
+    """A sample that comes too late to be answered: it only fills windows."""
+    return _of_sample(sample, BACKFILL.name)
+
+
+def _of_sample(sample: NodeSample, topic: str) -> Out:
     which = f"{sample.boot_id}/{sample.seq}"
-    return _out(SAMPLE.name, sample.node, sample, which, sample.observed_ms, f"{sample.node}/{which}")
+    return _out(topic, sample.node, sample, which, sample.observed_ms, f"{sample.node}/{which}")
 
 
 def of_outcome(outcome: NodeOutcome) -> Out:

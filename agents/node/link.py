@@ -1,6 +1,8 @@
-"""A node's three connections to the log, beside the tick: samples out, outcomes out, answers, policy and credit in.
+"""A node's connections to the log, beside the tick: samples out, outcomes out, answers, policy and credit in.
 
 Each is kept by a task of its own and made anew after any trouble. Nothing here is ever waited for.
+A sample that the log did not get while it was the newest follows on a fourth connection, slowly, in
+a topic of its own: it is too late for an answer, and fills the stream's windows.
 """
 
 from __future__ import annotations
@@ -13,11 +15,11 @@ from typing import Protocol
 from slacktide.agents.kafka import NodeReader, Placed, Record, Sender
 from slacktide.agents.metrics import AgentMetrics
 from slacktide.agents.node.envelopes import of_dead_letter, of_outcome, of_sample
-from slacktide.agents.node.outbox import Letters, Newest
+from slacktide.agents.node.outbox import Backlog, Letters, Newest
 from slacktide.agents.node.spool import Spool
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, SAMPLE
+from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, OUTCOME, SAMPLE
 
 log = logging.getLogger(__name__)
 
@@ -25,6 +27,10 @@ RETRY_S, RETRY_S_MAX = 0.1, 1.0
 BATCH = 100
 BATCH_PAUSE_S = 0.1
 """Between full batches of outcomes: what piled up in an outage must not crowd out the newest sample."""
+HISTORY_BATCH, HISTORY_PAUSE_S = 5, 0.25
+"""20 samples a second: an outage of a minute is made up for in 3 s, and no fleet floods the log that comes back."""
+SLOW_S = 0.2
+"""While the newest sample takes longer to be acknowledged, history waits."""
 LOOK_S = 5.0
 OUTCOME_TIMEOUT_S = 2.0
 
@@ -68,7 +74,7 @@ class Line:
 
 
 class Link:
-    """Keeps the three connections of one node."""
+    """Keeps the connections of one node."""
 
     def __init__(
         self,
@@ -90,12 +96,15 @@ class Link:
         self._samples = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks)
         self._outcomes = Sender(bootstrap, client_id=client_id, acks=OUTCOME.acks, timeout_s=OUTCOME_TIMEOUT_S)
         self._reader = NodeReader(bootstrap, node, client_id=client_id, fetch_wait_ms=fetch_wait_ms)
-        self._newest = Newest()
+        self._history = Sender(bootstrap, client_id=client_id, acks=BACKFILL.acks)
+        self._newest, self._backlog = Newest(), Backlog()
+        self._live_s = 0.0
         self._letters = Letters()
         self._stirred, self._idle = asyncio.Event(), asyncio.Event()
         self._placed = Placed(partition=-1, offset=-1)
         self._read_anew = False
         self._out, self._report, self._in = Line("samples"), Line("outcomes"), Line("answers")
+        self._late = Line("history")
 
     @property
     def away(self) -> str:
@@ -103,9 +112,8 @@ class Link:
         return self._out.trouble or self._in.trouble
 
     def offer(self, sample: NodeSample) -> None:
-        """Send this sample as soon as can be, unless a newer one comes first."""
-        if self._newest.put(sample):
-            self._metrics.dropped.inc()
+        """Send this sample as soon as can be; if a newer one comes first, later, and for no answer."""
+        self._keep(self._newest.put(sample))
 
     def stir(self) -> None:
         """There may be outcomes in the spool."""
@@ -121,7 +129,7 @@ class Link:
     async def run(self) -> None:
         """Keep the connections until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            for work in (self._send_samples, self._send_outcomes, self._listen):
+            for work in (self._send_samples, self._send_history, self._send_outcomes, self._listen):
                 tasks.create_task(work())
 
     async def drain(self) -> None:
@@ -132,7 +140,8 @@ class Link:
 
     async def close(self) -> None:
         """Disconnect."""
-        await asyncio.gather(self._samples.close(), self._outcomes.close(), self._reader.close())
+        doors = (self._samples, self._history, self._outcomes, self._reader)
+        await asyncio.gather(*(door.close() for door in doors))
 
     async def _send_samples(self) -> None:
         while True:
@@ -150,18 +159,46 @@ class Link:
 
     async def _send_newest(self) -> None:
         sample = self._newest.take()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
         try:
             [placed] = await self._samples.send([of_sample(sample)])
         except LogError:
-            if self._newest.put_back(sample):
-                self._metrics.dropped.inc()
+            self._keep(self._newest.put_back(sample))
             raise
+        self._live_s = loop.time() - began_s
         self._metrics.sent.inc()
         # A sample that lies no higher than the last one lies in a new log, whose answers and policy are new, too.
         last, self._placed = self._placed, placed
         reset = placed.partition == last.partition and placed.offset <= last.offset
         elsewhere = self._reader.partition not in (placed.partition, -1)
         self._read_anew = self._read_anew or reset or elsewhere
+
+    def _keep(self, sample: NodeSample | None) -> None:
+        if sample is not None:
+            self._metrics.dropped.inc(self._backlog.add(sample))
+            self._metrics.waiting.set(len(self._backlog))
+
+    async def _send_history(self) -> None:
+        while True:
+            await self._backlog.wait()
+            await asyncio.sleep(HISTORY_PAUSE_S)
+            if self._out.trouble or self._live_s > SLOW_S:
+                continue
+            try:
+                if not self._history.connected:
+                    await self._history.connect([BACKFILL.name])
+                    self._metrics.connected("history")
+                await self._history.send(batch := self._backlog.some(HISTORY_BATCH))
+            except LogError as exc:
+                await self._late.broke(exc)
+                continue
+            self._late.works()
+            self._backlog.sent(batch)
+            self._metrics.backfilled.inc(len(batch))
+            self._metrics.waiting.set(len(self._backlog))
+            if not len(self._backlog):
+                await self._history.close()  # outages are rare, and connections cost the broker
 
     async def _send_outcomes(self) -> None:
         while True:

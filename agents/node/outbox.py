@@ -1,13 +1,19 @@
-"""What waits to be sent, in memory and bounded: the newest sample, and dead letters."""
+"""What waits to be sent, in memory and bounded: the newest sample, those that an outage held back, and dead letters."""
 
 from __future__ import annotations
 
 import asyncio
+from bisect import insort
 from collections import deque
+from operator import itemgetter
 
 from slacktide.agents.kafka import Out
+from slacktide.agents.node.envelopes import of_history
 from slacktide.schemas.sample import NodeSample
 
+BACKLOG_SAMPLES_MAX = 600
+BACKLOG_BYTES_MAX = 4 * 1024 * 1024
+"""Ten minutes of seconds, or what a node with very many pods says in less: the oldest go first."""
 LETTERS_BYTES_MAX = 4 * 1024 * 1024
 BATCH_BYTES = 512 * 1024
 
@@ -19,18 +25,17 @@ class Newest:
         self._sample: NodeSample | None = None
         self._there = asyncio.Event()
 
-    def put(self, sample: NodeSample) -> bool:
-        """Hold this one; whether an older one was given up for it."""
-        given_up, self._sample = self._sample is not None, sample
+    def put(self, sample: NodeSample) -> NodeSample | None:
+        """Hold this one; the older one, if any, whose place it takes."""
+        before, self._sample = self._sample, sample
         self._there.set()
-        return given_up
+        return before
 
-    def put_back(self, sample: NodeSample) -> bool:
-        """It was not sent after all; whether it is given up, because a newer one is here."""
+    def put_back(self, sample: NodeSample) -> NodeSample | None:
+        """It was not sent after all; it again, if a newer one is here."""
         if self._sample is not None:
-            return True
-        self.put(sample)
-        return False
+            return sample
+        return self.put(sample)
 
     async def wait(self) -> None:
         """Until there is one."""
@@ -42,6 +47,46 @@ class Newest:
         assert sample is not None, "nothing was put"
         self._there.clear()
         return sample
+
+
+class Backlog:
+    """Samples that the log did not get while they were the newest, encoded, by seq; of too many the oldest go."""
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, Out]] = []
+        self._bytes = 0
+        self._there = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, sample: NodeSample) -> int:
+        """Keep one; how many are given up for it."""
+        out = of_history(sample)
+        insort(self._waiting, (sample.seq, out), key=itemgetter(0))  # one that failed comes after its successors
+        self._bytes += _size(out)
+        given_up = 0
+        while len(self._waiting) > BACKLOG_SAMPLES_MAX or self._bytes > BACKLOG_BYTES_MAX:
+            self._bytes -= _size(self._waiting.pop(0)[1])
+            given_up += 1
+        self._there.set()
+        return given_up
+
+    async def wait(self) -> None:
+        """Until there is one."""
+        await self._there.wait()
+
+    def some(self, count: int) -> list[Out]:
+        """The oldest, so many at most."""
+        return [out for _, out in self._waiting[:count]]
+
+    def sent(self, outs: list[Out]) -> None:
+        """The log has these; some may have been given up meanwhile."""
+        for out in outs:
+            if self._waiting and self._waiting[0][1] is out:
+                self._bytes -= _size(self._waiting.pop(0)[1])
+        if not self._waiting:
+            self._there.clear()
 
 
 class Letters:
@@ -76,5 +121,5 @@ class Letters:
                 self._bytes -= _size(self._waiting.popleft())
 
 
-def _size(letter: Out) -> int:
-    return len(letter.value or b"")
+def _size(out: Out) -> int:
+    return len(out.value or b"")

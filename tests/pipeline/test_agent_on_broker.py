@@ -21,7 +21,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import COMMAND, DEAD_LETTER, OUTCOME, POLICY, SAMPLE
+from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, OUTCOME, POLICY, SAMPLE
 from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import NODE, VirtualNode
@@ -75,6 +75,10 @@ async def samples(bootstrap: str) -> list[NodeSample]:
     return [decode(record.value, NodeSample) for record in await of_topic(bootstrap, SAMPLE.name)]
 
 
+async def history(bootstrap: str) -> list[NodeSample]:
+    return [decode(record.value, NodeSample) for record in await of_topic(bootstrap, BACKFILL.name)]
+
+
 async def outcomes(bootstrap: str) -> list[NodeOutcome]:
     return [decode(record.value, NodeOutcome) for record in await of_topic(bootstrap, OUTCOME.name)]
 
@@ -117,11 +121,19 @@ async def test_through_an_outage_the_guard_acts_the_newest_sample_goes_out_and_n
                 return len(await samples(where)) >= 4
 
             await until(back)
+
+            async def made_up_for() -> bool:
+                late, live = await history(where), await samples(where)
+                return bool(late) and late[-1].seq == live[0].seq - 1
+
+            await until(made_up_for)
+        late = [sample.seq for sample in await history(where)]
         sent = [sample.seq for sample in await samples(where)]
         after = await outcomes(where)
 
     acted = [outcome.seq for outcome in after]
-    assert sent[0] - acted[0] >= 8, "what was taken during the outage did not go out"
+    assert sent[0] - acted[0] >= 8, "what was taken during the outage is no news"
+    assert late == list(range(acted[0], sent[0])), "it follows as history, the oldest first"
     assert sent == sorted(set(sent))
     assert after[0].acted_ms < away_ms + 2 * INTERVAL_MS, "the first act of the outage was kept"
     assert acted == list(range(acted[0], sent[-1] + 1)), "and each one since, in order"
