@@ -54,6 +54,10 @@ _HINTS = dict.fromkeys((QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, *BURST_FILES), _Q
 }
 
 
+_READ_BYTES = 16_384
+_INSIDE_MAX = 1_000
+
+
 class Knobs:
     """Control files in one hierarchy, by group relative to one root: the best-effort group, or a narrower one.
 
@@ -68,6 +72,8 @@ class Knobs:
         self.root = root
         self._mount = hierarchy.mount
         self._writable = writable
+        self._inside: set[Path] = set()
+        """Folders that were seen to lie in the root: a kernel's have no links."""
 
     def read(self, group: PurePosixPath, file: str, parse: Callable[[bytes], _T]) -> _T:
         """One figure.
@@ -76,13 +82,17 @@ class Knobs:
             CgroupError: it is not there, or not as it should be.
 
         """
-        path = self.root / group / file
+        path = f"{self.root}/{group}/{file}"
         try:
-            return parse(path.read_bytes())
+            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return parse(os.read(fd, _READ_BYTES))
+            finally:
+                os.close(fd)
         except OSError as error:
-            raise CgroupError(str(path), self._explain(path, error)) from error
+            raise CgroupError(str(Path(path)), self._explain(Path(path), error)) from error
         except ValueError as error:
-            raise CgroupError(str(path), why_of(error)) from error
+            raise CgroupError(str(Path(path)), why_of(error)) from error
 
     def carry_out(self, writes: Iterable[Write]) -> None:
         """Write them in their order; of a group that ended meanwhile nothing is wanted.
@@ -124,10 +134,15 @@ class Knobs:
 
     def _check_allowed(self, path: Path) -> None:
         """Nothing outside the root is ever touched, whatever a message claims."""
+        if path.name in self._writable and path.parent in self._inside:
+            return
         folder = os.path.realpath(path.parent)
         root = os.path.realpath(self.root)
         if path.name not in self._writable or ".." in path.parts or os.path.commonpath([folder, root]) != root:
             raise CgroupError(str(path), f"not a knob of {root} that may be set: never written")
+        if len(self._inside) >= _INSIDE_MAX:
+            self._inside.clear()
+        self._inside.add(path.parent)
 
     def _explain(self, path: Path, error: OSError) -> str:
         """The kernel's word for it, and what to do."""
