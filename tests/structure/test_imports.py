@@ -39,7 +39,14 @@ def test_the_agent_command_itself_stays_as_lean() -> None:
     "module", ["slacktide.streams", "slacktide.streams.worker", "slacktide.streams.decisions.cpu_suppress"]
 )
 def test_thinking_needs_neither_faust_nor_kafka(module: str) -> None:
-    assert loaded_by(f"import {module}") & {*HEAVY, "aiokafka", "asyncio"} == set()
+    assert loaded_by(f"import {module}") & {*HEAVY, "aiokafka"} - {"numpy"} == set()
+
+
+def test_a_decision_needs_no_numpy() -> None:
+    """Nor anything else that a guard on a node would have to load."""
+    loaded = loaded_by("import slacktide.streams.decisions.node_decision")
+
+    assert loaded & {*HEAVY, "aiokafka", "asyncio"} == set()
 
 
 def test_imports_go_one_way() -> None:
