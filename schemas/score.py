@@ -42,10 +42,13 @@ class NodeScore(Message, frozen=True, kw_only=True):
     """The part of it that is of production pods."""
     statistics: list[Statistic] = []
     """Over 5, 10 and 30 minutes, the shortest first: for thresholds on percentiles."""
+    batch_asked: Use = NOTHING
+    """Batch resource that pods there have asked for: what is published of it never falls below."""
     batch_left: Use
     """Batch resource that no pod there has asked for."""
-    mid_left: Use = NOTHING
+    mid_asked: Use = NOTHING
     """The same of mid resource."""
+    mid_left: Use = NOTHING
     pressure: list[str] = []
     """Why best-effort pods are held back or leave just now.
 

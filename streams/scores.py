@@ -45,10 +45,12 @@ def node_score(
     """
     there = [pod for pod in pods if pod.phase not in TERMINATED]
     requests = [pod.requests for pod in pods if pod.phase in LIVE_PHASES]
-    batch_milli = sum([asked.batch_cpu_milli or 0 for asked in requests])
-    batch_bytes = sum([asked.batch_mem_bytes or 0 for asked in requests])
-    mid_milli = sum([asked.mid_cpu_milli or 0 for asked in requests])
-    mid_bytes = sum([asked.mid_mem_bytes or 0 for asked in requests])
+    batch_asked = _use(
+        sum([asked.batch_cpu_milli or 0 for asked in requests]), sum([asked.batch_mem_bytes or 0 for asked in requests])
+    )
+    mid_asked = _use(
+        sum([asked.mid_cpu_milli or 0 for asked in requests]), sum([asked.mid_mem_bytes or 0 for asked in requests])
+    )
     expected_more, prod_expected_more = _expected_more(metric, there, facts, policy)
     return NodeScore(
         node=metric.node,
@@ -73,16 +75,22 @@ def node_score(
             )
             for one in metric.aggregates
         ],
-        batch_left=_left(allocatable.batch_cpu_milli, batch_milli, allocatable.batch_mem_bytes, batch_bytes),
-        mid_left=_left(allocatable.mid_cpu_milli, mid_milli, allocatable.mid_mem_bytes, mid_bytes),
-        pressure=list(_pressure(sample, facts, policy, batch_milli)),
+        batch_asked=batch_asked,
+        batch_left=_left(allocatable.batch_cpu_milli, allocatable.batch_mem_bytes, batch_asked),
+        mid_asked=mid_asked,
+        mid_left=_left(allocatable.mid_cpu_milli, allocatable.mid_mem_bytes, mid_asked),
+        pressure=list(_pressure(sample, facts, policy, batch_asked.cpu_milli)),
     )
 
 
-def _left(milli: int | None, asked_milli: int, mem_bytes: int | None, asked_bytes: int) -> Use:
+def _left(milli: int | None, mem_bytes: int | None, asked: Use) -> Use:
     """What is published less what is asked for already; nothing where none is published."""
-    left = Use(cpu_milli=max(0, (milli or 0) - asked_milli), mem_bytes=max(0, (mem_bytes or 0) - asked_bytes))
-    return NOTHING if left == NOTHING else left  # the default itself is not written
+    return _use(max(0, (milli or 0) - asked.cpu_milli), max(0, (mem_bytes or 0) - asked.mem_bytes))
+
+
+def _use(cpu_milli: int, mem_bytes: int) -> Use:
+    """The default itself where it is nothing: it is not written then."""
+    return Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes) if cpu_milli or mem_bytes else NOTHING
 
 
 def _prod_use(metric: NodeMetric, there: Collection[str]) -> Use:

@@ -1,0 +1,70 @@
+"""One partition as a worker reads it: when each node's newest record came into the log, by the worker's own ticks.
+
+A record's own time is of whoever wrote it. That it stands below an end offset tells more: it was in the
+log when that end was asked for.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Iterable, Mapping
+
+ENDS_KEPT = 64
+"""Ticks: a record that a worker reads later than this is as old as that."""
+
+
+class Partition:
+    """Times are of the worker's clock of ticks, in milliseconds."""
+
+    def __init__(self) -> None:
+        self.heard_ms: dict[str, int] = {}
+        """By node, the first tick at which its newest record was known to be in the log."""
+        self.silent_before_ms: dict[str, int] = {}
+        """By node, how long it had been silent already, as another worker said."""
+        self._fresh: set[str] = set()
+        self._ends: deque[int] = deque(maxlen=ENDS_KEPT)
+        self._fetched_ms: deque[int] = deque(maxlen=ENDS_KEPT)
+
+    def heard(self, offsets: Mapping[str, int]) -> None:
+        """Records of nodes were read: the offset of each one's newest."""
+        for node, offset in offsets.items():
+            self.silent_before_ms.pop(node, None)
+            place = bisect_right(self._ends, offset)
+            if place == len(self._ends):  # it came after the last end that is known
+                self._fresh.add(node)
+            else:
+                self.heard_ms[node] = max(self._fetched_ms[place], self.heard_ms.get(node, 0))
+
+    def known(self, silent_ms: Mapping[str, int]) -> None:
+        """Nodes are there of which nothing was read: they begin to be waited for, now."""
+        for node, before_ms in silent_ms.items():
+            if node not in self.heard_ms and node not in self._fresh:
+                self._fresh.add(node)
+                self.silent_before_ms[node] = before_ms
+
+    def gone(self, node: str) -> None:
+        """Nobody waits for it any more."""
+        self._fresh.discard(node)
+        self.heard_ms.pop(node, None)
+        self.silent_before_ms.pop(node, None)
+
+    def tick(self, at_ms: int, *, end: int | None, fetched_ms: int) -> None:
+        """Time passes.
+
+        Args:
+            at_ms: the tick's time: what was heard since the one before came by then.
+            end: an end offset of the partition; None: not known.
+            fetched_ms: time of the tick after which it was asked for.
+
+        """
+        self.heard_ms.update(dict.fromkeys(self._fresh, at_ms))
+        self._fresh.clear()
+        if end is not None and (not self._ends or end > self._ends[-1]):
+            self._ends.append(end)
+            self._fetched_ms.append(fetched_ms)
+
+    def ages_ms(self, at_ms: int) -> Iterable[tuple[str, int]]:
+        """How long nothing of each node had come at that time."""
+        for node, heard_ms in self.heard_ms.items():
+            yield node, max(0, at_ms - heard_ms)

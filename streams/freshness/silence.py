@@ -1,0 +1,138 @@
+"""Which of a worker's nodes are silent, and of which that may be said.
+
+Time is the worker's ticks, one a second, and nothing else: so that a replay of the same ticks and records comes
+to the same. Of a node it may be said when
+
+* nothing of it came into the log for ``SILENT_MS``, by ticks (``partition``: the clocks of nodes have no say);
+* the worker has read all that stood in its partition after that time: its position has reached an end offset that
+  was asked for after the tick by which the node is judged;
+* the worker has not paused within one session timeout: after a pause it hears late of what others may do by now;
+* not so many fell silent with it that the pipeline is to blame (``masses``).
+
+A node that just came with its partition is waited for as long as any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from slacktide.schemas.tick import WorkerTick
+from slacktide.streams.freshness.masses import TOGETHER_MS, Quiet, frozen
+from slacktide.streams.freshness.partition import Partition
+
+TICK_MS = 1_000
+SILENT_MS = 7_000
+"""With the tick that a record waits for and the one by which all is read, a node is said stale within 10 s."""
+QUIET_MS = 4_000
+"""Nodes this long silent count when it is asked how many fell silent: they do not all stop in one second."""
+PAUSED_MS = 1_000
+"""Beyond a second: a worker that did not tick for 2 s has paused."""
+REPUBLISH_MS = 5_000
+"""What is said of a silent node is said again after this, as all latest state is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What a tick comes to."""
+
+    say: Mapping[str, int]
+    """Nodes of which it is to be said, now or again now, that they are stale: for how many milliseconds."""
+    silent: int
+    """How many nodes are said to be stale."""
+    frozen: frozenset[str]
+    """Silent nodes of which nothing is said."""
+    nodes: int
+    """How many there are."""
+
+    @property
+    def alarm(self) -> str:
+        """What is wrong with the pipeline; "": nothing."""
+        if not self.frozen:
+            return ""
+        return f"{len(self.frozen)} of {self.nodes} nodes fell silent together: their figures are frozen as they were"
+
+
+class Silence:
+    """Told what a worker holds, reads and ticks."""
+
+    def __init__(self, *, session_timeout_ms: int, silent_ms: int = SILENT_MS) -> None:
+        self._session_timeout_ms = session_timeout_ms
+        self._silent_ms = silent_ms
+        self._quiet_ms = min(QUIET_MS, silent_ms)
+        self._partitions: dict[int, Partition] = {}
+        self._at_ms = 0
+        self._mute_until_ms = 0
+        self._said_ms: dict[str, int] = {}
+        self._frozen: frozenset[str] = frozenset()
+
+    def hold(self, partitions: Iterable[int]) -> None:
+        """These are the worker's partitions now; nodes of others are forgotten, those of new ones not known yet."""
+        self._partitions = {number: self._partitions.get(number) or Partition() for number in partitions}
+
+    def heard(self, partition: int, offsets: Mapping[str, int]) -> None:
+        """Records of nodes were read: the offset of each one's newest."""
+        if partition in self._partitions:
+            self._partitions[partition].heard(offsets)
+
+    def known(self, partition: int, silent_ms: Mapping[str, int]) -> None:
+        """Nodes are there of which nothing was read; how long each was said to be silent already, else 0."""
+        if partition in self._partitions:
+            self._partitions[partition].known(silent_ms)
+
+    def gone(self, partition: int, node: str) -> None:
+        """The node is removed: not silent, but gone."""
+        if partition in self._partitions:
+            self._partitions[partition].gone(node)
+
+    def tick(self, tick: WorkerTick) -> Verdict:
+        """Judge by the tick before this one, after which the ends in this one were asked for."""
+        judged_ms, self._at_ms = self._at_ms, self._at_ms + TICK_MS + tick.paused_ms
+        if tick.paused_ms > PAUSED_MS:
+            self._mute_until_ms = self._at_ms + self._session_timeout_ms
+        reached = {one.partition: one for one in tick.partitions}
+        read: list[int] = []
+        for number, partition in self._partitions.items():
+            one = reached.get(number)
+            end = None if one is None else one.end
+            partition.tick(self._at_ms, end=end, fetched_ms=judged_ms)
+            if one is not None and one.end is not None and one.position >= one.end:
+                read.append(number)
+        if self._at_ms >= self._mute_until_ms:
+            return self._judged(read, judged_ms)
+        return self._verdict({})
+
+    def _judged(self, read: Iterable[int], judged_ms: int) -> Verdict:
+        """Of nodes in partitions that are not read to the end nothing new is known: with them all stays as it was."""
+        ages = {node: (number, age) for number in read for node, age in self._partitions[number].ages_ms(judged_ms)}
+        self._freeze(ages)
+        say: dict[str, int] = {}
+        for node, (number, age_ms) in ages.items():
+            said_ms = self._said_ms.get(node)
+            if age_ms < self._silent_ms:
+                self._said_ms.pop(node, None)
+            elif (node not in self._frozen) if said_ms is None else (self._at_ms - said_ms >= REPUBLISH_MS):
+                self._said_ms[node] = self._at_ms
+                say[node] = age_ms + self._partitions[number].silent_before_ms.get(node, 0)
+        return self._verdict(say)
+
+    def _freeze(self, ages: Mapping[str, tuple[int, int]]) -> None:
+        lately_ms = self._silent_ms + TOGETHER_MS
+        unread = self._nodes() - ages.keys()
+        self._frozen = (self._frozen & unread) | frozen(
+            {
+                node: Quiet(partition=number, fallen=age_ms >= self._quiet_ms)
+                for node, (number, age_ms) in ages.items()
+                if age_ms < lately_ms or node in self._frozen
+            }
+        )
+
+    def _verdict(self, say: Mapping[str, int]) -> Verdict:
+        nodes = self._nodes()
+        self._said_ms = {node: said_ms for node, said_ms in self._said_ms.items() if node in nodes}
+        self._frozen &= nodes
+        # Who was said to be stale before the others fell silent counts with them, and stays what was said.
+        return Verdict(say=say, silent=len(self._said_ms), frozen=self._frozen - self._said_ms.keys(), nodes=len(nodes))
+
+    def _nodes(self) -> frozenset[str]:
+        return frozenset(node for partition in self._partitions.values() for node in partition.heard_ms)

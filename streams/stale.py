@@ -1,0 +1,124 @@
+"""What is said of a node that is silent: what was said last, but that it is stale, and that nothing new goes there.
+
+Figures for batch and mid pods are removed down to what pods that run there have asked for (``published_floor``).
+The reference removes them when a node's report is older than degradeTimeMinutes, 15 min unless set. That rule holds
+here, too, and comes later: the record then says ``degraded``; the figures are what they were since the node was silent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.effective import colocation_on
+from slacktide.schemas.score import NOTHING, NodeScore
+from slacktide.streams.decisions.degraded import degraded
+from slacktide.streams.decisions.published_floor import published_floor
+
+SILENT = "the node is silent"
+FIGURES = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """What was said last of a node."""
+
+    metric: NodeMetric
+    allocatable: NodeAllocatable
+    score: NodeScore
+    facts: NodeFacts | None = None
+    """None: not known, and the cluster's strategy holds."""
+
+
+class LastSaid:
+    """Of each node of each partition held."""
+
+    def __init__(self) -> None:
+        self._said: dict[int, dict[str, Said]] = {}
+
+    def say(self, partition: int, said: Said) -> None:
+        """It is being published."""
+        self._said.setdefault(partition, {})[said.metric.node] = said
+
+    def recall(self, partition: int, said: Said) -> bool:
+        """Another worker has published it; whether it is news: what was said here came later."""
+        nodes = self._said.setdefault(partition, {})
+        return nodes.setdefault(said.metric.node, said) is said
+
+    def drop(self, partition: int, node: str) -> None:
+        """The node is removed: nothing is said of it any more."""
+        self._said.get(partition, {}).pop(node, None)
+
+    def forget(self, partition: int) -> None:
+        """The partition has moved away."""
+        self._said.pop(partition, None)
+
+    def silent(self, nodes: Mapping[str, int], policy: Policy) -> list[tuple[int, Said]]:
+        """What is to be said of nodes that have been silent for so many milliseconds, each with its partition.
+
+        Of a node of which nothing was ever said nothing is.
+        """
+        return [
+            (partition, stale(said[node], silent_ms, policy))
+            for partition, said in self._said.items()
+            for node, silent_ms in nodes.items()
+            if node in said
+        ]
+
+
+def stale(said: Said, silent_ms: int, policy: Policy) -> Said:
+    """The same, of a node that has been silent for so long.
+
+    Args:
+        said: what was said last, be it stale itself.
+        silent_ms: above 0.
+        policy: in force: from when on a report is so old that the node counts as degraded.
+
+    """
+    return replace(
+        said,
+        metric=msgspec.structs.replace(said.metric, stale_ms=silent_ms),
+        allocatable=_allocatable(said, silent_ms, policy),
+        score=msgspec.structs.replace(said.score, batch_left=NOTHING, mid_left=NOTHING, stale_ms=silent_ms),
+    )
+
+
+def _allocatable(said: Said, silent_ms: int, policy: Policy) -> NodeAllocatable:
+    batch, mid = said.score.batch_asked, said.score.mid_asked
+    # One that has asked for what all of them have.
+    pod = Pod(
+        uid="",
+        namespace="",
+        name="",
+        requests=Resources(
+            batch_cpu_milli=batch.cpu_milli,
+            batch_mem_bytes=batch.mem_bytes,
+            mid_cpu_milli=mid.cpu_milli,
+            mid_mem_bytes=mid.mem_bytes,
+        ),
+    )
+    floored = published_floor(dict.fromkeys(FIGURES), [pod])
+    terms = {because.of: because.terms for because in floored.because}
+    colocation = policy.colocation if said.facts is None else colocation_on(policy, said.facts)
+    too_old = degraded(now_s=silent_ms // 1_000, updated_s=0, degrade_time_min=colocation.degrade_time_min)
+    return msgspec.structs.replace(
+        said.allocatable,
+        batch_cpu_milli=floored.figures["batch_cpu_milli"],
+        batch_mem_bytes=floored.figures["batch_mem_bytes"],
+        mid_cpu_milli=floored.figures["mid_cpu_milli"],
+        mid_mem_bytes=floored.figures["mid_mem_bytes"],
+        degraded=too_old is not None,
+        reason=SILENT,
+        cpu_terms=terms["batch_cpu_milli"],
+        mem_terms=terms["batch_mem_bytes"],
+        mid_cpu_terms=terms["mid_cpu_milli"],
+        mid_mem_terms=terms["mid_mem_bytes"],
+        floored=[because.of for because in floored.because if because.bound == "floored"],
+        stale_ms=silent_ms,
+    )
