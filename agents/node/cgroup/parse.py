@@ -17,7 +17,8 @@ def number(text: bytes) -> int:
         ValueError: it is something else.
 
     """
-    return _digits(text.strip())
+    word = text[:-1]  # the kernel's own, with a line's end
+    return int(word) if word.isdigit() and text[-1:] == b"\n" and len(word) <= _DIGITS_MAX else _digits(text.strip())
 
 
 def field(key: bytes) -> Callable[[bytes], int]:
@@ -27,12 +28,13 @@ def field(key: bytes) -> Callable[[bytes], int]:
     """
     needle = b"\n" + key + b" "
     head = key + b" "
+    length = len(head)
 
     def read(text: bytes) -> int:
         before = 0 if text.startswith(head) else text.find(needle) + 1
         if not before and not text.startswith(head):
             raise ValueError(f"malformed: no line {key.decode()!r}")
-        start = before + len(head)
+        start = before + length
         end = text.find(b"\n", start)
         if end < 0:  # cut off: the number may be, too
             raise ValueError(f"malformed: the line {key.decode()!r} does not end")

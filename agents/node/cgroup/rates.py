@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from slacktide.schemas.sample import Missing
 
@@ -16,9 +17,11 @@ _CPU_MILLI_MAX = 1_000_000_000
 """More than any machine has: such a counter is wrong."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodCounters:
-    """What one pod's group has counted since it was made. None: could not be read."""
+class PodCounters(NamedTuple):
+    """What one pod's group has counted since it was made. None: could not be read.
+
+    A tuple, as all that is made of each pod in each sample: no other object is made so quickly.
+    """
 
     cpu_ns: int | None = None
     periods: int | None = None
@@ -37,8 +40,7 @@ class Counters:
     """By uid."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodRates:
+class PodRates(NamedTuple):
     """What one pod did between two readings; None: not known, or of periods: no limit ever held."""
 
     cpu_milli: int | None = None

@@ -5,9 +5,8 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.files import KeptFile, Room
@@ -92,8 +91,7 @@ class NodeReader:
             file.close()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PodReading:
+class PodReading(NamedTuple):
     """What one pod's group holds now."""
 
     counters: PodCounters
