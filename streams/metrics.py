@@ -27,6 +27,11 @@ READ_BACK = Counter("slacktide_stream_read_back_samples", "Samples read back mut
 PARTITIONS = Gauge("slacktide_stream_partitions", "Partitions held.")
 SESSIONS = Counter("slacktide_stream_sessions", "Times that the worker connected to the log.")
 
+SHADOW_ANSWERS = Counter("slacktide_stream_shadow_answers", "What another policy would answer.", ["answer"])
+SHADOW_SKIPPED = Counter(
+    "slacktide_stream_shadow_skipped", "Samples of which the shadow said nothing: behind, or the log refused it."
+)
+
 GOVERNS = Gauge("slacktide_governor_governs", "1 while this process grants evictions.")
 CREDITS = Counter("slacktide_governor_credits", "Evictions granted, renewed leases not counted again.")
 LEASES = Counter("slacktide_governor_leases", "Leases written, the renewed included.")
@@ -36,6 +41,7 @@ WAITING = Gauge("slacktide_governor_waiting_nodes", "Nodes that would evict and 
 
 for _answer in ("set", "keep", "skipped"):
     ANSWERS.labels(_answer)
+    SHADOW_ANSWERS.labels(_answer)
 
 
 def count_written(outs: Iterable[Out]) -> None:

@@ -13,14 +13,18 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
 from slacktide.schemas.headers import headers
 from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.score import NodeScore
+from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
     CREDIT,
     DEAD_LETTER,
     METRIC,
+    SCORE,
     SHADOW_ALLOCATABLE,
     SHADOW_COMMAND,
+    TICK,
 )
 
 TIME_MS_MAX = 253_402_300_799_999
@@ -81,15 +85,36 @@ class Writer:
 
     def metric(self, metric: NodeMetric, partition: int) -> Out:
         """Publish a node's averages."""
-        return self._out(METRIC.name, metric, partition, f"metric/{_which(metric)}")
+        return self._out(METRIC.name, metric, partition, f"metric/{_said(metric)}")
 
     def allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
         """Publish what batch pods may ask for."""
-        return self._out(ALLOCATABLE.name, allocatable, partition, f"allocatable/{_which(allocatable)}")
+        return self._out(ALLOCATABLE.name, allocatable, partition, f"allocatable/{_said(allocatable)}")
+
+    def score(self, score: NodeScore, partition: int) -> Out:
+        """Publish what a scheduler scores a node by."""
+        return self._out(SCORE.name, score, partition, f"score/{_said(score)}")
+
+    def tick(self, tick: WorkerTick) -> Out:
+        """Say how far a worker has read."""
+        return Out(
+            topic=TICK.name,
+            partition=0,
+            key=tick.worker.encode(),
+            value=encode(tick),
+            headers=headers(
+                kind=TICK.name,
+                source=self._source,
+                subject=tick.worker,
+                event_id=f"tick/{tick.number}/{tick.ticked_ms}",
+                event_ms=_dated(tick.ticked_ms),
+            ),
+        )
 
     def shadow_answer(self, command: NodeCommand, partition: int) -> Out:
-        """Say how another policy would have answered; nobody acts on it, and nobody counts it as an answer."""
-        return self._out(SHADOW_COMMAND.name, command, partition, command.id)
+        """Say how another policy would have answered; nobody acts on it."""
+        out = self._out(SHADOW_COMMAND.name, command, partition, command.id)
+        return replace(out, answer=command.answer)
 
     def shadow_allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
         """Say what another policy would sell."""
@@ -104,7 +129,7 @@ class Writer:
         return self._credit(node, None, event_id, event_ms)
 
     def tombstones(
-        self, record: Record, node: str, topics: Sequence[str] = (METRIC.name, ALLOCATABLE.name)
+        self, record: Record, node: str, topics: Sequence[str] = (METRIC.name, ALLOCATABLE.name, SCORE.name)
     ) -> list[Out]:
         """Withdraw the figures of a node whose inventory is gone with that record."""
         return [
@@ -186,7 +211,7 @@ class Writer:
         )
 
     def _out(
-        self, topic: str, message: NodeCommand | NodeMetric | NodeAllocatable, partition: int, event_id: str
+        self, topic: str, message: NodeCommand | NodeMetric | NodeAllocatable | NodeScore, partition: int, event_id: str
     ) -> Out:
         return Out(
             topic=topic,
@@ -204,8 +229,13 @@ class Writer:
         )
 
 
-def _which(message: NodeCommand | NodeMetric | NodeAllocatable) -> str:
+def _which(message: NodeCommand | NodeMetric | NodeAllocatable | NodeScore) -> str:
     return f"{message.node}/{message.boot_id}/{message.seq}"
+
+
+def _said(message: NodeMetric | NodeAllocatable | NodeScore) -> str:
+    """Of a silent node the same is said again and again."""
+    return f"{_which(message)}/stale-{message.stale_ms}" if message.stale_ms else _which(message)
 
 
 def _dated(time_ms: int) -> int:

@@ -20,6 +20,7 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
 from slacktide.streams import metrics
 from slacktide.streams.kafka import History, Latest, Sender, present
+from slacktide.streams.shadow_shell import ShadowDoor
 from slacktide.streams.worker import Out, Record, Worker
 
 log = logging.getLogger(__name__)
@@ -59,6 +60,7 @@ class Session:
         self._sender = Sender(settings.bootstrap)
         self._latest = Latest(settings.bootstrap, (POLICY.name, INVENTORY.name), FOLLOW_WAIT_MS)
         self._history = History(settings.bootstrap, settings.fetch_wait_ms)
+        self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
         self._doors = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -81,6 +83,8 @@ class Session:
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
             await self._hear(await self._latest.whole(partitions))
+            if self._shadow is not None:
+                await doors.enter_async_context(self._shadow)
             self._doors = doors.pop_all()
         self._health.not_ready = "joining the group"
         self._tasks = [asyncio.create_task(self._guarded(work)) for work in (self._follow, self._watch)]
@@ -166,6 +170,8 @@ class Session:
                 outs += self._worker.samples(records, self._now_ms())
                 self._next[partition] = done[partition] = records[-1].offset + 1
         await self._write(outs)
+        if self._shadow is not None:
+            self._shadow.go_on()
         metrics.SAMPLES.inc(sum(len(records) for records in batches.values()))
         metrics.LATE_SAMPLES.set(self._worker.late_samples)
         for partition, position in done.items():

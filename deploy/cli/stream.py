@@ -6,13 +6,14 @@ import asyncio
 import importlib
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import process
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, node_name, setting
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, file, node_name, setting
 from slacktide.schemas.health import Health
 
 METRICS_PORT = 9465
@@ -48,6 +49,13 @@ class StreamSettings(process.ProcessSettings):
         click.IntRange(1, 5_000),
         default=20,
     )
+    shadow: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+        "A policy's file, as `slacktide policy lint` reads it, to decide the same samples by, beside the real answers, "
+        "into topics that no agent reads. Open loop: it decides from the limits that the real policy has set. "
+        "Followed when it changes; see `slacktide policy compare`.",
+        file(),
+        default=None,
+    )
     metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
 
 
@@ -59,10 +67,15 @@ def command(settings: StreamSettings) -> None:
     Start more of them to share the nodes out. SIGTERM: finishes its batch, commits, leaves the group.
     """
     shell = importlib.import_module(SHELLS[settings.shell])
+    from slacktide.deploy.cli.shadowing import ShadowFile  # noqa: PLC0415
     from slacktide.streams.governor.governor import Governor  # noqa: PLC0415
     from slacktide.streams.governor_shell import GovernorSettings, govern  # noqa: PLC0415
     from slacktide.streams.shell import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.worker import Worker  # noqa: PLC0415
+
+    shadowing = None if settings.shadow is None else ShadowFile(settings.shadow, settings.worker_name)
+    worker = Worker(settings.worker_name)
+    worker.shadow = shadowing.shadow if shadowing else None
 
     async def work(stop: asyncio.Event, health: Health) -> None:
         now_ms, session_timeout_ms = SystemClock().wall_ms, round(settings.session_timeout * 1000)
@@ -74,11 +87,13 @@ def command(settings: StreamSettings) -> None:
         )
         candidacy = GovernorSettings(bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms)
         governing = asyncio.create_task(govern(Governor(settings.worker_name), candidacy, stop, now_ms))
+        beside = [governing, *([asyncio.create_task(shadowing.follow())] if shadowing else [])]
         try:
-            await shell.run(Worker(settings.worker_name), connection, stop, health, now_ms)
+            await shell.run(worker, connection, stop, health, now_ms)
             await governing
         finally:
-            governing.cancel()
-            await asyncio.gather(governing, return_exceptions=True)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
 
     process.run("stream", settings, work)

@@ -24,6 +24,7 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, POLICY, SAMPLE
+from slacktide.streams.shadow import Shadow
 from slacktide.streams.shell import ShellSettings
 from slacktide.streams.worker import Worker
 
@@ -178,9 +179,9 @@ class Rig:
         return [self.answers[key][0] for key in keys]
 
     @contextlib.asynccontextmanager
-    async def worker(self, shell: Shell, name: str = "w") -> AsyncIterator[Running]:
+    async def worker(self, shell: Shell, name: str = "w", shadow: Shadow | None = None) -> AsyncIterator[Running]:
         """A worker in this process; stopped at the end if it was not before."""
-        running = self.start(shell, name)
+        running = self.start(shell, name, shadow)
         try:
             await running.ready()
             yield running
@@ -188,11 +189,12 @@ class Rig:
             if not running.task.done():
                 await running.stopped()
 
-    def start(self, shell: Shell, name: str = "w") -> Running:
+    def start(self, shell: Shell, name: str = "w", shadow: Shadow | None = None) -> Running:
         """Start a worker in this process."""
         run = importlib.import_module(f"slacktide.streams.{shell}_shell").run
         settings = ShellSettings(bootstrap=self.bootstrap, group=self.group, session_timeout_ms=SESSION_MS)
         worker, health, stop = Worker(name), Health(), asyncio.Event()
+        worker.shadow = shadow
         running = run(worker, settings, stop, health, lambda: time.time_ns() // 1_000_000)
         return Running(worker=worker, health=health, stop=stop, task=asyncio.create_task(running))
 

@@ -1,0 +1,48 @@
+"""The file of a shadow's policy: read at the start, followed while the worker runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from slacktide.agents.files import Watched
+from slacktide.schemas import policy as policies
+from slacktide.schemas.policy import Parsed
+from slacktide.streams.shadow import Shadow
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+
+
+class ShadowFile:
+    """A policy's file, and the shadow that decides by its last good content.
+
+    Raises:
+        ConfigError: the file is not there or does not validate.
+
+    """
+
+    def __init__(self, path: Path, worker_name: str) -> None:
+        self._file: Watched[Parsed] = Watched(path, policies.parse)
+        self.shadow = Shadow(worker_name, self._file.value.policy)
+
+    async def follow(self) -> None:
+        """Look each second whether the file changed; a bad change is told and leaves the last good one."""
+        self._tell()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            if not self._file.poll():
+                continue
+            if self._file.refused:
+                log.warning("%s", self._file.refused)
+            if self._file.value.policy.version != self.shadow.policy.version:
+                self.shadow.policy = self._file.value.policy
+                self._tell()
+
+    def _tell(self) -> None:
+        log.info(
+            "a shadow decides beside",
+            extra={"policy": str(self._file.path), "version": self.shadow.policy.version},
+        )

@@ -1,0 +1,130 @@
+"""A shadow's own door to the log: it speaks after the worker, and never in its way.
+
+What the shadow has to say waits until the real answers of a fetch are acknowledged, and goes out in slices,
+over a connection of its own. Whatever fails here is logged and counted, and left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Self
+
+from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
+from slacktide.streams import metrics
+from slacktide.streams.kafka import Sender, present
+from slacktide.streams.records import Out
+from slacktide.streams.shadow import Seen, Shadow
+
+log = logging.getLogger(__name__)
+
+LAG_MS = 3_000
+"""Of samples that wait longer in the log than this, the shadow says nothing: the worker is behind as it is."""
+WAITING_MAX = 2_000
+"""Samples: what a shadow that cannot keep up lets wait."""
+SLICE = 50
+"""Samples between which the worker's turn comes: some 2 ms of deciding."""
+RETRY_S = 5.0
+
+
+class ShadowDoor:
+    """One connection of a shadow to the log, beside its worker's session.
+
+    Args:
+        shadow: decides.
+        bootstrap: of the log.
+        now_ms: wall clock, UTC epoch milliseconds.
+
+    """
+
+    def __init__(self, shadow: Shadow, bootstrap: str, now_ms: Callable[[], int]) -> None:
+        self._shadow = shadow
+        self._bootstrap = bootstrap
+        self._now_ms = now_ms
+        self._waiting: list[Seen] = []
+        self._withdrawn: list[Out] = []
+        self._wake = asyncio.Event()
+        self._speaking: asyncio.Task[None] | None = None
+        self._said = ""
+
+    async def __aenter__(self) -> Self:
+        """Begin; connects later, for nothing may wait for it."""
+        self._leave_out(self._shadow.take())
+        self._speaking = asyncio.create_task(self._speak())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Stop, and leave unsaid what waits."""
+        if self._speaking is not None:
+            self._speaking.cancel()
+            await asyncio.gather(self._speaking, return_exceptions=True)
+        self._leave_out(self._waiting)
+        self._waiting = []
+
+    def go_on(self) -> None:
+        """The real answers of a fetch are acknowledged: the shadow may speak of it."""
+        since_ms = self._now_ms() - LAG_MS
+        seen = self._shadow.take()
+        in_time = [one for one in seen if one.record.timestamp_ms >= since_ms]
+        kept = in_time[: max(0, WAITING_MAX - len(self._waiting))]
+        metrics.SHADOW_SKIPPED.inc(len(seen) - len(kept))
+        self._waiting += kept
+        self._withdrawn += self._shadow.withdrawn()
+        self._wake.set()
+
+    async def _speak(self) -> None:
+        while True:
+            try:
+                await present(self._bootstrap, (SHADOW_COMMAND.name, SHADOW_ALLOCATABLE.name))
+                async with Sender(self._bootstrap) as sender:
+                    while True:
+                        await self._wake.wait()
+                        self._wake.clear()
+                        await self._say_all(sender)
+            except Exception as exc:  # noqa: BLE001 - whatever it is, the real answers go on
+                self._fail(exc)
+                self._leave_out(self._waiting)
+                self._waiting = []
+            await asyncio.sleep(RETRY_S)
+
+    async def _say_all(self, sender: Sender) -> None:
+        while self._waiting or self._withdrawn:
+            slice_, self._waiting = self._waiting[:SLICE], self._waiting[SLICE:]
+            withdrawn, self._withdrawn = self._withdrawn, []
+            try:
+                outs = self._decided(slice_)
+                refusals = await sender.send([*outs, *withdrawn])
+            except BaseException:
+                self._leave_out(slice_)
+                raise
+            for refusal in refusals:
+                log.warning("the log refused a shadow's record", extra={"why": refusal.why})
+            refused = [refusal.out for refusal in refusals]
+            for out in outs:
+                if out.answer and out not in refused:
+                    metrics.SHADOW_ANSWERS.labels(out.answer).inc()
+            self._said = ""
+
+    def _decided(self, seen: Sequence[Seen]) -> list[Out]:
+        outs: list[Out] = []
+        now_ms = self._now_ms()
+        for one in seen:
+            try:
+                outs += list(self._shadow.says(one, now_ms))
+            except Exception as exc:  # noqa: BLE001 - one sample's odd figures; the next one is decided
+                self._leave_out([one])
+                self._fail(exc)
+        return outs
+
+    def _leave_out(self, seen: Sequence[Seen]) -> None:
+        metrics.SHADOW_SKIPPED.inc(len(seen))
+
+    def _fail(self, exc: Exception) -> None:
+        why = str(exc) or type(exc).__name__
+        if why != self._said:  # not once a sample
+            self._said = why
+            log.warning("the shadow cannot answer: %s; the real answers go on", why)

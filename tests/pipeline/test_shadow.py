@@ -1,0 +1,138 @@
+"""A shadow beside real workers on real brokers: it says everything in topics of its own, and never costs an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
+from slacktide.streams import metrics
+from slacktide.streams.shadow import Shadow
+from slacktide.streams.shadow_shell import LAG_MS
+from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.policies import policy_from
+from testbed.samples import SUPPRESS, keyframe, sample
+from testbed.stream_rig import PARTITIONS, Rig, Shell, until
+
+NODES = [f"node-{number}" for number in range(6)]
+TIGHT = policy_from(
+    colocation={"enable": True, "metricAggregateDurationSeconds": 10},
+    threshold={"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 45}},
+)
+
+
+@pytest.fixture(params=["plain", "faust"])
+def shell(request: pytest.FixtureRequest) -> Shell:
+    named: Shell = request.param
+    return named
+
+
+@pytest.fixture
+async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
+    """Topics with a policy in force."""
+    broker.apply_topics(PARTITIONS)
+    async with Rig(broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        yield rig
+
+
+def skipped() -> float:
+    """Samples of which shadows said nothing, so far."""
+    value: float = metrics.SHADOW_SKIPPED._value.get()  # type: ignore[attr-defined]
+    return value
+
+
+async def shadow_commands(rig: Rig, count: int) -> list[NodeCommand]:
+    """Wait for so many."""
+    found: list[NodeCommand] = []
+    until_s = time.monotonic() + 15
+    while len(found) < count:
+        assert time.monotonic() < until_s, f"{len(found)} of {count}"
+        found = [decode(record.value, NodeCommand) for record in await rig.read(SHADOW_COMMAND.name)]
+    return found
+
+
+async def test_two_workers_with_one_shadow_decide_every_sample_twice(rig: Rig, shell: Shell) -> None:
+    """Each share by its own worker; the real answers are one to a sample, and so are the shadow's."""
+    samples = [keyframe(1, node) for node in NODES] + [sample(seq, node) for seq in range(2, 6) for node in NODES]
+    async with (
+        rig.worker("plain", "a", Shadow("a", TIGHT)) as first,
+        rig.worker(shell, "b", Shadow("b", TIGHT)) as second,
+    ):
+        await until(lambda: not first.health.not_ready and not second.health.not_ready, "both have their share")
+        await rig.send(samples)
+        real = await rig.answered(samples)
+        beside = await shadow_commands(rig, len(samples))
+
+    wanted = sorted((each.node, each.seq) for each in samples)
+    assert sorted((each.node, each.seq) for each in beside) == wanted
+    assert {each.policy_version for each in real} == {SUPPRESS.version}
+    assert {each.policy_version for each in beside} == {TIGHT.version}
+    assert {each.hold[0].limits.be_cfs_quota_us for each in real} == {150_000}
+    assert {each.hold[0].limits.be_cfs_quota_us for each in beside} == {80_000}
+    sold = [decode(record.value, NodeAllocatable) for record in await rig.read(SHADOW_ALLOCATABLE.name)]
+    assert {each.node for each in sold} == set(NODES)
+    assert {each.policy_version for each in sold} == {TIGHT.version}
+
+
+async def test_a_shadow_that_raises_or_has_no_topics_costs_no_answer(rig: Rig, shell: Shell) -> None:
+    """It is counted, and the worker's session goes on."""
+
+    class Broken(Shadow):
+        def answer(self, *_: object) -> NodeCommand:
+            raise ZeroDivisionError
+
+    before = skipped()
+    samples = [keyframe(1, node) for node in NODES]
+    async with rig.worker(shell, shadow=Broken("w", TIGHT)) as running:
+        await rig.send(samples)
+        answers = await rig.answered(samples)
+        await until(lambda: skipped() >= before + len(samples), "each is counted")
+
+        assert not running.health.not_ready
+    assert {each.answer for each in answers} == {"set"}
+    assert await rig.read(SHADOW_COMMAND.name) == []
+
+
+async def test_without_the_shadows_topics_the_worker_answers_all_the_same(
+    kafka_broker: KafkaBroker, shell: Shell
+) -> None:
+    kafka_broker.apply_topics(PARTITIONS)
+    admin = AIOKafkaAdminClient(bootstrap_servers=kafka_broker.bootstrap)
+    await admin.start()
+    await admin.delete_topics([SHADOW_COMMAND.name, SHADOW_ALLOCATABLE.name])
+    await admin.close()
+    before = skipped()
+    samples = [keyframe(1, node) for node in NODES]
+    async with Rig(kafka_broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        async with rig.worker(shell, shadow=Shadow("w", TIGHT)):
+            await rig.send(samples)
+            answers = await rig.answered(samples)
+
+    assert {each.answer for each in answers} == {"set"}
+    assert skipped() >= before + len(samples)
+
+
+async def test_samples_that_waited_in_the_log_are_left_to_the_real_policy(rig: Rig) -> None:
+    """A worker that is behind has no time for a shadow; what comes once it has caught up, the shadow decides."""
+    samples = [keyframe(1, node) for node in NODES]
+    before = skipped()
+    await rig.send(samples)
+    await asyncio.sleep(LAG_MS / 1_000 + 0.1)
+    async with rig.worker("plain", shadow=Shadow("w", TIGHT)):
+        await rig.answered(samples)
+        fresh = [sample(2, node) for node in NODES]
+        await rig.send(fresh)
+        await rig.answered(fresh)
+        beside = await shadow_commands(rig, len(fresh))
+
+    assert {each.seq for each in beside} == {2}
+    assert skipped() == before + len(samples)

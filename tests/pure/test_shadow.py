@@ -1,0 +1,168 @@
+"""A shadow says by another policy what a worker has said, and changes nothing of it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide import agents
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.policy import DEFAULT, Policy
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SHADOW_ALLOCATABLE, SHADOW_COMMAND, TOPICS
+from slacktide.streams.records import Out
+from slacktide.streams.shadow import Shadow
+from slacktide.streams.worker import Worker
+from testbed.policies import policy_from
+from testbed.samples import (
+    PODS,
+    START_MS,
+    SUPPRESS,
+    inventory_record,
+    keyframe,
+    policy_record,
+    record_of,
+    sample,
+)
+
+WORD = re.compile(r"[\w.-]+")
+NOW_MS = START_MS + 1_000_000
+TIGHT = policy_from(
+    colocation={"enable": True, "metricAggregateDurationSeconds": 10, "cpuReclaimThresholdPercent": 40},
+    threshold={"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 45}},
+)
+
+
+def shadowed(policy: Policy) -> Worker:
+    """A worker under SUPPRESS, with a shadow beside it."""
+    worker = Worker("w")
+    worker.policy(policy_record())
+    worker.shadow = Shadow("w", policy)
+    return worker
+
+
+def both(worker: Worker, *samples: NodeSample) -> tuple[list[Out], list[Out]]:
+    """What the worker says, and then what its shadow says."""
+    assert worker.shadow is not None
+    outs = worker.samples([record_of(each) for each in samples], NOW_MS)
+    return outs, [out for seen in worker.shadow.take() for out in worker.shadow.says(seen, NOW_MS)]
+
+
+def commands(outs: list[Out], topic: str) -> list[NodeCommand]:
+    return [decode(out.value, NodeCommand) for out in outs if out.topic == topic]
+
+
+def sold(outs: list[Out], topic: str) -> list[NodeAllocatable]:
+    return [decode(out.value, NodeAllocatable) for out in outs if out.topic == topic]
+
+
+def test_the_shadow_names_its_own_policy_and_decides_from_the_limits_really_in_force() -> None:
+    """4 CPUs x 45% - 1 CPU = 0.8 CPUs: a cut from the 1.1 that the real policy has set, and would raise."""
+    real, shadow = both(shadowed(TIGHT), keyframe(1))
+    [said], [beside] = commands(real, COMMAND.name), commands(shadow, SHADOW_COMMAND.name)
+
+    assert (said.policy_version, beside.policy_version) == (SUPPRESS.version, TIGHT.version)
+    assert (beside.boot_id, beside.seq, beside.sample) == (said.boot_id, said.seq, said.sample)
+    assert said.hold[0].limits == Limits(be_cfs_quota_us=150_000)
+    assert beside.hold[0].limits == Limits(be_cfs_quota_us=80_000)
+    assert said.id != beside.id, "another decision, another name"
+
+
+def test_the_shadow_sells_by_its_own_policy_when_the_worker_does() -> None:
+    real, shadow = both(shadowed(TIGHT), keyframe(1), sample(2, observed_ms=START_MS + 1_200))
+    [said], [beside] = sold(real, ALLOCATABLE.name), sold(shadow, SHADOW_ALLOCATABLE.name)
+
+    assert (beside.node, beside.seq, beside.policy_version) == (said.node, said.seq, TIGHT.version)
+    assert said.batch_cpu_milli is not None
+    assert beside.batch_cpu_milli is not None
+    assert beside.batch_cpu_milli < said.batch_cpu_milli
+
+
+def test_an_agent_of_another_policy_is_no_reason_for_the_shadow_to_skip() -> None:
+    """The sample's policy is the real one, or one that the worker has not heard of yet."""
+    real, shadow = both(shadowed(TIGHT), keyframe(1, policy_version="next"))
+
+    assert [each.reason for each in commands(real, COMMAND.name)] == ["other policy"]
+    assert [each.answer for each in commands(shadow, SHADOW_COMMAND.name)] == ["set"]
+
+
+def test_what_nobody_has_said_the_shadow_does_not_know_either() -> None:
+    real, shadow = both(shadowed(TIGHT), sample(1))
+
+    assert [each.reason for each in commands(real, COMMAND.name)] == ["no pods"]
+    assert [each.reason for each in commands(shadow, SHADOW_COMMAND.name)] == ["no pods"]
+
+
+def test_with_a_shadow_the_worker_says_byte_for_byte_what_it_says_without() -> None:
+    alone = Worker("w")
+    alone.policy(policy_record())
+    samples = [keyframe(1), sample(2), sample(5), sample(3)]
+    real, _ = both(shadowed(TIGHT), *samples)
+
+    assert real == alone.samples([record_of(each) for each in samples], NOW_MS)
+
+
+def test_a_node_that_is_gone_is_withdrawn_from_what_the_shadow_sells() -> None:
+    worker = shadowed(TIGHT)
+    both(worker, keyframe(1))
+    worker.inventory(inventory_record(None))
+    assert worker.shadow is not None
+    [gone] = worker.shadow.withdrawn()
+
+    assert (gone.topic, gone.key, gone.value) == (SHADOW_ALLOCATABLE.name, b"node-1", None)
+    assert worker.shadow.withdrawn() == []
+
+
+def test_no_agent_reads_or_writes_what_a_shadow_says() -> None:
+    shadows = [topic for topic in TOPICS if ".shadow." in topic.name]
+
+    named = {"SHADOW_COMMAND", "SHADOW_ALLOCATABLE", *(topic.name for topic in shadows)}
+    files = [file for file in Path(agents.__file__).parent.rglob("*.py") if named & set(WORD.findall(file.read_text()))]
+
+    assert shadows == [SHADOW_COMMAND, SHADOW_ALLOCATABLE]
+    assert files == [], "not even the name"
+    assert {who for topic in shadows for who in topic.consumers} == {"operator"}
+    assert {who for topic in shadows for who in topic.producers} == {"stream"}
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[NodeSample]:
+    """Samples of one node: repeated, older, from nobody known, by other policies, under pressure."""
+    said = []
+    for _ in range(draw(st.integers(1, 12))):
+        make = draw(st.sampled_from([sample, keyframe]))
+        pods = draw(st.sampled_from([PODS, PODS[:1]]))
+        changes = {
+            "use": NodeUse(
+                cpu_milli=draw(st.none() | st.integers(0, 6_000)), mem_bytes=draw(st.none() | st.integers(0, 2**35))
+            ),
+            "limits": draw(st.none() | st.builds(Limits, be_cfs_quota_us=st.none() | st.integers(2_000, 400_000))),
+            "since_raise_ms": draw(st.none() | st.integers(0, 3_000)),
+            "pods_revision": draw(st.sampled_from(["a", "b"])),
+        } | ({"pods": pods} if make is keyframe else {})
+        said.append(make(draw(st.integers(1, 30)), draw(st.sampled_from(["node-1", "node-2"])), **changes))
+    return said
+
+
+@given(histories())
+def test_the_same_policy_in_the_shadow_agrees_on_every_sample(samples: list[NodeSample]) -> None:
+    """Down to the byte: the answers and what is sold, whatever was said before and in whatever order."""
+    real, shadow = both(shadowed(SUPPRESS), *samples)
+
+    assert commands(shadow, SHADOW_COMMAND.name) == commands(real, COMMAND.name)
+    assert sold(shadow, SHADOW_ALLOCATABLE.name) == sold(real, ALLOCATABLE.name)
+
+
+@given(histories(), st.sampled_from([TIGHT, DEFAULT]))
+def test_any_shadow_leaves_the_real_answers_as_they_are(samples: list[NodeSample], policy: Policy) -> None:
+    alone = Worker("w")
+    alone.policy(policy_record())
+    real, _ = both(shadowed(policy), *samples)
+
+    assert real == alone.samples([record_of(msgspec.structs.replace(each)) for each in samples], NOW_MS)
