@@ -98,17 +98,22 @@ def test_quotas_use_and_throttled_periods_since_the_look_before(tree, looker) ->
     assert looker.missing == []
 
 
-@pytest.mark.parametrize(
-    ("throttled", "looks"), [pytest.param(0, 10, id="calm"), pytest.param(1, 1, id="throttled just now")]
-)
-def test_what_a_pod_holds_is_read_when_its_container_stirs_else_every_ten_looks(tree, looker, throttled, looks) -> None:
-    for _ in range(3):
-        looker.look(pod())
-    tree.quota(POD, 70_000)
-    tree.counts(f"{POD}/{MAIN}", 0, throttled, throttled)
-    seen = [looker.look(pod())[0].pod_quota_us for _ in range(looks)]
+def test_a_calm_pod_is_spared_until_it_stirs_and_every_tenth_look_is_whole(tree, looker) -> None:
+    """Of it only this is read: whether it was throttled."""
+    tree.quota(f"{POD}/{MAIN}", 50_000)
+    seen = [looker.look(pod()) for _ in range(13)]
+    assert [len(look) for look in seen] == [1, 1, 1] + 9 * [0] + [1]
+    looker.look(pod())
+    tree.counts(f"{POD}/{MAIN}", 900, 10, 1)
+    [stirred] = looker.look(pod())
 
-    assert seen[-1] == 70_000
+    assert (stirred.used_milli, stirred.throttled_periods) == (450, 1), "since it was read before, two seconds ago"
+
+
+def test_a_pod_that_holds_more_than_its_limit_is_read_each_time(tree, looker) -> None:
+    tree.quota(f"{POD}/{MAIN}", 60_000)
+
+    assert [len(looker.look(pod())) for _ in range(6)] == 6 * [1]
 
 
 def test_quotas_are_told_per_100_ms_and_none_as_minus_one(tree, looker) -> None:

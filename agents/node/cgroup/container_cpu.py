@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
@@ -20,8 +20,10 @@ from slacktide.agents.node.knobs.container_cpu import UNLIMITED_US, ContainerCpu
 from slacktide.schemas.inventory import Pod
 
 _NORMAL_PERIOD_US = 100_000
-_ANEW_LOOKS = 10
-"""What hardly ever changes alone is read at every so many looks: a period, and what a calm container's pod holds."""
+_CALM_LOOKS = 2
+"""So often in a row a pod must have been seen calm before it is spared: neither throttled nor above its limits."""
+_SPARED_LOOKS = 9
+"""For so many looks in a row, at most, of a calm pod only this is read: whether it was throttled."""
 
 
 class _Quota:
@@ -34,36 +36,19 @@ class _Quota:
         unified = hierarchy.version == 2
         self._quota = file(CPU_MAX_FILE if unified else QUOTA_FILE)
         self._period = None if unified else file(PERIOD_FILE)
-        self._text = b""
-        self._held_us: int | None = None
-        self._spared = 0
 
     def read_us(self, notes: Notes) -> int | None:
         """None: it could not be read."""
-        return notes.figure(self._quota, lambda text: self._told_us(text, notes))
-
-    def held_us(self, notes: Notes) -> int | None:
-        """As it was read some looks ago, or now."""
-        return self._held_us if self._may_spare() else self.read_us(notes)
-
-    def _may_spare(self) -> bool:
-        self._spared = (self._spared + 1) % _ANEW_LOOKS
-        return self._held_us is not None and self._spared != 0
-
-    def _told_us(self, text: bytes, notes: Notes) -> int | None:
-        if text != self._text or not self._may_spare():
-            self._text, self._held_us = text, None
-            self._held_us = self._parsed_us(text, notes)
-        return self._held_us
-
-    def _parsed_us(self, text: bytes, notes: Notes) -> int | None:
         if self._period is None:
-            quota_us, period_us = parse.cpu_max(text)
+            held = notes.figure(self._quota, parse.cpu_max)
         else:
-            quota_us, period_us = parse.quota_us(text), notes.figure(self._period, parse.period_us) or 0
-        if quota_us is None:
-            return UNLIMITED_US if period_us else None
-        return quota_us * _NORMAL_PERIOD_US // period_us if period_us else None
+            quota = notes.figure(self._quota, lambda text: (parse.quota_us(text),))
+            period_us = notes.figure(self._period, parse.period_us)
+            held = None if quota is None or period_us is None else (*quota, period_us)
+        if held is None:
+            return None
+        quota_us, period_us = held
+        return UNLIMITED_US if quota_us is None else quota_us * _NORMAL_PERIOD_US // period_us
 
     def close(self) -> None:
         for one in (self._quota, self._period):
@@ -78,9 +63,6 @@ class _Container:
         self.folder = f"{hierarchy.cpu}/{group}"
         self._quota = _Quota(hierarchy, group, room)
         self._time = CpuTime(hierarchy, str(group), room)
-        self._before: tuple[int | None, int | None] = (None, None)
-        self.calm = False
-        """Neither throttled nor given another quota between the last two looks."""
 
     def read(self, notes: Notes) -> tuple[int, PodCounters] | None:
         """Quota and counters; None: it ended, or its quota could not be read."""
@@ -88,9 +70,11 @@ class _Container:
         quota_us, counters = self._quota.read_us(notes), self._time.read(notes)
         if len(notes.missing) > noted and not self.there:
             del notes.missing[noted:]
-        now = (quota_us, counters.throttled_periods)
-        self._before, self.calm = now, now == self._before
         return None if quota_us is None else (quota_us, counters)
+
+    def throttled(self) -> int | None:
+        """Periods in which it was, so far; None: not known."""
+        return self._time.throttled_periods(Notes())
 
     @property
     def there(self) -> bool:
@@ -104,9 +88,94 @@ class _Container:
 class _Key(NamedTuple):
     """Whose files these are: a container that starts anew has another id."""
 
-    pod: str
     name: str
     id: str
+
+
+class _Pod:
+    """The containers of one pod that have a limit and a group."""
+
+    def __init__(self, hierarchy: Hierarchy, group: PurePosixPath, room: Room) -> None:
+        self._hierarchy = hierarchy
+        self._group = group
+        self._room = room
+        self._quota = _Quota(hierarchy, group, room)
+        self._containers: dict[_Key, _Container] = {}
+        self._limits_us: dict[_Key, int] = {}
+        self._before: Counters | None = None
+        self._calm = self._spared = 0
+
+    def keep(self, pod: Pod) -> None:
+        """Keep files of these containers, and of no others; look for those that have none yet."""
+        self._limits_us = {
+            _Key(one.name, one.id): one.limits.cpu_milli * _NORMAL_PERIOD_US // 1000
+            for one in pod.containers
+            if one.limits.cpu_milli and one.id
+        }
+        gone, lacking = self._containers.keys() - self._limits_us, self._limits_us.keys() - self._containers
+        for key in gone:
+            self._containers.pop(key).close()
+        if lacking:
+            self._find(pod, lacking)
+
+    def _find(self, pod: Pod, keys: Collection[_Key]) -> None:
+        names = {key.name for key in keys}
+        wanted = msgspec.structs.replace(pod, containers=[one for one in pod.containers if one.name in names])
+        groups = container_groups(self._hierarchy, self._hierarchy.cpu, self._group, wanted)
+        for key in keys:
+            if key.name in groups:
+                self._containers[key] = _Container(self._hierarchy, groups[key.name], self._room)
+                self._calm = 0
+
+    def read(self, uid: str, mono_ns: int, notes: Notes) -> list[ContainerCpu] | None:
+        """Its containers; None: it is as calm as it was, and no more was read."""
+        if self._may_spare():
+            self._spared += 1
+            return None
+        self._spared = 0
+        figures = {key: figure for key, one in self._containers.items() if (figure := one.read(notes)) is not None}
+        for key in [key for key, one in self._containers.items() if key not in figures and not one.there]:
+            self._containers.pop(key).close()
+        pod_quota_us = self._quota.read_us(notes) if figures else None
+        now = Counters(mono_ns=mono_ns, cpu_ns=None, pods={"/".join(key): one for key, (_, one) in figures.items()})
+        rate, before, self._before = rates(self._before, now), self._before, now
+        self._calm = self._calm + 1 if before is not None and self._was_calm(figures, before, now) else 0
+        return [
+            ContainerCpu(
+                pod=uid,
+                container=key.name,
+                quota_us=quota_us,
+                pod_quota_us=pod_quota_us,
+                used_milli=used.cpu_milli,
+                periods=used.periods,
+                throttled_periods=used.throttled_periods,
+            )
+            for key, (quota_us, _) in figures.items()
+            if pod_quota_us is not None and (used := rate.pods["/".join(key)])
+        ]
+
+    def close(self) -> None:
+        """Let go of its files."""
+        self._quota.close()
+        for one in self._containers.values():
+            one.close()
+
+    def _was_calm(self, figures: Mapping[_Key, tuple[int, PodCounters]], before: Counters, now: Counters) -> bool:
+        return all(
+            quota_us <= self._limits_us[key]
+            and (name := "/".join(key)) in before.pods
+            and before.pods[name].throttled_periods == now.pods[name].throttled_periods
+            for key, (quota_us, _) in figures.items()
+        )
+
+    def _may_spare(self) -> bool:
+        if self._calm < _CALM_LOOKS or self._spared >= _SPARED_LOOKS or self._before is None:
+            return False
+        known = self._before.pods
+        return all(
+            (name := "/".join(key)) in known and one.throttled() == known[name].throttled_periods
+            for key, one in self._containers.items()
+        )
 
 
 class ContainersReader:
@@ -116,69 +185,36 @@ class ContainersReader:
         self._hierarchy = hierarchy
         self._room = room
         self._pod_group = pod_group
-        self._containers: dict[_Key, _Container] = {}
-        self._pods: dict[str, _Quota] = {}
-        self._before: Counters | None = None
+        self._pods: dict[str, _Pod] = {}
 
     def read(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
         """Read those that have a limit, and a group."""
         notes = Notes()
-        self._keep(pods)
-        figures = {key: figure for key, one in self._containers.items() if (figure := one.read(notes)) is not None}
-        stirred = {key.pod for key, one in self._containers.items() if not one.calm}
-        pod_quotas_us = {
-            uid: quota.read_us(notes) if uid in stirred else quota.held_us(notes) for uid, quota in self._pods.items()
-        }
-        now = Counters(mono_ns=mono_ns, cpu_ns=None, pods={"/".join(key): one for key, (_, one) in figures.items()})
-        rate = rates(self._before, now)
-        self._before = now
-        containers = []
-        for key, (quota_us, _) in figures.items():
-            pod_quota_us, used = pod_quotas_us[key.pod], rate.pods["/".join(key)]
-            if pod_quota_us is not None:
-                containers.append(
-                    ContainerCpu(
-                        pod=key.pod,
-                        container=key.name,
-                        quota_us=quota_us,
-                        pod_quota_us=pod_quota_us,
-                        used_milli=used.cpu_milli,
-                        periods=used.periods,
-                        throttled_periods=used.throttled_periods,
-                    )
-                )
-        for key in [key for key, one in self._containers.items() if key not in figures and not one.there]:
-            self._containers.pop(key).close()
-        return ContainersLook(containers=containers, missing=notes.missing)
+        wanted = {pod.uid for pod in pods}
+        for uid in self._pods.keys() - wanted:
+            self._pods.pop(uid).close()
+        containers: list[ContainerCpu] = []
+        calm: list[str] = []
+        for pod in pods:
+            one = self._pod(pod.uid)
+            if one is None:
+                continue
+            one.keep(pod)
+            read = one.read(pod.uid, mono_ns, notes)
+            if read is None:
+                calm.append(pod.uid)
+            else:
+                containers += read
+        return ContainersLook(containers=containers, calm=frozenset(calm), missing=notes.missing)
 
     def close(self) -> None:
         """Let go of all files."""
-        self._keep(())
-
-    def _keep(self, pods: Sequence[Pod]) -> None:
-        """Keep files of these pods' limited containers, and of no others; look for those that have none yet."""
-        there: dict[_Key, _Container] = {}
-        for pod in pods:
-            keys = [_Key(pod.uid, one.name, one.id) for one in pod.containers if one.limits.cpu_milli and one.id]
-            known = {key: self._containers.pop(key) for key in keys if key in self._containers}
-            there |= known
-            if len(known) < len(keys):
-                there |= self._found(pod, [key for key in keys if key not in known])
-        for gone in self._containers.values():
-            gone.close()
-        self._containers = there
-        uids = {key.pod for key in there}
-        for uid in self._pods.keys() - uids:
+        for uid in list(self._pods):
             self._pods.pop(uid).close()
 
-    def _found(self, pod: Pod, keys: Sequence[_Key]) -> dict[_Key, _Container]:
-        """Those of these containers that have a group now."""
-        group = self._pod_group(pod.uid)
-        if group is None:
-            return {}
-        names = {key.name for key in keys}
-        wanted = msgspec.structs.replace(pod, containers=[one for one in pod.containers if one.name in names])
-        groups = container_groups(self._hierarchy, self._hierarchy.cpu, group, wanted)
-        if groups and pod.uid not in self._pods:
-            self._pods[pod.uid] = _Quota(self._hierarchy, group, self._room)
-        return {key: _Container(self._hierarchy, groups[key.name], self._room) for key in keys if key.name in groups}
+    def _pod(self, uid: str) -> _Pod | None:
+        """Kept from look to look; None: it has no group now."""
+        one = self._pods.get(uid)
+        if one is None and (group := self._pod_group(uid)) is not None:
+            one = self._pods[uid] = _Pod(self._hierarchy, group, self._room)
+        return one

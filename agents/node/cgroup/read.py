@@ -126,6 +126,10 @@ class CpuTime:
             cpu_ns = notes.figure(self._cpuacct, parse.number)
         return PodCounters(cpu_ns=cpu_ns, periods=periods, throttled_periods=throttled)
 
+    def throttled_periods(self, notes: Notes) -> int | None:
+        """Of all that, this alone: one file."""
+        return (notes.figure(self._stat, self._figures) or (None, None, None))[2]
+
     def close(self) -> None:
         """Let go of its files."""
         for file in (self._stat, self._cpuacct):

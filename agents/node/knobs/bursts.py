@@ -91,14 +91,16 @@ class Bursts:
             return Seen(containers=[], missing=[])
         self._reads = bool(looked)
         reading = self._kernel.containers([one.pod for one in looked.values()], now_ns)
-        before, self._buckets = self._buckets, {}
-        held: dict[str, list[ContainerBurst]] = {uid: [] for uid in looked}
+        before = self._buckets
+        # Of a calm pod nothing moves, and the time until it stirs is counted then.
+        self._buckets = {key: bucket for key, bucket in before.items() if key[0] in reading.calm}
+        held: dict[str, list[ContainerBurst]] = {uid: [] for uid in looked if uid not in reading.calm}
         for one in reading.containers:
             if one.quota_us != UNLIMITED_US:  # somebody's will: the kubelet's own gives a limit its quota
                 key = (one.pod, one.container)
                 burst, self._buckets[key] = self._step(one, looked[one.pod], before.get(key), now_ns)
                 held[one.pod].append(burst)
-        moving = [burst for uid, one in looked.items() for burst in movable(one.pod, held[uid], one.config)]
+        moving = [one for uid, bursts in held.items() for one in movable(looked[uid].pod, bursts, looked[uid].config)]
         return Seen(containers=moving, missing=reading.missing)
 
     def _step(

@@ -33,3 +33,5 @@ class ContainersLook:
 
     containers: list[ContainerCpu]
     missing: list[Missing]
+    calm: frozenset[str] = frozenset()
+    """Uids of pods none of whose containers was throttled or held more than its limit for a while: left out."""
