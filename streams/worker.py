@@ -8,7 +8,7 @@ same; what a node is known by (pods, facts, window) follows only samples newer t
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -23,7 +23,9 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.answering import NO_FACTS, NO_PODS, OTHER_POLICY, Answerer
 from slacktide.streams.records import TIME_MS_MAX, Out, Record, Writer, text_of
+from slacktide.streams.scores import node_score
 from slacktide.streams.shadow import Seen, Shadow
+from slacktide.streams.stale import LastSaid, Said
 from slacktide.streams.windows.figures import NodeFigures
 
 __all__ = ["NO_FACTS", "NO_PODS", "OTHER_POLICY", "Out", "Record", "Worker"]
@@ -87,6 +89,7 @@ class Worker:
         self._policy_epoch = 0
         self._nodes: dict[int, dict[str, _Node]] = {}
         self._removed: set[str] = set()
+        self._last = LastSaid()
 
     def policy(self, record: Record) -> list[Out]:
         """Take a policy over. A null changes nothing; a bad one is a dead letter, the last good one stays."""
@@ -134,6 +137,16 @@ class Worker:
     def forget(self, partition: int) -> None:
         """The partition has moved away, and with it its nodes."""
         self._nodes.pop(partition, None)
+        self._last.forget(partition)
+
+    def silent(self, nodes: Mapping[str, int]) -> list[Out]:
+        """Say of nodes that they are stale: for how many milliseconds each has been silent."""
+        outs: list[Out] = []
+        for partition, said in self._last.silent(nodes, self.in_force):
+            outs.append(self._writer.metric(said.metric, partition))
+            outs.append(self._writer.allocatable(said.allocatable, partition))
+            outs.append(self._writer.score(said.score, partition))
+        return outs
 
     def refused(self, out: Out, why: str, now_ms: int) -> list[Out]:
         """What goes out in place of a record that the log refused for its content.
@@ -181,6 +194,10 @@ class Worker:
             if figures is not None:
                 outs.append(self._writer.metric(figures.metric, record.partition))
                 outs.append(self._writer.allocatable(figures.allocatable, record.partition))
+                score = node_score(figures.metric, figures.allocatable, sample, facts, pods, self.in_force)
+                outs.append(self._writer.score(score, record.partition))
+                said = Said(metric=figures.metric, allocatable=figures.allocatable, score=score, facts=facts)
+                self._last.say(record.partition, said)
         if self.shadow is not None:
             metric = figures.metric if figures else None
             self.shadow.saw(Seen(record=record, sample=sample, facts=facts, pods=pods, metric=metric))
@@ -195,6 +212,7 @@ class Worker:
         node = text_of(record.key)
         self._removed.add(node)
         self._nodes.get(record.partition, {}).pop(node, None)
+        self._last.drop(record.partition, node)
         if self.shadow is not None:
             self.shadow.removed(record, node)
         return self._writer.tombstones(record, node)

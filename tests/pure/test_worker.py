@@ -12,7 +12,7 @@ from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.policy import DEFAULT, policy_of
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC, SAMPLE
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC, SAMPLE, SCORE
 from slacktide.streams.worker import Out, Worker
 from testbed.samples import (
     BATCH,
@@ -74,7 +74,7 @@ def test_the_answer_goes_to_the_samples_partition_under_the_nodes_key(worker: Wo
     outs = worker.samples([record_of(keyframe(1), partition=9)], NOW_MS)
 
     assert {(out.topic, out.partition, out.key) for out in outs} == {
-        (topic.name, 9, b"node-1") for topic in (COMMAND, METRIC, ALLOCATABLE)
+        (topic.name, 9, b"node-1") for topic in (COMMAND, METRIC, ALLOCATABLE, SCORE)
     }
     assert {dict(out.headers)["ce_source"] for out in outs} == {b"stream/w"}
     assert len({dict(out.headers)["traceparent"][:35] for out in outs}) == 1, "one trace from sample to outcome"
@@ -227,6 +227,7 @@ def test_the_end_of_a_node_withdraws_its_figures_until_it_comes_again(worker: Wo
     assert [(out.topic, out.partition, out.key, out.value) for out in outs] == [
         (METRIC.name, 0, b"node-1", None),
         (ALLOCATABLE.name, 0, b"node-1", None),
+        (SCORE.name, 0, b"node-1", None),
     ]
     assert [out.topic for out in tell(worker, keyframe(2))] == [COMMAND.name], "answered, but not published"
     assert worker.inventory(inventory_record(NodeInventory(node="node-1", revision="r", facts=FACTS))) == []

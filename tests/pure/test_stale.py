@@ -1,0 +1,117 @@
+"""What the worker says of nodes that are silent."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+import pytest
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.inventory import Pod, Resources, revision_of
+from slacktide.schemas.message import Message
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.score import NodeScore
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE, Topic
+from slacktide.streams.worker import Out, Worker
+from testbed.samples import BATCH, GIB, SERVICE, START_MS, inventory_record, keyframe, policy_record, record_of
+
+NOW_MS = START_MS + 1_000_000
+ENCODE = msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=700, batch_mem_bytes=GIB))
+DONE = msgspec.structs.replace(ENCODE, uid="done", phase="Succeeded")
+SILENT_MS = 9_000
+
+M = TypeVar("M", bound=Message)
+
+
+def said(outs: list[Out], topic: Topic, kind: type[M]) -> M:
+    [found] = [decode(out.value, kind) for out in outs if out.topic == topic.name]
+    return found
+
+
+def told(worker: Worker, seq: int, pods: list[Pod]) -> list[Out]:
+    sample = keyframe(seq, pods=pods, pods_revision=revision_of(pods))
+    return worker.samples([record_of(sample, partition=3)], NOW_MS)
+
+
+@pytest.fixture
+def worker() -> Worker:
+    worker = Worker("w")
+    worker.policy(policy_record())
+    return worker
+
+
+def test_figures_go_but_for_what_running_pods_have_asked_for(worker: Worker) -> None:
+    told(worker, 1, [SERVICE, ENCODE, DONE])
+    outs = worker.silent({"node-1": SILENT_MS})
+    allocatable = said(outs, ALLOCATABLE, NodeAllocatable)
+
+    assert (allocatable.batch_cpu_milli, allocatable.batch_mem_bytes) == (700, GIB)
+    assert (allocatable.mid_cpu_milli, allocatable.mid_mem_bytes) == (None, None)
+    assert allocatable.floored == ["batch_cpu_milli", "batch_mem_bytes"]
+    assert (allocatable.reason, allocatable.stale_ms) == ("the node is silent", SILENT_MS)
+
+
+def test_where_no_such_pod_runs_nothing_is_published(worker: Worker) -> None:
+    told(worker, 1, [SERVICE])
+    allocatable = said(worker.silent({"node-1": SILENT_MS}), ALLOCATABLE, NodeAllocatable)
+
+    assert (allocatable.batch_cpu_milli, allocatable.batch_mem_bytes, allocatable.floored) == (None, None, [])
+
+
+def test_metric_and_score_are_as_they_were_said_but_stale_and_nothing_is_left(worker: Worker) -> None:
+    before = told(worker, 1, [SERVICE, ENCODE])
+    outs = worker.silent({"node-1": SILENT_MS})
+    metric, score = said(outs, METRIC, NodeMetric), said(outs, SCORE, NodeScore)
+
+    assert said(before, SCORE, NodeScore).batch_left.cpu_milli > 0
+    assert (score.batch_left.cpu_milli, score.batch_left.mem_bytes) == (0, 0)
+    assert (metric.stale_ms, score.stale_ms) == (SILENT_MS, SILENT_MS)
+    assert msgspec.structs.replace(metric, stale_ms=0) == said(before, METRIC, NodeMetric)
+    assert score.use == said(before, SCORE, NodeScore).use
+
+
+def test_it_goes_where_the_nodes_records_are_and_each_saying_is_an_event_of_its_own(worker: Worker) -> None:
+    told(worker, 1, [SERVICE])
+    outs = worker.silent({"node-1": 9_000}) + worker.silent({"node-1": 14_000})
+
+    assert {(out.partition, out.key) for out in outs} == {(3, b"node-1")}
+    assert len({dict(out.headers)["ce_id"] for out in outs}) == 6
+
+
+@pytest.mark.parametrize(
+    ("silent_ms", "degraded"),
+    [
+        pytest.param(15 * 60_000, False, id="at degradeTimeMinutes it is stale"),
+        pytest.param(15 * 60_000 + 1_000, True, id="beyond it is degraded, too"),
+    ],
+)
+def test_the_references_own_rule_comes_later_and_changes_no_figure(
+    worker: Worker, silent_ms: int, *, degraded: bool
+) -> None:
+    told(worker, 1, [SERVICE, ENCODE])
+    allocatable = said(worker.silent({"node-1": silent_ms}), ALLOCATABLE, NodeAllocatable)
+
+    assert (allocatable.degraded, allocatable.batch_cpu_milli) == (degraded, 700)
+
+
+def test_the_next_sample_brings_the_figures_back(worker: Worker) -> None:
+    told(worker, 1, [SERVICE, ENCODE])
+    worker.silent({"node-1": SILENT_MS})
+    outs = told(worker, 12, [SERVICE, ENCODE])
+
+    assert said(outs, METRIC, NodeMetric).stale_ms == said(outs, SCORE, NodeScore).stale_ms == 0
+    assert (said(outs, ALLOCATABLE, NodeAllocatable).batch_cpu_milli or 0) > 700
+
+
+def test_nothing_is_said_of_who_is_unknown_removed_or_anothers(worker: Worker) -> None:
+    told(worker, 1, [SERVICE])
+
+    assert worker.silent({"node-2": SILENT_MS}) == []
+    worker.inventory(inventory_record(None, partition=3))
+    assert worker.silent({"node-1": SILENT_MS}) == []
+    worker = Worker("v")
+    told(worker, 1, [SERVICE])
+    worker.forget(3)
+    assert worker.silent({"node-1": SILENT_MS}) == []
