@@ -25,6 +25,7 @@ COMMANDS = {
     "topics": ("slacktide.deploy.cli.topics", "Topics: what is missing, create it, read them, lag."),
     "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that nobody could use, and why."),
     "policy": ("slacktide.deploy.cli.policy.command", "A policy's file checked, and what holds on a node."),
+    "explain": ("slacktide.deploy.cli.explain.command", "Why a node or a pod is as it is: told from the log."),
     "calc": ("slacktide.deploy.cli.calc.command", "Decision rules by hand: cases in, results with their arithmetic."),
     "demo": ("slacktide.deploy.cli.demo.command", "See the loop work: a service and batch work share a machine."),
 }

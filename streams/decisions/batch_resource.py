@@ -128,7 +128,6 @@ def available(
     high = {"request": sums.request, "maxUsageRequest": sums.max_used_request}.get(policy, sums.used)
     amount, margin, cap = capacity.amount * capacity.scale, capacity.margin, capacity.cap
     left = amount - margin - kept - high
-    value, bound = (left, "formula") if left > 0 else (0, "exhausted")
     terms: Terms = {
         f"capacity_{unit}": amount,
         f"margin_{unit}": margin,
@@ -140,8 +139,13 @@ def available(
     }
     if cap is not None:
         terms[f"cap_{unit}"] = cap
-        if cap < value:
-            value, bound = cap, "capped"
-    terms[f"batch_{unit}"] = value
+    terms[f"batch_{unit}"] = max(left, 0) if cap is None else min(max(left, 0), cap)
+    return batch_because(of, unit, terms)
+
+
+def batch_because(of: str, unit: str, terms: Terms) -> Because:
+    """How the terms belong together: those just figured, or those that a record holds."""
+    left, value = terms[f"available_{unit}"], terms[f"batch_{unit}"]
+    bound = "capped" if value < max(left, 0) else "formula" if left > 0 else "exhausted"
     adds = (f"+capacity_{unit}", f"-margin_{unit}", f"-system_or_reserved_{unit}", f"-high_priority_{unit}")
     return Because(of=of, bound=bound, terms=terms, adds=adds)

@@ -122,6 +122,11 @@ def _dynamic(figures: _Figures, of: str, unit: str) -> Because:
 def _capped(figures: _Figures, of: str, unit: str, value: int, terms: Terms) -> Because:
     cap = int(figures.capacity * (figures.threshold_pct / 100))
     terms |= {f"cap_{unit}": cap, f"mid_{unit}": min(value, cap)}
-    parts = (f"base_{unit}", f"unallocated_part_{unit}", f"static_{unit}")
-    adds = tuple(f"+{part}" for part in parts if part in terms)
-    return Because(of=of, bound="capped" if cap < value else "formula", terms=terms, adds=adds)
+    return mid_because(of, unit, terms)
+
+
+def mid_because(of: str, unit: str, terms: Terms) -> Because:
+    """How the terms belong together: those just figured, or those that a record holds."""
+    parts = [part for part in (f"base_{unit}", f"unallocated_part_{unit}", f"static_{unit}") if part in terms]
+    bound = "capped" if terms[f"mid_{unit}"] < sum(terms[part] for part in parts) else "formula"
+    return Because(of=of, bound=bound, terms=terms, adds=tuple(f"+{part}" for part in parts))

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from slacktide.deploy.cli.doctor.cgroup_checks import writable
 from slacktide.deploy.cli.doctor.facts import CgroupFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
-from slacktide.deploy.cli.policy.words import key_of, path_of
 from slacktide.deploy.cli.text import count
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Parsed, Policy, ResourceThreshold
 from slacktide.schemas.policy.features import FEATURES, Feature
+from slacktide.schemas.policy.paths import key_of, path_of
 from slacktide.schemas.policy.unused import unused
 
 KNOB_OF = {

@@ -8,11 +8,11 @@ import click
 
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.policy.on_node import described_node, report, shown
-from slacktide.deploy.cli.policy.words import path_of
 from slacktide.deploy.cli.settings import file
 from slacktide.deploy.cli.text import count
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import parse
+from slacktide.schemas.policy.paths import path_of
 from slacktide.schemas.policy.unused import unused
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 
 from slacktide.agents.files import load_yaml
-from slacktide.deploy.cli.policy.words import key_of, path_of, value_text
+from slacktide.deploy.cli.policy.words import value_text
 from slacktide.deploy.cli.text import table
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.kubernetes import Described, described
@@ -19,6 +19,7 @@ from slacktide.schemas.policy.configmap import CONFIGS
 from slacktide.schemas.policy.effective import DEFAULT_SOURCE, Effective, effective
 from slacktide.schemas.policy.fields import leaves, value_at
 from slacktide.schemas.policy.idle import idle, lacking, not_taken
+from slacktide.schemas.policy.paths import key_of, path_of
 
 OFF = "off"
 STANDARD_INPUT = Path("/dev/stdin")

@@ -1,0 +1,137 @@
+"""``slacktide explain``: why a node or a pod is as it is."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli import settings
+from slacktide.deploy.cli.text import Duration
+
+if TYPE_CHECKING:  # they are not for --help
+    from slacktide.streams.explain.node import NodeExplanation
+    from slacktide.streams.explain.pod import PodExplanation
+    from slacktide.streams.explain.wish import Wish
+
+STANDARD_INPUT = Path("/dev/stdin")
+
+bootstrap_option = settings.option(
+    "--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
+)
+output_option = click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+
+
+@click.group(epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
+def command() -> None:
+    """Why a node sells what it sells, why a pod waits or is evicted: told from the log, which is not changed.
+
+    Exit code 0: explained; 1: the log says nothing of it, or could not be read; 2: wrong usage.
+    """
+
+
+@command.command(epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
+@click.argument("name")
+@bootstrap_option
+@click.option(
+    "--since", type=Duration(), default="10m", show_default=True, help="How far back to look: 90s, 5m, 2h or 1d."
+)
+@output_option
+def node(name: str, bootstrap: str, since: int, output: str) -> None:
+    """Tell the chain of a node: sample, window, allocatable, command, outcome, with the arithmetic filled in.
+
+    Each record comes with its age, its topic, partition and offset, and those of what it names as its inputs. What is
+    silent, of another policy, or was not carried out is said first, with what to do.
+
+    With --output json: {"node", "asked_ms", "policy_version", "policy_place", "steps": [{"name", "place", "age_ms",
+    "inputs", "record"}, ...], "figures": [{"of", "published", "because", "floored", "emptied_by"}, ...], "findings":
+    [{"name", "severity", "text", "advice"}, ...]}; a record's defaults are left out, as in the topic.
+    """
+    from slacktide.deploy.cli.explain.node_text import node_text  # noqa: PLC0415
+
+    told = asyncio.run(_node(name, bootstrap, since))
+    click.echo(as_json(told) if output == "json" else node_text(told))
+
+
+async def _node(name: str, bootstrap: str, since: int) -> NodeExplanation:
+    from slacktide.deploy.cli.explain.errors import NotFoundError, near  # noqa: PLC0415
+    from slacktide.deploy.cli.explain.log import opened, shortened  # noqa: PLC0415
+    from slacktide.streams.explain.node import explain_node  # noqa: PLC0415
+    from slacktide.streams.explain.node_log import node_log  # noqa: PLC0415
+
+    now_ms = SystemClock().wall_ms()
+    async with opened(bootstrap, now_ms) as log:
+        read = await log.node(name, now_ms - since)
+        found = node_log(name, read.records)
+        if not found.known:
+            names = await log.node_names()
+            raise NotFoundError(f"{bootstrap}: no topic says anything of a node {name}; {near(name, names)}")
+    told = explain_node(found, now_ms)
+    return replace(told, findings=[*told.findings, *shortened(read.short)])
+
+
+@command.command(epilog="Example: kubectl get pod,svc -n jobs -o yaml | slacktide explain pod jobs/etl-x2lqp --file -")
+@click.argument("name", metavar="NAMESPACE/NAME")
+@bootstrap_option
+@click.option(
+    "--since", type=Duration(), default="1h", show_default=True, help="How far back evictions are looked for."
+)
+@click.option(
+    "--file",
+    type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
+    help="The pod as kubectl get pod -o yaml prints it, alone or in a List, with Services or without; - reads it "
+    "from standard input. A pod that is on no node is known from there alone.",
+)
+@output_option
+def pod(name: str, bootstrap: str, since: int, file: Path | None, output: str) -> None:
+    """Tell why a pod waits, why it is evicted, and whether it is made as a best-effort pod should be.
+
+    What it asks for against each node's room, its selector against their labels, its scheduler; each eviction of it
+    and of its controller's other pods: rule, threshold against observed value, what came of it, credit spent.
+    """
+    from slacktide.deploy.cli.explain.pod_text import pod_text  # noqa: PLC0415
+
+    namespace, slash, short = name.partition("/")
+    if not (namespace and slash and short) or "/" in short:
+        raise click.BadParameter(f"{name!r} is not NAMESPACE/NAME, such as jobs/etl-x2lqp", param_hint="NAMESPACE/NAME")
+    told = asyncio.run(_pod(namespace, short, bootstrap, since, file))
+    click.echo(as_json(told) if output == "json" else pod_text(told))
+
+
+async def _pod(namespace: str, name: str, bootstrap: str, since: int, file: Path | None) -> PodExplanation:
+    from slacktide.deploy.cli.explain.errors import NotFoundError, near  # noqa: PLC0415
+    from slacktide.deploy.cli.explain.log import opened, pod_log, shortened  # noqa: PLC0415
+    from slacktide.streams.explain.pod import explain_pod  # noqa: PLC0415
+
+    wish = None if file is None else _wish(file, namespace, name)
+    now_ms = SystemClock().wall_ms()
+    async with opened(bootstrap, now_ms) as log:
+        found, short = await pod_log(log, namespace, name, since)
+    told = explain_pod(found, namespace, name, wish, now_ms)
+    if told is None:
+        metrics = [log.metric.body for log in found.nodes if log.metric is not None]
+        names = {f"{one.namespace}/{one.name}" for metric in metrics for one in metric.pods if one.name}
+        raise NotFoundError(
+            f"{bootstrap}: no node's figures tell of pod {namespace}/{name}, and none of its evictions is in the log; "
+            f"{near(f'{namespace}/{name}', names)}. One that is on no node is known from a file alone: "
+            f"kubectl get pod -n {namespace} {name} -o yaml | slacktide explain pod {namespace}/{name} --file -"
+        )
+    return replace(told, findings=[*told.findings, *shortened(short)])
+
+
+def _wish(file: Path, namespace: str, name: str) -> Wish:
+    from slacktide.agents.files import load_yaml  # noqa: PLC0415
+    from slacktide.streams.explain.wish import wish_of  # noqa: PLC0415
+
+    given = STANDARD_INPUT if str(file) == "-" else file
+    return wish_of(load_yaml(given), str(given), namespace, name)
+
+
+def as_json(told: object) -> str:
+    """One object."""
+    return msgspec.json.format(msgspec.json.encode(told), indent=2).decode()

@@ -1,0 +1,170 @@
+"""Which part of the log tells of a node, of all nodes, of evictions: read within seconds, and changing nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    COMMAND,
+    INVENTORY,
+    METRIC,
+    OUTCOME,
+    POLICY,
+    SAMPLE,
+    SCORE,
+    Topic,
+)
+from slacktide.streams.explain.evidence import Finding, by_key, said
+from slacktide.streams.explain.node_log import NodeLog, node_log
+from slacktide.streams.explain.pod import PodLog, where_is
+from slacktide.streams.kafka import partition_counts
+from slacktide.streams.kafka.tail import TAIL_RECORDS_MAX, Place, Read, Tail, partition_of
+from slacktide.streams.records import Record
+
+TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
+FIGURES = (METRIC, ALLOCATABLE, SCORE)
+NEWEST_MS = 30_000
+"""Samples come each second, keyframes each 10 s."""
+FIGURES_MS = 12_000
+"""Figures come at least each 5 s."""
+FETCH_WAIT_MS = 100
+_POD, _PODS = b'"pod":{', b'"pods":['
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A connection, and how many partitions each topic has."""
+
+    bootstrap: str
+    tail: Tail
+    partitions: Mapping[str, int]
+    now_ms: int
+
+    async def node(self, name: str, since_ms: int) -> Read:
+        """One node's records: its newest, where there are none further back, and its outcomes since that time."""
+        mine = {topic.name: partition_of(name, self.partitions[topic.name]) for topic in TOPICS}
+        mine[POLICY.name] = 0
+        at = {topic: (topic.name, mine[topic.name]) for topic in TOPICS}
+        latest_ms = max(since_ms, self.now_ms - NEWEST_MS)
+        key = name.encode()
+
+        def wanted(record: Record) -> bool:
+            return record.key == key or record.topic == POLICY.name
+
+        read = await self.tail.read(
+            {at[INVENTORY]: None, at[POLICY]: None, at[OUTCOME]: since_ms}
+            | {at[topic]: latest_ms for topic in (*FIGURES, SAMPLE, COMMAND)},
+            wanted,
+        )
+        there = {record.topic for record in read.records}
+        if {SAMPLE.name, METRIC.name, ALLOCATABLE.name} <= there:
+            return read
+        more = await self.tail.read(
+            {at[topic]: None for topic in FIGURES} | {at[topic]: since_ms for topic in (SAMPLE, COMMAND)}, wanted
+        )
+        kept = [record for record in read.records if record.topic in {INVENTORY.name, POLICY.name, OUTCOME.name}]
+        return Read(records=[*kept, *more.records], short=[*read.short, *more.short])
+
+    async def figures(self) -> list[Record]:
+        """What is latest of all nodes; figures further back where a node that there is has none lately."""
+        whole = await self.tail.read(self._all((INVENTORY, POLICY), None))
+        lately = await self.tail.read(self._all(FIGURES, self.now_ms - FIGURES_MS))
+        if by_key(lately.records, ALLOCATABLE).keys() >= by_key(whole.records, INVENTORY).keys() != set():
+            return [*whole.records, *lately.records]
+        older = await self.tail.read(self._all(FIGURES, None))
+        return [*whole.records, *older.records]
+
+    async def keyframes(self, nodes: Collection[str]) -> list[Record]:
+        """Of these nodes, samples of the last while that carry their pods."""
+        keys = {name.encode() for name in nodes}
+        parts = {partition_of(name, self.partitions[SAMPLE.name]) for name in nodes}
+
+        def wanted(record: Record) -> bool:
+            return record.key in keys and _PODS in (record.value or b"")
+
+        since_ms = self.now_ms - NEWEST_MS
+        return (await self.tail.read({(SAMPLE.name, part): since_ms for part in sorted(parts)}, wanted)).records
+
+    async def pod_outcomes(self, since_ms: int) -> Read:
+        """All outcomes of acts on pods, of all nodes, since that time."""
+        return await self.tail.read(self._all((OUTCOME,), since_ms), lambda record: _POD in (record.value or b""))
+
+    async def node_names(self) -> set[str]:
+        """Whoever has an inventory or figures."""
+        records = await self.figures()
+        return {name for topic in (INVENTORY, *FIGURES) for name in by_key(records, topic)}
+
+    def _all(self, topics: Iterable[Topic], since_ms: int | None) -> dict[tuple[str, int], int | None]:
+        return {(topic.name, number): since_ms for topic in topics for number in range(self.partitions[topic.name])}
+
+
+async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[PodLog, list[Place]]:
+    """What tells of a pod: all nodes' figures, its node's newest samples, what was done to pods of late.
+
+    Raises:
+        LogError: it cannot be read.
+
+    """
+    records = await log.figures()
+    names = {key for topic in (INVENTORY, *FIGURES) for key in by_key(records, topic)}
+    of_all = [record for record in records if record.topic == POLICY.name]
+    by_name: dict[str, list[Record]] = {key: list(of_all) for key in names}
+    for topic in (INVENTORY, *FIGURES):
+        for key, some in by_key(records, topic).items():
+            by_name[key] += some
+    nodes = [one for one in (node_log(key, by_name[key]) for key in sorted(names)) if one.known]
+    there = where_is(nodes, namespace, name)
+    if there is not None:
+        on = node_log(there[0].node, await log.keyframes([there[0].node]))
+    else:
+        on, nodes = None, await _with_pods(log, nodes)
+    outcomes = await log.pod_outcomes(log.now_ms - span_ms)
+    acts = said(outcomes.records, OUTCOME, NodeOutcome)
+    return PodLog(nodes=nodes, on=on, outcomes=acts, span_ms=span_ms), outcomes.short
+
+
+async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:
+    """With what runs there, where no score says how much of a node is asked for."""
+    unsaid = [one.node for one in nodes if one.score is None]
+    if not unsaid:
+        return list(nodes)
+    keyframes = by_key(await log.keyframes(unsaid), SAMPLE)
+    return [replace(one, samples=said(keyframes.get(one.node, ()), SAMPLE, NodeSample)) for one in nodes]
+
+
+def shortened(places: Iterable[Place]) -> list[Finding]:
+    """What was too much to be read, said."""
+    return [
+        Finding(
+            name="log.short",
+            severity="warning",
+            text=f"of {topic} partition {partition} only the newest {TAIL_RECORDS_MAX:,} records were read",
+            advice="what is older is not told; a smaller --since needs less",
+        )
+        for topic, partition in places
+    ]
+
+
+@asynccontextmanager
+async def opened(bootstrap: str, now_ms: int) -> AsyncIterator[Log]:
+    """Connect.
+
+    Raises:
+        LogError: nobody answers, or a topic is not there.
+
+    """
+    try:
+        partitions = await partition_counts(bootstrap, [topic.name for topic in TOPICS])
+    except LogError as exc:
+        raise LogError(f"{exc}; is it running, and is --bootstrap right as seen from here?") from exc
+    if absent := [name for name, count in partitions.items() if not count]:
+        do = f"slacktide topics apply --bootstrap {bootstrap}"
+        raise LogError(f"{bootstrap}: no such topics: {', '.join(absent)}; to do: {do}")
+    async with Tail(bootstrap, FETCH_WAIT_MS) as tail:
+        yield Log(bootstrap=bootstrap, tail=tail, partitions=partitions, now_ms=now_ms)

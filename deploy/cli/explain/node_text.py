@@ -1,0 +1,181 @@
+"""A node's explanation for a terminal: what it comes to, the chain, the arithmetic as a waterfall."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from textwrap import wrap
+from typing import Any
+
+from slacktide.deploy.cli.calc.waterfall import block
+from slacktide.deploy.cli.text import count, instant
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.message import Terms
+from slacktide.schemas.metric import Aggregate, NodeMetric, Use
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.streams.decisions.cpu_list import cpu_ranges
+from slacktide.streams.explain.carried_out import what
+from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.figures import Figure
+from slacktide.streams.explain.node import Input, NodeExplanation, Step
+from slacktide.streams.explain.selling import amount, resource_name
+
+WIDTH = 110
+_TITLES = {"set": "last set"}
+
+
+def node_text(told: NodeExplanation) -> str:
+    """All of it."""
+    policy = f"policy {told.policy_version} ({told.policy_place})" if told.policy_version else "no policy"
+    parts = [f"node {told.node}, {policy}", findings_text(told.findings), _chain(told.steps)]
+    if told.figures:
+        parts.append("\n".join(["what it sells:", *(_figure(figure) for figure in told.figures)]))
+    return "\n\n".join(parts)
+
+
+def findings_text(findings: Sequence[Finding]) -> str:
+    """What is wrong first, each with what to do."""
+    if not findings:
+        return "nothing stands out"
+    return "\n".join(line for one in findings for line in _finding(one))
+
+
+def _finding(one: Finding) -> Iterator[str]:
+    lines = wrap(f"{one.name}: {one.text}", WIDTH, break_long_words=False, break_on_hyphens=False)
+    for number, line in enumerate(lines):
+        yield f"{'' if number else one.severity:<7}  {line}"
+    for number, line in enumerate(wrap(one.advice, WIDTH - 9, break_long_words=False, break_on_hyphens=False)):
+        yield f"         {'' if number else 'to do: ':<7}{line}"
+
+
+def age(span_ms: int) -> str:
+    """How long ago."""
+    for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
+        if span_ms >= 2 * unit:
+            return f"{span_ms / unit:.1f} {name} ago"
+    return f"{span_ms / 1000:.1f} s ago"
+
+
+def _chain(steps: Sequence[Step]) -> str:
+    outcomes = [step for step in steps if step.name == "outcome"]
+    chain = [step for step in steps if step not in outcomes[1:]]
+    lines = [line for step in chain for line in _step(step)]
+    if outcomes[1:]:
+        lines += ["before that:", *(line for step in outcomes[1:] for line in _short(step))]
+    return "\n".join(lines) or "no record of it in what was read of the log"
+
+
+def _step(step: Step) -> Iterator[str]:
+    yield f"{_TITLES.get(step.name, step.name):<12} {age(step.age_ms):<12}  {step.place}"
+    tell: Callable[[Any], Iterator[str]] = _TELL[type(step.record)]
+    for line in tell(step.record):
+        for part in wrap(line, WIDTH - 4, break_long_words=False, break_on_hyphens=False, subsequent_indent="  "):
+            yield f"    {part}"
+    yield f"    of: {', '.join(_input(one) for one in step.inputs)}"
+
+
+def _short(step: Step) -> Iterator[str]:
+    """An earlier outcome, without its arithmetic."""
+    head, *change = list(_outcome(step.record))
+    more = f"; {change[0]}" if step.record.pod is None and change else ""
+    yield f"    {age(step.age_ms):<12} {step.place.partition}:{step.place.offset}  {head}{more}"
+
+
+def _input(one: Input) -> str:
+    place = "" if one.place is None else f" ({one.place.partition}:{one.place.offset})"
+    return f"{one.what} {one.name}{place}"
+
+
+def _use(use: Use) -> str:
+    return f"{amount(use.cpu_milli, 'cpu_milli')}, {amount(use.mem_bytes, 'mem_bytes')}"
+
+
+def _sample(body: NodeSample) -> Iterator[str]:
+    cpu, mem = amount(body.use.cpu_milli, "cpu_milli"), amount(body.use.mem_bytes, "mem_bytes")
+    yield f"seq {body.seq}, {instant(body.observed_ms)}: node uses {cpu}, {mem}; {count(len(body.pod_use), 'pod')}"
+    yield f"best-effort limit in force: {limits_text(body.limits)}"
+
+
+def _window(body: NodeMetric) -> Iterator[str]:
+    covered = f"{body.covered_ms / 1000:.1f} of {body.window_ms / 1000:.0f} s"
+    late = f", {body.late} late" if body.late else ""
+    stale = f", stale for {body.stale_ms / 1000:.1f} s" if body.stale_ms else ""
+    yield f"averages over {covered} ({count(body.samples, 'sample')}{late}{stale}), seq {body.seq}"
+    yield f"node {_use(body.node_use)}; no pod's {_use(body.system_use)}; {count(len(body.pods), 'pod')}"
+    for one in body.aggregates:
+        yield _aggregate(one)
+
+
+def _aggregate(one: Aggregate) -> str:
+    cpu = one.node_cpu_milli
+    spread = f"avg {cpu.avg:,}m, p50 {cpu.p50:,}m, p90 {cpu.p90:,}m, p95 {cpu.p95:,}m, p99 {cpu.p99:,}m"
+    covered = f" ({one.covered_ms / 1000:.0f} s covered)" if one.covered_ms < one.window_ms else ""
+    mem = amount(one.node_mem_bytes.p95, "mem_bytes")
+    return f"{one.window_ms / 60_000:g} min{covered}: node CPU {spread}; memory p95 {mem}"
+
+
+def _allocatable(body: NodeAllocatable) -> Iterator[str]:
+    batch = f"batch-cpu {amount(body.batch_cpu_milli, 'milli')}, batch-memory {amount(body.batch_mem_bytes, 'bytes')}"
+    mid = f"mid-cpu {amount(body.mid_cpu_milli, 'milli')}, mid-memory {amount(body.mid_mem_bytes, 'bytes')}"
+    yield f"{batch}; {mid}"
+    notes = [f"nothing is published: {body.reason}"] if body.reason else []
+    notes += ["degraded"] if body.degraded else []
+    notes += [f"{', '.join(resource_name(name) for name in body.floored)} floored"] if body.floored else []
+    if notes:
+        yield "; ".join(notes)
+
+
+def _command(body: NodeCommand) -> Iterator[str]:
+    why = f": {body.reason}" if body.reason else ""
+    yield f"{body.answer}{why}, to seq {body.seq}, by worker {body.worker}"
+    for hold in body.hold:
+        yield f"{what(hold)}: {limits_text(hold.limits)} ({hold.bound}): {terms_text(hold.terms)}"
+    for evict in body.evict:
+        yield f"{what(evict)} ({evict.bound}): {terms_text(evict.terms)}"
+    for setting in body.settings:
+        value = "unlimited" if setting.value is None else setting.value
+        yield f"{what(setting)}: {value} ({setting.bound}): {terms_text(setting.terms)}"
+
+
+def _outcome(body: NodeOutcome) -> Iterator[str]:
+    whom = f" on {body.pod.namespace}/{body.pod.name}" if body.pod else ""
+    times = f", {body.count} times" if body.count > 1 else ""
+    why = f": {body.reason}" if body.reason else ""
+    yield f"{body.result}{why}{times}, {body.rule}{whom} ({body.bound}), by the {body.origin}, seq {body.seq}"
+    if body.knob is not None:
+        yield f"{body.knob.knob} of {body.target}: {body.knob.before} -> {body.knob.after}"
+    elif body.pod is None:
+        yield f"{limits_text(body.before)} -> {limits_text(body.after)}"
+    if body.terms:
+        yield terms_text(body.terms)
+
+
+_TELL: dict[type, Callable[[Any], Iterator[str]]] = {
+    NodeSample: _sample,
+    NodeMetric: _window,
+    NodeAllocatable: _allocatable,
+    NodeCommand: _command,
+    NodeOutcome: _outcome,
+}
+
+
+def limits_text(limits: Limits | None) -> str:
+    """A limit in millicores, or its CPUs where it is by these."""
+    if limits is None:
+        return "not known"
+    if limits.be_cfs_quota_us is not None:
+        return f"{1000 * limits.be_cfs_quota_us // limits.be_cfs_period_us:,}m"
+    return f"no quota, CPUs {cpu_ranges(limits.be_cpuset)}" if limits.be_cpuset else "no limit"
+
+
+def terms_text(terms: Terms) -> str:
+    """Named numbers in the order of the arithmetic."""
+    return ", ".join(f"{name} {value:,.10g}" for name, value in terms.items())
+
+
+def _figure(figure: Figure) -> str:
+    published = "not on the node" if figure.published is None else amount(figure.published, figure.of)
+    floored = ", what running pods asked for" if figure.floored else ""
+    line = f"  = {resource_name(figure.of)}: {published}{floored}"
+    return line if figure.because is None else f"{block(figure.because)}\n{line}"

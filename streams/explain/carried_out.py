@@ -1,0 +1,91 @@
+"""Who decides on a node, and was what the stream decided carried out?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from slacktide.schemas.command import Evict, Hold, NodeCommand, Setting
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.explain.evidence import Finding, Said, newest
+from slacktide.streams.explain.node_log import NodeLog, order
+
+DONE_MS = 3_000
+"""Acting and saying so takes some ms."""
+GUARD_MS = 10_000
+"""In charge, the guard says what came of each sample."""
+_DONE = frozenset({"applied", "unchanged"})
+
+
+def carried_out_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
+    """What was skipped, who is in charge, and each part of the newest command that nothing came of."""
+    command = log.command
+    if command is not None and command.body.answer == "skipped":
+        text = f"the stream cannot decide: {command.body.reason} (seq {command.body.seq}); the node's guard does"
+        yield Finding(name="command.skipped", severity="warning", text=text)
+    yield from _guard(log, asked_ms)
+    setting = newest((one for one in log.commands if one.body.answer == "set"), order)
+    if setting is not None:
+        yield from _undone(setting, log.outcomes, asked_ms)
+
+
+def _guard(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
+    limits = [one for one in log.outcomes if one.body.about_limit and one.body.origin != "agent"]
+    limits = [one for one in limits if one.body.result != "refused"]
+    last = limits[-1] if limits else None
+    if last is None or last.body.origin != "guard" or last.age_ms(asked_ms) > GUARD_MS:
+        return
+    own = [one for one in limits if one.body.origin == "guard"]
+    text = f"the node's guard decided last, {last.age_ms(asked_ms) / 1000:.1f} s ago (seq {last.body.seq})"
+    yield Finding(
+        name="guard.in-charge",
+        severity="warning",
+        text=f"{text}: {last.body.reason or 'no reason is given'}; {len(own)} of the last {len(limits)} outcomes",
+        advice="its result is the same function's; the stream comes back with two answers in time",
+    )
+
+
+def _undone(setting: Said[NodeCommand], outcomes: Sequence[Said[NodeOutcome]], asked_ms: int) -> Iterator[Finding]:
+    command = setting.body
+    by_id = {one.body.command_id: one.body for one in outcomes}
+    of_seq = [one.body for one in outcomes if (one.body.boot_id, one.body.seq) == (command.boot_id, command.seq)]
+    parts: list[Hold | Evict | Setting] = [*command.hold, *command.evict, *command.settings]
+    for part in parts:
+        outcome = by_id.get(part.id)
+        if outcome is None:
+            yield from _unheard(part, command, of_seq, setting.age_ms(asked_ms))
+        elif outcome.result not in _DONE:
+            yield _not_done(part, command, outcome)
+
+
+def _unheard(
+    part: Hold | Evict | Setting, command: NodeCommand, of_seq: list[NodeOutcome], age_ms: int
+) -> Iterator[Finding]:
+    other = next((one for one in reversed(of_seq) if one.rule == part.rule), None)
+    if other is not None:
+        yield _not_done(part, command, other)
+    elif age_ms > DONE_MS:
+        yield Finding(
+            name="command.unheard",
+            severity="warning",
+            text=f"of {what(part)} (seq {command.seq}, {age_ms / 1000:.1f} s ago) nothing is heard",
+            advice="the agent was away, or its reports wait in its spool: see its log",
+        )
+
+
+def _not_done(part: Hold | Evict | Setting, command: NodeCommand, outcome: NodeOutcome) -> Finding:
+    reason = outcome.reason or outcome.bound or "no reason is given"
+    return Finding(
+        name="command.not-carried-out",
+        severity="note" if outcome.result == "dry-run" else "warning",
+        text=f"{what(part)} (seq {command.seq}) was not carried out: {outcome.result}, {reason}",
+        advice="the agent runs with --dry-run" if outcome.result == "dry-run" else "",
+    )
+
+
+def what(part: Hold | Evict | Setting) -> str:
+    """What a part of a command wants."""
+    if isinstance(part, Evict):
+        return f"the eviction of {part.namespace}/{part.name} by {part.rule}"
+    if isinstance(part, Setting):
+        return f"{part.knob} of {part.group} by {part.rule}"
+    return f"the limit by {part.rule}"

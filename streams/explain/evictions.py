@@ -1,0 +1,149 @@
+"""What was done to a pod, and to others of its controller: each eviction with rule, threshold, observed value, end."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas.credit import NO_CREDIT
+from slacktide.schemas.message import Terms
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.explain.evidence import Finding, Place, Said
+
+_SUFFIX = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]+)")
+"""What controllers put behind their own name: five letters of Kubernetes' alphabet for such, or a number."""
+OFTEN = 3
+_ENDS = frozenset({"ended", "killed", "stuck"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """One decision about one pod, and what came of it."""
+
+    namespace: str
+    name: str
+    node: str
+    rule: str
+    acted_ms: int
+    origin: str
+    """stream or guard."""
+    result: str
+    """Of the act: applied, refused, failed or dry-run."""
+    reason: str
+    ended: str
+    """How the pod went; "": not told, or it did not."""
+    observed: str
+    """Threshold against observed value."""
+    terms: Terms
+    spent: int | None
+    """Evictions that the node's boot had spent with this one; None: not told."""
+    count: int
+    """For how many refusals it stands."""
+    places: list[Place]
+    """Of its outcomes."""
+
+    @property
+    def done(self) -> bool:
+        """Whether the pod was told to go."""
+        return self.result == "applied"
+
+
+def controller_of(name: str) -> str:
+    """What made a pod of this name, as far as the name tells; "": it does not."""
+    match = _SUFFIX.fullmatch(name)
+    return match[1] if match else ""
+
+
+def evictions_of(outcomes: Iterable[Said[NodeOutcome]], namespace: str, name: str) -> list[Eviction]:
+    """Those of the pod and of its controller's other pods, the newest first."""
+    controller = controller_of(name)
+    groups: dict[tuple[str, str, int, str, str], list[Said[NodeOutcome]]] = {}
+    for one in outcomes:
+        body = one.body
+        if body.pod is None or body.knob is not None or body.pod.namespace != namespace:
+            continue
+        if body.pod.name == name or (controller and controller_of(body.pod.name) == controller):
+            groups.setdefault((body.node, body.boot_id, body.seq, body.rule, body.target), []).append(one)
+    found = [eviction for group in groups.values() if (eviction := _eviction(group)) is not None]
+    return sorted(found, key=lambda one: -one.acted_ms)
+
+
+def _eviction(group: Sequence[Said[NodeOutcome]]) -> Eviction | None:
+    """The act is what the decision's own id stands for; all that follows has other bounds."""
+    acts = [one.body for one in group if one.body.spent is not None or one.body.result in {"refused", "dry-run"}]
+    ends = [one.body for one in group if one.body.bound in _ENDS]
+    if not acts:
+        return None
+    act = next((one for one in acts if one.result == "applied"), acts[0])
+    assert act.pod is not None
+    return Eviction(
+        namespace=act.pod.namespace,
+        name=act.pod.name,
+        node=act.node,
+        rule=act.rule,
+        acted_ms=act.acted_ms,
+        origin=act.origin,
+        result=act.result,
+        reason=act.reason,
+        ended=ends[-1].reason if ends else "",
+        observed=observed(act.terms),
+        terms=act.terms,
+        spent=None if act.spent is None else act.spent.evictions,
+        count=act.count,
+        places=[one.place for one in group],
+    )
+
+
+def observed(terms: Terms) -> str:
+    """Threshold against what was seen, by the names that the rules give them; "": no rule that is known here."""
+    if "used_pct" in terms:
+        return f"{terms['used_pct']:g}% used, threshold {terms['threshold_pct']:g}%"
+    if "average_satisfied_ratio" in terms:
+        ratio = 100 * terms["average_satisfied_ratio"]
+        return f"{ratio:.0f}% of the requested CPU was had, threshold {terms['lower_pct']:g}%"
+    for unit in ("milli", "bytes"):
+        sold = terms.get(f"allocatable_{unit}")
+        if sold is not None and f"requested_{unit}" in terms:
+            share = f"{100 * terms[f'requested_{unit}'] / sold:.0f}%" if sold else "all, for none is sold,"
+            return f"{share} of what is sold was requested, threshold {terms['threshold_pct']:g}%"
+    return ""
+
+
+def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Iterator[Finding]:
+    """How often, by which rules, what was refused; and what to do about it."""
+    done = [one for one in found if one.done]
+    own = sum(one.name == name for one in done)
+    span = f"in the last {span_ms / 3_600_000:g} h"
+    if done:
+        rules = Counter(one.rule for one in done)
+        by_rule = ", ".join(f"{rule} {number}" for rule, number in sorted(rules.items()))
+        others = f", {len(done) - own} of other pods of {controller_of(name)}" if len(done) > own else ""
+        yield Finding(
+            name="evicted",
+            severity="problem" if len(done) >= OFTEN else "warning",
+            text=f"evicted {own} times {span}{others}: {by_rule}; last: {done[0].observed or done[0].reason}",
+            advice=_advice(rules),
+        )
+    starved = sum(one.count for one in found if one.reason.startswith(NO_CREDIT))
+    if starved:
+        yield Finding(
+            name="eviction.no-credit",
+            severity="note",
+            text=f"{starved} evictions were wanted {span} and held back: {NO_CREDIT} (eviction-budget-config)",
+            advice="until there is credit best-effort pods get little CPU, then the victims stand still",
+        )
+    if not done:
+        yield Finding(name="evicted", severity="ok", text=f"no eviction of it {span} that was looked through")
+
+
+def _advice(rules: Counter[str]) -> str:
+    memory = any("Memory" in rule for rule in rules)
+    cpu = any("CPU" in rule for rule in rules)
+    parts = ["request what it uses, so that it is placed where that is left"] if memory or cpu else []
+    if memory:
+        parts.append("use less memory, or keep more of the node back (colocation-config.memoryReclaimThresholdPercent)")
+    if cpu:
+        parts.append("keep more CPU back (colocation-config.cpuReclaimThresholdPercent)")
+    return "; ".join([*parts, "save progress, so that little is lost"])

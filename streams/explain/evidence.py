@@ -1,0 +1,104 @@
+"""Where a record stands in the log, and what is told of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.message import Message
+from slacktide.schemas.topics import Topic
+from slacktide.streams.records import Record
+
+M = TypeVar("M", bound=Message)
+Severity = Literal["ok", "note", "warning", "problem"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """One record's place."""
+
+    topic: str
+    partition: int
+    offset: int
+    logged_ms: int
+    """The record's timestamp, UTC epoch."""
+
+    def __str__(self) -> str:
+        return f"{self.topic} {self.partition}:{self.offset}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said(Generic[M]):
+    """A record as it was read."""
+
+    body: M
+    place: Place
+
+    def age_ms(self, now_ms: int) -> int:
+        """By the log's clock; never below 0."""
+        return max(0, now_ms - self.place.logged_ms)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that an explanation comes to."""
+
+    name: str
+    """The same in every release: part and subject, such as ``agent.silent``."""
+    severity: Severity
+    text: str
+    """What is, with its numbers."""
+    advice: str = ""
+    """What to do; "" where nothing is to be done."""
+
+
+def place_of(record: Record) -> Place:
+    """Where it stands."""
+    return Place(topic=record.topic, partition=record.partition, offset=record.offset, logged_ms=record.timestamp_ms)
+
+
+def said(records: Iterable[Record], topic: Topic, kind: type[M], key: str | None = None) -> list[Said[M]]:
+    """What a topic's records say, in their order; those that say nothing are passed over.
+
+    Args:
+        records: of any topics.
+        topic: whose are meant.
+        kind: its message.
+        key: only records with this key; None: all. A null takes back what was said of the key before.
+
+    """
+    raw = None if key is None else key.encode()
+    found: list[Said[M]] = []
+    for record in records:
+        if record.topic != topic.name or (raw is not None and record.key != raw):
+            continue
+        if record.value is None:
+            if raw is not None:
+                found.clear()
+            continue
+        try:
+            found.append(Said(body=decode(record.value, kind), place=place_of(record)))
+        except BadMessageError:  # a dead letter tells of it
+            continue
+    return found
+
+
+def newest(found: Iterable[Said[M]], order: Callable[[M], tuple[str, int]]) -> Said[M] | None:
+    """The one of the highest boot and seq, for offsets are no order; among equals the one said last."""
+    best: Said[M] | None = None
+    for one in found:
+        if best is None or order(one.body) >= order(best.body):
+            best = one
+    return best
+
+
+def by_key(records: Iterable[Record], topic: Topic) -> dict[str, list[Record]]:
+    """A topic's records by their key."""
+    found: dict[str, list[Record]] = {}
+    for record in records:
+        if record.topic == topic.name and record.key is not None:
+            found.setdefault(record.key.decode(errors="backslashreplace"), []).append(record)
+    return found

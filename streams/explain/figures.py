@@ -1,0 +1,79 @@
+"""A node's published figures with the arithmetic that their records hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.message import Terms
+from slacktide.streams.decisions.batch_resource import batch_because
+from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.mid_resource import mid_because
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figure:
+    """What is sold of one resource, and how that came to be."""
+
+    of: str
+    """The field of NodeAllocatable, unit in its name."""
+    published: int | None
+    """None: it is not on the node."""
+    because: Because | None
+    """None: nothing was figured; the record's reason says why."""
+    floored: bool
+    """It stands at what running pods asked for."""
+    emptied_by: str
+    """The term that left nothing; "": something is left, or nothing was figured."""
+
+
+_FIGURES: tuple[tuple[str, str, str, Callable[[str, str, Terms], Because]], ...] = (
+    ("batch_cpu_milli", "cpu_terms", "milli", batch_because),
+    ("batch_mem_bytes", "mem_terms", "bytes", batch_because),
+    ("mid_cpu_milli", "mid_cpu_terms", "milli", mid_because),
+    ("mid_mem_bytes", "mid_mem_terms", "bytes", mid_because),
+)
+
+
+def figures(allocatable: NodeAllocatable) -> list[Figure]:
+    """The four of them, in order; one that is neither published nor figured is left out."""
+    return list(_figures(allocatable))
+
+
+def _figures(allocatable: NodeAllocatable) -> Iterator[Figure]:
+    for of, field, unit, because_of in _FIGURES:
+        published: int | None = getattr(allocatable, of)
+        terms: Terms = getattr(allocatable, field)
+        if published is None and not terms and of.startswith("mid"):
+            continue
+        because = _because(of, unit, terms, because_of) if terms else None
+        yield Figure(
+            of=of,
+            published=published,
+            because=because,
+            floored=of in allocatable.floored,
+            emptied_by="" if because is None else emptied_by(because, f"{of.partition('_')[0]}_{unit}"),
+        )
+
+
+def _because(of: str, unit: str, terms: Terms, because_of: Callable[[str, str, Terms], Because]) -> Because:
+    """Of a record that another version wrote, whose terms may have other names, the terms alone."""
+    try:
+        because = because_of(of, unit, terms)
+        because.added()
+    except KeyError:
+        return Because(of=of, bound="not known here", terms=terms)
+    return because
+
+
+def emptied_by(because: Because, result: str) -> str:
+    """The term that left nothing of the result, going down the parts in their order; "": something is left."""
+    if because.terms.get(result, 1) > 0:
+        return ""
+    level: float = 0
+    for part in because.adds:
+        level += because.terms[part[1:]] * (1 if part[0] == "+" else -1)
+        if part[0] == "-" and level <= 0:
+            return part[1:]
+    return next((name for name in because.terms if name.startswith("cap_")), "")

@@ -1,0 +1,115 @@
+"""Is what is said of a node young, and made by the policy in force?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.node_log import NodeLog
+from slacktide.streams.freshness.silence import REPUBLISH_MS, SILENT_MS
+
+UNANSWERED_MS = 3_000
+"""An answer takes some ms; the guard acts after one second."""
+BEHIND_MS = 2 * REPUBLISH_MS
+"""Figures are published again although they did not change."""
+PARTIAL_PCT = 90
+"""Of the window: with less, the averages tell of a shorter while than the policy names."""
+
+
+def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
+    """What is silent, late, or of another policy."""
+    yield from _agent(log, asked_ms)
+    yield from _worker(log, asked_ms)
+    yield from _window(log)
+    yield from _policy(log)
+
+
+def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
+    look = "is it running on the node (`slacktide doctor` there says what it lacks), and does it reach this Kafka?"
+    sample = log.sample
+    if sample is None:
+        heard = "" if log.metric is None else f"; figures were last made of sample seq {log.metric.body.seq}"
+        yield Finding(
+            name="agent.silent",
+            severity="problem",
+            text=f"the agent is silent: no sample of it in what was read of the log{heard}",
+            advice=f"{look} --since reads further back",
+        )
+    elif sample.age_ms(asked_ms) > SILENT_MS:
+        yield Finding(
+            name="agent.silent",
+            severity="problem",
+            text=f"the agent is silent: its last sample, seq {sample.body.seq}, is {_s(sample.age_ms(asked_ms))} old",
+            advice=look,
+        )
+    else:
+        for one in sample.body.missing:
+            text = f"the agent cannot read {one.what}: {one.why}"
+            yield Finding(name="agent.missing", severity="warning", text=text, advice="`slacktide doctor` on the node")
+
+
+def _worker(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
+    """Of samples that are old enough to have been answered: was the newest one?"""
+    due = [one for one in log.samples if one.age_ms(asked_ms) > UNANSWERED_MS]
+    if not due:
+        return
+    last = max((one.body.boot_id, one.body.seq) for one in due)
+    command = log.command
+    if command is not None and (command.body.boot_id, command.body.seq) >= last:
+        return
+    told = "none was answered" if command is None else f"the last that was answered is seq {command.body.seq}"
+    yield Finding(
+        name="worker.silent",
+        severity="problem",
+        text=f"no worker answers: the sample with seq {last[1]} has waited for {UNANSWERED_MS / 1000:g} s, {told}; "
+        "the node's guard decides",
+        advice="is a worker running (`slacktide stream`), and is it behind (`slacktide topics lag`)?",
+    )
+
+
+def _window(log: NodeLog) -> Iterator[Finding]:
+    metric, sample = log.metric, log.sample
+    if metric is None:
+        if sample is not None:
+            text = f"no NodeMetric is published, although there are samples, the newest with seq {sample.body.seq}"
+            yield Finding(
+                name="window.absent",
+                severity="problem",
+                text=text,
+                advice="is a worker running? After a node's inventory was removed its figures come with the next one",
+            )
+        return
+    body = metric.body
+    if body.stale_ms:
+        text = f"the workers call the node stale: it had been silent for {_s(body.stale_ms)} when they said so"
+        yield Finding(name="window.stale", severity="problem", text=text)
+    behind_ms = 0 if sample is None else sample.body.observed_ms - body.observed_ms
+    if behind_ms > BEHIND_MS:
+        text = f"NodeMetric is {_s(behind_ms)} behind the newest sample (seq {body.seq})"
+        advice = "the worker is behind (`slacktide topics lag`), or reads this node's partition no more"
+        yield Finding(name="window.behind", severity="warning", text=text, advice=advice)
+    if 100 * body.covered_ms < PARTIAL_PCT * body.window_ms:
+        text = f"the window covers {_s(body.covered_ms)} of {_s(body.window_ms)} ({body.samples} samples)"
+        yield Finding(name="window.partial", severity="note", text=text)
+
+
+def _policy(log: NodeLog) -> Iterator[Finding]:
+    sample = log.sample
+    if log.policy is None:
+        text = "the policy topic is empty: the defaults hold, and by them nothing is done"
+        advice = "agents publish it: `slacktide agent --policy FILE`"
+        yield Finding(name="policy.absent", severity="problem", text=text, advice=advice)
+        return
+    version = log.policy.body.version
+    if sample is not None and sample.body.policy_version != version:
+        text = f"the agent decides by policy {sample.body.policy_version}, in force is {version}"
+        advice = "it reads the policy's topic: look for its refusal in the agent's log, and at its policy file"
+        yield Finding(name="policy.other", severity="warning", text=text, advice=advice)
+    metric = log.metric
+    if metric is not None and metric.body.policy_version != version:
+        text = f"NodeMetric was made by policy {metric.body.policy_version}, in force is {version}"
+        yield Finding(name="policy.older-figures", severity="warning", text=text)
+
+
+def _s(span_ms: int) -> str:
+    return f"{span_ms / 1000:.1f} s"

@@ -1,0 +1,125 @@
+"""Is a pod made as a best-effort pod should be: what it asks for, what it uses, its class, who makes it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slacktide.schemas.inventory import Container, Pod
+from slacktide.schemas.metric import Use
+from slacktide.schemas.qos import BANDS, band_of, effective_priority_class, effective_qos, is_best_effort
+from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.selling import amount, resource_name
+from slacktide.streams.explain.wish import Wish
+
+IDLE_PCT = 30
+"""Below this share of what it requested a pod keeps others out for nothing."""
+_TIERS = {"koord-batch": "batch", "koord-mid": "mid", "koord-free": "free"}
+_SPLIT = {
+    "BE": frozenset({"koord-prod"}),
+    "LSR": frozenset({"koord-mid", "koord-batch", "koord-free"}),
+    "LSE": frozenset({"koord-mid", "koord-batch", "koord-free"}),
+}
+"""Of a QoS label the classes that Koordinator's webhook refuses beside it."""
+
+
+def lint(pod: Pod, use: Use | None, wish: Wish | None) -> Iterator[Finding]:
+    """What of a pod invites trouble.
+
+    Args:
+        pod: what rules read of it.
+        use: its average over the policy's window; None: it is not measured.
+        wish: its file; None: what only that tells is not judged.
+
+    """
+    yield from _accord(pod)
+    if effective_priority_class(pod) not in _TIERS and not is_best_effort(pod):
+        return
+    yield from _amounts(pod)
+    if use is not None:
+        yield from _realistic(pod, use)
+    if wish is not None:
+        yield from _made_by(wish)
+
+
+def _accord(pod: Pod) -> Iterator[Finding]:
+    qos, named = effective_qos(pod.qos_label, pod.kube_qos), effective_priority_class(pod)
+    priority = "no priority" if pod.priority is None else f"priority {pod.priority}"
+    if named in _SPLIT.get(pod.qos_label or "", ()):
+        yield Finding(
+            name="lint.class",
+            severity="problem",
+            text=f"QoS class {qos} and priority class {named} ({priority}) contradict each other",
+            advice="best-effort pods: qosClass BE with koord-batch; others: LS with koord-prod",
+        )
+    elif pod.priority is not None and not band_of(pod.priority) and pod.priority_class_label is None:
+        bands = ", ".join(f"{name} {low}-{high}" for name, (low, high) in BANDS.items())
+        text = f"priority {pod.priority} lies in no class's band ({bands}): the pod counts as {named}, by its QoS"
+        yield Finding(name="lint.band", severity="warning", text=text, advice="set a priorityClassName of these")
+    elif is_best_effort(pod) and pod.priority is None and pod.priority_class_label is None:
+        text = f"no priority: the pod counts as {named} because its QoS class is {qos}"
+        yield Finding(name="lint.band", severity="note", text=text, advice="set priorityClassName: koord-batch")
+
+
+def _amounts(pod: Pod) -> Iterator[Finding]:
+    tier = _TIERS.get(effective_priority_class(pod), "batch")
+    whole = Container(name=pod.name, requests=pod.requests, limits=pod.limits)
+    for part in pod.containers or [whole]:
+        yield from _of_container(part.name, part, tier)
+
+
+def _of_container(name: str, part: Container, tier: str) -> Iterator[Finding]:
+    for kind in ("cpu_milli", "mem_bytes"):
+        field = f"{tier}_{kind}"
+        shown = resource_name(field)
+        request, limit = getattr(part.requests, field), getattr(part.limits, field)
+        native = getattr(part.requests, kind) or getattr(part.limits, kind)
+        if request is None and limit is None:
+            other = f"; it asks for native {kind.partition('_')[0]} instead" if native else ""
+            yield Finding(
+                name="lint.requests",
+                severity="problem" if native else "warning",
+                text=f"{name}: neither requests nor limits {shown}{other}",
+                advice=f"set kubernetes.io/{shown} in requests and limits, or let a ClusterColocationProfile translate",
+            )
+        elif limit is None:
+            text = f"{name}: requests {shown} {amount(request, kind)} and sets no limit"
+            yield Finding(name="lint.limits", severity="warning", text=text, advice="set the limit to the request")
+        elif request != limit:
+            text = f"{name}: {shown} request {amount(request or 0, kind)} and limit {amount(limit, kind)} differ"
+            yield Finding(name="lint.equal", severity="warning", text=text, advice="make them equal")
+
+
+def _realistic(pod: Pod, use: Use) -> Iterator[Finding]:
+    tier = _TIERS.get(effective_priority_class(pod), "batch")
+    for kind in ("cpu_milli", "mem_bytes"):
+        field = f"{tier}_{kind}"
+        asked, used = getattr(pod.requests, field), getattr(use, kind)
+        if not asked:
+            continue
+        said = f"{resource_name(field)}: requests {amount(asked, kind)}, uses {amount(used, kind)}"
+        if used * 100 < asked * IDLE_PCT:
+            text = f"{said}, {used * 100 // asked}%: it keeps others out for nothing"
+            yield Finding(name="lint.idle", severity="note", text=text, advice="request less")
+        elif kind == "mem_bytes" and used > asked:
+            text = f"{said}, {used * 100 // asked}%: it is placed where that is not left"
+            yield Finding(name="lint.over", severity="warning", text=text, advice="request what it uses")
+
+
+def _made_by(wish: Wish) -> Iterator[Finding]:
+    if wish.owner_kind == "StatefulSet":
+        yield Finding(
+            name="lint.stateful",
+            severity="warning",
+            text=f"best-effort, and made by StatefulSet {wish.owner_name}: its state goes with each eviction",
+            advice="run it as LS with koord-prod, or as a Job that saves its progress",
+        )
+    if wish.services:
+        yield Finding(
+            name="lint.service",
+            severity="warning",
+            text=f"best-effort, and behind Service {', '.join(wish.services)}: requests wait while it is throttled",
+            advice="run what answers requests as LS with koord-prod",
+        )
+    if not wish.owner_kind:
+        text = "nobody makes it anew: evicted it is gone"
+        yield Finding(name="lint.bare", severity="warning", text=text, advice="make it by a Job with a backoffLimit")

@@ -1,0 +1,153 @@
+"""Why a node sells what it sells and holds what it holds: sample, window, allocatable, command, outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from slacktide.schemas.message import Message
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.explain.carried_out import carried_out_findings
+from slacktide.streams.explain.evidence import Finding, Place, Said, newest
+from slacktide.streams.explain.figures import Figure, figures
+from slacktide.streams.explain.freshness import freshness_findings
+from slacktide.streams.explain.node_log import NodeLog, order
+from slacktide.streams.explain.selling import selling_findings
+
+OUTCOMES_TOLD = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """What a record says that it was made of."""
+
+    what: str
+    """sample, pods, facts or policy."""
+    name: str
+    """The sample's boot and seq, a revision, or the policy's version."""
+    place: Place | None
+    """Where that stands; None: not in the part of the log that was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One link of the chain."""
+
+    name: str
+    """sample, window, allocatable, command, set (the newest command that set something) or outcome."""
+    place: Place
+    age_ms: int
+    """By the log's clock."""
+    inputs: list[Input]
+    record: Any
+    """The record's body."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeExplanation:
+    """The chain, as far as it goes, and what it comes to."""
+
+    node: str
+    asked_ms: int
+    policy_version: str
+    """In force; "": the topic has none."""
+    policy_place: Place | None
+    steps: list[Step]
+    figures: list[Figure]
+    findings: list[Finding]
+    """What is wrong first."""
+
+
+_RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
+
+
+def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
+    """Tell the chain.
+
+    Args:
+        log: what was read of the node.
+        asked_ms: now, by the clock that dates the records.
+
+    """
+    told = [] if log.allocatable is None else figures(log.allocatable.body)
+    findings = [*freshness_findings(log, asked_ms), *selling_findings(log, told), *carried_out_findings(log, asked_ms)]
+    return NodeExplanation(
+        node=log.node,
+        asked_ms=asked_ms,
+        policy_version="" if log.policy is None else log.policy.body.version,
+        policy_place=None if log.policy is None else log.policy.place,
+        steps=list(_steps(log, asked_ms)),
+        figures=told,
+        findings=sorted(findings, key=lambda one: _RANK[one.severity]),
+    )
+
+
+def _steps(log: NodeLog, asked_ms: int) -> Iterator[Step]:
+    inputs = _Inputs(log)
+    setting = newest((one for one in log.commands if one.body.answer == "set"), order)
+    chain: list[tuple[str, Said[Any] | None]] = [
+        ("sample", log.sample),
+        ("window", log.metric),
+        ("allocatable", log.allocatable),
+        ("command", log.command),
+        ("set", None if setting is log.command else setting),
+    ]
+    for name, one in chain:
+        if one is not None:
+            yield Step(
+                name=name,
+                place=one.place,
+                age_ms=one.age_ms(asked_ms),
+                inputs=inputs.of(one.body, itself=name == "sample"),
+                record=one.body,
+            )
+    for outcome in told_outcomes(log.outcomes):
+        yield Step(
+            name="outcome",
+            place=outcome.place,
+            age_ms=outcome.age_ms(asked_ms),
+            inputs=inputs.of_outcome(outcome.body),
+            record=outcome.body,
+        )
+
+
+def told_outcomes(outcomes: Sequence[Said[NodeOutcome]]) -> list[Said[NodeOutcome]]:
+    """The newest, newest first; of those that changed nothing only the very last."""
+    changed = [one for one in outcomes[:-1] if one.body.result != "unchanged"]
+    return [*reversed(outcomes[-1:]), *reversed(changed)][:OUTCOMES_TOLD]
+
+
+class _Inputs:
+    """Where what a record names stands in the log."""
+
+    def __init__(self, log: NodeLog) -> None:
+        self._samples = {order(one.body): one.place for one in log.samples}
+        self._pods: Mapping[str, Place] = {
+            one.body.pods_revision: one.place for one in log.samples if one.body.pods is not None
+        }
+        self._facts = {one.body.facts_revision: one.place for one in log.samples if one.body.facts is not None}
+        if log.inventory is not None:
+            self._facts.setdefault(log.inventory.body.revision, log.inventory.place)
+        self._policies = {} if log.policy is None else {log.policy.body.version: log.policy.place}
+
+    def of(self, body: Message, *, itself: bool) -> list[Input]:
+        """Of a record of the stream's, or of a sample."""
+        named: Any = body
+        sample = [] if itself else [self._sample(named.boot_id, named.seq)]
+        return [
+            *sample,
+            Input(what="pods", name=named.pods_revision, place=self._pods.get(named.pods_revision)),
+            Input(what="facts", name=named.facts_revision, place=self._facts.get(named.facts_revision)),
+            self._policy(named.policy_version),
+        ]
+
+    def of_outcome(self, body: NodeOutcome) -> list[Input]:
+        """An outcome names the sample that led to it, and the policy."""
+        return [self._sample(body.boot_id, body.seq), self._policy(body.policy_version)]
+
+    def _sample(self, boot_id: str, seq: int) -> Input:
+        return Input(what="sample", name=f"{boot_id}/{seq}", place=self._samples.get((boot_id, seq)))
+
+    def _policy(self, version: str) -> Input:
+        return Input(what="policy", name=version, place=self._policies.get(version))

@@ -1,0 +1,108 @@
+"""What the log holds of one node, sorted out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import KEY, Policy
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.score import NodeScore
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, SCORE
+from slacktide.streams.explain.evidence import Said, newest, said
+from slacktide.streams.records import Record
+
+InOrder = NodeSample | NodeMetric | NodeAllocatable | NodeScore | NodeCommand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeLog:
+    """One node's records. What is None, or empty, is not in the part of the log that was read."""
+
+    node: str
+    policy: Said[Policy] | None
+    """The one in force in the cluster."""
+    inventory: Said[NodeInventory] | None
+    samples: Sequence[Said[NodeSample]]
+    metric: Said[NodeMetric] | None
+    allocatable: Said[NodeAllocatable] | None
+    score: Said[NodeScore] | None
+    commands: Sequence[Said[NodeCommand]]
+    outcomes: Sequence[Said[NodeOutcome]]
+
+    @property
+    def known(self) -> bool:
+        """Whether anything is said of it."""
+        latest = (self.inventory, self.metric, self.allocatable, self.score)
+        return any(latest) or any((self.samples, self.commands, self.outcomes))
+
+    @property
+    def sample(self) -> Said[NodeSample] | None:
+        """The newest."""
+        return newest(self.samples, order)
+
+    @property
+    def command(self) -> Said[NodeCommand] | None:
+        """The answer to the newest sample that has one."""
+        return newest(self.commands, order)
+
+    @property
+    def facts(self) -> NodeFacts | None:
+        """What the node's newest keyframe says, else its inventory."""
+        keyframe = newest((one for one in self.samples if one.body.facts is not None), order)
+        if keyframe is not None:
+            return keyframe.body.facts
+        return None if self.inventory is None else self.inventory.body.facts
+
+    @property
+    def keyframe(self) -> Said[NodeSample] | None:
+        """The newest sample that carries the pods."""
+        return newest((one for one in self.samples if one.body.pods is not None), order)
+
+    @property
+    def pods(self) -> Sequence[Pod]:
+        """Those of the newest keyframe."""
+        keyframe = self.keyframe
+        return () if keyframe is None else keyframe.body.pods or ()
+
+
+def order(body: InOrder) -> tuple[str, int]:
+    """Order comes from the node: its boots, and what it counts in them."""
+    return body.boot_id, body.seq
+
+
+def node_log(node: str, records: Iterable[Record]) -> NodeLog:
+    """Sort out what is said of a node.
+
+    Args:
+        node: its name, which is the records' key.
+        records: of any topics and nodes, each partition in order.
+
+    """
+    records = list(records)
+    inventories = said(records, INVENTORY, NodeInventory, node)
+    return NodeLog(
+        node=node,
+        policy=policy_of(records),
+        inventory=inventories[-1] if inventories else None,
+        samples=said(records, SAMPLE, NodeSample, node),
+        metric=newest(said(records, METRIC, NodeMetric, node), order),
+        allocatable=newest(said(records, ALLOCATABLE, NodeAllocatable, node), order),
+        score=newest(said(records, SCORE, NodeScore, node), order),
+        commands=said(records, COMMAND, NodeCommand, node),
+        outcomes=said(records, OUTCOME, NodeOutcome, node),
+    )
+
+
+def policy_of(records: Iterable[Record]) -> Said[Policy] | None:
+    """The policy in force: the last good one of the highest writer epoch. A null changes nothing."""
+    in_force: Said[Policy] | None = None
+    for one in said((record for record in records if record.value is not None), POLICY, Policy, KEY):
+        if in_force is None or one.body.writer_epoch >= in_force.body.writer_epoch:
+            in_force = one
+    return in_force

@@ -1,0 +1,245 @@
+"""Where a pod would find what it asks for: each node's room against it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.schemas.metric import Use
+from slacktide.schemas.policy.selector import Selector, matches
+from slacktide.streams.decisions.published_floor import published_floor
+from slacktide.streams.explain.evidence import Finding, Place
+from slacktide.streams.explain.node_log import NodeLog
+from slacktide.streams.explain.selling import amount, disabled, resource_name
+from slacktide.streams.explain.wish import Wish
+
+SCHEDULER = "koord-scheduler"
+"""The scheduler that knows batch resources: Koordinator's name for it."""
+SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
+NATIVE = {"cpu_milli": "cpu", "mem_bytes": "memory"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """One resource on one node."""
+
+    of: str
+    """The field of Resources, unit in its name."""
+    asked: int
+    sold: int | None
+    """What the node has for all pods; None: it has none of it."""
+    left: int | None
+    """What of that nobody has asked for; None: not told."""
+
+    @property
+    def enough(self) -> bool:
+        """Whether the pod would fit now, as far as that is told."""
+        return self.asked <= (self.left if self.left is not None else self.sold or 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRoom:
+    """One node, asked for a place."""
+
+    node: str
+    selected: bool
+    """Its labels are as the pod wants them."""
+    unlike: str
+    """The first wish that its labels do not meet; "": they meet all."""
+    stale_ms: int
+    why_none: str
+    """Why it sells no batch resource at all; "": it does."""
+    rooms: list[Room]
+    place: Place | None
+    """Of its allocatable."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether the pod could go there."""
+        return self.selected and not self.stale_ms and all(room.enough for room in self.rooms)
+
+
+def node_rooms(nodes: Sequence[NodeLog], asked: Resources, wish: Wish | None) -> list[NodeRoom]:
+    """Ask all nodes, in order of their names.
+
+    Args:
+        nodes: with their figures and inventories.
+        asked: what the pod requests.
+        wish: what it wants of a node's labels; None: nothing is known of that.
+
+    """
+    return [_node_room(log, asked, wish) for log in sorted(nodes, key=lambda log: log.node)]
+
+
+def _node_room(log: NodeLog, asked: Resources, wish: Wish | None) -> NodeRoom:
+    body = None if log.allocatable is None else log.allocatable.body
+    unlike = "" if wish is None else unlike_of(wish, log.facts)
+    off = disabled(log)
+    why = "no figures are published" if body is None else body.reason
+    return NodeRoom(
+        node=log.node,
+        selected=not unlike,
+        unlike=unlike,
+        stale_ms=0 if body is None else body.stale_ms,
+        why_none=why if off is None else off.text,
+        rooms=list(_rooms(asked, log)),
+        place=None if log.allocatable is None else log.allocatable.place,
+    )
+
+
+def _rooms(asked: Resources, log: NodeLog) -> Iterator[Room]:
+    for field in SOLD:
+        if amount_asked := getattr(asked, field):
+            sold = None if log.allocatable is None else getattr(log.allocatable.body, field)
+            yield Room(of=field, asked=amount_asked, sold=sold, left=None if sold is None else _left(field, sold, log))
+    for field in NATIVE:
+        if amount_asked := getattr(asked, field):
+            sold = None if log.facts is None else getattr(log.facts.allocatable, field)
+            yield Room(of=field, asked=amount_asked, sold=sold, left=None)
+
+
+def _left(field: str, sold: int, log: NodeLog) -> int | None:
+    """By the node's score; where there is none, by the pods of its newest keyframe."""
+    if log.score is not None:
+        tier, _, kind = field.partition("_")
+        left: Use = getattr(log.score.body, f"{tier}_left")
+        return int(getattr(left, kind))
+    if log.keyframe is None:
+        return None
+    because = published_floor({field: sold}, log.pods).because[0]
+    return max(0, sold - int(because.terms["floor"]))
+
+
+def unlike_of(wish: Wish, facts: NodeFacts | None) -> str:
+    """The first wish that a node's labels do not meet, with what they are; "": they meet all, or are not known."""
+    if facts is None:
+        return ""
+    for key, value in wish.node_selector.items():
+        if facts.labels.get(key) != value:
+            return f"{key}={value} wanted, {_label(facts, key)}"
+    if wish.affinity and not any(matches(one, facts.labels) for one in wish.affinity):
+        keys = dict.fromkeys(key for one in wish.affinity for key in _keys(one))
+        return f"node affinity, {', '.join(_label(facts, key) for key in keys)}"
+    return ""
+
+
+def _keys(selector: Selector) -> list[str]:
+    return [*selector.match_labels, *(one.key for one in selector.match_expressions)]
+
+
+def _label(facts: NodeFacts, key: str) -> str:
+    value = facts.labels.get(key)
+    return f"no label {key}" if value is None else f"{key}={value} there"
+
+
+def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
+    """Why the pod waits, as far as the log and its file tell."""
+    if wish is not None:
+        yield from _scheduler(asked, wish)
+        yield from _said(wish)
+    if not rooms:
+        text = "no node is known: neither an inventory nor figures of one are in the log"
+        yield Finding(name="pending.no-nodes", severity="problem", text=text, advice="is an agent running?")
+        return
+    selected = [one for one in rooms if one.selected]
+    if not selected:
+        yield _no_node(rooms)
+        return
+    high = list(_too_high(selected))
+    yield from high
+    fitting = [one.node for one in selected if one.fits]
+    if fitting:
+        yield _fits(fitting)
+    elif not high:
+        yield from _short(selected)
+
+
+def _scheduler(asked: Resources, wish: Wish) -> Iterator[Finding]:
+    sold = [resource_name(field) for field in SOLD if getattr(asked, field)]
+    if sold and wish.scheduler != SCHEDULER:
+        yield Finding(
+            name="pending.scheduler",
+            severity="problem",
+            text=f"the pod asks for {' and '.join(sold)}, and its schedulerName is {wish.scheduler}, not {SCHEDULER}: "
+            "that one neither knows a node's load nor keeps these resources apart",
+            advice=f"set spec.schedulerName: {SCHEDULER}, or let a ClusterColocationProfile do it",
+        )
+
+
+def _said(wish: Wish) -> Iterator[Finding]:
+    if wish.scheduling:
+        yield Finding(name="pending.condition", severity="note", text=f"the scheduler says: {wish.scheduling}")
+    if wish.not_judged:
+        text = f"not judged here: {', '.join(wish.not_judged)}, and taints"
+        yield Finding(name="pending.not-judged", severity="note", text=text)
+
+
+def _no_node(rooms: Sequence[NodeRoom]) -> Finding:
+    first = rooms[0]
+    return Finding(
+        name="pending.selector",
+        severity="problem",
+        text=f"no node's labels are as the pod wants them, of {len(rooms)}: {first.node}: {first.unlike}",
+        advice="correct nodeSelector or affinity, or label a node",
+    )
+
+
+def _too_high(rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
+    """More than the largest node has for all its pods together."""
+    for number, room in enumerate(rooms[0].rooms):
+        of_all = [(one.rooms[number].sold or 0, one.node) for one in rooms]
+        most, node = max(of_all, key=lambda pair: pair[0])
+        if most and room.asked > most:
+            name = NATIVE.get(room.of) or resource_name(room.of)
+            yield Finding(
+                name="pending.too-high",
+                severity="problem",
+                text=f"{name}: {amount(room.asked, room.of)} is asked for, and no node has more than "
+                f"{amount(most, room.of)} of it for all pods together ({node})",
+                advice="ask for less, in more pods: only what latency-sensitive pods leave is sold",
+            )
+
+
+def _fits(fitting: Sequence[str]) -> Finding:
+    more = f" and {len(fitting) - 3} more" if len(fitting) > 3 else ""
+    return Finding(
+        name="pending.fits",
+        severity="ok",
+        text=f"there is room on {', '.join(fitting[:3])}{more}",
+        advice="what keeps it waiting is not in the log: see `kubectl describe pod`, the scheduler, taints, quotas",
+    )
+
+
+def _short(rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
+    """Of each resource that is short everywhere the node that comes nearest; else that no node has all at once."""
+    short = [
+        _nearest(rooms, number)
+        for number in range(len(rooms[0].rooms))
+        if not any(one.rooms[number].enough and not one.stale_ms for one in rooms)
+    ]
+    if not short:
+        short.append(f"no node has all at once of what is asked for: {len(rooms)} were asked")
+    reasons = list(dict.fromkeys(one.why_none for one in rooms if one.why_none))
+    why = f"; nothing is sold: {reasons[0]}" if reasons and all(one.why_none for one in rooms) else ""
+    yield Finding(
+        name="pending.short",
+        severity="problem",
+        text="; ".join(short) + why,
+        advice="`slacktide explain node NAME` tells what each sells and why; ask for less, or wait until load falls",
+    )
+
+
+def _nearest(rooms: Sequence[NodeRoom], number: int) -> str:
+    def left(one: NodeRoom) -> int:
+        room = one.rooms[number]
+        return room.sold or 0 if room.left is None else room.left
+
+    best = max(rooms, key=left)
+    room = best.rooms[number]
+    name = NATIVE.get(room.of) or resource_name(room.of)
+    stale = f", which is stale for {best.stale_ms / 1000:.0f} s" if best.stale_ms else ""
+    return (
+        f"{name} is short on every node: {amount(room.asked, room.of)} is asked for, "
+        f"most is left on {best.node}{stale}: {amount(left(best), room.of)}"
+    )

@@ -1,0 +1,158 @@
+"""Why a pod waits, why it is evicted, and whether it is made well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.metric import PodMetric, Use
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.qos import effective_priority_class, effective_qos
+from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of
+from slacktide.streams.explain.evidence import Finding, Place, Said
+from slacktide.streams.explain.lint import lint
+from slacktide.streams.explain.node_log import NodeLog
+from slacktide.streams.explain.placement import NodeRoom, node_rooms, placement_findings
+from slacktide.streams.explain.wish import Wish
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A pod on its node."""
+
+    node: str
+    uid: str
+    use: Use
+    """Its average over the window."""
+    window_ms: int
+    covered_ms: int
+    age_ms: int
+    place: Place
+    """Of the NodeMetric that says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodExplanation:
+    """What the log, and the pod's file, say of it."""
+
+    namespace: str
+    name: str
+    asked_ms: int
+    running: Running | None
+    """None: no node's figures tell of it."""
+    node: str
+    """Where it is, by figures or file; "": nowhere."""
+    qos: str
+    """Effective class; "": what it asks for is not known."""
+    priority_class: str
+    requests: Resources | None
+    limits: Resources | None
+    pod_place: Place | None
+    """Of the sample that carries it; None: it is known from its file, or not."""
+    rooms: list[NodeRoom]
+    """Of a pod that is on no node: each node's room."""
+    evictions: list[Eviction]
+    findings: list[Finding]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodLog:
+    """What was read."""
+
+    nodes: Sequence[NodeLog]
+    """With their figures."""
+    on: NodeLog | None
+    """The pod's node with its newest samples; None: it is on none."""
+    outcomes: Sequence[Said[NodeOutcome]]
+    """Of acts on pods."""
+    span_ms: int
+    """How far back they go."""
+
+
+_RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
+
+
+def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeLog, PodMetric] | None:
+    """The node whose figures tell of the pod; of several the one that saw it last."""
+    found = [
+        (log.metric.body.observed_ms, log, one)
+        for log in nodes
+        if log.metric is not None
+        for one in log.metric.body.pods
+        if (one.namespace, one.name) == (namespace, name)
+    ]
+    if not found:
+        return None
+    _, log, one = max(found, key=lambda each: (each[0], each[1].node))
+    return log, one
+
+
+def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked_ms: int) -> PodExplanation | None:
+    """Tell of it; None: neither the log nor a file says anything of it.
+
+    Args:
+        log: what was read.
+        namespace: the pod's.
+        name: the pod's.
+        wish: the pod's file; None: there is none.
+        asked_ms: now, by the clock that dates the records.
+
+    """
+    running = _running(log.nodes, namespace, name, asked_ms)
+    pod, place = _pod(log.on, namespace, name)
+    evictions = evictions_of(log.outcomes, namespace, name)
+    if pod is None and wish is not None:
+        pod = wish.pod
+    if pod is None and running is None and not any(one.name == name for one in evictions):
+        return None
+    node = running.node if running is not None else wish.node if wish is not None else ""
+    waits = pod is not None and not node
+    rooms = node_rooms(log.nodes, pod.requests, wish) if waits and pod is not None else []
+    findings: list[Finding] = []
+    if waits and pod is not None:
+        findings += placement_findings(pod.requests, wish, rooms)
+    findings += eviction_findings(evictions, name, log.span_ms)
+    if pod is not None:
+        findings += lint(pod, None if running is None else running.use, wish)
+    return PodExplanation(
+        namespace=namespace,
+        name=name,
+        asked_ms=asked_ms,
+        running=running,
+        node=node,
+        qos="" if pod is None else effective_qos(pod.qos_label, pod.kube_qos),
+        priority_class="" if pod is None else effective_priority_class(pod),
+        requests=None if pod is None else pod.requests,
+        limits=None if pod is None else pod.limits,
+        pod_place=place,
+        rooms=rooms,
+        evictions=evictions,
+        findings=sorted(findings, key=lambda one: _RANK[one.severity]),
+    )
+
+
+def _running(nodes: Sequence[NodeLog], namespace: str, name: str, asked_ms: int) -> Running | None:
+    found = where_is(nodes, namespace, name)
+    if found is None:
+        return None
+    log, one = found
+    metric = log.metric
+    assert metric is not None
+    return Running(
+        node=log.node,
+        uid=one.uid,
+        use=one.use,
+        window_ms=metric.body.window_ms,
+        covered_ms=metric.body.covered_ms,
+        age_ms=metric.age_ms(asked_ms),
+        place=metric.place,
+    )
+
+
+def _pod(on: NodeLog | None, namespace: str, name: str) -> tuple[Pod | None, Place | None]:
+    keyframe = None if on is None else on.keyframe
+    if keyframe is None:
+        return None, None
+    pod = next((one for one in keyframe.body.pods or () if (one.namespace, one.name) == (namespace, name)), None)
+    return pod, None if pod is None else keyframe.place

@@ -1,0 +1,177 @@
+"""A pod as ``kubectl get pod -o yaml`` prints it: what of it decides where it may go, and whose it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.kubernetes_fields import Reader
+from slacktide.schemas.kubernetes_pod import pod_of
+from slacktide.schemas.policy.selector import Selector
+from slacktide.streams.decisions.label_selector import Expression, InvalidSelector, selector_of
+
+NOT_CREATED = "(not created yet)"
+"""Stands for the uid of a pod that only a manifest knows."""
+_REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+_TERMS = f"affinity.nodeAffinity.{_REQUIRED}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """One pod, and what else of its file speaks of it."""
+
+    pod: Pod
+    node: str
+    """Where it is already; "": nowhere."""
+    scheduler: str
+    labels: Mapping[str, str]
+    node_selector: Mapping[str, str]
+    affinity: tuple[Selector, ...]
+    """Of required node affinity: one of these must match; none: any node will do."""
+    not_judged: tuple[str, ...]
+    """What it asks of a node that the log cannot tell of one."""
+    owner_kind: str
+    owner_name: str
+    """What made it; "": nobody."""
+    restart_policy: str
+    scheduling: str
+    """What the scheduler says of it: the message of its condition PodScheduled."""
+    services: tuple[str, ...]
+    """Services in the same file that send it requests."""
+    notes: tuple[str, ...]
+    """What of the file could not be used."""
+
+
+def wish_of(document: object, file: str, namespace: str, name: str) -> Wish:
+    """Read a pod out of a document: alone, or in a List that may hold Services, too.
+
+    Args:
+        document: plain data.
+        file: its name, for messages.
+        namespace: the pod's.
+        name: the pod's.
+
+    Raises:
+        ConfigError: it is not there, or not as it should be.
+
+    """
+    reader = Reader(file)
+    items = list(_items(document, reader))
+    found = next(((path, item) for path, item in items if _is(item, "Pod", namespace, name)), None)
+    if found is None:
+        pods = [f"{_namespace(item)}/{_name(item)}" for _, item in items if item.get("kind") == "Pod"]
+        reader.refuse("kind", ", ".join(pods) or "no Pod", f"the Pod {namespace}/{name}, alone or in a List")
+        raise ConfigError(reader.findings)
+    wish = _wish(*found, reader, tuple(_services(items, found[1], namespace, reader)))
+    if reader.findings:
+        raise ConfigError(reader.findings)
+    return wish
+
+
+def _items(document: object, reader: Reader) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    body = reader.mapping(document, "(document)")
+    if body.get("kind") != "List":
+        yield "", body
+        return
+    for index, item in enumerate(reader.sequence(body.get("items"), "items")):
+        yield f"items[{index}].", reader.mapping(item, f"items[{index}]")
+
+
+def _metadata(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    metadata = item.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
+
+
+def _name(item: Mapping[str, Any]) -> str:
+    return str(_metadata(item).get("name"))
+
+
+def _namespace(item: Mapping[str, Any]) -> str:
+    return str(_metadata(item).get("namespace") or "default")
+
+
+def _is(item: Mapping[str, Any], kind: str, namespace: str, name: str) -> bool:
+    return (item.get("kind"), _namespace(item), _name(item)) == (kind, namespace, name)
+
+
+def _wish(path: str, item: Mapping[str, Any], reader: Reader, services: tuple[str, ...]) -> Wish:
+    if not _metadata(item).get("uid"):
+        item = {**item, "metadata": {**_metadata(item), "uid": NOT_CREATED}}
+    where = path.removesuffix(".") or "pod"
+    spec = reader.at(item, where, "spec")
+    affinity, not_judged = _affinity(spec, where, reader)
+    owner = _owner(item)
+    return Wish(
+        pod=pod_of(where, item, reader),
+        node=str(spec.get("nodeName") or ""),
+        scheduler=str(spec.get("schedulerName") or "default-scheduler"),
+        labels=reader.texts(reader.at(item, where, "metadata.labels"), f"{where}.metadata.labels"),
+        node_selector=reader.texts(reader.at(spec, f"{where}.spec", "nodeSelector"), f"{where}.spec.nodeSelector"),
+        affinity=affinity,
+        not_judged=(*not_judged, *_other_wishes(spec)),
+        owner_kind=str(owner.get("kind") or ""),
+        owner_name=str(owner.get("name") or ""),
+        restart_policy=str(spec.get("restartPolicy") or "Always"),
+        scheduling=_scheduling(reader.at(item, where, "status")),
+        services=services,
+        notes=tuple(reader.notes),
+    )
+
+
+def _owner(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    owners = [one for one in _metadata(item).get("ownerReferences") or [] if isinstance(one, dict)]
+    return next((one for one in owners if one.get("controller")), owners[0] if owners else {})
+
+
+def _scheduling(status: Mapping[str, Any]) -> str:
+    for one in status.get("conditions") or []:
+        if isinstance(one, dict) and one.get("type") == "PodScheduled" and one.get("status") == "False":
+            return str(one.get("message") or one.get("reason") or "")
+    return ""
+
+
+def _affinity(spec: Mapping[str, Any], where: str, reader: Reader) -> tuple[tuple[Selector, ...], list[str]]:
+    terms = reader.at(spec, f"{where}.spec", _TERMS).get("nodeSelectorTerms")
+    selectors, not_judged = [], []
+    for term in reader.sequence(terms, f"{where}.spec.{_TERMS}.nodeSelectorTerms"):
+        expressions = [
+            Expression(
+                key=str(one.get("key")),
+                operator=str(one.get("operator")),
+                values=tuple(str(value) for value in one.get("values") or ()),
+            )
+            for one in reader.mapping(term, "nodeSelectorTerms").get("matchExpressions") or ()
+            if isinstance(one, dict)
+        ]
+        selector = selector_of({}, expressions)
+        if isinstance(selector, InvalidSelector):
+            not_judged.append(f"node affinity: {selector.why}")
+        elif term.get("matchFields"):
+            not_judged.append("node affinity by matchFields")
+        else:
+            selectors.append(selector)
+    # Where one of several cannot be judged, any node may be meant by it.
+    return (() if not_judged else tuple(selectors)), not_judged
+
+
+def _other_wishes(spec: Mapping[str, Any]) -> Iterator[str]:
+    affinity = spec.get("affinity")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        if isinstance(affinity, dict) and affinity.get(kind):
+            yield kind
+    if spec.get("topologySpreadConstraints"):
+        yield "topologySpreadConstraints"
+
+
+def _services(
+    items: list[tuple[str, Mapping[str, Any]]], pod: Mapping[str, Any], namespace: str, reader: Reader
+) -> Iterator[str]:
+    labels = reader.texts(reader.at(pod, "pod", "metadata.labels"), "metadata.labels")
+    for path, item in items:
+        if item.get("kind") == "Service" and _namespace(item) == namespace:
+            selector = reader.at(item, path, "spec.selector")
+            if selector and all(labels.get(key) == value for key, value in selector.items()):
+                yield _name(item)
