@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -45,10 +45,10 @@ class Kernel(Protocol):
     def read(self, mono_ns: int) -> Reading:
         """Read every figure once. Never raises for what is missing or malformed: it is in ``missing``."""
 
-    def containers(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
+    def containers(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:
         """Look at the CPU of these pods' containers that have a limit; nothing is kept open of any others.
 
-        Which pods there are, the last ``read`` saw.
+        Which pods there are, the last ``read`` saw. Those of ``spare`` (uids) may be left out where they are calm.
         """
 
     def processors(self) -> list[Processor]:

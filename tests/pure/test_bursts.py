@@ -32,9 +32,9 @@ class CountingKernel(VirtualKernel):
 
     looked = 0
 
-    def containers(self, pods, mono_ns):
+    def containers(self, pods, mono_ns, spare=()):
         self.looked += len(pods)
-        return super().containers(pods, mono_ns)
+        return super().containers(pods, mono_ns, spare)
 
 
 class Node:

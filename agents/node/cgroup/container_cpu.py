@@ -127,11 +127,19 @@ class _Pod:
                 self._containers[key] = _Container(self._hierarchy, groups[key.name], self._room)
                 self._calm = 0
 
-    def read(self, uid: str, mono_ns: int, notes: Notes) -> list[ContainerCpu] | None:
-        """Its containers; None: it is as calm as it was, and no more was read."""
-        if self._may_spare():
-            self._spared += 1
-            return None
+    def may_be_spared(self) -> bool:
+        """Whether it is as calm as it was; asked once in each look."""
+        if self._calm < _CALM_LOOKS or self._spared >= _SPARED_LOOKS or self._before is None:
+            return False
+        known = self._before.pods
+        self._spared += 1
+        return all(
+            (name := "/".join(key)) in known and one.throttled() == known[name].throttled_periods
+            for key, one in self._containers.items()
+        )
+
+    def read(self, uid: str, mono_ns: int, notes: Notes) -> list[ContainerCpu]:
+        """Its containers."""
         self._spared = 0
         figures = {key: figure for key, one in self._containers.items() if (figure := one.read(notes)) is not None}
         for key in [key for key, one in self._containers.items() if key not in figures and not one.there]:
@@ -168,15 +176,6 @@ class _Pod:
             for key, (quota_us, _) in figures.items()
         )
 
-    def _may_spare(self) -> bool:
-        if self._calm < _CALM_LOOKS or self._spared >= _SPARED_LOOKS or self._before is None:
-            return False
-        known = self._before.pods
-        return all(
-            (name := "/".join(key)) in known and one.throttled() == known[name].throttled_periods
-            for key, one in self._containers.items()
-        )
-
 
 class ContainersReader:
     """The containers of the pods that it is asked for; of others it keeps no file."""
@@ -187,8 +186,8 @@ class ContainersReader:
         self._pod_group = pod_group
         self._pods: dict[str, _Pod] = {}
 
-    def read(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
-        """Read those that have a limit, and a group."""
+    def read(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:
+        """Read those that have a limit, and a group; of ``spare`` (uids) those that stir."""
         notes = Notes()
         wanted = {pod.uid for pod in pods}
         for uid in self._pods.keys() - wanted:
@@ -200,7 +199,7 @@ class ContainersReader:
             if one is None:
                 continue
             one.keep(pod)
-            read = one.read(pod.uid, mono_ns, notes)
+            read = None if pod.uid in spare and one.may_be_spared() else one.read(pod.uid, mono_ns, notes)
             if read is None:
                 calm.append(pod.uid)
             else:

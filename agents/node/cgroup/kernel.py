@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -91,9 +91,9 @@ class CgroupKernel:
             missing=bounded(notes.missing + rate.missing),
         )
 
-    def containers(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
+    def containers(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:
         """Look at the CPU of these pods' containers that have a limit; nothing is kept open of any others."""
-        look = self._containers.read(pods, mono_ns)
+        look = self._containers.read(pods, mono_ns, spare)
         return replace(look, missing=bounded(look.missing))
 
     def limits(self) -> Limits:

@@ -90,7 +90,8 @@ class Bursts:
         if not looked and not self._reads:
             return Seen(containers=[], missing=[])
         self._reads = bool(looked)
-        reading = self._kernel.containers([one.pod for one in looked.values()], now_ns)
+        spare = {uid for uid, one in looked.items() if lends(one.config)}
+        reading = self._kernel.containers([one.pod for one in looked.values()], now_ns, spare)
         before = self._buckets
         # Of a calm pod nothing moves, and the time until it stirs is counted then.
         self._buckets = {key: bucket for key, bucket in before.items() if key[0] in reading.calm}

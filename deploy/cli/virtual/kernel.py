@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -64,7 +64,7 @@ class VirtualKernel:
         self._read_ns, self._usage_ns, self._pods = mono_ns, machine.root.usage_ns, pods
         return reading
 
-    def containers(self, pods: Sequence[Pod], mono_ns: int) -> ContainersLook:
+    def containers(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:  # noqa: ARG002 - it costs nothing here
         """Look at the CPU of these pods' containers that have a limit."""
         return self._containers.look(pods, mono_ns)
 
