@@ -25,6 +25,8 @@ LAG_SECONDS = Gauge(
 REBALANCES = Counter("slacktide_stream_rebalances", "Times that the partitions were shared out anew.")
 READ_BACK = Counter("slacktide_stream_read_back_samples", "Samples read back mute at takeovers.")
 PARTITIONS = Gauge("slacktide_stream_partitions", "Partitions held.")
+SILENT_NODES = Gauge("slacktide_stream_silent_nodes", "Nodes that are said to be stale.")
+FROZEN = Gauge("slacktide_stream_frozen", "Silent nodes of which nothing is said: the pipeline is broken if any.")
 SESSIONS = Counter("slacktide_stream_sessions", "Times that the worker connected to the log.")
 
 SHADOW_ANSWERS = Counter("slacktide_stream_shadow_answers", "What another policy would answer.", ["answer"])
@@ -59,6 +61,12 @@ def lag(partition: int, records: int, seconds: float) -> None:
     """How far behind a partition is."""
     LAG_RECORDS.labels(partition).set(records)
     LAG_SECONDS.labels(partition).set(seconds)
+
+
+def silence(silent: int, frozen: int) -> None:
+    """How many nodes are silent, and of how many that is not said."""
+    SILENT_NODES.set(silent)
+    FROZEN.set(frozen)
 
 
 def gone(partition: int) -> None:

@@ -17,10 +17,21 @@ from typing import Any, Self
 
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    COMMAND,
+    DEAD_LETTER,
+    INVENTORY,
+    METRIC,
+    POLICY,
+    SAMPLE,
+    SCORE,
+    TICK,
+)
 from slacktide.streams import metrics
 from slacktide.streams.kafka import History, Latest, Sender, present
 from slacktide.streams.shadow_shell import ShadowDoor
+from slacktide.streams.ticking import Ticking
 from slacktide.streams.worker import Out, Record, Worker
 
 log = logging.getLogger(__name__)
@@ -31,7 +42,8 @@ FOLLOW_WAIT_MS = 200
 """Policy and inventory change by hand: a fetch for them may be held longer than one for samples."""
 RETRY_S = 1.0
 FRESH_S = 5.0
-LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, COMMAND)
+BEAT_S = 0.25
+LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, SCORE, COMMAND)
 """Topics with as many partitions as the samples': what is said of a node stays in its partition."""
 
 
@@ -57,10 +69,20 @@ class Session:
         self._health = health
         self._now_ms = now_ms
         self._bootstrap = settings.bootstrap
+        self._session_timeout_s = settings.session_timeout_ms / 1_000
+        self._beat_s = 0.0
         self._sender = Sender(settings.bootstrap)
         self._latest = Latest(settings.bootstrap, (POLICY.name, INVENTORY.name), FOLLOW_WAIT_MS)
         self._history = History(settings.bootstrap, settings.fetch_wait_ms)
         self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
+        self._ticking = Ticking(
+            worker,
+            bootstrap=settings.bootstrap,
+            group=settings.group,
+            session_timeout_ms=settings.session_timeout_ms,
+            now_ms=now_ms,
+            write=self._write,
+        )
         self._doors = contextlib.AsyncExitStack()
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -79,7 +101,7 @@ class Session:
         self._health.not_ready = "connecting to the log"
         async with contextlib.AsyncExitStack() as doors:
             partitions = await _checked_partitions(self._bootstrap)
-            for door in (self._latest, self._history, self._sender):
+            for door in (self._latest, self._history, self._sender, self._ticking):
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
             await self._hear(await self._latest.whole(partitions))
@@ -87,7 +109,11 @@ class Session:
                 await doors.enter_async_context(self._shadow)
             self._doors = doors.pop_all()
         self._health.not_ready = "joining the group"
-        self._tasks = [asyncio.create_task(self._guarded(work)) for work in (self._follow, self._watch)]
+        self._beat_s = asyncio.get_running_loop().time()
+        self._tasks = [
+            asyncio.create_task(self._guarded(work))
+            for work in (self._beat, self._follow, self._watch, self._ticking.run)
+        ]
         return self
 
     async def __aexit__(
@@ -159,16 +185,21 @@ class Session:
             ends: by partition the offset at which it ends, where that is known.
 
         Raises:
-            LogError: a write failed, or a partition that was taken over could not be read back.
+            LogError: a write failed, a partition that was taken over could not be read back, or the process stood
+                still for so long that the partitions may be another's.
 
         """
+        self._check_awake()
         outs: list[Out] = []
         done: dict[int, int] = {}
         for partition, records in batches.items():
             if records:
                 await self._take_over(partition, records[0])
-                outs += self._worker.samples(records, self._now_ms())
+                said = self._worker.samples(records, self._now_ms())
+                self._ticking.answered(partition, records, said)
+                outs += said
                 self._next[partition] = done[partition] = records[-1].offset + 1
+        self._check_awake()
         await self._write(outs)
         if self._shadow is not None:
             self._shadow.go_on()
@@ -178,7 +209,7 @@ class Session:
             self._tell_lag(partition, (ends.get(partition) or position) - position, batches[partition][-1])
         if done:
             self._answered_at_s = asyncio.get_running_loop().time()
-            self._health.not_fresh = ""
+            self._health.not_fresh = self._ticking.alarm
         return done
 
     async def _take_over(self, partition: int, first: Record) -> None:
@@ -189,6 +220,7 @@ class Session:
             SAMPLE.name, partition, before=first.offset, since_ms=first.timestamp_ms - READ_BACK_MS
         )
         self._worker.learn(before)
+        self._ticking.learned(partition, before)
         metrics.READ_BACK.inc(len(before))
         log.info("partition read back", extra={"partition": partition, "samples": len(before)})
 
@@ -216,13 +248,18 @@ class Session:
             self._worker.forget(partition)
             metrics.gone(partition)
         self._held = partitions
+        self._ticking.hold(partitions)
         metrics.PARTITIONS.set(len(partitions))
 
     async def _hear(self, records: Sequence[Record]) -> None:
         outs: list[Out] = []
         before = self._worker.in_force.version
         for record in records:
-            outs += self._worker.policy(record) if record.topic == POLICY.name else self._worker.inventory(record)
+            if record.topic == POLICY.name:
+                outs += self._worker.policy(record)
+            else:
+                outs += self._worker.inventory(record)
+                self._ticking.inventory(record)
         if self._worker.in_force.version != before:
             log.info("another policy is in force", extra={"version": self._worker.in_force.version})
         await self._write(outs)
@@ -231,11 +268,30 @@ class Session:
         while True:
             await self._hear(await self._latest.more())
 
+    async def _beat(self) -> None:
+        while True:
+            self._check_awake()
+            self._beat_s = asyncio.get_running_loop().time()
+            await asyncio.sleep(BEAT_S)
+
+    def _check_awake(self) -> None:
+        """A process that stood still for a session has lost its partitions, and is the last to hear of it.
+
+        Raises:
+            LogError: it did: what it has fetched others have answered, and it must join anew.
+
+        """
+        still_s = asyncio.get_running_loop().time() - self._beat_s
+        if still_s > self._session_timeout_s:
+            raise LogError(f"the worker stood still for {still_s:.1f} s; others may have its partitions by now")
+
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(1.0)
             if self._held is not None and not self._held:
                 self._health.not_fresh = ""  # others have all partitions: nothing is late here
+            elif self._ticking.alarm:
+                self._health.not_fresh = self._ticking.alarm
             elif self._answered_at_s is None:
                 self._health.not_fresh = "no sample answered yet"
             elif (silent_s := asyncio.get_running_loop().time() - self._answered_at_s) > FRESH_S:
@@ -250,7 +306,7 @@ class Session:
 
 async def _checked_partitions(bootstrap: str) -> dict[str, int]:
     """How many partitions each topic has that a worker touches."""
-    wanted = [topic.name for topic in (SAMPLE, POLICY, DEAD_LETTER, *LIKE_SAMPLES)]
+    wanted = [topic.name for topic in (SAMPLE, POLICY, TICK, DEAD_LETTER, *LIKE_SAMPLES)]
     there = await present(bootstrap, wanted)
     count = there[SAMPLE.name]
     if unlike := [f"{topic.name} has {there[topic.name]}" for topic in LIKE_SAMPLES if there[topic.name] != count]:

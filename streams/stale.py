@@ -7,19 +7,27 @@ here, too, and comes later: the record then says ``degraded``; the figures are w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import msgspec
 
 from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.score import NOTHING, NodeScore
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.decisions.degraded import degraded
 from slacktide.streams.decisions.published_floor import published_floor
+from slacktide.streams.records import Record, text_of
+
+M = TypeVar("M", bound=Message)
 
 SILENT = "the node is silent"
 FIGURES = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
@@ -46,10 +54,9 @@ class LastSaid:
         """It is being published."""
         self._said.setdefault(partition, {})[said.metric.node] = said
 
-    def recall(self, partition: int, said: Said) -> bool:
-        """Another worker has published it; whether it is news: what was said here came later."""
-        nodes = self._said.setdefault(partition, {})
-        return nodes.setdefault(said.metric.node, said) is said
+    def recall(self, partition: int, said: Said) -> None:
+        """Another worker has published it; what was said here came later."""
+        self._said.setdefault(partition, {}).setdefault(said.metric.node, said)
 
     def drop(self, partition: int, node: str) -> None:
         """The node is removed: nothing is said of it any more."""
@@ -70,6 +77,32 @@ class LastSaid:
             for node, silent_ms in nodes.items()
             if node in said
         ]
+
+
+def recalled(records: Iterable[Record], nodes: Iterable[str]) -> list[Said]:
+    """What stands in the log of nodes: the last of each topic. Who was removed, or of whom one is lacking, is left out.
+
+    Args:
+        records: of the topics of metric, allocatable and score, each partition in order.
+        nodes: whose.
+
+    """
+    newest = {(record.topic, text_of(record.key)): record.value for record in records if record.key is not None}
+    found = []
+    for node in nodes:
+        metric = _read(newest.get((METRIC.name, node)), NodeMetric)
+        allocatable = _read(newest.get((ALLOCATABLE.name, node)), NodeAllocatable)
+        score = _read(newest.get((SCORE.name, node)), NodeScore)
+        if metric is not None and allocatable is not None and score is not None:
+            found.append(Said(metric=metric, allocatable=allocatable, score=score))
+    return found
+
+
+def _read(value: bytes | None, kind: type[M]) -> M | None:
+    try:
+        return decode(value, kind)
+    except BadMessageError:  # removed, or somebody else's writing
+        return None
 
 
 def stale(said: Said, silent_ms: int, policy: Policy) -> Said:

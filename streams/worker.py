@@ -148,6 +148,13 @@ class Worker:
             outs.append(self._writer.score(said.score, partition))
         return outs
 
+    def recall(self, partition: int, told: Iterable[Said]) -> dict[str, int]:
+        """Take over what the partition's last owner said of nodes; returns for how long each was said to be silent."""
+        known = {said.metric.node: said for said in told if said.metric.node not in self._removed}
+        for said in known.values():
+            self._last.recall(partition, said)
+        return {node: said.metric.stale_ms for node, said in known.items()}
+
     def refused(self, out: Out, why: str, now_ms: int) -> list[Out]:
         """What goes out in place of a record that the log refused for its content.
 

@@ -49,6 +49,10 @@ class Partition:
         self.heard_ms.pop(node, None)
         self.silent_before_ms.pop(node, None)
 
+    def nodes(self) -> frozenset[str]:
+        """All that are waited for."""
+        return frozenset(self.heard_ms) | self._fresh
+
     def tick(self, at_ms: int, *, end: int | None, fetched_ms: int) -> None:
         """Time passes.
 

@@ -85,6 +85,11 @@ class Silence:
         if partition in self._partitions:
             self._partitions[partition].gone(node)
 
+    def nodes(self, partition: int) -> frozenset[str]:
+        """Those of a partition that are waited for."""
+        held = self._partitions.get(partition)
+        return frozenset() if held is None else held.nodes()
+
     def tick(self, tick: WorkerTick) -> Verdict:
         """Judge by the tick before this one, after which the ends in this one were asked for."""
         judged_ms, self._at_ms = self._at_ms, self._at_ms + TICK_MS + tick.paused_ms

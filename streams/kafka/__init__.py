@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from slacktide.streams import lenient
 from slacktide.streams.kafka.common import close, record_of
+from slacktide.streams.kafka.ends import Ends
 from slacktide.streams.kafka.feed import Feed
 from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, committed, leave_first_generation
 from slacktide.streams.kafka.readers import History, Latest, partition_counts, present
@@ -16,6 +17,7 @@ lenient.install()
 
 __all__ = [
     "POLL_RECORDS_MAX",
+    "Ends",
     "Feed",
     "Fetched",
     "Group",

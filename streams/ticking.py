@@ -1,0 +1,203 @@
+"""A worker's second: it says how far it has read, and which of its nodes are silent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self
+
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.tick import Reached, WorkerTick
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE, SCORE
+from slacktide.streams import metrics
+from slacktide.streams.freshness.silence import TICK_MS, Silence, Verdict
+from slacktide.streams.kafka import Ends, History
+from slacktide.streams.records import Out, Record, Writer, text_of
+from slacktide.streams.stale import recalled
+from slacktide.streams.worker import Worker
+
+log = logging.getLogger(__name__)
+
+RECALL_TICKS = 5
+"""After a takeover: who has not been heard of by then may be silent, and what was said of it is read back."""
+RECALL_MS = 30_000
+"""How far: its last owner said it again every 5 s, until a session timeout or so ago."""
+RECALL_WAIT_MS = 100
+
+
+class Ticking:
+    """The part of one session that makes time pass."""
+
+    def __init__(
+        self,
+        worker: Worker,
+        *,
+        bootstrap: str,
+        group: str,
+        session_timeout_ms: int,
+        now_ms: Callable[[], int],
+        write: Callable[[Sequence[Out]], Awaitable[None]],
+    ) -> None:
+        """Make one that is not connected yet.
+
+        Args:
+            worker: what is said of silent nodes comes from it.
+            bootstrap: of the log.
+            group: of the worker.
+            session_timeout_ms: for so long after a pause nobody is said to be silent.
+            now_ms: wall clock, UTC epoch milliseconds.
+            write: sends what is said.
+
+        """
+        self.alarm = ""
+        """What is wrong with the pipeline; "": nothing."""
+        self._worker = worker
+        self._writer = Writer(f"stream/{worker.name}")
+        self._silence = Silence(session_timeout_ms=session_timeout_ms)
+        self._bootstrap, self._group = bootstrap, group
+        self._door = Ends(bootstrap, SAMPLE.name)
+        self._now_ms = now_ms
+        self._write = write
+        self._number = 0
+        self._positions: dict[int, int | None] = {}
+        """Of the partitions held; None: not known yet."""
+        self._ends: dict[int, int] = {}
+        self._named: dict[int, set[str]] = {}
+        """By partition, the nodes that have an inventory."""
+        self._recall_at: dict[int, int] = {}
+        self._recalling: set[asyncio.Task[None]] = set()
+
+    async def __aenter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            LogError: nobody answers.
+
+        """
+        await self._door.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Disconnect."""
+        for task in self._recalling:
+            task.cancel()
+        await asyncio.gather(*self._recalling, return_exceptions=True)
+        metrics.silence(0, 0)
+        await self._door.__aexit__(kind, exc, trace)
+
+    def hold(self, partitions: frozenset[int]) -> None:
+        """These are the worker's partitions now, and no others."""
+        for partition in partitions - self._positions.keys():
+            self._recall_at[partition] = self._number + RECALL_TICKS
+        self._recall_at = {number: at for number, at in self._recall_at.items() if number in partitions}
+        self._positions = {number: self._positions.get(number) for number in sorted(partitions)}
+        self._silence.hold(partitions)
+
+    def inventory(self, record: Record) -> None:
+        """Hear of a node, or that it is removed."""
+        if record.key is None:
+            return
+        node, named = text_of(record.key), self._named.setdefault(record.partition, set())
+        if record.value is not None:
+            named.add(node)
+            return
+        named.discard(node)
+        self._silence.gone(record.partition, node)
+
+    def learned(self, partition: int, records: Iterable[Record]) -> None:
+        """Samples were read back: their nodes are waited for."""
+        self._silence.heard(partition, {text_of(one.key): one.offset for one in records if one.key and one.value})
+
+    def answered(self, partition: int, records: Sequence[Record], outs: Iterable[Out]) -> None:
+        """Samples were read. What could not be answered, for it is no sample, tells nothing of a node."""
+        if partition not in self._positions:
+            return
+        nodes = {out.key for out in outs if out.topic == COMMAND.name}
+        newest = {record.key: record.offset for record in records if record.key in nodes}
+        self._silence.heard(partition, {text_of(key): offset for key, offset in newest.items() if key is not None})
+        self._positions[partition] = records[-1].offset + 1
+
+    async def run(self) -> None:
+        """Tick once a second until cancelled.
+
+        Raises:
+            LogError: what is said could not be written.
+
+        """
+        loop = asyncio.get_running_loop()
+        ticked_s = loop.time()
+        while True:
+            await asyncio.sleep(max(0.0, ticked_s + TICK_MS / 1_000 - loop.time()))
+            now_s = loop.time()
+            await self._tick(paused_ms=max(0, round((now_s - ticked_s) * 1_000) - TICK_MS))
+            ticked_s = now_s
+            await self._ask()
+            self._recall()
+
+    async def _tick(self, *, paused_ms: int) -> None:
+        self._number += 1
+        tick = WorkerTick(
+            worker=self._worker.name,
+            number=self._number,
+            ticked_ms=self._now_ms(),
+            paused_ms=paused_ms,
+            partitions=[
+                Reached(partition=number, position=position, end=self._ends.get(number))
+                for number, position in self._positions.items()
+                if position is not None
+            ],
+        )
+        verdict = self._silence.tick(tick)
+        self._tell(verdict)
+        await self._write([*self._worker.silent(verdict.say), self._writer.tick(tick)])
+
+    def _tell(self, verdict: Verdict) -> None:
+        metrics.silence(verdict.silent, len(verdict.frozen))
+        if verdict.alarm and not self.alarm:
+            log.error("%s; nothing is withdrawn, nothing new is said of them", verdict.alarm)
+        elif self.alarm and not verdict.alarm:
+            log.warning("enough nodes are back: figures follow them again")
+        self.alarm = verdict.alarm
+
+    async def _ask(self) -> None:
+        """Ask where the partitions end by now, after the tick; without an answer nobody is silent."""
+        self._ends = {}
+        try:
+            unread = [number for number, position in self._positions.items() if position is None]
+            for number, begin in (await self._door.begins(self._group, unread) if unread else {}).items():
+                if self._positions.get(number, 0) is None:
+                    self._positions[number] = begin
+            self._ends = await self._door.ends(self._positions)
+        except LogError as exc:
+            log.warning("%s; nobody is said to be silent meanwhile", exc)
+
+    def _recall(self) -> None:
+        """Begin to read back what was said of nodes that have not been heard of since their partition came."""
+        for task in [task for task in self._recalling if task.done()]:
+            self._recalling.discard(task)
+            task.result()
+        due = [partition for partition, number in self._recall_at.items() if number <= self._number]
+        for partition in due:
+            del self._recall_at[partition]
+            unheard = self._named.get(partition, set()) - self._silence.nodes(partition)
+            if unheard and partition in self._positions:
+                self._recalling.add(asyncio.create_task(self._recalled(partition, unheard)))
+
+    async def _recalled(self, partition: int, nodes: Iterable[str]) -> None:
+        records: list[Record] = []
+        try:
+            async with History(self._bootstrap, RECALL_WAIT_MS) as history:
+                for topic in (METRIC.name, ALLOCATABLE.name, SCORE.name):
+                    since_ms = self._now_ms() - RECALL_MS
+                    records += await history.span(topic, partition, before=None, since_ms=since_ms)
+        except LogError as exc:
+            log.warning("%s; of nodes that fell silent before nothing is said", exc)
+            return
+        known: Mapping[str, int] = {}
+        if partition in self._positions:
+            known = self._worker.recall(partition, recalled(records, nodes))
+        self._silence.known(partition, known)
