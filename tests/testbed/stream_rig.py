@@ -175,7 +175,11 @@ class Rig:
     async def answered(self, samples: Iterable[NodeSample]) -> list[NodeCommand]:
         """Wait until each was answered; the first answer of each."""
         keys = {(sample.node, sample.boot_id, sample.seq): None for sample in samples}
-        await until(lambda: self.answers.keys() >= keys.keys(), f"{len(keys)} samples are answered")
+        try:
+            await until(lambda: self.answers.keys() >= keys.keys(), f"{len(keys)} samples are answered")
+        except AssertionError as exc:
+            lacking = sorted(keys.keys() - self.answers.keys())
+            raise AssertionError(f"{exc}; {len(lacking)} are not, from {lacking[0]} to {lacking[-1]}") from exc
         return [self.answers[key][0] for key in keys]
 
     @contextlib.asynccontextmanager

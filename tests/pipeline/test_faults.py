@@ -1,0 +1,152 @@
+"""What breaks under load, on Apache Kafka: a broker, a worker, a worker that stands still, the topics themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from slacktide.agents.kafka import read_topic
+from slacktide.schemas.codec import decode
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import OUTCOME, SAMPLE
+from testbed.agent_rig import agent_of
+from testbed.brokers import KafkaBroker, KafkaCluster
+from testbed.feed import Feed, Workers, agree
+from testbed.one_machine import NODE, VirtualNode
+from testbed.samples import SUPPRESS
+from testbed.stream_rig import PARTITIONS, Rig, Shell, until
+
+pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(params=["plain", "faust"])
+def shell(request: pytest.FixtureRequest) -> Shell:
+    named: Shell = request.param
+    return named
+
+
+@pytest.fixture
+async def rig(kafka_broker: KafkaBroker) -> AsyncIterator[Rig]:
+    """Topics with a policy in force."""
+    kafka_broker.apply_topics(PARTITIONS)
+    async with Rig(kafka_broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        yield rig
+
+
+async def outcomes(bootstrap: str) -> list[NodeOutcome]:
+    return [decode(record.value, NodeOutcome) async for record in read_topic(bootstrap, OUTCOME.name)]
+
+
+async def samples(bootstrap: str) -> list[NodeSample]:
+    return [decode(record.value, NodeSample) async for record in read_topic(bootstrap, SAMPLE.name)]
+
+
+def acts(heard: list[NodeOutcome]) -> list[tuple[object, ...]]:
+    """Which rule acted on what for which sample."""
+    return [
+        (outcome.boot_id, outcome.seq, outcome.rule, outcome.target, outcome.knob and outcome.knob.knob)
+        for outcome in heard
+        if outcome.result in {"applied", "unchanged"}
+    ]
+
+
+async def test_one_of_three_brokers_killed_under_load_costs_no_answer_and_repeats_no_act(
+    kafka_cluster: KafkaCluster, shell: Shell, tmp_path: Path
+) -> None:
+    """Also the one that leads the nodes' partition; it comes back as a follower."""
+    kafka_cluster.apply_topics(PARTITIONS)
+    async with Rig(kafka_cluster.bootstrap) as rig, Workers(rig) as workers:
+        await rig.publish(SUPPRESS)
+        workers.start(shell, "worker")
+        with VirtualNode(tmp_path) as node:
+            async with agent_of(node, kafka_cluster.bootstrap, tmp_path):
+                feed = Feed(rig)
+                await until(lambda: len(rig.commands) > 200, "the worker answers")
+                victim = await asyncio.to_thread(kafka_cluster.leader_of, SAMPLE.name, 0)
+                await asyncio.to_thread(victim.stop, signal.SIGKILL)
+                killed_at = len(feed.sent)
+                await until(lambda: len(feed.sent) > killed_at + 400, "samples can be written again")
+                await asyncio.to_thread(victim.start)
+                await rig.answered(await feed.stop())
+        heard = await outcomes(kafka_cluster.bootstrap)
+
+    assert agree(rig.answers)
+    assert max(Counter(acts(heard)).values()) == 1
+    assert {outcome.node for outcome in heard} == {NODE}
+
+
+async def test_a_worker_killed_beside_another_is_covered_by_the_guard_and_nothing_is_lost_or_done_twice(
+    rig: Rig, shell: Shell, tmp_path: Path
+) -> None:
+    async with Workers(rig) as workers:
+        for name in ("first", "second"):
+            workers.start(shell, name)
+        with VirtualNode(tmp_path) as node:
+            async with agent_of(node, rig.bootstrap, tmp_path):
+                feed = Feed(rig)
+                await workers.answering("first", "second")
+                await until(lambda: any(key[0] == NODE for key in rig.answers), "the agent's node is answered")
+                owner = next(several[-1].worker for key, several in reversed(rig.answers.items()) if key[0] == NODE)
+                heir = "second" if owner == "first" else "first"
+                workers.tell(owner, signal.SIGKILL)
+                killed_ms = time.time_ns() // 1_000_000
+                await workers.answering(heir)
+                await until(
+                    lambda: any(several[-1].worker == heir for key, several in rig.answers.items() if key[0] == NODE),
+                    "the heir answers the agent's node",
+                )
+                sent = await feed.stop()
+                await rig.answered(sent)
+        own = await samples(rig.bootstrap)
+        await rig.answered(own)
+        heard = await outcomes(rig.bootstrap)
+
+    assert agree(rig.answers)
+    assert max(Counter(acts(heard)).values()) == 1
+    gap = [outcome for outcome in heard if outcome.acted_ms > killed_ms and outcome.origin == "guard"]
+    assert gap, "the guard acted while nobody answered"
+
+
+async def test_a_worker_that_stood_still_for_longer_than_its_session_says_nothing_of_what_it_missed(
+    rig: Rig, shell: Shell
+) -> None:
+    """It neither answers what it had fetched nor takes back what another has committed; it works on as a new member."""
+    async with Workers(rig) as workers:
+        workers.start(shell, "sleeper")
+        feed = Feed(rig)
+        await workers.answering("sleeper")
+        workers.start(shell, "heir")
+        await workers.answering("sleeper", "heir")
+        workers.tell("sleeper", signal.SIGSTOP)
+        await workers.answering("heir", last=200)
+        missed = {(one.node, one.boot_id, one.seq) for one in feed.sent if rig.answers.get(_key(one))}
+        before = await rig.committed()
+        workers.tell("sleeper", signal.SIGCONT)
+        resumed_ms = time.time_ns() // 1_000_000
+        resumed_at = len(feed.sent)
+        await workers.answering("sleeper", "heir")
+        after = await rig.committed()
+        await rig.answered(await feed.stop())
+
+    late = [
+        answer
+        for key, several in rig.answers.items()
+        for answer in several
+        if answer.worker == "sleeper" and answer.decided_ms >= resumed_ms and key in missed
+    ]
+    assert not late, "what others had answered it does not answer again"
+    assert resumed_at, "it was under load"
+    assert all(after[partition] >= offset for partition, offset in before.items())
+    assert agree(rig.answers)
+
+
+def _key(one: NodeSample) -> tuple[str, str, int]:
+    return one.node, one.boot_id, one.seq

@@ -1,0 +1,43 @@
+"""The agent of a virtual node on a real broker, run in this process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+from slacktide.agents.node.agent import AgentSettings
+from slacktide.agents.node.cgroup import CgroupKernel
+from slacktide.agents.node.loop import LoopSettings, run
+from slacktide.schemas.health import Health
+from testbed.one_machine import NODE, VirtualNode
+
+INTERVAL_MS = 250
+
+
+@contextlib.asynccontextmanager
+async def agent_of(node: VirtualNode, bootstrap: str, folder: Path) -> AsyncIterator[Health]:
+    """The agent of a virtual node, in this process; stopped in order at the end."""
+    state = folder / "state"
+    state.mkdir(exist_ok=True)
+    given = dict(zip(node.arguments[::2], node.arguments[1::2], strict=True))
+    kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
+    settings = LoopSettings(
+        node=NODE,
+        bootstrap=bootstrap,
+        inventory=node.inventory,
+        state_folder=state,
+        sample_interval_ms=INTERVAL_MS,
+        fetch_wait_ms=20,
+        agent=AgentSettings(guard_deadline_ms=500),
+    )
+    stop, health = asyncio.Event(), Health()
+    task = asyncio.create_task(run(kernel, settings, stop, health))
+    try:
+        yield health
+    finally:
+        stop.set()
+        async with asyncio.timeout(10):
+            await task
+        kernel.close()

@@ -1,0 +1,100 @@
+"""Nodes under load on a worker's rig, and what must hold of their answers whatever broke meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.sample import NodeSample
+from testbed.samples import keyframe, sample
+from testbed.stream_rig import Rig, Shell, decided, until
+
+NODES = [f"node-{number}" for number in range(4)]
+EVERY_S = 0.01
+
+
+class Feed:
+    """Nodes that send a sample every 10 ms each, until told to stop."""
+
+    def __init__(self, rig: Rig, nodes: Sequence[str] = NODES, every_s: float = EVERY_S) -> None:
+        self._rig = rig
+        self._nodes = nodes
+        self._every_s = every_s
+        self._task = asyncio.create_task(self._run())
+        self.sent: list[NodeSample] = []
+
+    async def _run(self) -> None:
+        for seq in itertools.count(1):
+            samples = [keyframe(seq, node) if seq == 1 else sample(seq, node) for node in self._nodes]
+            await self._rig.send(samples)
+            self.sent += samples
+            await asyncio.sleep(self._every_s)
+
+    async def stop(self) -> list[NodeSample]:
+        """End it in mid-stream; what it sent."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        return self.sent
+
+
+def agree(answers: Mapping[object, Sequence[NodeCommand]]) -> bool:
+    """Whether all answers to a sample decide the same under the same id: then an agent acts on one of them."""
+    return all(len({decided(each) for each in several}) == 1 for several in answers.values())
+
+
+@dataclass(slots=True)
+class Workers:
+    """Workers of a rig, each a process of its own; killed at the end."""
+
+    rig: Rig
+    _running: dict[str, subprocess.Popen[bytes]]
+
+    def __init__(self, rig: Rig) -> None:
+        self.rig = rig
+        self._running = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Kill what still runs, also what is stopped."""
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+
+    def start(self, shell: Shell, name: str) -> int:
+        """Start one; its process id."""
+        self._running[name] = self.rig.process(shell, name)
+        return self._running[name].pid
+
+    def tell(self, name: str, what: signal.Signals) -> None:
+        """Send it a signal; where that ends it, wait for its end."""
+        self._running[name].send_signal(what)
+        if what == signal.SIGKILL:
+            self._running[name].wait()
+
+    async def answering(self, *names: str, last: int = 50) -> None:
+        """Wait until the last answers are of these workers, and of all of them."""
+        await until(lambda: self._lately(last) == set(names), f"{', '.join(names)} answer")
+
+    def _lately(self, last: int) -> set[str]:
+        return {several[-1].worker for several in itertools.islice(reversed(self.rig.answers.values()), last)}
+
+
+@contextlib.asynccontextmanager
+async def two_workers(rig: Rig, first: Shell, second: Shell) -> AsyncIterator[Workers]:
+    """Two that share the partitions, called first and second, fed from the beginning."""
+    async with Workers(rig) as workers:
+        workers.start(first, "first")
+        workers.start(second, "second")
+        yield workers
