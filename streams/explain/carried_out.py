@@ -61,9 +61,9 @@ def _unheard(
     part: Hold | Evict | Setting, command: NodeCommand, of_seq: list[NodeOutcome], age_ms: int
 ) -> Iterator[Finding]:
     other = next((one for one in reversed(of_seq) if one.rule == part.rule), None)
-    if other is not None:
+    if other is not None and other.result not in _DONE:
         yield _not_done(part, command, other)
-    elif age_ms > DONE_MS:
+    elif other is None and age_ms > DONE_MS:
         yield Finding(
             name="command.unheard",
             severity="warning",

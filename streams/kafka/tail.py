@@ -64,7 +64,6 @@ class Tail(Reader):
                     fetched = await consumer.getmany(timeout_ms=int(POLL_S * 1_000))
                     for place, batch in fetched.items():
                         read += _young(batch, places[place], wanted)
-            consumer.unsubscribe()  # else it goes on fetching ahead
         return Read(records=read, short=short)
 
     async def _seek(self, places: Mapping[TopicPartition, int | None]) -> list[Place]:

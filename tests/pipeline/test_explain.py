@@ -1,0 +1,232 @@
+"""``slacktide explain`` as a process against real brokers: it tells what stands in the log, and changes nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import json
+import subprocess
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from slacktide.agents.kafka import Out, Sender, describe_topics, partition_of
+from slacktide.schemas.codec import encode
+from slacktide.schemas.outcome import NodeOutcome, Spent
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, OUTCOME, POLICY, SAMPLE
+from slacktide.streams.kafka import tail
+from slacktide.streams.kafka.tail import Tail
+from slacktide.streams.records import Record
+from testbed.brokers import free_port
+from testbed.chains import evicted
+from testbed.one_machine import NODE, SLACKTIDE, eventually, one_machine
+
+T = TypeVar("T")
+POD = {
+    "kind": "Pod",
+    "metadata": {"name": "etl-x2lqp", "namespace": "default", "labels": {"koordinator.sh/qosClass": "BE"}},
+    "spec": {
+        "nodeSelector": {"pool": "batch"},
+        "containers": [
+            {
+                "name": "main",
+                "resources": {"requests": {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}},
+            }
+        ],
+    },
+}
+
+
+def explain(*arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+    """Run the command as a user does."""
+    command = [SLACKTIDE, "explain", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, input=given, check=False, timeout=40)
+
+
+def told(*arguments: str, given: str | None = None) -> dict[str, Any]:
+    """What it says as JSON."""
+    done = explain(*arguments, "--output", "json", given=given)
+    assert done.returncode == 0, done.stderr
+    body: dict[str, Any] = json.loads(done.stdout)
+    return body
+
+
+def findings(body: dict[str, Any]) -> dict[str, str]:
+    return {one["name"]: one["text"] for one in body["findings"]}
+
+
+def alone(work: Coroutine[Any, Any, T]) -> T:
+    """Run it on a loop of its own."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, work).result()
+
+
+async def held(bootstrap: str, topic: str, partition: int) -> dict[int, Record]:
+    """All that a partition holds, by offset."""
+    async with Tail(bootstrap, 100) as reader:
+        read = await reader.read({(topic, partition): None})
+    return {record.offset: record for record in read.records}
+
+
+async def put(bootstrap: str, *outcomes: NodeOutcome) -> None:
+    sender = Sender(bootstrap, client_id="test", acks="all", timeout_s=5)
+    await sender.connect([OUTCOME.name])
+    await sender.send([Out(topic=OUTCOME.name, key=one.node.encode(), value=encode(one)) for one in outcomes])
+    await sender.close()
+
+
+@pytest.mark.timeout(120)
+def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp_path: Path) -> None:
+    """One machine, its agent and a worker: healthy, then its service takes all, then the agent falls silent."""
+    broker.apply_topics()
+    with one_machine(tmp_path, "--bootstrap", broker.bootstrap) as (node, up):
+        at = ("--bootstrap", broker.bootstrap)
+        up.wait_said("first decision by the stream", within_s=40)
+        eventually(lambda: len(told("node", NODE, *at)["figures"]) >= 2, every_s=0.5)
+
+        healthy = told("node", NODE, *at)
+        assert not {"agent.silent", "worker.silent", "policy.other", "batch.disabled"} & findings(healthy).keys()
+        assert {step["name"] for step in healthy["steps"]} >= {"sample", "window", "allocatable", "command", "outcome"}
+        _each_record_stands_where_it_is_said(broker.bootstrap, healthy)
+        cpu = healthy["figures"][0]
+        terms, adds = cpu["because"]["terms"], cpu["because"]["adds"]
+        assert sum(int(f"{part[0]}1") * terms[part[1:]] for part in adds) == cpu["published"] > 0
+        text = explain("node", NODE, *at)
+        assert text.returncode == 0
+        assert "+ capacity_milli                             8,000  ████" in text.stdout
+
+        waits = told("pod", "default/etl-x2lqp", "--file", "-", *at, given=json.dumps(POD))
+        assert f"{NODE}: pool=batch wanted, no label pool" in findings(waits)["pending.selector"]
+        assert "not koord-scheduler" in findings(waits)["pending.scheduler"]
+        runs = told("pod", "default/batch-0", *at)
+        assert (runs["running"]["node"], runs["priority_class"]) == (NODE, "koord-batch")
+
+        node.service.demand_milli = 8_000
+        full = eventually(lambda: findings(told("node", NODE, *at)).get("batch.exhausted"), 30, every_s=0.5)
+        assert full is not None
+        assert "high_priority_milli leaves nothing" in full
+        assert "most by default/service" in full
+
+        up.part("agent").suspend()
+        silent = eventually(lambda: findings(told("node", NODE, *at)).get("agent.silent"), 30, every_s=1)
+        assert silent is not None
+        assert "its last sample, seq " in silent
+
+
+def _each_record_stands_where_it_is_said(bootstrap: str, body: dict[str, Any]) -> None:
+    topics = {"sample": SAMPLE, "window": METRIC, "allocatable": ALLOCATABLE, "command": COMMAND, "outcome": OUTCOME}
+    partition = partition_of(NODE, NODE_PARTITIONS)
+    for step in body["steps"]:
+        if step["name"] not in topics:
+            continue
+        place = step["place"]
+        assert (place["topic"], place["partition"]) == (topics[step["name"]].name, partition)
+        record = alone(held(bootstrap, place["topic"], partition))[place["offset"]]
+        assert record.value is not None
+        assert json.loads(record.value) == step["record"]
+        assert record.timestamp_ms == place["logged_ms"]
+    [window] = [step for step in body["steps"] if step["name"] == "window"]
+    [sample] = [one["place"] for one in window["inputs"] if one["what"] == "sample"]
+    record = alone(held(bootstrap, SAMPLE.name, partition))[sample["offset"]]
+    assert record.value is not None
+    assert json.loads(record.value)["seq"] == window["record"]["seq"]
+
+
+def test_every_eviction_of_a_pod_is_found_on_whichever_node_it_was(broker) -> None:
+    broker.apply_topics()
+    one = evicted(1, reason="SIGTERM", spent=Spent(evictions=1), node="alpha")
+    other = evicted(2, reason="SIGTERM", spent=Spent(evictions=4), node="beta")
+    alone(put(broker.bootstrap, one, other, evicted(3, "report-x2lqp", spent=Spent(evictions=1), node="beta")))
+    body = told("pod", "jobs/etl-x2lqp", "--bootstrap", broker.bootstrap)
+
+    assert [(each["node"], each["spent"]) for each in body["evictions"]] == [("beta", 4), ("alpha", 1)]
+    assert body["evictions"][0]["observed"] == "83% used, threshold 70%"
+    [place] = body["evictions"][1]["places"]
+    assert (place["topic"], place["partition"]) == (OUTCOME.name, partition_of("alpha", NODE_PARTITIONS))
+
+
+def test_what_nobody_knows_ends_with_1_and_the_names_that_are_near(broker) -> None:
+    broker.apply_topics()
+    alone(put(broker.bootstrap, evicted(1, node="alpha")))
+    node = explain("node", "alpah", "--bootstrap", broker.bootstrap)
+    pod = explain("pod", "jobs/nobody", "--bootstrap", broker.bootstrap)
+
+    assert (node.returncode, pod.returncode) == (1, 1)
+    assert f"{broker.bootstrap}: no topic says anything of a node alpah; none is known" in node.stderr
+    assert "kubectl get pod -n jobs nobody -o yaml | slacktide explain pod jobs/nobody --file -" in pod.stderr
+
+
+def test_a_broker_without_topics_is_told_with_what_makes_them(embedded_broker) -> None:
+    """Asking makes none."""
+    done = explain("node", NODE, "--bootstrap", embedded_broker.bootstrap)
+
+    assert done.returncode == 1
+    assert SAMPLE.name in done.stderr
+    assert f"slacktide topics apply --bootstrap {embedded_broker.bootstrap}" in done.stderr
+    assert alone(describe_topics(embedded_broker.bootstrap, [SAMPLE.name])) == {}
+
+
+def test_a_broker_that_does_not_answer_is_named() -> None:
+    bootstrap = f"127.0.0.1:{free_port()}"
+    done = explain("node", NODE, "--bootstrap", bootstrap)
+
+    assert done.returncode == 1
+    assert bootstrap.rpartition(":")[2] in done.stderr
+    assert "is --bootstrap right" in done.stderr
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        pytest.param(("pod", "no-namespace"), id="a pod without a namespace"),
+        pytest.param(("node",), id="no name"),
+        pytest.param(("node", NODE, "--since", "10"), id="a time span without a unit"),
+    ],
+)
+def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:
+    assert explain(*arguments).returncode == 2
+
+
+async def fill(bootstrap: str, stamps_ms: list[int]) -> None:
+    """Outcomes of one node, logged at these times."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap)
+    await producer.start()
+    try:
+        for seq, stamp_ms in enumerate(stamps_ms):
+            await producer.send_and_wait(
+                OUTCOME.name, encode(evicted(seq)), key=b"n", partition=0, timestamp_ms=stamp_ms
+            )
+    finally:
+        await producer.stop()
+
+
+async def test_a_tail_goes_back_as_far_as_is_asked_and_says_where_it_was_cut(
+    broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By time also where the broker cannot look it up."""
+    broker.apply_topics()
+    now_ms = time.time_ns() // 1_000_000
+    await fill(broker.bootstrap, [now_ms - age_ms for age_ms in range(60_000, 0, -1_000)])
+    place = (OUTCOME.name, 0)
+    async with Tail(broker.bootstrap, 50) as reader:
+        lately = await reader.read({place: now_ms - 10_500})
+        whole = await reader.read({place: None, (POLICY.name, 0): None})
+        monkeypatch.setattr(tail, "TAIL_RECORDS_MAX", 4)
+        cut = await reader.read({place: now_ms - 30_500})
+        none = await reader.read({place: None}, lambda _: False)
+
+    assert [record.offset for record in lately.records] == list(range(50, 60))
+    assert lately.short == []
+    assert [record.offset for record in whole.records] == list(range(60))
+    assert [record.offset for record in cut.records] == list(range(56, 60))
+    assert cut.short == [place]
+    assert none.records == []
+
+
+def test_a_nodes_partition_is_the_one_that_its_agent_writes_to() -> None:
+    for name in ("alpha", "node-1", "ip-10-0-0-7.eu-west-1.compute.internal"):
+        assert tail.partition_of(name, NODE_PARTITIONS) == partition_of(name, NODE_PARTITIONS)

@@ -1,0 +1,349 @@
+"""Why a node sells what it sells: the chain from sample to outcome, and what it comes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.deploy.cli.explain.node_text import node_text
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.policy import policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.sample import Missing, NodeUse, PodUse
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS, Topic
+from slacktide.streams.decisions.published_floor import published_floor
+from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.figures import figures
+from slacktide.streams.explain.node import NodeExplanation, explain_node
+from slacktide.streams.explain.node_log import node_log
+from slacktide.streams.records import Record
+from testbed.chains import Chain, logged, outcome, outcome_record
+from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS, SUPPRESS
+
+EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples"
+BUSY = {
+    "use": NodeUse(cpu_milli=3_900, mem_bytes=4 * GIB),
+    "pod_use": [
+        PodUse(uid="ls", cpu_milli=3_400, mem_bytes=GIB),
+        PodUse(uid="be", cpu_milli=100, mem_bytes=2 * GIB, best_effort_group=True),
+    ],
+}
+"""The service uses nearly the whole node."""
+
+
+def explain(chain: Chain, now_ms: int, *more: Record) -> NodeExplanation:
+    return explain_node(node_log(chain.node, [*chain.records, *more]), now_ms)
+
+
+def named(told: NodeExplanation, name: str) -> Finding:
+    found = [one for one in told.findings if one.name == name]
+    assert found, [one.name for one in told.findings]
+    return found[0]
+
+
+def last(chain: Chain, topic: Topic) -> Record:
+    return next(record for record in reversed(chain.records) if record.topic == topic.name)
+
+
+def names(told: NodeExplanation) -> set[str]:
+    return {one.name for one in told.findings}
+
+
+def test_the_chain_is_told_with_each_records_place_and_those_of_its_inputs() -> None:
+    """The newest answer kept what is; the newest that set something is told beside it."""
+    chain = Chain()
+    now_ms = chain.run(1, 12)
+    told = explain(chain, now_ms, outcome_record(outcome(12)))
+
+    assert [step.name for step in told.steps][:4] == ["sample", "window", "allocatable", "command"]
+    window, metric = told.steps[1], last(chain, METRIC)
+    assert (window.place.topic, window.place.offset) == (METRIC.name, metric.offset)
+    assert window.age_ms == now_ms - metric.timestamp_ms
+    inputs = {one.what: one for one in window.inputs}
+    sample = inputs["sample"].place
+    assert sample is not None
+    assert (sample.topic, sample.offset) == (SAMPLE.name, window.record.seq - 1)
+    keyframe = inputs["pods"].place
+    assert keyframe is not None
+    assert (keyframe.topic, keyframe.offset) == (SAMPLE.name, 10)
+    policy = inputs["policy"].place
+    assert policy is not None
+    assert (policy.topic, policy.offset, inputs["policy"].name) == (POLICY.name, 0, SUPPRESS.version)
+
+
+def test_a_healthy_node_has_nothing_that_stands_out() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 12)
+    last = next(step.record for step in explain(chain, now_ms).steps if step.name == "command")
+    done = [outcome_record(outcome(seq, command_id=part.id)) for seq in (12,) for part in last.hold]
+
+    assert [one for one in explain(chain, now_ms, *done).findings if one.severity in {"problem", "warning"}] == []
+
+
+def test_an_agent_that_is_silent_is_said_with_its_last_sample() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 12)
+    told = explain(chain, now_ms + 60_000)
+
+    assert named(told, "agent.silent").text == "the agent is silent: its last sample, seq 12, is 60.1 s old"
+    assert told.findings[0].severity == "problem"
+
+
+def test_a_node_whose_samples_are_too_old_to_be_read_is_silent_all_the_same() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 12)
+    chain.records = [record for record in chain.records if record.topic not in {SAMPLE.name, COMMAND.name}]
+
+    told = explain(chain, now_ms)
+    seq = decode(last(chain, METRIC).value, NodeMetric).seq
+    assert named(told, "agent.silent").text.endswith(f"figures were last made of sample seq {seq}")
+    assert {step.name for step in told.steps} == {"window", "allocatable"}
+
+
+def test_disabled_by_policy_names_the_key_and_who_said_it() -> None:
+    off = policy_of(Colocation(metric_aggregate_duration_s=10), ResourceThreshold(enable=True))
+    chain = Chain(msgspec.structs.replace(off, said=["colocation.enable"]))
+    told = explain(chain, chain.run(1, 3))
+
+    found = named(told, "batch.disabled")
+    assert found.text == (
+        f"batch resources are disabled by policy {off.version}: colocation-config: enable is false (cluster strategy)"
+    )
+    assert "colocation-config.enable to true" in found.advice
+    assert "batch.none" not in names(told)
+
+
+def test_latency_sensitive_pods_that_use_all_are_the_term_that_made_it_nothing() -> None:
+    """4 CPUs less 40% margin, 0.4 of the system and 3.4 of the service: nothing is left."""
+    chain = Chain()
+    told = explain(chain, chain.run(1, 12, **BUSY))
+
+    found = named(told, "batch.exhausted")
+    assert found.text.startswith("batch-cpu is 0: high_priority_milli leaves nothing: capacity_milli 4,000m - margin")
+    assert found.text.endswith("most by shop/front 3,400m")
+    cpu = next(figure for figure in told.figures if figure.of == "batch_cpu_milli")
+    assert (cpu.published, cpu.emptied_by) == (0, "high_priority_milli")
+
+
+@pytest.mark.parametrize(
+    ("changes", "term"),
+    [
+        pytest.param({"cpu_reclaim_threshold_pct": 0}, "margin_milli", id="all of it is kept back"),
+        pytest.param({"batch_cpu_threshold_pct": 0}, "cap_milli", id="the policy caps it at nothing"),
+    ],
+)
+def test_the_term_that_left_nothing_is_named(changes: dict, term: str) -> None:
+    policy = policy_of(Colocation(enable=True, metric_aggregate_duration_s=10, **changes), ResourceThreshold())
+    chain = Chain(policy)
+    told = explain(chain, chain.run(1, 3))
+
+    assert f"{term} leaves nothing" in named(told, "batch.exhausted").text
+
+
+def test_a_node_under_another_policy_than_is_in_force_is_said() -> None:
+    chain = Chain()
+    chain.run(1, 3)
+    other = policy_of(Colocation(enable=True), ResourceThreshold(enable=True))
+    chain.publish(other)
+    chain.run(4, 4, policy_version=SUPPRESS.version)
+    told = explain(chain, START_MS + 4_100)
+
+    assert named(told, "policy.other").text == (
+        f"the agent decides by policy {SUPPRESS.version}, in force is {other.version}"
+    )
+    assert "other policy" in named(told, "command.skipped").text
+
+
+def test_samples_that_nobody_answers_tell_of_a_silent_worker() -> None:
+    chain = Chain()
+    chain.run(1, 3)
+    told = explain(chain, chain.run(4, 12, answered=False))
+
+    assert "the sample with seq 9 has waited" in named(told, "worker.silent").text
+    assert "the last that was answered is seq 3" in named(told, "worker.silent").text
+
+
+def test_a_guard_in_charge_is_said_with_its_reason() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 3)
+    guard = outcome(3, origin="guard", reason="no answer within 1000 ms")
+    told = explain(chain, now_ms, outcome_record(guard))
+
+    assert "(seq 3): no answer within 1000 ms" in named(told, "guard.in-charge").text
+
+
+@pytest.mark.parametrize(
+    ("result", "reason", "severity"),
+    [
+        pytest.param("refused", "superseded", "warning", id="refused"),
+        pytest.param("failed", "cpu.max: read-only", "warning", id="failed"),
+        pytest.param("dry-run", "", "note", id="dry run"),
+    ],
+)
+def test_a_command_that_was_not_carried_out_says_why(result: str, reason: str, severity: str) -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 1)
+    [step] = [step for step in explain(chain, now_ms).steps if step.name == "command"]
+    said = outcome(1, command_id=step.record.hold[0].id, result=result, reason=reason)
+
+    found = named(explain(chain, now_ms, outcome_record(said)), "command.not-carried-out")
+    assert found.severity == severity
+    assert found.text.startswith("the limit by cpu_suppress (seq 1) was not carried out: " + result)
+    assert reason in found.text
+
+
+def test_a_command_of_which_nothing_is_heard_is_said_after_some_seconds() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 1)
+
+    assert "command.unheard" not in names(explain(chain, now_ms))
+    assert "nothing is heard" in named(explain(chain, now_ms + 5_000), "command.unheard").text
+
+
+def test_what_the_agent_cannot_read_is_said() -> None:
+    chain = Chain()
+    missing = [Missing(what="pressure", why="/proc/pressure/cpu: missing")]
+    told = explain(chain, chain.run(1, 2, missing=missing))
+
+    assert named(told, "agent.missing").text == "the agent cannot read pressure: /proc/pressure/cpu: missing"
+
+
+def test_of_several_records_the_highest_boot_and_seq_is_the_newest() -> None:
+    """A repeated sample has a higher offset and is no newer."""
+    chain = Chain()
+    now_ms = chain.run(1, 5)
+    old = next(record for record in chain.records if record.topic == SAMPLE.name)
+    repeated = Record(**{name: getattr(old, name) for name in old.__slots__} | {"offset": 99})
+    told = explain(chain, now_ms, repeated)
+
+    assert told.steps[0].record.seq == 5
+
+
+def test_figures_that_were_taken_back_are_told_no_more() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 3)
+    gone = [logged(None, topic, key="node-1", offset=50) for topic in (METRIC, ALLOCATABLE, INVENTORY)]
+    told = explain(chain, now_ms, *gone)
+
+    assert {step.name for step in told.steps} == {"sample", "command", "set"} - {"set"}
+    assert told.figures == []
+
+
+def test_a_record_that_nobody_can_read_stops_no_explanation() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 3)
+    bad = [
+        Record(topic=topic.name, partition=0, offset=90, timestamp_ms=now_ms, key=b"node-1", value=b"{")
+        for topic in TOPICS
+    ]
+
+    assert explain(chain, now_ms, *bad).steps == explain(chain, now_ms).steps
+
+
+def test_a_node_that_nothing_is_said_of_is_not_known() -> None:
+    assert not node_log("node-2", Chain().records).known
+    assert node_log("node-1", Chain().records).known
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_example_records_explain_themselves(number: int) -> None:
+    """Each figure of the examples is the sum that its terms say."""
+    body = decode((EXAMPLES / ALLOCATABLE.name / f"{number}.json").read_bytes(), NodeAllocatable)
+
+    for figure in figures(body):
+        if figure.because is not None and figure.published is not None:
+            assert figure.because.adds
+            assert figure.published >= min(figure.because.added(), 0)
+            assert (
+                figure.published == max(figure.because.added(), 0) or figure.floored or figure.because.bound == "capped"
+            )
+
+
+def test_terms_of_another_version_are_shown_as_they_are() -> None:
+    """An unknown arithmetic is not made up."""
+    body = decode((EXAMPLES / ALLOCATABLE.name / "1.json").read_bytes(), NodeAllocatable)
+    [cpu, *_] = figures(msgspec.structs.replace(body, cpu_terms={"other_milli": 7}))
+
+    assert cpu.because is not None
+    assert (cpu.because.adds, dict(cpu.because.terms), cpu.emptied_by) == ((), {"other_milli": 7}, "")
+
+
+amounts = st.integers(0, 20_000)
+
+
+@given(
+    capacity=st.integers(1, 64_000),
+    service=amounts,
+    system=amounts,
+    asked=st.integers(0, 8_000),
+    reclaim=st.integers(0, 100),
+    cap=st.none() | st.integers(0, 100),
+)
+def test_the_waterfall_adds_up_to_what_is_published(
+    capacity: int, service: int, system: int, asked: int, reclaim: int, cap: int | None
+) -> None:
+    """Down the parts, cut at nothing and at the cap, and never below what running pods asked for."""
+    colocation = Colocation(
+        enable=True,
+        metric_aggregate_duration_s=10,
+        cpu_reclaim_threshold_pct=reclaim,
+        batch_cpu_threshold_pct=cap,
+    )
+    whole = Resources(cpu_milli=capacity, mem_bytes=16 * GIB)
+    batch = msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=asked, batch_mem_bytes=GIB))
+    chain = Chain(
+        policy_of(colocation, ResourceThreshold()),
+        NodeFacts(name="node-1", capacity=whole, allocatable=whole),
+        [SERVICE, batch],
+    )
+    uses = [
+        PodUse(uid="ls", cpu_milli=service, mem_bytes=GIB),
+        PodUse(uid="be", cpu_milli=0, mem_bytes=GIB, best_effort_group=True),
+    ]
+    use = NodeUse(cpu_milli=service + system, mem_bytes=4 * GIB)
+    told = explain(chain, chain.run(1, 2, use=use, pod_use=uses))
+
+    floors = published_floor({figure.of: 0 for figure in told.figures}, [SERVICE, batch]).figures
+    assert {"batch_cpu_milli", "batch_mem_bytes"} <= {figure.of for figure in told.figures}
+    for figure in told.figures:
+        because = figure.because
+        assert because is not None
+        capped = next((value for name, value in because.terms.items() if name.startswith("cap_")), None)
+        left = max(0, because.added())
+        sold = left if capped is None else min(left, capped)
+        unfloored = figure.published == sold
+        assert unfloored or figure.published == max(sold, floors[figure.of] or 0)
+        assert figure.floored is (not unfloored)
+        assert (figure.emptied_by != "") is (sold == 0)
+
+
+def test_for_a_terminal_it_ends_in_the_waterfall() -> None:
+    chain = Chain()
+    text = node_text(explain(chain, chain.run(1, 12), outcome_record(outcome(12))))
+
+    sold = decode(last(chain, ALLOCATABLE).value, NodeAllocatable).batch_cpu_milli
+    assert f"s ago     {METRIC.name} 0:{last(chain, METRIC).offset}\n    averages over " in text
+    assert "+ capacity_milli" in text
+    assert "█" in text
+    assert f"  = batch-cpu: {sold:,}m" in text
+    assert f"{OUTCOME.name} 0:0" in text
+
+
+def test_as_json_it_decodes_with_its_findings_and_places() -> None:
+    chain = Chain(facts=FACTS)
+    body = msgspec.json.decode(msgspec.json.encode(explain(chain, chain.run(1, 12))))
+
+    assert list(body) == [
+        "node", "asked_ms", "policy_version", "policy_place", "steps", "figures", "findings",
+    ]  # fmt: skip
+    assert body["steps"][0]["place"] == {
+        "topic": SAMPLE.name, "partition": 0, "offset": 11, "logged_ms": START_MS + 12_000,
+    }  # fmt: skip
+    assert body["figures"][0]["because"]["terms"]["capacity_milli"] == 4_000

@@ -1,0 +1,448 @@
+"""Why a pod waits, why it is evicted, and whether it is made as a best-effort pod should be."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import msgspec
+import pytest
+
+from slacktide.deploy.cli.explain.pod_text import pod_text
+from slacktide.schemas.credit import NO_CREDIT
+from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.outcome import NodeOutcome, Spent
+from slacktide.schemas.policy import policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.topics import OUTCOME
+from slacktide.streams.explain.evictions import controller_of, observed
+from slacktide.streams.explain.evidence import Finding, said
+from slacktide.streams.explain.node_log import NodeLog, node_log
+from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod
+from slacktide.streams.explain.wish import Wish, wish_of
+from testbed.chains import Chain, evicted, outcome_record
+from testbed.samples import BATCH, GIB, SERVICE, START_MS
+
+HOUR_MS = 3_600_000
+NOW_MS = START_MS + 12_100
+WANTS = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}
+POD: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {
+        "name": "etl-x2lqp",
+        "namespace": "jobs",
+        "uid": "uid-etl",
+        "labels": {"koordinator.sh/qosClass": "BE", "app": "etl"},
+        "ownerReferences": [{"kind": "Job", "name": "etl", "controller": True}],
+    },
+    "spec": {
+        "schedulerName": "koord-scheduler",
+        "priority": 5000,
+        "containers": [{"name": "main", "resources": {"requests": WANTS, "limits": WANTS}}],
+    },
+    "status": {"phase": "Pending"},
+}
+
+
+def pod(**spec: Any) -> dict[str, Any]:
+    """The pod as kubectl prints it, with other fields in its spec."""
+    made = copy.deepcopy(POD)
+    made["spec"] |= spec
+    return made
+
+
+def asking(cpu: str, memory: str = "1Gi", **limits: str) -> list[dict[str, Any]]:
+    """Containers that request so much."""
+    requests = {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": memory}
+    own = {f"kubernetes.io/batch-{name}": amount for name, amount in limits.items()}
+    return [{"name": "main", "resources": {"requests": requests, "limits": requests | own}}]
+
+
+def wish(document: dict[str, Any]) -> Wish:
+    return wish_of(document, "pod.yaml", "jobs", "etl-x2lqp")
+
+
+def node(name: str = "node-1", *, cpu_milli: int = 4_000, enable: bool = True, **labels: str) -> NodeLog:
+    """A node whose service uses one CPU: of 4 it sells 2.4 less that and 0 of the system."""
+    whole = Resources(cpu_milli=cpu_milli, mem_bytes=16 * GIB)
+    facts = NodeFacts(name=name, capacity=whole, allocatable=whole, labels=labels)
+    policy = policy_of(Colocation(enable=enable, metric_aggregate_duration_s=10), ResourceThreshold())
+    chain = Chain(policy, facts, [SERVICE, msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=500))])
+    chain.run(1, 12)
+    return node_log(name, chain.records)
+
+
+def explain(
+    nodes: list[NodeLog],
+    document: dict[str, Any] | None = None,
+    outcomes: list[NodeOutcome] | None = None,
+    *,
+    on: NodeLog | None = None,
+    name: str = "jobs/etl-x2lqp",
+) -> PodExplanation:
+    acts = said([outcome_record(one, offset) for offset, one in enumerate(outcomes or [])], OUTCOME, NodeOutcome)
+    log = PodLog(nodes=nodes, on=on, outcomes=acts, span_ms=HOUR_MS)
+    told = explain_pod(log, *name.split("/"), None if document is None else wish(document), NOW_MS)
+    assert told is not None
+    return told
+
+
+def named(told: PodExplanation, name: str) -> Finding:
+    found = [one for one in told.findings if one.name == name]
+    assert found, [one.name for one in told.findings]
+    return found[0]
+
+
+def names(told: PodExplanation) -> set[str]:
+    return {one.name for one in told.findings}
+
+
+def batch_cpu(log: NodeLog) -> int:
+    assert log.allocatable is not None
+    sold = log.allocatable.body.batch_cpu_milli
+    assert sold is not None
+    return sold
+
+
+def test_a_pod_that_would_fit_is_told_so_with_the_node() -> None:
+    told = explain([node()], pod(containers=asking("200")))
+
+    assert named(told, "pending.fits").text == "there is room on node-1"
+    assert not {one.name for one in told.findings if one.severity == "problem"}
+
+
+def test_what_others_asked_for_is_not_left() -> None:
+    """The figure counts for all pods together: 500 millicores of it are taken."""
+    there = node()
+    sold = batch_cpu(there)
+    told = explain([there], pod(containers=asking(str(sold - 400))))
+
+    cpu = told.rooms[0].rooms[0]
+    assert (cpu.asked, cpu.sold, cpu.left) == (sold - 400, sold, sold - 500)
+    assert named(told, "pending.short").text == (
+        f"batch-cpu is short on every node: {sold - 400:,}m is asked for, most is left on node-1: {sold - 500:,}m"
+    )
+
+
+def test_without_a_score_what_is_left_is_told_by_the_nodes_pods() -> None:
+    there = node()
+    unscored = NodeLog(**{name: getattr(there, name) for name in there.__slots__} | {"score": None})
+
+    assert explain([unscored], pod()).rooms[0].rooms[0].left == batch_cpu(there) - 500
+
+
+def test_the_node_that_comes_nearest_is_named() -> None:
+    told = explain([node("node-1"), node("node-2", cpu_milli=8_000)], pod(containers=asking("3500", "64Gi")))
+
+    assert "batch-memory: 65,536 MiB is asked for, and no node has more than" in named(told, "pending.too-high").text
+    assert [room.node for room in told.rooms] == ["node-1", "node-2"]
+
+
+def test_more_than_any_node_sells_to_all_pods_together_is_too_high() -> None:
+    there = node()
+    told = explain([there], pod(containers=asking("9000")))
+
+    assert named(told, "pending.too-high").text == (
+        f"batch-cpu: 9,000m is asked for, and no node has more than {batch_cpu(there):,}m of it for all pods together "
+        "(node-1)"
+    )
+    assert "pending.short" not in names(told)
+
+
+def test_a_selector_that_no_node_meets_names_the_label_and_what_is_there() -> None:
+    told = explain([node(pool="web")], pod(nodeSelector={"pool": "batch"}))
+
+    assert named(told, "pending.selector").text.endswith("of 1: node-1: pool=batch wanted, pool=web there")
+    assert told.rooms[0].selected is False
+
+
+def required(*expressions: dict[str, Any]) -> dict[str, Any]:
+    """Node affinity; each expression is a term of its own."""
+    terms = [{"matchExpressions": [one]} for one in expressions]
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}
+
+
+@pytest.mark.parametrize(
+    ("expressions", "selected"),
+    [
+        pytest.param([{"key": "pool", "operator": "In", "values": ["web", "db"]}], True, id="one of its values"),
+        pytest.param([{"key": "pool", "operator": "NotIn", "values": ["web"]}], False, id="a value that is ruled out"),
+        pytest.param([{"key": "gpu", "operator": "Exists"}], False, id="a label that is not there"),
+        pytest.param(
+            [{"key": "gpu", "operator": "Exists"}, {"key": "pool", "operator": "Exists"}], True, id="one of the terms"
+        ),
+    ],
+)
+def test_required_node_affinity_is_held_against_the_labels(
+    expressions: list[dict[str, Any]], *, selected: bool
+) -> None:
+    told = explain([node(pool="web")], pod(affinity=required(*expressions)))
+
+    assert told.rooms[0].selected is selected
+
+
+def test_what_cannot_be_judged_here_is_said() -> None:
+    affinity = required({"key": "cores", "operator": "Gt", "values": ["4"]}) | {"podAntiAffinity": {"x": 1}}
+    told = explain([node()], pod(affinity=affinity))
+
+    text = named(told, "pending.not-judged").text
+    assert "operator 'Gt'" in text
+    assert "podAntiAffinity" in text
+    assert told.rooms[0].selected
+
+
+def test_another_scheduler_does_not_know_batch_resources() -> None:
+    told = explain([node()], pod(schedulerName="default-scheduler", containers=asking("200")))
+
+    assert "its schedulerName is default-scheduler, not koord-scheduler" in named(told, "pending.scheduler").text
+
+
+def test_nodes_that_sell_nothing_say_why() -> None:
+    told = explain([node(enable=False)], pod())
+
+    assert "nothing is sold: batch resources are disabled by policy" in named(told, "pending.short").text
+    assert told.rooms[0].rooms[0].sold is None
+
+
+def test_a_stale_node_takes_no_pod() -> None:
+    there = node()
+    assert there.allocatable is not None
+    stale = msgspec.structs.replace(there.allocatable.body, stale_ms=12_000)
+    silent = type(there.allocatable)(body=stale, place=there.allocatable.place)
+    log = NodeLog(**{name: getattr(there, name) for name in there.__slots__} | {"allocatable": silent})
+    told = explain([log], pod(containers=asking("200")))
+
+    assert "which is stale for 12 s" in named(told, "pending.short").text
+    assert "stale for 12 s" in pod_text(told)
+
+
+def test_without_any_node_that_is_what_is_said() -> None:
+    assert named(explain([], pod()), "pending.no-nodes").severity == "problem"
+
+
+def test_the_schedulers_own_words_are_repeated() -> None:
+    document = pod()
+    document["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]
+
+    assert named(explain([node()], document), "pending.condition").text == "the scheduler says: 0/3 nodes"
+
+
+def test_a_running_pod_is_found_by_its_nodes_figures() -> None:
+    there = node()
+    told = explain([there], on=there, name="jobs/batch")
+
+    assert told.node == "node-1"
+    assert told.running is not None
+    assert told.running.use.cpu_milli == 500
+    assert (told.qos, told.priority_class) == ("BE", "koord-batch")
+    assert told.rooms == []
+    assert told.pod_place is not None
+
+
+def test_of_a_pod_that_nothing_is_said_of_there_is_no_explanation() -> None:
+    log = PodLog(nodes=[node()], on=None, outcomes=[], span_ms=HOUR_MS)
+
+    assert explain_pod(log, "jobs", "nobody", None, NOW_MS) is None
+
+
+def spent(number: int) -> Spent:
+    return Spent(evictions=number)
+
+
+def test_each_eviction_is_told_with_rule_threshold_observed_value_and_end() -> None:
+    """What the agent says of one eviction are two outcomes: that the pod was asked to go, and how it went."""
+    begin = evicted(3, reason="SIGTERM, and SIGKILL after 30000 ms", spent=spent(1))
+    end = evicted(3, bound="ended", reason="ended by itself after 800 ms", command_id="end")
+    told = explain([node()], outcomes=[begin, end])
+
+    [one] = told.evictions
+    assert (one.rule, one.observed, one.ended) == (
+        "BEMemoryEvict", "83% used, threshold 70%", "ended by itself after 800 ms",
+    )  # fmt: skip
+    assert (one.spent, one.done, [place.offset for place in one.places]) == (1, True, [0, 1])
+    assert named(told, "evicted").text == (
+        "evicted 1 times in the last 1 h: BEMemoryEvict 1; last: 83% used, threshold 70%"
+    )
+
+
+def test_pods_of_the_same_controller_count_and_others_do_not() -> None:
+    outcomes = [
+        evicted(1, spent=spent(1)),
+        evicted(2, "etl-9k4tz", spent=spent(2)),
+        evicted(3, "report-9k4tz", spent=spent(3)),
+        evicted(4, "etl-9k4tz", "other", spent=spent(4)),
+    ]
+    told = explain([node()], outcomes=outcomes)
+
+    assert [one.name for one in told.evictions] == ["etl-9k4tz", "etl-x2lqp"]
+    assert "evicted 1 times in the last 1 h, 1 of other pods of etl" in named(told, "evicted").text
+
+
+def test_often_is_a_problem_with_something_to_do() -> None:
+    told = explain([node()], outcomes=[evicted(seq, spent=spent(seq)) for seq in range(1, 5)])
+
+    found = named(told, "evicted")
+    assert found.severity == "problem"
+    assert "colocation-config.memoryReclaimThresholdPercent" in found.advice
+    assert told.evictions[0].acted_ms > told.evictions[-1].acted_ms
+
+
+def test_an_eviction_without_credit_was_held_back() -> None:
+    told = explain([node()], outcomes=[evicted(1, result="refused", reason=NO_CREDIT, count=7, spent=spent(0))])
+
+    assert named(told, "eviction.no-credit").text.startswith("7 evictions were wanted")
+    assert named(told, "evicted").severity == "ok"
+    assert told.evictions[0].done is False
+
+
+@pytest.mark.parametrize(
+    ("name", "controller"),
+    [
+        ("checkout-7d9f8b6c5-x2lqp", "checkout-7d9f8b6c5"),
+        ("etl-x2lqp", "etl"),
+        ("db-0", "db"),
+        ("lonely", ""),
+        ("my-pod", ""),
+    ],
+)
+def test_a_pods_name_tells_its_controller_where_it_has_one(name: str, controller: str) -> None:
+    assert controller_of(name) == controller
+
+
+@pytest.mark.parametrize(
+    ("terms", "text"),
+    [
+        ({"threshold_pct": 70, "used_pct": 83}, "83% used, threshold 70%"),
+        ({"average_satisfied_ratio": 0.25, "lower_pct": 40}, "25% of the requested CPU was had, threshold 40%"),
+        (
+            {"threshold_pct": 80, "allocatable_milli": 2_000, "requested_milli": 3_000},
+            "150% of what is sold was requested, threshold 80%",
+        ),
+        (
+            {"threshold_pct": 80, "allocatable_bytes": 0, "requested_bytes": 3_000},
+            "all, for none is sold, of what is sold was requested, threshold 80%",
+        ),
+        ({"other": 1}, ""),
+    ],
+)
+def test_threshold_against_observed_value_by_rule(terms: dict[str, float], text: str) -> None:
+    assert observed(terms) == text
+
+
+def linted(pod_: Pod | None = None, document: dict[str, Any] | None = None) -> set[str]:
+    """Names of what is found; ``pod_``: how it runs on the node."""
+    if pod_ is None:
+        return {name for name in names(explain([node()], document)) if name.startswith("lint")}
+    policy = policy_of(Colocation(enable=True, metric_aggregate_duration_s=10), ResourceThreshold())
+    chain = Chain(policy, pods=[SERVICE, pod_])
+    chain.run(1, 12)
+    there = node_log("node-1", chain.records)
+    told = explain([there], on=there, name="jobs/batch")
+    return {name for name in names(told) if name.startswith("lint")}
+
+
+ASKED = Resources(batch_cpu_milli=600, batch_mem_bytes=2 * GIB)
+GOOD = msgspec.structs.replace(BATCH, priority=5_000, requests=ASKED, limits=ASKED)
+"""It uses 500 millicores and 2 GiB."""
+
+
+def test_a_pod_made_well_has_nothing_to_be_said_of_it() -> None:
+    assert linted(GOOD) == set()
+    assert linted(document=pod()) == set()
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        pytest.param({"requests": Resources(), "limits": Resources()}, "lint.requests", id="asks for nothing"),
+        pytest.param({"limits": Resources()}, "lint.limits", id="no limit"),
+        pytest.param(
+            {"limits": Resources(batch_cpu_milli=900, batch_mem_bytes=2 * GIB)}, "lint.equal", id="limit above request"
+        ),
+        pytest.param(
+            {"requests": (much := Resources(batch_cpu_milli=2_000, batch_mem_bytes=2 * GIB)), "limits": much},
+            "lint.idle",
+            id="asks for four times what it uses",
+        ),
+        pytest.param(
+            {"requests": (little := Resources(batch_cpu_milli=600, batch_mem_bytes=GIB)), "limits": little},
+            "lint.over",
+            id="uses twice the memory that it asked for",
+        ),
+        pytest.param({"priority": 9_100}, "lint.class", id="best-effort with a production priority"),
+        pytest.param({"priority": 6_500}, "lint.band", id="a priority between the bands"),
+        pytest.param({"priority": None}, "lint.band", id="no priority"),
+    ],
+)
+def test_what_invites_trouble_is_named(changes: dict[str, Any], found: str) -> None:
+    assert found in linted(msgspec.structs.replace(GOOD, **changes))
+
+
+def test_native_amounts_of_a_best_effort_pod_were_not_translated() -> None:
+    native = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
+    told = explain([node()], pod(containers=[{"name": "main", "resources": native}]))
+
+    assert (
+        named(told, "lint.requests").text
+        == "main: neither requests nor limits batch-cpu; it asks for native cpu instead"
+    )
+    assert named(told, "lint.requests").severity == "problem"
+
+
+def owned(kind: str) -> dict[str, Any]:
+    made = pod()
+    made["metadata"]["ownerReferences"] = [{"kind": kind, "name": "etl", "controller": True}] if kind else []
+    return made
+
+
+def behind(selector: dict[str, str], namespace: str = "jobs") -> dict[str, Any]:
+    service = {"kind": "Service", "metadata": {"name": "web", "namespace": namespace}, "spec": {"selector": selector}}
+    return {"kind": "List", "items": [service, pod()]}
+
+
+@pytest.mark.parametrize(
+    ("document", "found"),
+    [
+        pytest.param(owned("StatefulSet"), {"lint.stateful"}, id="a StatefulSet's"),
+        pytest.param(owned("Job"), set(), id="a Job's"),
+        pytest.param(owned(""), {"lint.bare"}, id="nobody's"),
+        pytest.param(behind({"app": "etl"}), {"lint.service"}, id="behind a Service"),
+        pytest.param(behind({"app": "web"}), set(), id="another's Service"),
+        pytest.param(behind({"app": "etl"}, "shop"), set(), id="a Service of another namespace"),
+        pytest.param(behind({}), set(), id="a Service without a selector"),
+    ],
+)
+def test_its_file_tells_who_makes_it_and_who_calls_it(document: dict[str, Any], found: set[str]) -> None:
+    assert linted(document=document) == found
+
+
+def test_a_file_without_the_pod_is_refused_with_those_that_it_has() -> None:
+    with pytest.raises(ConfigError, match=r"pod\.yaml: kind: jobs/etl-x2lqp: accepted: the Pod jobs/other"):
+        wish_of(pod(), "pod.yaml", "jobs", "other")
+
+
+def test_a_bad_field_of_the_pod_is_refused_by_its_path() -> None:
+    with pytest.raises(ConfigError, match=r"pod\.spec\.containers\[0\]\.resources\.requests"):
+        wish(pod(containers=asking("much")))
+
+
+def test_a_manifest_that_was_not_applied_yet_can_be_looked_at() -> None:
+    """It has no uid, no status and no namespace."""
+    document = pod()
+    del document["metadata"]["uid"], document["status"]
+
+    assert wish(document).pod.name == "etl-x2lqp"
+
+
+def test_for_a_terminal_there_is_a_table_of_nodes_and_one_of_evictions() -> None:
+    there = node(pool="web")
+    told = explain([there], pod(nodeSelector={"pool": "batch"}), [evicted(1, spent=spent(1))])
+    text = pod_text(told)
+
+    assert "pod jobs/etl-x2lqp, on no node, BE, koord-batch" in text
+    assert "asked for: batch-cpu 1,000m, batch-memory 1,024 MiB" in text
+    assert f"{batch_cpu(there) - 500:,}m / {batch_cpu(there):,}m" in text
+    assert "pool=batch wanted, pool=web there" in text
+    assert "83% used, threshold 70%" in text
