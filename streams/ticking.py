@@ -57,7 +57,7 @@ class Ticking:
         self._writer = Writer(f"stream/{worker.name}")
         self._silence = Silence(session_timeout_ms=session_timeout_ms)
         self._bootstrap, self._group = bootstrap, group
-        self._door = Ends(bootstrap, SAMPLE.name)
+        self._door = Ends(bootstrap)
         self._now_ms = now_ms
         self._write = write
         self._number = 0
@@ -168,10 +168,11 @@ class Ticking:
         self._ends = {}
         try:
             unread = [number for number, position in self._positions.items() if position is None]
-            for number, begin in (await self._door.begins(self._group, unread) if unread else {}).items():
+            begins = await self._door.begins(self._group, SAMPLE.name, unread) if unread else {}
+            for number, begin in begins.items():
                 if self._positions.get(number, 0) is None:
                     self._positions[number] = begin
-            self._ends = await self._door.ends(self._positions)
+            self._ends = await self._door.ends(SAMPLE.name, self._positions)
         except LogError as exc:
             log.warning("%s; nobody is said to be silent meanwhile", exc)
 
@@ -192,8 +193,9 @@ class Ticking:
         try:
             async with History(self._bootstrap, RECALL_WAIT_MS) as history:
                 for topic in (METRIC.name, ALLOCATABLE.name, SCORE.name):
+                    [end] = (await self._door.ends(topic, [partition])).values()
                     since_ms = self._now_ms() - RECALL_MS
-                    records += await history.span(topic, partition, before=None, since_ms=since_ms)
+                    records += await history.span(topic, partition, before=end, since_ms=since_ms)
         except LogError as exc:
             log.warning("%s; of nodes that fell silent before nothing is said", exc)
             return

@@ -22,6 +22,8 @@ class Partition:
         """By node, the first tick at which its newest record was known to be in the log."""
         self.silent_before_ms: dict[str, int] = {}
         """By node, how long it had been silent already, as another worker said."""
+        self._held_ms: int | None = None
+        """The first tick for which the worker had the partition."""
         self._fresh: set[str] = set()
         self._ends: deque[int] = deque(maxlen=ENDS_KEPT)
         self._fetched_ms: deque[int] = deque(maxlen=ENDS_KEPT)
@@ -37,11 +39,15 @@ class Partition:
                 self.heard_ms[node] = max(self._fetched_ms[place], self.heard_ms.get(node, 0))
 
     def known(self, silent_ms: Mapping[str, int]) -> None:
-        """Nodes are there of which nothing was read: they begin to be waited for, now."""
+        """Nodes are there of which nothing was read: they have been waited for since the partition came."""
         for node, before_ms in silent_ms.items():
-            if node not in self.heard_ms and node not in self._fresh:
+            if node in self.heard_ms or node in self._fresh:
+                continue
+            self.silent_before_ms[node] = before_ms
+            if self._held_ms is None:
                 self._fresh.add(node)
-                self.silent_before_ms[node] = before_ms
+            else:
+                self.heard_ms[node] = self._held_ms
 
     def gone(self, node: str) -> None:
         """Nobody waits for it any more."""
@@ -62,6 +68,8 @@ class Partition:
             fetched_ms: time of the tick after which it was asked for.
 
         """
+        if self._held_ms is None:
+            self._held_ms = at_ms
         self.heard_ms.update(dict.fromkeys(self._fresh, at_ms))
         self._fresh.clear()
         if end is not None and (not self._ends or end > self._ends[-1]):

@@ -18,35 +18,34 @@ ENDS_S = 1.5
 class Ends(Reader):
     """Asks for offsets, and reads nothing."""
 
-    def __init__(self, bootstrap: str, topic: str) -> None:
+    def __init__(self, bootstrap: str) -> None:
         super().__init__(bootstrap, 0)
-        self._topic = topic
 
-    async def ends(self, partitions: Iterable[int]) -> dict[int, int]:
-        """The offsets at which partitions end by now.
+    async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The offsets at which a topic's partitions end by now.
 
         Raises:
             LogError: nobody answers in time.
 
         """
-        places = [TopicPartition(self._topic, number) for number in partitions]
+        places = [TopicPartition(topic, number) for number in partitions]
         if not places:
             return {}
-        with trouble(f"cannot ask where {self._topic} ends"):
+        with trouble(f"cannot ask where {topic} ends"):
             async with asyncio.timeout(ENDS_S):
                 ends = await self._consumer.end_offsets(places)
         return {place.partition: offset for place, offset in ends.items()}
 
-    async def begins(self, group: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The offsets from which a member of the group reads partitions that were just given to it.
+    async def begins(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
+        """The offsets from which a member of the group reads a topic's partitions that were just given to it.
 
         Raises:
             LogError: nobody answers in time.
 
         """
-        places = [TopicPartition(self._topic, number) for number in partitions]
+        places = [TopicPartition(topic, number) for number in partitions]
         admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
-        with trouble(f"cannot ask how far {group} has read {self._topic}"):
+        with trouble(f"cannot ask how far {group} has read {topic}"):
             async with asyncio.timeout(ENDS_S):
                 try:
                     await admin.start()

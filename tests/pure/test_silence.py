@@ -182,6 +182,15 @@ def test_a_silence_that_another_worker_told_of_goes_on(world: World) -> None:
     assert world.said["a"] - world.said["b"] == 60_000
 
 
+def test_whoever_is_named_later_has_been_waited_for_since_the_partition_came(world: World) -> None:
+    """What another worker said of it is read back in the meantime."""
+    world.seconds(5)
+    world.silence.known(0, {"a": 0})
+    world.seconds(EVERY_S - 5)
+
+    assert set(world.said) == {"a"}
+
+
 def test_nodes_of_a_partition_that_moved_away_are_anothers_to_judge(world: World) -> None:
     world.hold(0, 1)
     world.seconds(3, {"a": 0, "b": 1})

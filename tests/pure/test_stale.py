@@ -14,6 +14,8 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE, Topic
+from slacktide.streams.records import Record
+from slacktide.streams.stale import recalled
 from slacktide.streams.worker import Out, Worker
 from testbed.samples import BATCH, GIB, SERVICE, START_MS, inventory_record, keyframe, policy_record, record_of
 
@@ -114,4 +116,40 @@ def test_nothing_is_said_of_who_is_unknown_removed_or_anothers(worker: Worker) -
     worker = Worker("v")
     told(worker, 1, [SERVICE])
     worker.forget(3)
+    assert worker.silent({"node-1": SILENT_MS}) == []
+
+
+def logged(outs: list[Out]) -> list[Record]:
+    """What was written, as it is read back."""
+    return [
+        Record(topic=out.topic, partition=3, offset=0, timestamp_ms=NOW_MS, key=out.key, value=out.value)
+        for out in outs
+    ]
+
+
+def test_a_new_owner_says_what_the_last_one_said_from_the_log(worker: Worker) -> None:
+    """It never heard of the node itself; the floor stands in the record."""
+    first = told(worker, 1, [SERVICE, ENCODE])
+    records = logged(first + worker.silent({"node-1": SILENT_MS}))
+    owner = Worker("next")
+
+    assert owner.recall(3, recalled(records, ["node-1", "node-2"])) == {"node-1": SILENT_MS}
+    allocatable = said(owner.silent({"node-1": 20_000}), ALLOCATABLE, NodeAllocatable)
+    assert (allocatable.batch_cpu_milli, allocatable.stale_ms) == (700, 20_000)
+
+
+def test_what_the_owner_has_said_itself_is_newer(worker: Worker) -> None:
+    old = recalled(logged(told(Worker("last"), 1, [SERVICE])), ["node-1"])
+    told(worker, 5, [SERVICE, ENCODE])
+    worker.recall(3, old)
+
+    assert said(worker.silent({"node-1": SILENT_MS}), METRIC, NodeMetric).seq == 5
+
+
+def test_a_node_that_was_removed_or_half_said_is_not_recalled(worker: Worker) -> None:
+    records = logged(told(worker, 1, [SERVICE]))
+
+    assert recalled([*records, *logged(worker.inventory(inventory_record(None, partition=3)))], ["node-1"]) == []
+    assert recalled(records[:2], ["node-1"]) == []
+    worker.recall(3, recalled(records, ["node-1"]))
     assert worker.silent({"node-1": SILENT_MS}) == []
