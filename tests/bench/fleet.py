@@ -1,4 +1,4 @@
-"""A hundred other nodes: samples as their agents would write them, about 3 kB for 30 pods. Pure."""
+"""Other nodes: samples as their agents would write them, about 3 kB for 30 pods. Pure."""
 
 from __future__ import annotations
 
@@ -16,22 +16,28 @@ from slacktide.streams.decisions.cpu_suppress import decide
 PODS = 30
 CAPACITY = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
 KEYFRAME_EVERY = 10
+USUAL_MILLI = 50, 400
 Raw = tuple[bytes, bytes, list[tuple[str, bytes]]]
 """Key, value, headers."""
+
+
+def name_of(number: int) -> str:
+    """A node's name."""
+    return f"fleet-{number:04d}"
 
 
 class FleetNode:
     """One node whose pods' use varies; its limit follows its own decisions, as the stream's answers would have it."""
 
     def __init__(self, number: int, policy: Policy) -> None:
-        self.name = f"fleet-{number:04d}"
+        self.name = name_of(number)
         self._dice = random.Random(number)
         self._policy = policy
         self._boot_id = f"{1:012d}-{number:08x}"
         self._seq = 0
         self._facts = NodeFacts(name=self.name, capacity=CAPACITY, allocatable=CAPACITY)
         self._pods = [self._pod(place) for place in range(PODS)]
-        self._usual_milli = [self._dice.randrange(50, 400) for _ in self._pods]
+        self._usual_milli = [self._dice.randrange(*USUAL_MILLI) for _ in self._pods]
         self._revisions = revision_of(self._facts), revision_of(self._pods)
         self._limits = Limits(be_cfs_quota_us=None)
 
@@ -39,8 +45,14 @@ class FleetNode:
         """The next sample; every tenth carries pods and facts."""
         keyframe = self._seq % KEYFRAME_EVERY == 0
         self._seq += 1
+        sample = self.shape(now_ms, keyframe=keyframe)
+        self._limits = decide(sample, self._facts, self._pods, self._policy).limits or self._limits
+        return sample
+
+    def shape(self, now_ms: int, *, keyframe: bool) -> NodeSample:
+        """A sample as the node would take it now; nothing moves on."""
         use_milli = [round(usual * self._dice.uniform(0.7, 1.3)) for usual in self._usual_milli]
-        sample = NodeSample(
+        return NodeSample(
             node=self.name,
             boot_id=self._boot_id,
             seq=self._seq,
@@ -60,8 +72,12 @@ class FleetNode:
             facts=self._facts if keyframe else None,
             pods=self._pods if keyframe else None,
         )
-        self._limits = decide(sample, self._facts, self._pods, self._policy).limits or self._limits
-        return sample
+
+    def replace_pod(self, place: int) -> None:
+        """One pod ends, and another comes in its place."""
+        self._pods[place] = self._pod(place)
+        self._usual_milli[place] = self._dice.randrange(*USUAL_MILLI)
+        self._revisions = self._revisions[0], revision_of(self._pods)
 
     def record(self, now_ms: int) -> Raw:
         """The next sample as its record."""

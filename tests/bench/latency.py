@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from dataclasses import dataclass
 
-from bench import generator, log, loop
+from bench import log, loop
 from bench.node import NAME, node
 from bench.plan import wobble
-from bench.process import Running
 from bench.rig import CannotRunError, Rig, wait
 from bench.rows import Row, judged, told
 from slacktide.agents.clock import SystemClock
@@ -58,11 +55,9 @@ def measure(rig: Rig) -> list[Row]:
 def _run(rig: Rig, shell: loop.Shell) -> Measured:
     bootstrap = rig.kafka().bootstrap
     rig.say(f"latency: {loop.TITLES[shell]} worker, {FLEET} other nodes, {WARM_UP_S + MEASURED_S:.0f} s")
-    send = [sys.executable, "-m", generator.__name__, bootstrap, str(FLEET)]
-    env = {**os.environ, "PYTHONPATH": sys.path[0]}
     with (
         loop.worker(rig, bootstrap, shell) as worker,
-        Running(rig, "generator", send, env) as fleet,
+        loop.fleet(rig, bootstrap, FLEET) as fleet,
         node(rig, crunch=False, alone=True) as one,
         loop.agent(rig, bootstrap, one, interval_s=INTERVAL_S) as agent,
     ):

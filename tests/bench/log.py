@@ -17,14 +17,30 @@ from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.message import Message
+from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, Topic
+from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, POLICY, SAMPLE, Topic
 
 M = TypeVar("M", bound=Message)
 POLL_S = 0.05
 
 POLICY_IN_FORCE = policies.parse(yaml.safe_load(policy_yaml(suppress=True)), "the demo's policy").policy
+
+"""Its windows are short, so that a demonstration shows something soon."""
+USUAL_POLICY = policies.parse(
+    {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "slo-controller-config", "namespace": "koordinator-system"},
+        "data": {
+            "colocation-config": '{"enable": true}',
+            "resource-threshold-config": '{"clusterStrategy": {"enable": true, "cpuSuppressPolicy": "cfsQuota"}}',
+        },
+    },
+    "the usual policy",
+).policy
+"""With the usual windows, of 5 minutes and more."""
 
 
 def outcomes(bootstrap: str, node: str, since_ms: int = 0) -> list[NodeOutcome]:
@@ -36,6 +52,11 @@ def outcomes(bootstrap: str, node: str, since_ms: int = 0) -> list[NodeOutcome]:
 def commands(bootstrap: str, node: str | None = None, since_ms: int = 0) -> list[NodeCommand]:
     """A node's answers, likewise; of all nodes where none is named."""
     return [one for one in _of(bootstrap, COMMAND, node, NodeCommand) if one.observed_ms >= since_ms]
+
+
+def metrics(bootstrap: str, node: str) -> list[NodeMetric]:
+    """What was published of a node, in order."""
+    return _of(bootstrap, METRIC, node, NodeMetric)
 
 
 def end(bootstrap: str, topic: Topic) -> int:
@@ -63,6 +84,17 @@ def wait_for_end(bootstrap: str, topic: Topic, at_least: int, within_s: float, *
                 await asyncio.sleep(POLL_S)
 
     asyncio.run(reach())
+
+
+def wait_caught_up(bootstrap: str, at_least: int, within_s: float, *alive) -> None:
+    """Wait until there are so many samples, and as many answers as samples.
+
+    Raises:
+        CannotRunError: it did not come to that, in time.
+
+    """
+    wait_for_end(bootstrap, SAMPLE, at_least, within_s, *alive)
+    wait_for_end(bootstrap, COMMAND, end(bootstrap, SAMPLE), within_s, *alive)
 
 
 def publish_policy(bootstrap: str, policy: Policy = POLICY_IN_FORCE) -> None:

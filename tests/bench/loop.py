@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator
 from typing import Literal
 
 from bench import log
 from bench.node import Node
-from bench.process import Slacktide
+from bench.process import Running, Slacktide, environment
 from bench.rig import Rig
 from slacktide.schemas.policy import Policy
 
@@ -26,6 +27,33 @@ def worker(
     with Slacktide(rig, "stream", "--bootstrap", bootstrap, "--shell", shell) as running:
         running.wait_ready()
         yield running
+
+
+def fleet(
+    rig: Rig,
+    bootstrap: str,
+    nodes: int,
+    *,
+    policy: Policy = log.POLICY_IN_FORCE,
+    share: tuple[int, int] = (0, 1),
+    history_s: int = 0,
+) -> Running:
+    """A process that sends samples of many nodes, a second apart, by the demo's policy or the usual one.
+
+    Args:
+        rig: the run.
+        bootstrap: the broker.
+        nodes: how many.
+        policy: which the samples name.
+        share: which share of the nodes, of how many.
+        history_s: of event time, written at once before.
+
+    """
+    command = [sys.executable, "-m", "bench.generator", bootstrap, str(nodes)]
+    command += ["--share", f"{share[0]}/{share[1]}", "--history", str(history_s)]
+    if policy is log.USUAL_POLICY:
+        command.append("--usual")
+    return Running(rig, f"generator-{share[0]}", command, environment())
 
 
 @contextlib.contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import subprocess
 import sys
 import time
@@ -19,6 +20,11 @@ from testbed.brokers import free_port
 SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
 STOP_S = 12.0
 POLL_S = 0.01
+
+
+def environment() -> dict[str, str]:
+    """For a child that is a module of the bench."""
+    return {**os.environ, "PYTHONPATH": os.pathsep.join([sys.path[0], os.environ.get("PYTHONPATH", "")])}
 
 
 class Running:

@@ -12,7 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import ahead, cost, latency, reaction, slowdown, start, throughput
+from bench import ahead, cost, crowd, idle, latency, memory, reaction, slowdown, start, takeover, throughput
+from bench.peers import measure as peers
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, table
 
@@ -24,7 +25,14 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "cost": cost.measure,
     "slowdown": slowdown.measure,
     "throughput": throughput.measure,
+    "peers": peers.measure,
+    "memory": memory.measure,
+    "idle": idle.measure,
+    "takeover": takeover.measure,
+    "fleet": crowd.measure,
 }
+ASKED_FOR = ("fleet",)
+"""Parts that take longer than all others."""
 
 
 def main() -> int:
@@ -36,8 +44,8 @@ def main() -> int:
     failed: dict[str, str] = {}
     seen: dict[str, Any] = {}
     try:
-        with Rig(virtual=asked.virtual) as rig:
-            for name in asked.only or PARTS:
+        with Rig(virtual=asked.virtual, brief=asked.brief, minutes=asked.minutes) as rig:
+            for name in asked.only or (name for name in PARTS if name not in ASKED_FOR):
                 seen[name] = rig.conditions()
                 rig.say(f"--- {name}: {_told(seen[name])}")
                 _part(rig, name, rows, failed)
@@ -51,11 +59,15 @@ def main() -> int:
 
 def _asked() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="make bench", description="Measure what the project promises.", epilog='make bench ARGS="--only cost"'
+        prog="make bench",
+        description=f"Measure what the project promises. Only where it is named: {', '.join(ASKED_FOR)}.",
+        epilog='make bench ARGS="--only cost"',
     )
     parser.add_argument("--only", choices=PARTS, action="append", help="this part; may be repeated")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers as JSON, too")
     parser.add_argument("--virtual", action="store_true", help="virtual nodes, also where real ones can be had")
+    parser.add_argument("--brief", action="store_true", help="peers and fleets small: shows only that they work")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long `fleet` runs (10)")
     return parser.parse_args()
 
 

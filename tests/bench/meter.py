@@ -1,0 +1,76 @@
+"""What a process costs between two marks of the topic that it writes: seen from outside, the same for all."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from bench.process import Running
+from bench.rig import CannotRunError
+from slacktide.schemas.topics import NODE_PARTITIONS
+
+POLL_S = 0.01
+START_S = 240.0
+"""To the first mark; a process that is much slower is not worth waiting for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Between the marks."""
+
+    records: int
+    cpu_s: float
+    """User and system time, all threads."""
+    wall_s: float
+    rss_mb: float
+    """At the end."""
+
+    @property
+    def per_core_s(self) -> float:
+        """Records per CPU second."""
+        return self.records / self.cpu_s
+
+
+def cost(bootstrap: str, topic: str, process: Running, start: int, end: int, longest_s: float) -> Cost:
+    """Wait for both marks and say what lay between.
+
+    Args:
+        bootstrap: the broker.
+        topic: what the process writes into; the log counts only what it has acknowledged.
+        process: the one that pays.
+        start: so many records of the topic come before, and
+        end: so many in all; less where the time is up before.
+        longest_s: from the first mark on.
+
+    Raises:
+        CannotRunError: the process ended, or did not reach the first mark in time.
+
+    """
+
+    async def watch() -> Cost:
+        places = [TopicPartition(topic, partition) for partition in range(NODE_PARTITIONS)]
+        async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
+
+            async def until(mark: int, at_s: float) -> tuple[int, float, float]:
+                while (written := sum((await consumer.end_offsets(places)).values())) < mark:
+                    process.check()
+                    if time.monotonic() > at_s:
+                        break
+                    await asyncio.sleep(POLL_S)
+                return written, process.cpu_s(), time.monotonic()
+
+            first = await until(start, time.monotonic() + START_S)
+            if first[0] < start:
+                raise CannotRunError(f"{process.name}: {first[0]} of {start} records after {START_S:g} s")
+            last = await until(end, time.monotonic() + longest_s)
+            return Cost(
+                records=last[0] - first[0],
+                cpu_s=last[1] - first[1],
+                wall_s=last[2] - first[2],
+                rss_mb=process.rss_mb(),
+            )
+
+    return asyncio.run(watch())

@@ -1,0 +1,1 @@
+"""Peers of the worker: the plain window, as users of other stream processors would write it."""

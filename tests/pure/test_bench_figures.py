@@ -1,0 +1,237 @@
+"""The bench's statistics: growth, holes, gaps, what came back when."""
+
+from __future__ import annotations
+
+import pytest
+from bench.crowd import Watched, age_ms, fewer
+from bench.log import USUAL_POLICY
+from bench.meter import Cost
+from bench.peers.measure import _rows
+from bench.stamp import StampedNode
+from bench.takeover import Story, gaps_ms, lost_samples, rows, whole_again_ms
+from bench.trend import back_at, missing, slope
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import NodeSample
+
+KILLED_MS = 100_000
+
+
+@given(st.floats(-1e3, 1e3), st.floats(-1e6, 1e6), st.integers(2, 50))
+def test_slope_finds_a_straight_line_again(growth: float, begin: float, count: int) -> None:
+    """Whatever it begins at."""
+    points = [(float(x), begin + growth * x) for x in range(count)]
+
+    assert slope(points) == pytest.approx(growth, abs=1e-6)
+
+
+def test_slope_of_one_point_is_none() -> None:
+    """Nothing grows at an instant."""
+    assert slope([(1.0, 5.0)]) == slope([]) == slope([(1.0, 2.0), (1.0, 8.0)]) == 0.0
+
+
+@given(st.sets(st.integers(0, 200), min_size=2))
+def test_missing_counts_holes(numbers: set[int]) -> None:
+    """In any order, repeated or not."""
+    seen = [*numbers, *sorted(numbers, reverse=True)]
+
+    assert missing(seen) == len(set(range(min(numbers), max(numbers))) - numbers)
+
+
+@pytest.mark.parametrize(
+    ("points", "at"),
+    [
+        pytest.param([(90, 60), (110, 20), (120, 60)], 120, id="it fell and came back"),
+        pytest.param([(90, 60), (110, 61)], 110, id="it never fell"),
+        pytest.param([(90, 60), (110, 60), (120, 10)], None, id="it fell again"),
+        pytest.param([(90, 60)], None, id="nothing came afterwards"),
+    ],
+)
+def test_a_window_is_back_once_it_stays_at_its_level(points: list[tuple[int, int]], at: int | None) -> None:
+    """A figure that is right for a moment only is not whole."""
+    assert back_at(points, 60, 100) == at
+
+
+def watched(nodes: int, growth: float, sent: float) -> Watched:
+    """A run of ten seconds."""
+    seconds = [float(second) for second in range(10)]
+    return Watched(
+        nodes=nodes,
+        sent=[(at_s, sent * at_s) for at_s in seconds],
+        lag=[(at_s, 50 + growth * at_s) for at_s in seconds],
+    )
+
+
+@pytest.mark.parametrize(
+    ("growth", "sent", "flat"),
+    [
+        pytest.param(5.0, 1000.0, True, id="lag that hardly grows"),
+        pytest.param(50.0, 1000.0, False, id="lag that grows"),
+        pytest.param(0.0, 800.0, False, id="generators that are too slow prove nothing"),
+    ],
+)
+def test_lag_is_flat_where_a_worker_keeps_up_with_all_nodes(growth: float, sent: float, flat: bool) -> None:  # noqa: FBT001
+    """Of 1,000 nodes at 1 Hz."""
+    assert watched(1_000, growth, sent).flat is flat
+
+
+def test_the_next_trial_has_what_was_answered_less_a_tenth() -> None:
+    """In whole hundreds, and always fewer."""
+    assert fewer(watched(10_000, 7_500.0, 10_000.0)) == 2_200
+    assert fewer(watched(10_000, 0.0, 10_000.0)) == 9_000
+    assert fewer(watched(200, 190.0, 200.0)) == 100
+
+
+def sample(node: str, seq: int) -> NodeSample:
+    """One of a node's."""
+    body = StampedNode(0, USUAL_POLICY).stamp(KILLED_MS + seq * 1000).value
+    return decode(body.replace(b"fleet-0000", node.encode()).replace(b'"seq":1,', b'"seq":%d,' % seq, 1), NodeSample)
+
+
+def answer(node: str, seq: int, worker: str) -> NodeCommand:
+    """To that sample."""
+    told = sample(node, seq)
+    return NodeCommand(
+        id=f"{node}-{seq}",
+        node=node,
+        boot_id=told.boot_id,
+        seq=seq,
+        observed_ms=told.observed_ms,
+        policy_version="p",
+        facts_revision="f",
+        pods_revision="q",
+        answer="keep",
+        worker=worker,
+    )
+
+
+def metric(node: str, covered_ms: int) -> NodeMetric:
+    """With one window."""
+    return NodeMetric(
+        node=node,
+        boot_id="b",
+        seq=1,
+        observed_ms=1,
+        window_ms=60_000,
+        covered_ms=covered_ms,
+        samples=1,
+        policy_version="p",
+        facts_revision="f",
+        pods_revision="q",
+        node_use=Use(cpu_milli=1, mem_bytes=1),
+        system_use=Use(cpu_milli=1, mem_bytes=1),
+    )
+
+
+def outcome(origin: str, age_ms: int, command_id: str) -> NodeOutcome:
+    """After the kill."""
+    return NodeOutcome(
+        node="a",
+        boot_id="b",
+        seq=1,
+        command_id=command_id,
+        rule="r",
+        target="t",
+        origin=origin,
+        result="applied",
+        policy_version="p",
+        observed_ms=KILLED_MS + 500,
+        acted_ms=KILLED_MS + 500 + age_ms,
+        age_ms=age_ms,
+    )
+
+
+def story(**changes: object) -> Story:
+    """Blue answered a and dies, green answered b all the time."""
+    told = {
+        "killed_ms": KILLED_MS,
+        "dead": "blue",
+        "samples": [sample("a", 1), sample("a", 2), sample("b", 1)],
+        "answers": [
+            (KILLED_MS - 500, answer("a", 1, "blue")),
+            (KILLED_MS + 100, answer("b", 1, "green")),
+            (KILLED_MS + 6_500, answer("a", 2, "green")),
+        ],
+        "metrics": [
+            (KILLED_MS - 500, metric("a", 30_000)),
+            (KILLED_MS - 400, metric("b", 30_000)),
+            (KILLED_MS + 6_500, metric("a", 20_000)),
+            (KILLED_MS + 8_000, metric("a", 30_000)),
+        ],
+        "outcomes": [outcome("guard", 1_050, "x")],
+    }
+    return Story(**{**told, **changes})
+
+
+def verdicts(told: Story) -> list[str]:
+    """Lost and unanswered, gap, windows, and the row without a target."""
+    return [row.verdict for row in rows(told, 1_000)]
+
+
+def test_a_takeover_without_loss_meets_its_targets() -> None:
+    """All samples answered, the guard in time, windows whole 2 s after the session timeout."""
+    told = story()
+
+    assert verdicts(told) == ["ok", "ok", "ok", "info"]
+    assert gaps_ms(told) == [7_000]
+    assert whole_again_ms(told) == {"a": KILLED_MS + 8_000}
+
+
+def test_a_sample_that_lacks_in_the_log_is_lost() -> None:
+    """Of one boot, between its first and last."""
+    assert lost_samples([sample("a", 1), sample("a", 4), sample("b", 9)]) == 2
+    assert verdicts(story(samples=[sample("a", 1), sample("a", 3)]))[0] == "over"
+
+
+def test_a_sample_without_an_answer_is_seen() -> None:
+    """The first row is over its target."""
+    assert verdicts(story(answers=story().answers[:2]))[0] == "over"
+
+
+@pytest.mark.parametrize(
+    "outcomes",
+    [
+        pytest.param([outcome("guard", 1_700, "x")], id="the guard came late"),
+        pytest.param([outcome("stream", 30, "x")], id="no guard was needed: nothing was shown"),
+        pytest.param([outcome("guard", 20, "x"), outcome("stream", 30, "x")], id="applied twice"),
+    ],
+)
+def test_the_gap_is_judged_by_the_guards_acts(outcomes: list[NodeOutcome]) -> None:
+    """Over its target."""
+    assert verdicts(story(outcomes=outcomes))[1] == "over"
+
+
+def test_a_window_that_does_not_come_back_is_over_its_target() -> None:
+    """As is one of which nothing is heard any more."""
+    assert verdicts(story(metrics=story().metrics[:3]))[2] == "over"
+    assert verdicts(story(metrics=story().metrics[:2]))[2] == "over"
+
+
+def test_an_answers_age_is_that_of_its_sample() -> None:
+    """The first time in a body is the sample's own."""
+    assert age_ms(5_250, b'{"node":"a","observed_ms":5000,"aggregates":[{"observed_ms":1}]}') == 250
+
+
+def test_ratios_are_those_of_the_medians() -> None:
+    """One bad run of a peer makes no ratio."""
+
+    def runs(*rates: float) -> list[Cost]:
+        return [Cost(records=round(rate * 10), cpu_s=10.0, wall_s=10.0, rss_mb=100.0) for rate in rates]
+
+    told = _rows(
+        {
+            "slacktide": runs(30_000, 29_000, 10_000),
+            "faust": runs(1_000, 1_200, 50),
+            "streams": runs(22_000, 23_000, 21_000),
+            "aiokafka": runs(18_000, 18_000, 18_000),
+        }
+    )
+
+    assert [row.verdict for row in told[:3]] == ["ok", "ok", "ok"]
+    assert told[1].values["ratio"] == pytest.approx(29.0)
+    assert told[2].values["ratio"] == pytest.approx(29_000 / 22_000)

@@ -1,0 +1,104 @@
+"""The bench's peers answer what the plain reference answers, so that nobody is measured doing something else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from bench.log import POLICY_IN_FORCE
+from bench.peers import measure, plain_aiokafka, plain_faust, reference
+from bench.peers.answer import spread
+from bench.stamp import StampedNode
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.sample import NodeSample
+from testbed import rungs
+
+MINUTE_MS = 60_000
+SECONDS = 150
+BEGIN_MS = 1_700_000_040_000
+"""A minute of the clock begins."""
+HOLES = {20, 21, 70, *range(90, 100)}
+
+
+def bodies(number: int) -> list[bytes]:
+    """Two and a half minutes of a node, pods replaced now and then, some seconds lacking."""
+    node = StampedNode(number, POLICY_IN_FORCE, replaced_each_s=20)
+    return [node.stamp(BEGIN_MS + second * 1000).value for second in range(SECONDS) if second not in HOLES]
+
+
+def told(answer: object) -> object:
+    """As it is read back."""
+    return msgspec.json.decode(msgspec.json.encode(answer))
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_plain_aiokafka_answers_the_last_minute(number: int) -> None:
+    """The running sums come to what the samples of the last 60 s come to."""
+    raw = bodies(number)
+    window = plain_aiokafka.Window()
+    sample = msgspec.json.Decoder(plain_aiokafka.Sample)
+
+    wanted = reference.answers([decode(body, NodeSample) for body in raw], reference.sliding)
+    assert [
+        text
+        for body, answer in zip(raw, wanted, strict=True)
+        if (text := reference.difference(told(window.answer(sample.decode(body))), answer))
+    ] == []
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_plain_faust_answers_the_minute_of_the_clock(number: int) -> None:
+    """Its tumbling table begins anew with each minute."""
+    raw = bodies(number)
+    minutes: dict[int, dict] = {}
+    differences = []
+    samples = [decode(body, NodeSample) for body in raw]
+    for body, wanted in zip(raw, reference.answers(samples, reference.tumbling), strict=True):
+        sample = plain_faust.Sample.loads(body, serializer="json")
+        minute = minutes.setdefault(sample.observed_ms // MINUTE_MS, plain_faust.blank())
+        differences.append(reference.difference(told(plain_faust.taken(minute, sample)), wanted))
+
+    assert set(differences) == {""}
+
+
+def test_the_reference_drops_what_is_older_than_a_minute() -> None:
+    """Of samples a second apart a full window has 60, a tumbling one what its minute has had."""
+    node = StampedNode(0, POLICY_IN_FORCE)
+    samples = [decode(node.stamp(BEGIN_MS + second * 1000).value, NodeSample) for second in range(75)]
+
+    assert [one["samples"] for one in reference.answers(samples, reference.sliding)] == [*range(1, 61), *[60] * 15]
+    assert [one["samples"] for one in reference.answers(samples, reference.tumbling)] == [*range(1, 61), *range(1, 16)]
+
+
+def test_percentiles_are_the_nearest_ranks() -> None:
+    """Values that were seen, none in between."""
+    assert spread([5, 1, 4, 2, 3]) == {"avg": 3.0, "p50": 3, "p90": 5, "p95": 5, "p99": 5}
+    assert spread(range(1, 61)) == {"avg": 30.5, "p50": 30, "p90": 54, "p95": 57, "p99": 60}
+
+
+@pytest.mark.parametrize(
+    ("got", "place"),
+    [
+        pytest.param({"a": [1.0, 2.5], "b": "x"}, "answer.a[1]", id="a number"),
+        pytest.param({"a": [1.0], "b": "x"}, "answer.a", id="a list's length"),
+        pytest.param({"a": [1.0, 2.0], "b": "y"}, "answer.b", id="a text"),
+        pytest.param({"a": [1.0, 2.0]}, "answer", id="a field that lacks"),
+    ],
+)
+def test_a_difference_is_named_by_its_place(got: dict, place: str) -> None:
+    """So a peer that answers nonsense says where."""
+    assert reference.difference(got, {"a": [1.0, 2.0], "b": "x"}).startswith(f"{place}: ")
+
+
+def test_rounding_is_no_difference() -> None:
+    """Sums that run along round elsewhere."""
+    assert reference.difference({"a": [1.0, 2.0 + 1e-12]}, {"a": [1, 2]}) == ""
+
+
+def test_kafka_streams_is_of_the_brokers_version() -> None:
+    """Its folder in the cache is looked for by that."""
+    pom = Path(measure.__file__).with_name("kafka_streams") / "pom.xml"
+
+    assert f"<artifactId>kafka-streams</artifactId>\n      <version>{rungs.KAFKA_VERSION}</version>" in pom.read_text()
