@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from slacktide.agents.files import load_yaml
+from slacktide.deploy.cli.policy.compare import compare
 from slacktide.deploy.cli.policy.on_node import described_node, report, shown
 from slacktide.deploy.cli.settings import file
 from slacktide.deploy.cli.text import count
@@ -19,6 +20,9 @@ from slacktide.schemas.policy.unused import unused
 @click.group(epilog="Example: slacktide policy lint policy.yaml")
 def command() -> None:
     """Check a policy, the ConfigMap slo-controller-config, and see what holds on a node before it is in force."""
+
+
+command.add_command(compare)
 
 
 @command.command(epilog="Example: slacktide policy lint policy.yaml")

@@ -1,0 +1,130 @@
+"""``slacktide policy compare``: what a shadow's policy would do otherwise, seen live or looked up."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli import settings
+from slacktide.deploy.cli.text import Duration
+from slacktide.schemas.errors import LogError
+
+if TYPE_CHECKING:  # not for --help
+    from slacktide.streams.comparison import Comparison
+    from slacktide.streams.kafka import Feed
+    from slacktide.streams.records import Record
+
+_Draw = Callable[[float], None]
+REFRESH_S = 1.0
+FETCH_WAIT_MS = 200
+FOLLOWED_MS = 30_000
+
+
+class NoShadowError(LogError):
+    """Nobody decides beside the real policy."""
+
+
+@click.command(epilog="Example: slacktide policy compare --bootstrap kafka-1:9092 --for 5m")
+@settings.option("--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="Broker to ask.")
+@click.option("--for", "for_ms", type=Duration(), help="Follow for so long; 30s, unless --since says what to look up.")
+@click.option("--since", "since_ms", type=Duration(), help="Begin so long ago: 90s, 5m, 2h or 1d.")
+@click.option("--node", help="Only this node.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str | None, output: str) -> None:
+    """Compare the real answers with those of a shadow (slacktide stream --shadow OTHER.yaml).
+
+    Shows how many are the same, and where they differ: limits by rule, pods that only one would evict, settings, and
+    what each sells; in all and by node, the worst first. On a terminal it refreshes each second; Ctrl-C ends it.
+
+    A shadow decides from the limits that the real policy has set: the figures tell what it would do next, not where it
+    would get. For that, replay the day: slacktide replay --policy OTHER.yaml.
+
+    With --output json: {"policies": [{"real", "shadow", "samples"}, ...], "without_shadow", "all": FIGURES, "nodes":
+    [FIGURES, ...]}, FIGURES: {"node", "agreement", "samples", "same", "undecided", "limits": {rule: {"tighter",
+    "looser", "mean_milli", "greatest_milli"}}, "evicts_only_real": {pod: samples}, "evicts_only_shadow", "settings":
+    {rule: samples}, "batch_cpu_milli": [real, shadow], "batch_mem_bytes": [real, shadow]}; differences are the
+    shadow's minus the real one's. Exit code 1: there is no shadow, or the log cannot be read.
+    """
+    from slacktide.deploy.cli.policy.compared import as_json, shown  # noqa: PLC0415
+    from slacktide.streams.comparison import Comparison  # noqa: PLC0415
+
+    follow_ms = for_ms if for_ms is not None else 0 if since_ms is not None else FOLLOWED_MS
+    compared = Comparison()
+    live = output == "text" and sys.stdout.isatty() and follow_ms > 0
+
+    def draw(waited_s: float) -> None:
+        if live:
+            click.clear()
+            click.echo(shown(compared, waited_s) if compared.shadows else "waiting for a shadow's first answer ...")
+
+    try:
+        waited_s = asyncio.run(_Reading(bootstrap, node, compared).run(since_ms or 0, follow_ms, draw))
+    except KeyboardInterrupt:
+        return
+    if not compared.shadows:
+        raise NoShadowError(
+            f"{bootstrap}: no shadow has answered in {waited_s:.0f} s: start the workers with "
+            f"`slacktide stream --bootstrap {bootstrap} --shadow OTHER.yaml`"
+        )
+    if output == "json":
+        click.echo(as_json(compared))
+    elif not live:
+        click.echo(shown(compared, waited_s))
+
+
+class _Reading:
+    """Fills a comparison from the log."""
+
+    def __init__(self, bootstrap: str, node: str | None, compared: Comparison) -> None:
+        self._bootstrap = bootstrap
+        self._key = None if node is None else node.encode()
+        self._compared = compared
+        self._from_ms = 0
+
+    async def run(self, since_ms: int, follow_ms: int, draw: _Draw) -> float:
+        """Read back, then follow; gives how many seconds it covers.
+
+        Raises:
+            LogError: it cannot be read.
+
+        """
+        from slacktide.schemas.topics import (  # noqa: PLC0415
+            ALLOCATABLE,
+            COMMAND,
+            SAMPLE,
+            SHADOW_ALLOCATABLE,
+            SHADOW_COMMAND,
+        )
+        from slacktide.streams.kafka import Feed, present  # noqa: PLC0415
+
+        said = [topic.name for topic in (SAMPLE, COMMAND, SHADOW_COMMAND)]
+        sold = [topic.name for topic in (ALLOCATABLE, SHADOW_ALLOCATABLE)]
+        partitions = await present(self._bootstrap, [*said, *sold])
+        self._from_ms = SystemClock().wall_ms() - since_ms
+        async with Feed(self._bootstrap, FETCH_WAIT_MS, lambda *_: True) as feed:
+            back = await feed.back(partitions, dict.fromkeys(said, self._from_ms) | dict.fromkeys(sold, 0))
+            for record in back:
+                self._take(record)
+            await self._follow(feed, follow_ms, draw)
+        return (since_ms + follow_ms) / 1_000
+
+    async def _follow(self, feed: Feed, follow_ms: int, draw: _Draw) -> None:
+        loop = asyncio.get_running_loop()
+        begin_s = drawn_s = loop.time()
+        while (now_s := loop.time()) < begin_s + follow_ms / 1_000:
+            for record in await feed.more():
+                self._take(record)
+            if now_s - drawn_s >= REFRESH_S:
+                drawn_s = now_s
+                draw(now_s - begin_s)
+
+    def _take(self, record: Record) -> None:
+        from slacktide.streams.comparison import tell  # noqa: PLC0415
+
+        if self._key is None or record.key == self._key:
+            tell(self._compared, record, self._from_ms)

@@ -1,0 +1,299 @@
+"""How a shadow's answers differ from the real ones: pairs by sample, counted by node and by rule. Pure.
+
+Two answers agree where the same limits would hold, the same pods would go, and the same knobs would hold the same.
+A limit that is not named stays as the sample says it is; so a shadow that raises where the real policy keeps differs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from math import isinf
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.message import Message
+from slacktide.schemas.sample import Limits
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SAMPLE, SHADOW_ALLOCATABLE, SHADOW_COMMAND
+from slacktide.streams.decisions.be_limits import quota_rate
+from slacktide.streams.records import Record
+
+WAITING_MAX = 50_000
+"""Samples of which one answer is still to come: some seconds of 10,000 nodes. The oldest goes first, counted."""
+PATIENCE_MS = 5_000
+"""So long after the real answer the shadow's may still come."""
+
+Key = tuple[str, str, int]
+
+
+class Taken(Message, frozen=True, kw_only=True):
+    """Of a sample, only what a comparison asks: the limits in force."""
+
+    node: str
+    boot_id: str
+    seq: int
+    limits: Limits | None = None
+
+
+@dataclass(slots=True)
+class Limit:
+    """How one rule's limit differs."""
+
+    tighter: int = 0
+    looser: int = 0
+    """Samples for which the shadow would give best-effort pods less, or more."""
+    sum_milli: int = 0
+    """Shadow minus real, over the samples where both are limited."""
+    measured: int = 0
+    greatest_milli: int = 0
+    """The difference that is farthest from 0."""
+
+    @property
+    def mean_milli(self) -> int | None:
+        """Shadow minus real, on average of those that differ; None: one of both was always unlimited."""
+        return round(self.sum_milli / self.measured) if self.measured else None
+
+
+@dataclass(slots=True)
+class Tally:
+    """What was counted of a node, or of all."""
+
+    samples: int = 0
+    """Answered by both, and decided by both."""
+    same: int = 0
+    skipped: int = 0
+    """That one of both could not decide."""
+    limits: dict[str, Limit] = field(default_factory=dict)
+    """By rule."""
+    evicts_real: Counter[str] = field(default_factory=Counter)
+    """Pods that only the real policy would evict: in how many samples."""
+    evicts_shadow: Counter[str] = field(default_factory=Counter)
+    settings: Counter[str] = field(default_factory=Counter)
+    """Knobs, by rule, that shall hold different values."""
+
+    @property
+    def agreement(self) -> float | None:
+        """The part of samples with the same answer; None: nothing was compared."""
+        return self.same / self.samples if self.samples else None
+
+    def add(self, other: Tally) -> None:
+        """Count what another counted, too."""
+        self.samples += other.samples
+        self.same += other.same
+        self.skipped += other.skipped
+        for rule, theirs in other.limits.items():
+            mine = self.limits.setdefault(rule, Limit())
+            mine.tighter += theirs.tighter
+            mine.looser += theirs.looser
+            mine.sum_milli += theirs.sum_milli
+            mine.measured += theirs.measured
+            mine.greatest_milli = max(mine.greatest_milli, theirs.greatest_milli, key=abs)
+        self.evicts_real += other.evicts_real
+        self.evicts_shadow += other.evicts_shadow
+        self.settings += other.settings
+
+
+@dataclass(slots=True)
+class Sold:
+    """What each policy last said that may be sold on a node; None: nothing."""
+
+    real: NodeAllocatable | None = None
+    shadow: NodeAllocatable | None = None
+
+
+@dataclass(slots=True)
+class _Pair:
+    taken: Taken | None = None
+    real: NodeCommand | None = None
+    shadow: NodeCommand | None = None
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the shadow said nothing to it, so far."""
+        return self.real is not None and self.shadow is None
+
+
+class Comparison:
+    """Takes answers, samples and figures as they come, in any order and any number of times."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, Tally] = {}
+        self.sold: dict[str, Sold] = {}
+        self.versions: Counter[tuple[str, str]] = Counter()
+        """Samples by the versions of the real policy and the shadow's."""
+        self.shadows = 0
+        """Answers of the shadow."""
+        self._left_alone = 0
+        self._newest_ms = 0
+        self._waiting: OrderedDict[Key, _Pair] = OrderedDict()
+        self._done: OrderedDict[Key, None] = OrderedDict()
+
+    def sample(self, taken: Taken) -> None:
+        """A sample: the limits in force."""
+        pair = self._pair(taken)
+        if pair is not None and pair.taken is None:
+            pair.taken = taken
+            self._settle(pair)
+
+    def real(self, command: NodeCommand) -> None:
+        """Take the answer that its node acts on."""
+        pair = self._pair(command)
+        self._newest_ms = max(self._newest_ms, command.decided_ms)
+        if pair is not None and pair.real is None:
+            pair.real = command
+            self._settle(pair)
+
+    def shadow(self, command: NodeCommand) -> None:
+        """Take the answer that nobody acts on."""
+        pair = self._pair(command)
+        if pair is not None and pair.shadow is None:
+            self.shadows += 1
+            pair.shadow = command
+            self._settle(pair)
+
+    def sells(self, sold: NodeAllocatable) -> None:
+        """What may be sold on a node."""
+        mine = self.sold.setdefault(sold.node, Sold())
+        if mine.real is None or _at(sold) >= _at(mine.real):
+            mine.real = sold
+
+    def would_sell(self, sold: NodeAllocatable) -> None:
+        """What might be sold under the shadow's policy."""
+        mine = self.sold.setdefault(sold.node, Sold())
+        if mine.shadow is None or _at(sold) >= _at(mine.shadow):
+            mine.shadow = sold
+
+    @property
+    def alone(self) -> int:
+        """Real answers beside which the shadow has said nothing, the newest left out."""
+        old_ms = self._newest_ms - PATIENCE_MS
+        waiting = (pair for pair in self._waiting.values() if pair.is_alone)
+        return self._left_alone + sum(pair.real is not None and pair.real.decided_ms < old_ms for pair in waiting)
+
+    def worst_first(self) -> list[tuple[str, Tally]]:
+        """Each node: the least agreement first, then by name."""
+        return sorted(
+            self.nodes.items(), key=lambda one: (1.0 if one[1].agreement is None else one[1].agreement, one[0])
+        )
+
+    def all(self) -> Tally:
+        """All nodes together."""
+        tally = Tally()
+        for one in self.nodes.values():
+            tally.add(one)
+        return tally
+
+    def _pair(self, said: Taken | NodeCommand) -> _Pair | None:
+        """None: it has been compared already."""
+        key = (said.node, said.boot_id, said.seq)
+        if key in self._done:
+            return None
+        if key not in self._waiting:
+            self._waiting[key] = _Pair()
+            if len(self._waiting) > WAITING_MAX:
+                _, oldest = self._waiting.popitem(last=False)
+                self._left_alone += oldest.is_alone
+        return self._waiting[key]
+
+    def _settle(self, pair: _Pair) -> None:
+        taken, real, shadow = pair.taken, pair.real, pair.shadow
+        if taken is None or real is None or shadow is None:
+            return
+        key = (real.node, real.boot_id, real.seq)
+        del self._waiting[key]
+        self._done[key] = None
+        if len(self._done) > WAITING_MAX:
+            self._done.popitem(last=False)
+        self.versions[real.policy_version, shadow.policy_version] += 1
+        compare(self.nodes.setdefault(real.node, Tally()), taken.limits, real, shadow)
+
+
+def compare(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: NodeCommand) -> None:
+    """Count one pair of answers to one sample, which says what limits are in force."""
+    if "skipped" in {real.answer, shadow.answer}:
+        tally.skipped += 1
+        return
+    tally.samples += 1
+    differs = _limits(tally, in_force, real, shadow)
+    pods_real, pods_shadow = ({f"{one.namespace}/{one.name}" for one in said.evict} for said in (real, shadow))
+    tally.evicts_real.update(pods_real - pods_shadow)
+    tally.evicts_shadow.update(pods_shadow - pods_real)
+    knobs = _knobs(real) ^ _knobs(shadow)
+    tally.settings.update({rule for rule, *_ in knobs})
+    tally.same += not (differs or pods_real != pods_shadow or knobs)
+
+
+def _limits(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: NodeCommand) -> bool:
+    """Whether another limit would hold for any rule and target."""
+    held = [{(hold.rule, hold.target): hold.limits for hold in said.hold} for said in (real, shadow)]
+    differs = False
+    for rule, target in held[0].keys() | held[1].keys():
+        ours, theirs = (one.get((rule, target), in_force) for one in held)
+        if ours == theirs:
+            continue
+        differs = True
+        if ours is None or theirs is None:
+            continue  # what is in force is not known: other, but by how much nobody can say
+        _measure(tally.limits.setdefault(rule, Limit()), rate_milli(ours), rate_milli(theirs))
+    return differs
+
+
+def _measure(limit: Limit, ours_milli: float, theirs_milli: float) -> None:
+    limit.tighter += theirs_milli < ours_milli
+    limit.looser += theirs_milli > ours_milli
+    if not isinf(ours_milli) and not isinf(theirs_milli):
+        change = round(theirs_milli - ours_milli)
+        limit.sum_milli += change
+        limit.measured += 1
+        limit.greatest_milli = max(limit.greatest_milli, change, key=abs)
+
+
+def rate_milli(limits: Limits) -> float:
+    """Millicores that quota and CPU set together leave to best-effort pods; infinite: all there is."""
+    by_set = float("inf") if limits.be_cpuset is None else len(limits.be_cpuset) * 1_000.0
+    return min(by_set, quota_rate(limits) * 1_000)
+
+
+def _knobs(said: NodeCommand) -> set[tuple[str, str, str, int | None]]:
+    return {(one.rule, one.group, one.knob, one.value) for one in said.settings}
+
+
+def _at(sold: NodeAllocatable) -> tuple[str, int]:
+    return sold.boot_id, sold.seq
+
+
+def difference(values: Iterable[tuple[int | None, int | None]]) -> tuple[int, int]:
+    """Sums of real and shadow figures, where nothing counts as 0."""
+    pairs = list(values)
+    return sum(real or 0 for real, _ in pairs), sum(shadow or 0 for _, shadow in pairs)
+
+
+def tell(compared: Comparison, record: Record, since_ms: int = 0) -> None:
+    """Hand one record to a comparison; what is none, or not of its topics, is passed over.
+
+    Args:
+        compared: takes it.
+        record: from the log.
+        since_ms: by the records' clock: samples and answers before it are passed over, too.
+
+    """
+    if record.value is None:
+        return
+    with suppress(BadMessageError):
+        match record.topic:
+            case SAMPLE.name | COMMAND.name | SHADOW_COMMAND.name if record.timestamp_ms < since_ms:
+                pass
+            case SAMPLE.name:
+                compared.sample(decode(record.value, Taken))
+            case COMMAND.name:
+                compared.real(decode(record.value, NodeCommand))
+            case SHADOW_COMMAND.name:
+                compared.shadow(decode(record.value, NodeCommand))
+            case ALLOCATABLE.name:
+                compared.sells(decode(record.value, NodeAllocatable))
+            case SHADOW_ALLOCATABLE.name:
+                compared.would_sell(decode(record.value, NodeAllocatable))

@@ -1,0 +1,73 @@
+"""``slacktide policy compare`` beside a worker with a shadow, on real brokers."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+
+from slacktide.streams.shadow import Shadow
+from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.policies import policy_from
+from testbed.samples import SUPPRESS, keyframe
+from testbed.stream_rig import PARTITIONS, Rig
+
+NODES = [f"node-{number}" for number in range(6)]
+TIGHT = policy_from(
+    colocation={"enable": True, "metricAggregateDurationSeconds": 10},
+    threshold={"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 45}},
+)
+
+
+@pytest.fixture
+async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
+    """Topics with a policy in force."""
+    broker.apply_topics(PARTITIONS)
+    async with Rig(broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        yield rig
+
+
+async def compare(rig: Rig, *arguments: str) -> tuple[int, str, str]:
+    """Run the command: exit code, output, errors."""
+    words = ["-m", "slacktide.deploy.cli.main", "policy", "compare", "--bootstrap", rig.bootstrap, *arguments]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    out, err = await process.communicate()
+    return process.returncode or 0, out.decode(), err.decode()
+
+
+async def test_it_follows_a_shadow_live_and_looks_up_what_was_said(rig: Rig) -> None:
+    async with rig.worker("plain", shadow=Shadow("w", TIGHT)):
+        following = asyncio.create_task(compare(rig, "--for", "5s", "--output", "json"))
+        for seq in range(1, 25):
+            await rig.send([keyframe(seq, node) for node in NODES])
+            await asyncio.sleep(0.2)
+        code, out, err = await following
+        looked_up = await compare(rig, "--since", "1h", "--node", "node-3")
+
+    assert code == 0, err
+    said = json.loads(out)
+    assert {(each["real"], each["shadow"]) for each in said["policies"]} == {(SUPPRESS.version, TIGHT.version)}
+    assert {each["node"] for each in said["nodes"]} == set(NODES)
+    assert said["all"]["samples"] > 0
+    limit = said["all"]["limits"]["cpu_suppress"]
+    assert (limit["mean_milli"], limit["greatest_milli"]) == (-700, -700)
+    assert said["all"]["agreement"] == 0
+    assert looked_up[0] == 0, looked_up[2]
+    assert "0.0% of 24 answers the same, of 1 node" in looked_up[1]
+
+
+async def test_it_says_how_to_start_a_shadow_where_there_is_none(rig: Rig) -> None:
+    async with rig.worker("plain"):
+        await rig.send([keyframe(1, node) for node in NODES])
+        await rig.answered([keyframe(1, node) for node in NODES])
+        code, out, err = await compare(rig, "--since", "1h")
+
+    assert (code, out) == (1, "")
+    assert "no shadow has answered" in err
+    assert f"slacktide stream --bootstrap {rig.bootstrap} --shadow OTHER.yaml" in err
