@@ -48,7 +48,13 @@ def published_floor(figures: Mapping[str, int | None], pods: Sequence[Pod]) -> F
 def _because(field: str, figure: int | None, pods: Sequence[Pod]) -> Because:
     floor = sum(getattr(pod.requests, field) or 0 for pod in pods if pod.phase in LIVE_PHASES)
     if figure is None and floor == 0:
-        return Because(of=field, bound="removed", terms={"floor": 0})
+        return floor_because(field, {"floor": 0})
     terms: Terms = {} if figure is None else {"figure": figure}
-    terms |= {"floor": floor, "published": max(figure or 0, floor)}
-    return Because(of=field, bound="floored" if floor > (figure or 0) else "formula", terms=terms)
+    return floor_because(field, terms | {"floor": floor, "published": max(figure or 0, floor)})
+
+
+def floor_because(of: str, terms: Terms) -> Because:
+    """How the terms belong together: those just figured, or those that a record holds."""
+    if "published" not in terms:
+        return Because(of=of, bound="removed", terms=terms)
+    return Because(of=of, bound="floored" if terms["floor"] > terms.get("figure", 0) else "formula", terms=terms)

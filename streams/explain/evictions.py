@@ -119,11 +119,12 @@ def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Ite
     if done:
         rules = Counter(one.rule for one in done)
         by_rule = ", ".join(f"{rule} {number}" for rule, number in sorted(rules.items()))
+        times = "once" if own == 1 else f"{own} times"
         others = f", {len(done) - own} of other pods of {controller_of(name)}" if len(done) > own else ""
         yield Finding(
             name="evicted",
             severity="problem" if len(done) >= OFTEN else "warning",
-            text=f"evicted {own} times {span}{others}: {by_rule}; last: {done[0].observed or done[0].reason}",
+            text=f"evicted {times} {span}{others}: {by_rule}; last: {done[0].observed or done[0].reason}",
             advice=_advice(rules),
         )
     starved = sum(one.count for one in found if one.reason.startswith(NO_CREDIT))

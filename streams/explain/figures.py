@@ -10,6 +10,7 @@ from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.batch_resource import batch_because
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.mid_resource import mid_because
+from slacktide.streams.decisions.published_floor import floor_because
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ def _figures(allocatable: NodeAllocatable) -> Iterator[Figure]:
 def _because(of: str, unit: str, terms: Terms, because_of: Callable[[str, str, Terms], Because]) -> Because:
     """Of a record that another version wrote, whose terms may have other names, the terms alone."""
     try:
-        because = because_of(of, unit, terms)
+        because = floor_because(of, terms) if "floor" in terms else because_of(of, unit, terms)
         because.added()
     except KeyError:
         return Because(of=of, bound="not known here", terms=terms)

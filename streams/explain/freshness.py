@@ -25,6 +25,10 @@ def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
 
 
 def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
+    if _stands(log, asked_ms):
+        text = "the workers have not called it stale: its figures stand, and so does what they let be placed"
+        advice = "does a worker run? Where many nodes fall silent at once it is the log that is broken, and all stand"
+        yield Finding(name="figures.stand", severity="warning", text=text, advice=advice)
     look = "is it running on the node (`slacktide doctor` there says what it lacks), and does it reach this Kafka?"
     sample = log.sample
     if sample is None:
@@ -46,6 +50,14 @@ def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
         for one in sample.body.missing:
             text = f"the agent cannot read {one.what}: {one.why}"
             yield Finding(name="agent.missing", severity="warning", text=text, advice="`slacktide doctor` on the node")
+
+
+def _stands(log: NodeLog, asked_ms: int) -> bool:
+    """Whether the node has been silent for longer than workers take to say so."""
+    if log.metric is None or log.metric.body.stale_ms:
+        return False
+    heard = [one.age_ms(asked_ms) for one in (log.sample, log.metric) if one is not None]
+    return min(heard) > 2 * SILENT_MS
 
 
 def _worker(log: NodeLog, asked_ms: int) -> Iterator[Finding]:

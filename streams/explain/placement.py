@@ -17,6 +17,7 @@ from slacktide.streams.explain.wish import Wish
 SCHEDULER = "koord-scheduler"
 """The scheduler that knows batch resources: Koordinator's name for it."""
 SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
+NAMED = 3
 NATIVE = {"cpu_milli": "cpu", "mem_bytes": "memory"}
 
 
@@ -148,7 +149,7 @@ def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[Node
         return
     high = list(_too_high(selected))
     yield from high
-    fitting = [one.node for one in selected if one.fits]
+    fitting = [one for one in selected if one.fits]
     if fitting:
         yield _fits(fitting)
     elif not high:
@@ -201,12 +202,14 @@ def _too_high(rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
             )
 
 
-def _fits(fitting: Sequence[str]) -> Finding:
-    more = f" and {len(fitting) - 3} more" if len(fitting) > 3 else ""
+def _fits(fitting: Sequence[NodeRoom]) -> Finding:
+    more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
+    untold = [NATIVE.get(room.of) or resource_name(room.of) for room in fitting[0].rooms if room.left is None]
+    but = f"; what others asked for of {' and '.join(untold)} is not counted" if untold else ""
     return Finding(
         name="pending.fits",
         severity="ok",
-        text=f"there is room on {', '.join(fitting[:3])}{more}",
+        text=f"there is room on {', '.join(one.node for one in fitting[:NAMED])}{more}{but}",
         advice="what keeps it waiting is not in the log: see `kubectl describe pod`, the scheduler, taints, quotas",
     )
 

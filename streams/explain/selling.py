@@ -58,7 +58,9 @@ def selling_findings(log: NodeLog, told: Sequence[Figure]) -> Iterator[Finding]:
             yield Finding(name="batch.absent", severity="problem", text="no allocatable is published for the node")
         return
     body = log.allocatable.body
-    if off is None and body.batch_cpu_milli is None:
+    if body.stale_ms:
+        yield _stale(body)
+    elif off is None and (body.reason or body.batch_cpu_milli is None):
         yield _none(body)
     for figure in told:
         yield from _figure(figure, log)
@@ -81,11 +83,19 @@ def disabled(log: NodeLog) -> Finding | None:
     )
 
 
+def _stale(body: NodeAllocatable) -> Finding:
+    return Finding(
+        name="batch.stale",
+        severity="problem",
+        text=f"nothing new is placed there: the node had been silent for {body.stale_ms / 1000:.1f} s when batch "
+        f"resources were taken down to what running pods asked for (batch-cpu {amount(body.batch_cpu_milli, 'milli')})",
+        advice="they come back with its samples",
+    )
+
+
 def _none(body: NodeAllocatable) -> Finding:
-    if body.stale_ms:
-        text = f"batch resources are removed: the node had been silent for {body.stale_ms / 1000:.1f} s"
-        return Finding(name="batch.stale", severity="problem", text=text, advice="they come back with its samples")
-    text = f"no batch resources are published: {body.reason or 'no reason is given'}"
+    kept = "" if body.batch_cpu_milli is None else ", but for what running pods asked for"
+    text = f"no batch resources are published{kept}: {body.reason or 'no reason is given'}"
     return Finding(name="batch.none", severity="problem", text=text)
 
 

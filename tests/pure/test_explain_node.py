@@ -13,7 +13,7 @@ from slacktide.deploy.cli.explain.node_text import node_text
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import NodeFacts, Resources
-from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.metric import Aggregate, NodeMetric, Spread
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Missing, NodeUse, PodUse
@@ -105,6 +105,29 @@ def test_a_node_whose_samples_are_too_old_to_be_read_is_silent_all_the_same() ->
     seq = decode(last(chain, METRIC).value, NodeMetric).seq
     assert named(told, "agent.silent").text.endswith(f"figures were last made of sample seq {seq}")
     assert {step.name for step in told.steps} == {"window", "allocatable"}
+
+
+def test_a_stale_node_is_told_with_what_is_kept_for_running_pods() -> None:
+    """The workers' own word, and the figures that go with it."""
+    chain = Chain(pods=[SERVICE, msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=500))])
+    now_ms = chain.run(1, 12)
+    for out in chain.worker.silent({"node-1": 9_000}):
+        chain.append(out, now_ms + 9_000)
+    told = explain(chain, now_ms + 10_000)
+
+    assert "had been silent for 9.0 s" in named(told, "window.stale").text
+    assert named(told, "batch.stale").text.endswith("what running pods asked for (batch-cpu 500m)")
+    cpu = told.figures[0]
+    assert cpu.because is not None
+    assert (cpu.published, cpu.floored, cpu.because.bound) == (500, True, "floored")
+    assert "figures.stand" not in names(told)
+
+
+def test_figures_of_a_silent_node_that_nobody_calls_stale_are_said_to_stand() -> None:
+    chain = Chain()
+    told = explain(chain, chain.run(1, 12) + 60_000)
+
+    assert "figures.stand" in names(told)
 
 
 def test_disabled_by_policy_names_the_key_and_who_said_it() -> None:
@@ -334,6 +357,27 @@ def test_for_a_terminal_it_ends_in_the_waterfall() -> None:
     assert "█" in text
     assert f"  = batch-cpu: {sold:,}m" in text
     assert f"{OUTCOME.name} 0:0" in text
+
+
+def test_percentiles_and_lateness_are_shown_where_the_window_has_them() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 12)
+    spread = Spread(avg=1_500, p50=1_400, p90=1_900, p95=2_000, p99=2_100)
+    aggregate = Aggregate(
+        window_ms=300_000,
+        covered_ms=12_000,
+        node_cpu_milli=spread,
+        node_mem_bytes=Spread(avg=GIB, p50=GIB, p90=GIB, p95=2 * GIB, p99=2 * GIB),
+        system_cpu_milli=spread,
+        system_mem_bytes=spread,
+    )
+    body = decode(last(chain, METRIC).value, NodeMetric)
+    chain.put(msgspec.structs.replace(body, late=3, aggregates=[aggregate]), METRIC, at_ms=now_ms)
+
+    text = node_text(explain(chain, now_ms))
+    assert ", 3 late)" in text
+    assert "5 min (12 s covered): node CPU avg 1,500m, p50 1,400m, p90 1,900m, p95 2,000m, p99" in text
+    assert "2,048 MiB" in text
 
 
 def test_as_json_it_decodes_with_its_findings_and_places() -> None:

@@ -218,6 +218,15 @@ def test_a_stale_node_takes_no_pod() -> None:
     assert "stale for 12 s" in pod_text(told)
 
 
+def test_of_native_amounts_it_is_said_that_others_are_not_counted() -> None:
+    native = {"cpu": "1", "memory": "1Gi"}
+    told = explain([node()], pod(containers=[{"name": "main", "resources": {"requests": native}}]))
+
+    assert named(told, "pending.fits").text == (
+        "there is room on node-1; what others asked for of cpu and memory is not counted"
+    )
+
+
 def test_without_any_node_that_is_what_is_said() -> None:
     assert named(explain([], pod()), "pending.no-nodes").severity == "problem"
 
@@ -263,7 +272,7 @@ def test_each_eviction_is_told_with_rule_threshold_observed_value_and_end() -> N
     )  # fmt: skip
     assert (one.spent, one.done, [place.offset for place in one.places]) == (1, True, [0, 1])
     assert named(told, "evicted").text == (
-        "evicted 1 times in the last 1 h: BEMemoryEvict 1; last: 83% used, threshold 70%"
+        "evicted once in the last 1 h: BEMemoryEvict 1; last: 83% used, threshold 70%"
     )
 
 
@@ -277,7 +286,7 @@ def test_pods_of_the_same_controller_count_and_others_do_not() -> None:
     told = explain([node()], outcomes=outcomes)
 
     assert [one.name for one in told.evictions] == ["etl-9k4tz", "etl-x2lqp"]
-    assert "evicted 1 times in the last 1 h, 1 of other pods of etl" in named(told, "evicted").text
+    assert "evicted once in the last 1 h, 1 of other pods of etl" in named(told, "evicted").text
 
 
 def test_often_is_a_problem_with_something_to_do() -> None:

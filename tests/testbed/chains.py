@@ -12,7 +12,7 @@ from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import INVENTORY, OUTCOME, POLICY, SAMPLE, Topic
-from slacktide.streams.records import Record
+from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 from testbed.samples import BOOT, FACTS, PODS, START_MS, SUPPRESS, keyframe, sample
 
@@ -51,6 +51,13 @@ class Chain:
         self.records.append(record)
         return record
 
+    def append(self, out: Out, at_ms: int) -> None:
+        """What the worker says, as the log takes it."""
+        offset = sum(one.topic == out.topic for one in self.records)
+        self.records.append(
+            Record(topic=out.topic, partition=0, offset=offset, timestamp_ms=at_ms, key=out.key, value=out.value)
+        )
+
     def take(self, seq: int, *, answered: bool = True, **changes: Any) -> NodeSample:
         """A sample, its answer, and what else the worker says; the first and each tenth is a keyframe."""
         own = {
@@ -64,11 +71,7 @@ class Chain:
         record = self.put(taken, SAMPLE, at_ms=at_ms)
         if answered:
             for out in self.worker.samples([record], at_ms + 5):
-                offset = sum(one.topic == out.topic for one in self.records)
-                self.records.append(
-                    Record(topic=out.topic, partition=0, offset=offset, timestamp_ms=at_ms + 5, key=out.key,
-                           value=out.value)
-                )  # fmt: skip
+                self.append(out, at_ms + 5)
         return taken
 
     def run(self, first: int, last: int, **changes: Any) -> int:
