@@ -187,10 +187,11 @@ def _no_node(rooms: Sequence[NodeRoom]) -> Finding:
 
 
 def _too_high(rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
-    """More than the largest node has for all its pods together."""
+    """More than the largest node has for all its pods together; where nothing is sold that says nothing."""
+    selling = [one for one in rooms if not one.why_none and not one.stale_ms]
     for number, room in enumerate(rooms[0].rooms):
-        of_all = [(one.rooms[number].sold or 0, one.node) for one in rooms]
-        most, node = max(of_all, key=lambda pair: pair[0])
+        of_all = [(one.rooms[number].sold or 0, one.node) for one in selling]
+        most, node = max(of_all, key=lambda pair: pair[0], default=(0, ""))
         if most and room.asked > most:
             name = NATIVE.get(room.of) or resource_name(room.of)
             yield Finding(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.explain.node_text import node_text
@@ -301,6 +301,7 @@ def test_terms_of_another_version_are_shown_as_they_are() -> None:
 amounts = st.integers(0, 20_000)
 
 
+@settings(deadline=None)
 @given(
     capacity=st.integers(1, 64_000),
     service=amounts,

@@ -203,7 +203,8 @@ def test_nodes_that_sell_nothing_say_why() -> None:
     told = explain([node(enable=False)], pod())
 
     assert "nothing is sold: batch resources are disabled by policy" in named(told, "pending.short").text
-    assert told.rooms[0].rooms[0].sold is None
+    assert "batch resources are disabled" in told.rooms[0].why_none
+    assert not told.rooms[0].fits
 
 
 def test_a_stale_node_takes_no_pod() -> None:
