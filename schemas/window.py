@@ -15,6 +15,8 @@ class PodSegment(Message, frozen=True, kw_only=True):
     """Time for which its CPU use is known."""
     mem_bytes_ms: Count
     mem_ms: Count
+    parts: list[list[Count]] = []
+    """The same four figures in parts of equal length, in order of time; none: it is one part."""
 
 
 class NodeWindowSegment(Message, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
@@ -25,8 +26,11 @@ from slacktide.schemas.topics import (
     SHADOW_ALLOCATABLE,
     SHADOW_COMMAND,
     TICK,
+    WINDOW,
 )
+from slacktide.schemas.window import NodeWindowSegment
 
+_OfNode: TypeAlias = NodeCommand | NodeMetric | NodeAllocatable | NodeScore | NodeWindowSegment
 TIME_MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999: what can be written as a date."""
 TEXT_BYTES_MAX = 1_024
@@ -94,6 +98,10 @@ class Writer:
     def score(self, score: NodeScore, partition: int) -> Out:
         """Publish what a scheduler scores a node by."""
         return self._out(SCORE.name, score, partition, f"score/{_said(score)}")
+
+    def window(self, segment: NodeWindowSegment, partition: int) -> Out:
+        """Say a minute of a node's window."""
+        return self._out(WINDOW.name, segment, partition, f"window/{_which(segment)}/{segment.begin_ms}")
 
     def tick(self, tick: WorkerTick) -> Out:
         """Say how far a worker has read."""
@@ -210,9 +218,7 @@ class Writer:
             ),
         )
 
-    def _out(
-        self, topic: str, message: NodeCommand | NodeMetric | NodeAllocatable | NodeScore, partition: int, event_id: str
-    ) -> Out:
+    def _out(self, topic: str, message: _OfNode, partition: int, event_id: str) -> Out:
         return Out(
             topic=topic,
             partition=partition,
@@ -229,7 +235,7 @@ class Writer:
         )
 
 
-def _which(message: NodeCommand | NodeMetric | NodeAllocatable | NodeScore) -> str:
+def _which(message: _OfNode) -> str:
     return f"{message.node}/{message.boot_id}/{message.seq}"
 
 

@@ -7,8 +7,9 @@ same; what a node is known by (pods, facts, window) follows only samples newer t
 
 from __future__ import annotations
 
+import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -19,14 +20,20 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
+from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.answering import NO_FACTS, NO_PODS, OTHER_POLICY, Answerer
 from slacktide.streams.records import TIME_MS_MAX, Out, Record, Writer, text_of
 from slacktide.streams.scores import node_score
 from slacktide.streams.shadow import Seen, Shadow
 from slacktide.streams.stale import LastSaid, Said
-from slacktide.streams.windows.figures import NodeFigures
+from slacktide.streams.windows.figures import Candidate, allocatable_of, due
+from slacktide.streams.windows.node_window import NodeWindow
+from slacktide.streams.windows.segments import MINUTE_MS, restore, segment
+from slacktide.streams.windows.windows import Arrival, Windows
 
 __all__ = ["NO_FACTS", "NO_PODS", "OTHER_POLICY", "Out", "Record", "Worker"]
 
@@ -38,38 +45,79 @@ AMOUNT_MAX = 2**50
 """Of millicores, bytes and milliseconds in a sample: more is an error, not a machine."""
 
 
+WAVE = 128
+"""Nodes whose windows are filled and published together: what fits a processor's cache."""
+SEGMENT_SPREAD_MS = 4_000
+"""Over so long after its end a minute's segments are said, node by node: not all at once."""
+
+
 @dataclass(slots=True)
 class _Node:
     """What samples have told of one node."""
 
+    partition: int
+    window: NodeWindow
     newest: tuple[str, int] = ("", -1)
     clock_epoch: int = 0
     pods: OrderedDict[str, list[Pod]] = field(default_factory=OrderedDict)
     facts: OrderedDict[str, NodeFacts] = field(default_factory=OrderedDict)
-    figures: NodeFigures = field(default_factory=NodeFigures)
+    late: int = 0
+    """Samples of this boot that came too late for its window."""
+    minute: int = 0
+    """Of event time: the first of which no segment has been said."""
+    in_force: tuple[NodeFacts, Policy, int] | None = None
+    """The window's length, by which facts and policy."""
 
-    def see(self, sample: NodeSample, policy: Policy) -> bool:
-        """Remember what the sample carries; whether it is newer than all before it and in the window."""
-        newer = (sample.boot_id, sample.seq) > self.newest
-        _remember(self.pods, sample.pods_revision, sample.pods, newer=newer)
-        _remember(self.facts, sample.facts_revision, sample.facts, newer=newer)
-        if not newer:
-            return False
-        restarted = (sample.boot_id, sample.clock_epoch) != (self.newest[0], self.clock_epoch)
-        self.newest, self.clock_epoch = (sample.boot_id, sample.seq), sample.clock_epoch
-        facts, pods = self.facts.get(sample.facts_revision), self.pods.get(sample.pods_revision)
-        return self.figures.merge(sample, facts, pods, policy, restarted=restarted)
+    def window_ms(self, facts: NodeFacts | None, policy: Policy) -> int:
+        """Without facts nothing tells which strategy holds: the window stays as it is, and begins as the cluster's."""
+        if facts is None:
+            return self.window.window_ms
+        if self.in_force is None or self.in_force[0] is not facts or self.in_force[1] is not policy:
+            self.in_force = facts, policy, colocation_on(policy, facts).metric_aggregate_duration_s * 1_000
+        return self.in_force[2]
 
 
-def _remember(kept: OrderedDict[str, T], revision: str, content: T | None, *, newer: bool) -> None:
-    """Keep the newest revisions, the one in use last. What an older sample carries displaces nothing."""
-    if content is not None and (newer or (revision not in kept and len(kept) < REVISIONS_KEPT)):
+@dataclass(slots=True)
+class _Heard:
+    """A sample, and what it names."""
+
+    record: Record
+    sample: NodeSample
+    node: _Node
+    facts: NodeFacts | None
+    pods: list[Pod] | None
+    newer: bool
+    """By boot and seq, than all before it of its node."""
+    restarted: bool
+    metric: NodeMetric | None = None
+    """What was published with it."""
+
+    def seen(self) -> Seen:
+        """The same for whoever decides beside the worker."""
+        return Seen(record=self.record, sample=self.sample, facts=self.facts, pods=self.pods, metric=self.metric)
+
+    def arrival(self, policy: Policy) -> Arrival:
+        """The sample on its way into its window."""
+        window_ms = self.node.window_ms(self.facts, policy)
+        return Arrival(self.node.window, self.sample, self.pods, window_ms, self.restarted)
+
+
+def _remember(kept: OrderedDict[str, T], revision: str, content: T | None, *, newer: bool) -> T | None:
+    """Keep the newest revisions, the one in use last; returns what the sample names.
+
+    What an older sample carries displaces nothing; it is for that sample alone.
+    """
+    had = kept.get(revision)
+    if content is None or content == had:
+        if newer and had is not None:
+            kept.move_to_end(revision)
+        return had
+    if newer or (had is None and len(kept) < REVISIONS_KEPT):
         kept[revision] = content
         kept.move_to_end(revision, last=newer)
-    elif newer and revision in kept:
-        kept.move_to_end(revision)
     while len(kept) > REVISIONS_KEPT:
         kept.popitem(last=False)
+    return content
 
 
 class Worker:
@@ -90,6 +138,8 @@ class Worker:
         self._nodes: dict[int, dict[str, _Node]] = {}
         self._removed: set[str] = set()
         self._last = LastSaid()
+        self._windows = Windows()
+        self._held_back: set[int] = set()
 
     def policy(self, record: Record) -> list[Out]:
         """Take a policy over. A null changes nothing; a bad one is a dead letter, the last good one stays."""
@@ -118,25 +168,77 @@ class Worker:
 
     def learn(self, records: Iterable[Record]) -> None:
         """Remember what samples tell, without answering them: what was read back at a takeover."""
-        for record in records:
-            try:
-                sample = _sample_of(record)
-                _check_amounts(sample)
-            except BadMessageError:
-                continue  # was a dead letter, or will be, where it is answered
-            self._node(record.partition, sample.node).see(sample, self.in_force)
+        heard = [each for record in records if (each := self._known(record)) is not None]
+        for wave in _waves(heard):
+            self._merge(wave)
 
-    def samples(self, records: Iterable[Record], now_ms: int) -> list[Out]:
-        """Answer each sample once; a null is a deletion and asks nothing."""
+    def fill(self, records: Iterable[Record]) -> list[Out]:
+        """Take in samples that come late, mute: into what nothing covers yet. Bad ones are dead letters."""
         outs: list[Out] = []
         for record in records:
+            if record.value is None:
+                continue
+            try:
+                _check_amounts(_sample_of(record))
+            except BadMessageError as exc:
+                outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
+            else:
+                self.fill_known([record])
+        return outs
+
+    def fill_known(self, records: Iterable[Record]) -> list[Out]:
+        """The same of samples that are, or will be, answered: nothing is said of bad ones."""
+        heard = [each for record in records if (each := self._known(record)) is not None]
+        for wave in _waves(heard):
+            for each, merged in zip(wave, self._merge(wave), strict=True):
+                if not merged:
+                    self._windows.fill(each.node.window, each.sample)
+        return []
+
+    def restore(self, records: Iterable[Record]) -> list[Out]:
+        """Take back minutes of windows that a partition's owners have said; bad ones are dead letters."""
+        outs: list[Out] = []
+        for record in records:
+            if record.value is None:
+                continue
+            try:
+                said = decode(record.value, NodeWindowSegment)
+                _check_key(record, said.node, "NodeWindowSegment")
+                node = self._node(record.partition, said.node)
+                restore(self._windows, node.window, said)
+                node.minute = max(node.minute, said.begin_ms // MINUTE_MS + 1)
+            except (BadMessageError, ValueError, IndexError) as exc:
+                outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
+        return outs
+
+    def hold_back(self, partition: int) -> None:
+        """Publish nothing of its nodes until ``publish``: their windows are being filled."""
+        self._held_back.add(partition)
+
+    def publish(self, partition: int) -> None:
+        """Its windows are as full as they will be."""
+        self._held_back.discard(partition)
+
+    def samples(self, records: Iterable[Record], now_ms: int) -> list[Out]:
+        """Answer each sample once, then publish; a null is a deletion and asks nothing."""
+        outs: list[Out] = []
+        heard: list[_Heard] = []
+        answerer = Answerer(worker=self.name, policy=self.in_force, now_ms=now_ms)
+        for record in records:
             if record.value is not None:
-                outs += self._sample(record, now_ms)
+                outs += self._sample(record, answerer, heard)
+        for wave in _waves(heard):
+            outs += self._published(wave, now_ms)
+        if self.shadow is not None:
+            for each in heard:
+                self.shadow.saw(each.seen())
         return outs
 
     def forget(self, partition: int) -> None:
         """The partition has moved away, and with it its nodes."""
-        self._nodes.pop(partition, None)
+        for node in self._nodes.pop(partition, {}).values():
+            self._windows.drop(node.window)
+        self._held_back.discard(partition)
         self._last.forget(partition)
 
     def silent(self, nodes: Mapping[str, int]) -> list[Out]:
@@ -173,52 +275,118 @@ class Worker:
             outs.append(self._writer.answer(command, out.partition))
         return outs
 
-    def _sample(self, record: Record, now_ms: int) -> list[Out]:
+    def _sample(self, record: Record, answerer: Answerer, heard: list[_Heard]) -> list[Out]:
+        """Answer one sample, and hand it on where a window can take it."""
         try:
             sample = _sample_of(record)
         except BadMessageError as exc:
-            return [self._writer.dead(record, str(exc), now_ms)]
+            return [self._writer.dead(record, str(exc), answerer.now_ms)]
         try:
             _check_amounts(sample)
-            return self._answered(record, sample, now_ms)
+            each = self._heard(record, sample)
+            command = answerer.decided(record, sample, each.facts, each.pods)
+            out = self._writer.answer(command, record.partition)
         except Exception as exc:  # noqa: BLE001 - whatever odd figures do to the arithmetic, the next record is read
             why = str(exc) or type(exc).__name__
-            command = self._answerer(now_ms).blank(record, sample, answer="skipped", reason=why)
-            return [self._writer.dead(record, why, now_ms), self._writer.answer(command, record.partition)]
+            command = answerer.blank(record, sample, answer="skipped", reason=why)
+            return [
+                self._writer.dead(record, why, answerer.now_ms),
+                self._writer.answer(command, record.partition),
+            ]
+        heard.append(each)
+        return [out]
 
-    def _answered(self, record: Record, sample: NodeSample, now_ms: int) -> list[Out]:
+    def _known(self, record: Record) -> _Heard | None:
+        """A sample that is not answered here; None: it was a dead letter, or will be, where it is."""
+        try:
+            sample = _sample_of(record)
+            _check_amounts(sample)
+        except BadMessageError:
+            return None
+        return self._heard(record, sample)
+
+    def _heard(self, record: Record, sample: NodeSample) -> _Heard:
+        """Remember what the sample carries, and find what it names."""
         node = self._node(record.partition, sample.node)
-        newer = node.see(sample, self.in_force)
-        self.late_samples += not newer
-        # Its own first: what an older sample carries may be kept no longer.
-        pods = node.pods.get(sample.pods_revision) if sample.pods is None else sample.pods
-        facts = node.facts.get(sample.facts_revision) if sample.facts is None else sample.facts
-        command = self._answerer(now_ms).decided(record, sample, facts, pods)
-        outs = [self._writer.answer(command, record.partition)]
-        figures = None
-        if newer and facts is not None and pods is not None and sample.node not in self._removed:
-            figures = node.figures.due(sample, facts, pods, self.in_force)
-            if figures is not None:
-                outs.append(self._writer.metric(figures.metric, record.partition))
-                outs.append(self._writer.allocatable(figures.allocatable, record.partition))
-                score = node_score(figures.metric, figures.allocatable, sample, facts, pods, self.in_force)
-                outs.append(self._writer.score(score, record.partition))
-                said = Said(metric=figures.metric, allocatable=figures.allocatable, score=score, facts=facts)
-                self._last.say(record.partition, said)
-        if self.shadow is not None:
-            metric = figures.metric if figures else None
-            self.shadow.saw(Seen(record=record, sample=sample, facts=facts, pods=pods, metric=metric))
+        newest = (sample.boot_id, sample.seq)
+        newer = newest > node.newest
+        restarted = False
+        if newer:
+            if sample.boot_id != node.newest[0]:
+                node.late = 0
+            restarted = (sample.boot_id, sample.clock_epoch) != (node.newest[0], node.clock_epoch)
+            node.newest, node.clock_epoch = newest, sample.clock_epoch
+        pods = _remember(node.pods, sample.pods_revision, sample.pods, newer=newer)
+        facts = _remember(node.facts, sample.facts_revision, sample.facts, newer=newer)
+        return _Heard(record, sample, node, facts, pods, newer, restarted)
+
+    def _merge(self, wave: Sequence[_Heard]) -> list[bool]:
+        """Take a wave into its windows; which samples of it were in time."""
+        newer = [each.arrival(self.in_force) for each in wave if each.newer]
+        merged = iter(self._windows.merge(newer))
+        return [each.newer and next(merged) for each in wave]
+
+    def _published(self, wave: Sequence[_Heard], now_ms: int) -> list[Out]:
+        """Merge, then say what there is to say of those nodes."""
+        candidates: list[Candidate] = []
+        of: dict[int, _Heard] = {}
+        outs: list[Out] = []
+        for each, merged in zip(wave, self._merge(wave), strict=True):
+            node, sample = each.node, each.sample
+            if not merged:
+                self.late_samples += 1
+                node.late += sample.boot_id == node.newest[0]
+            elif each.facts is not None and each.pods is not None and self._may_publish(node):
+                candidates.append(Candidate(node.window, sample, each.facts, each.pods, node.late))
+                of[node.window.row] = each
+            if merged:
+                outs += self._segments(node)
+        for candidate, metric in due(self._windows, candidates, self.in_force):
+            each = of[candidate.window.row]
+            each.metric = metric
+            outs += self._said(each, candidate, metric, now_ms)
         return outs
 
-    def _answerer(self, now_ms: int) -> Answerer:
-        return Answerer(worker=self.name, policy=self.in_force, now_ms=now_ms)
+    def _may_publish(self, node: _Node) -> bool:
+        return node.partition not in self._held_back and node.window.node not in self._removed
+
+    def _said(self, each: _Heard, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
+        """Put the three records of a node's figures together."""
+        partition, facts, pods = each.record.partition, candidate.facts, candidate.pods
+        try:
+            allocatable = allocatable_of(metric, facts, pods, self.in_force)
+            score = node_score(metric, allocatable, candidate.sample, facts, pods, self.in_force)
+            outs = [
+                self._writer.metric(metric, partition),
+                self._writer.allocatable(allocatable, partition),
+                self._writer.score(score, partition),
+            ]
+        except Exception as exc:  # noqa: BLE001 - as with an answer
+            return [self._writer.dead(each.record, str(exc) or type(exc).__name__, now_ms)]
+        self._last.say(partition, Said(metric=metric, allocatable=allocatable, score=score, facts=facts))
+        return outs
+
+    def _segments(self, node: _Node) -> list[Out]:
+        """Each minute of event time once, when it is over."""
+        over = (node.window.watermark_ms - zlib.crc32(node.window.node.encode()) % SEGMENT_SPREAD_MS) // MINUTE_MS
+        if over <= node.minute:
+            return []
+        # A node that was silent, or is new here, has nothing to say of the minutes before the last.
+        first, node.minute = max(node.minute, over - 1), over
+        said = (
+            segment(self._windows, node.window, minute, boot_id=node.newest[0], seq=node.newest[1])
+            for minute in range(first, over)
+        )
+        return [self._writer.window(one, node.partition) for one in said if one is not None]
 
     def _remove(self, record: Record) -> list[Out]:
         if record.key is None:
             return []
         node = text_of(record.key)
         self._removed.add(node)
-        self._nodes.get(record.partition, {}).pop(node, None)
+        known = self._nodes.get(record.partition, {}).pop(node, None)
+        if known is not None:
+            self._windows.drop(known.window)
         self._last.drop(record.partition, node)
         if self.shadow is not None:
             self.shadow.removed(record, node)
@@ -228,8 +396,22 @@ class Worker:
         nodes = self._nodes.setdefault(partition, {})
         node = nodes.get(name)
         if node is None:
-            node = nodes[name] = _Node()
+            window_ms = self.in_force.colocation.metric_aggregate_duration_s * 1_000
+            node = nodes[name] = _Node(partition, self._windows.window(name, window_ms))
         return node
+
+
+def _waves(heard: Sequence[_Heard]) -> list[list[_Heard]]:
+    """The same, so that no node is twice in a wave, and each node's samples keep their order."""
+    turns: list[list[_Heard]] = []
+    seen: dict[int, int] = {}
+    for each in heard:
+        turn = seen.get(each.node.window.row, 0)
+        seen[each.node.window.row] = turn + 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append(each)
+    return [turn[at : at + WAVE] for turn in turns for at in range(0, len(turn), WAVE)]
 
 
 def _sample_of(record: Record) -> NodeSample:

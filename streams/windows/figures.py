@@ -1,28 +1,43 @@
-"""What is published of a node: NodeMetric, and what batch pods may ask for, from one window."""
+"""What is published of a node: NodeMetric, and what batch and mid pods may ask for.
+
+Latest state is said again every 5 s; sooner, but once a second at most, where somebody would want to know: a figure
+moved by more than a hundredth of the node, or it was made of other pods, facts or thresholds.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isnan
 
-import msgspec
+import numpy as np
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts, Pod
-from slacktide.schemas.metric import NodeMetric, PodMetric
+from slacktide.schemas.message import Terms
+from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.policy import Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.batch_resource import BatchResource, batch_resource
+from slacktide.streams.decisions.batch_resource import batch_resource
+from slacktide.streams.decisions.mid_resource import mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
-from slacktide.streams.windows.node_window import Averages, NodeWindow
+from slacktide.streams.decisions.published_floor import published_floor
+from slacktide.streams.windows.node_window import NodeWindow, Told
+from slacktide.streams.windows.rings import Floats, Spreads
+from slacktide.streams.windows.windows import Averages, Windows
 
 AMOUNT_MAX = 2**53
 """Readers in other languages keep numbers up to this exact."""
 PUBLISH_MS_MIN = 1_000
 REPUBLISH_MS = 5_000
 """Latest-state figures come again after this although they did not change: a reader tells quiet from dead."""
+WORTH_TELLING = 0.01
+"""Of the node's capacity: node use, or system and pods together, have moved by more since they were last told."""
+FIELDS = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
+NO_FORECAST = Use(cpu_milli=0, mem_bytes=0)
+"""What production pods will leave of what they asked for: nobody predicts it, so mid pods are sold nothing of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,82 +47,91 @@ class Figures:
     metric: NodeMetric
     allocatable: NodeAllocatable
 
-    def same(self, other: Figures) -> bool:
-        """Whether they say the same, whenever that was."""
-        return _undated(self.metric) == _undated(other.metric) and _undated(self.allocatable) == _undated(
-            other.allocatable
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A node whose newest sample is in its window, and what that sample names."""
+
+    window: NodeWindow
+    sample: NodeSample
+    facts: NodeFacts
+    pods: Sequence[Pod]
+    late: int = 0
+    """Samples of this boot that came too late."""
+
+
+def due(windows: Windows, candidates: Sequence[Candidate], policy: Policy) -> list[tuple[Candidate, NodeMetric]]:
+    """What to publish of these nodes, each of which is here once: those of which there is something to tell."""
+    asked = [one for one in candidates if not _too_soon(one)]
+    if not asked:
+        return []
+    found = windows.averages([one.window for one in asked])
+    ends = np.cumsum([len(one.window.all_rows) for one in asked])
+    parts = np.split(found.values, ends[:-1])
+    moved = _moved(asked, parts)
+    places = [
+        at for at, one in enumerate(asked) if (moved[at] or _other(one, policy)) and not np.isnan(parts[at][:2]).any()
+    ]
+    if not places:
+        return []
+    spreads = windows.spreads([asked[at].window for at in places])
+    told = []
+    for place, at in enumerate(places):
+        one = asked[at]
+        one.window.told = Told(
+            observed_ms=one.sample.observed_ms,
+            revisions=_revisions(one, policy),
+            rows=one.window.all_rows,
+            values=parts[at],
         )
+        told.append((one, _metric(one, policy, found.of(at, one.window, parts[at]), _aggregates(spreads, place))))
+    return told
 
 
-def _undated(record: NodeMetric | NodeAllocatable) -> NodeMetric | NodeAllocatable:
-    undated = msgspec.structs.replace(record, boot_id="", seq=0, observed_ms=0, covered_ms=0)
-    return msgspec.structs.replace(undated, samples=0) if isinstance(undated, NodeMetric) else undated
+def _too_soon(one: Candidate) -> bool:
+    told = one.window.told
+    return told is not None and 0 <= one.sample.observed_ms - told.observed_ms < PUBLISH_MS_MIN
 
 
-class NodeFigures:
-    """One node's window, and what was last published of it."""
-
-    def __init__(self) -> None:
-        self._window = NodeWindow(0)
-        self._published: Figures | None = None
-
-    def merge(
-        self,
-        sample: NodeSample,
-        facts: NodeFacts | None,
-        pods: Sequence[Pod] | None,
-        policy: Policy,
-        *,
-        restarted: bool,
-    ) -> bool:
-        """Take one sample into the window; False: it comes too late.
-
-        Args:
-            sample: newer, by boot and seq, than all before it.
-            facts: the sample's, if they are known.
-            pods: the sample's pod list, if it is known.
-            policy: its window for the node holds; another length than before begins anew.
-            restarted: the node has a new boot or clock epoch, so that its time may have been set back.
-
-        """
-        window_ms = self._window_ms(facts, policy)
-        if window_ms != self._window.window_ms:
-            self._window = NodeWindow(window_ms)
-        elif restarted and sample.observed_ms <= self._window.watermark_ms:
-            self._window.restart()
-        return self._window.merge(sample, {pod.uid for pod in pods or ()})
-
-    def _window_ms(self, facts: NodeFacts | None, policy: Policy) -> int:
-        """Without facts nothing tells which strategy holds: the window stays as it is, and begins as the cluster's."""
-        if facts is None:
-            return self._window.window_ms or policy.colocation.metric_aggregate_duration_s * 1_000
-        return colocation_on(policy, facts).metric_aggregate_duration_s * 1_000
-
-    def due(self, sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Figures | None:
-        """What to publish after this sample; None: nothing new, too soon, or nothing known yet."""
-        before = self._published
-        since_ms = REPUBLISH_MS if before is None else sample.observed_ms - before.metric.observed_ms
-        if 0 <= since_ms < PUBLISH_MS_MIN:
-            return None
-        averages = self._window.averages()
-        if averages is None:
-            return None
-        figures = _figures(sample, facts, pods, policy, self._window.window_ms, averages)
-        if before is not None and 0 <= since_ms < REPUBLISH_MS and figures.same(before):
-            return None
-        self._published = figures
-        return figures
+def _other(one: Candidate, policy: Policy) -> bool:
+    """Whether it is time, or the figures are made of something else."""
+    told = one.window.told
+    if told is None or not 0 <= one.sample.observed_ms - told.observed_ms < REPUBLISH_MS:
+        return True
+    return told.rows is not one.window.all_rows or told.revisions != _revisions(one, policy)
 
 
-def _figures(
-    sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, window_ms: int, averages: Averages
-) -> Figures:
-    metric = NodeMetric(
+def _revisions(one: Candidate, policy: Policy) -> tuple[str, str, str]:
+    return one.sample.facts_revision, one.sample.pods_revision, policy.version
+
+
+def _moved(asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
+    """Of each node whether node use, or system and pods together, moved by more than is worth telling."""
+    before = [
+        now if one.window.told is None or one.window.told.rows is not one.window.all_rows else one.window.told.values
+        for one, now in zip(asked, parts, strict=True)
+    ]
+    moves = np.abs(np.nan_to_num(np.concatenate(parts)) - np.nan_to_num(np.concatenate(before)))
+    begins = np.cumsum([0, *(len(part) for part in parts[:-1])])
+    of_node = moves[begins]
+    of_rest = np.add.reduceat(moves, begins) - of_node
+    bands = np.array([_bands(one.facts) for one in asked])
+    found: list[bool] = (np.maximum(of_node, of_rest) > bands).any(1).tolist()
+    return found
+
+
+def _bands(facts: NodeFacts) -> tuple[float, float]:
+    return (facts.capacity.cpu_milli or 0) * WORTH_TELLING, (facts.capacity.mem_bytes or 0) * WORTH_TELLING
+
+
+def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list[Aggregate]) -> NodeMetric:
+    sample = one.sample
+    return NodeMetric(
         node=sample.node,
         boot_id=sample.boot_id,
         seq=sample.seq,
         observed_ms=sample.observed_ms,
-        window_ms=window_ms,
+        window_ms=one.window.window_ms,
         covered_ms=averages.covered_ms,
         samples=averages.samples,
         policy_version=policy.version,
@@ -115,36 +139,81 @@ def _figures(
         pods_revision=sample.pods_revision,
         node_use=averages.node,
         system_use=averages.system,
-        pods=_pod_metrics(averages, pods),
+        pods=_pod_metrics(one.window, averages.pods),
+        aggregates=aggregates,
+        late=one.late,
     )
-    return Figures(metric=metric, allocatable=allocatable_of(metric, facts, pods, policy))
 
 
-def _pod_metrics(averages: Averages, pods: Sequence[Pod]) -> list[PodMetric]:
+def _pod_metrics(window: NodeWindow, averages: list[list[float]]) -> list[PodMetric]:
     """In order of uid: neither arrival nor a set's order may show."""
-    by_uid = {pod.uid: pod for pod in pods}
-    metrics = []
-    for uid, use in sorted(averages.pods.items()):
-        pod = by_uid.get(uid)
-        if pod is None:
-            metrics.append(PodMetric(uid=uid, use=use))
+    if window.names is None:
+        window.names = [_names(window, uid) for uid in window.rows]
+    return [
+        PodMetric(
+            uid=uid,
+            namespace=namespace,
+            name=name,
+            priority_class=priority_class,
+            qos=qos,
+            use=Use(cpu_milli=round(cpu_milli), mem_bytes=round(mem_bytes)),
+        )
+        for (uid, namespace, name, priority_class, qos), (cpu_milli, mem_bytes) in zip(
+            window.names, averages, strict=True
+        )
+        if cpu_milli == cpu_milli and mem_bytes == mem_bytes  # noqa: PLR0124 - NaN: a missing figure is none
+    ]
+
+
+def _names(window: NodeWindow, uid: str) -> tuple[str, str, str, str, str]:
+    """Of a pod that no list has named yet, class and QoS by where its group lies."""
+    pod = window.known.get(uid)
+    if pod is None:
+        return (uid, "", "", "koord-batch", "BE") if uid in window.best_effort else (uid, "", "", "", "")
+    return uid, pod.namespace, pod.name, effective_priority_class(pod), effective_qos(pod.qos_label, pod.kube_qos)
+
+
+def _aggregates(spreads: Sequence[Spreads], place: int) -> list[Aggregate]:
+    """The shortest first; a length over which a figure is not known at all is left out."""
+    found = []
+    for one in spreads:
+        figures = one.figures[place]
+        if any(isnan(figure[0]) for figure in figures):
             continue
-        metrics.append(
-            PodMetric(
-                uid=uid,
-                namespace=pod.namespace,
-                name=pod.name,
-                priority_class=effective_priority_class(pod),
-                qos=effective_qos(pod.qos_label, pod.kube_qos),
-                use=use,
+        node_cpu, node_mem, system_cpu, system_mem = map(_spread, figures)
+        found.append(
+            Aggregate(
+                window_ms=one.length_s * 1_000,
+                covered_ms=one.covered_ms[place],
+                node_cpu_milli=node_cpu,
+                node_mem_bytes=node_mem,
+                system_cpu_milli=system_cpu,
+                system_mem_bytes=system_mem,
             )
         )
-    return metrics
+    return found
+
+
+def _spread(figures: list[float]) -> Spread:
+    avg, p50, p90, p95, p99 = figures
+    return Spread(avg=round(avg), p50=int(p50), p90=int(p90), p95=int(p95), p99=int(p99))
 
 
 def allocatable_of(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> NodeAllocatable:
-    """What a policy makes of a node's figures: its own, or another one's beside it."""
-    blank = NodeAllocatable(
+    """What batch and mid pods may ask for by the averages; never less than those that run there have asked for."""
+    colocation = colocation_on(policy, facts)
+    load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)
+    sold, reason = (_sold(load, metric, colocation), "") if colocation.enable else (None, "disabled")
+    if sold is None and not reason:
+        reason = "the node's strategy sells more than any machine has"
+    figures: dict[str, int | None] = dict.fromkeys(FIELDS)
+    if sold is not None:
+        figures |= {field: amount for field, (amount, _) in sold.items()}
+    floored = published_floor(figures, pods)
+    terms = {one.of: one.terms for one in floored.because if one.bound == "floored"}
+    if sold is not None:
+        terms = {field: arithmetic for field, (_, arithmetic) in sold.items()}
+    return NodeAllocatable(
         node=metric.node,
         boot_id=metric.boot_id,
         seq=metric.seq,
@@ -154,30 +223,28 @@ def allocatable_of(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], po
         pods_revision=metric.pods_revision,
         window_ms=metric.window_ms,
         covered_ms=metric.covered_ms,
-        batch_cpu_milli=None,
-        batch_mem_bytes=None,
-    )
-    colocation = colocation_on(policy, facts)
-    if not colocation.enable:
-        return msgspec.structs.replace(blank, reason="disabled")
-    load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)
-    batch = _batch(load, colocation)
-    if batch is None:
-        return msgspec.structs.replace(blank, reason="the node's strategy sells more than any machine has")
-    cpu, mem = batch.because
-    return msgspec.structs.replace(
-        blank,
-        batch_cpu_milli=batch.cpu_milli,
-        batch_mem_bytes=batch.mem_bytes,
-        cpu_terms=cpu.terms,
-        mem_terms=mem.terms,
+        batch_cpu_milli=floored.figures["batch_cpu_milli"],
+        batch_mem_bytes=floored.figures["batch_mem_bytes"],
+        reason=reason,
+        cpu_terms=terms.get("batch_cpu_milli", {}),
+        mem_terms=terms.get("batch_mem_bytes", {}),
+        mid_cpu_milli=floored.figures["mid_cpu_milli"],
+        mid_mem_bytes=floored.figures["mid_mem_bytes"],
+        mid_cpu_terms=terms.get("mid_cpu_milli", {}),
+        mid_mem_terms=terms.get("mid_mem_bytes", {}),
+        floored=[one.of for one in floored.because if one.bound == "floored"],
     )
 
 
-def _batch(load: NodeLoad, colocation: Colocation) -> BatchResource | None:
+def _sold(load: NodeLoad, metric: NodeMetric, colocation: Colocation) -> dict[str, tuple[int, Terms]] | None:
     """None: beyond all figures, for what a node says of itself, a ratio of 1e300 say, went through no validation."""
     try:
         batch = batch_resource(load, colocation)
+        mid = mid_resource(load, colocation, reclaimable=NO_FORECAST, node_use=metric.node_use)
     except OverflowError:
         return None
-    return batch if max(batch.cpu_milli, batch.mem_bytes) <= AMOUNT_MAX else None
+    amounts = (batch.cpu_milli, batch.mem_bytes, mid.cpu_milli, mid.mem_bytes)
+    terms = (one.terms for one in (*batch.because, *mid.because))
+    if max(amounts) > AMOUNT_MAX:
+        return None
+    return dict(zip(FIELDS, zip(amounts, terms, strict=True), strict=True))

@@ -1,155 +1,106 @@
-"""A node's window in event time: what node, system and pods used on average, second by second.
-
-The watermark is the end of the newest sample and never goes back; a sample at or before it is not
-merged. Memory is bounded: a window has at most 60 slots, and no more pods than the newest sample and
-its pod list name.
-"""
+"""What is remembered of one node beside its figures: how far its time has come, and whose series are where."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
-from slacktide.schemas.metric import Use
+import numpy as np
+
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.windows.series import Series
+from slacktide.streams.windows.rings import Floats, Ints
+from slacktide.streams.windows.series import Series, slot_ms
 
-SLOT_MS = 1_000
-SLOTS_MAX = 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Averages:
-    """Averages over the window, each over the time for which its figure is known."""
-
-    covered_ms: int
-    samples: int
-    node: Use
-    system: Use
-    pods: dict[str, Use]
+OWN = 3
+"""Series of a node: its use, its system's, and how much is covered by how many samples."""
+_NO_ROWS = np.zeros(0, np.int64)
 
 
-class _Thing:
-    """CPU in millicores and memory in bytes of one thing."""
+@dataclass(slots=True, frozen=True, kw_only=True)
+class Told:
+    """What was last published of a node."""
 
-    __slots__ = ("cpu", "mem")
-
-    def __init__(self, slots: int) -> None:
-        self.cpu = Series(slots)
-        self.mem = Series(slots)
-
-    def add(self, slot: int, weight_ms: int, cpu_milli: int | None, mem_bytes: int | None) -> None:
-        if cpu_milli is not None:
-            self.cpu.add(slot, cpu_milli, weight_ms)
-        if mem_bytes is not None:
-            self.mem.add(slot, mem_bytes, weight_ms)
-
-    def clear(self, slot: int) -> None:
-        self.cpu.clear(slot)
-        self.mem.clear(slot)
-
-    def average(self) -> Use | None:
-        """None unless both are known: a figure that is missing must not pass for 0."""
-        cpu_milli, mem_bytes = self.cpu.average(), self.mem.average()
-        if cpu_milli is None or mem_bytes is None:
-            return None
-        return Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes)
+    observed_ms: int
+    revisions: tuple[str, str, str]
+    """Of facts, pods and policy."""
+    rows: Ints
+    """Whose averages it was, as ``NodeWindow.all_rows``."""
+    values: Floats
+    """CPU and memory of each."""
 
 
+@dataclass(slots=True)
 class NodeWindow:
-    """The last ``window_ms`` of one node, in slots of a second or, in long windows, a sixtieth of it."""
+    """A node's place in the arrays. Its watermark is the end of the newest sample and never goes back."""
 
-    def __init__(self, window_ms: int) -> None:
-        self.window_ms = window_ms
-        self._slot_ms = max(SLOT_MS, -(-window_ms // SLOTS_MAX))
-        self._slots = max(1, -(-window_ms // self._slot_ms))
-        self.restart()
+    node: str
+    row: int
+    """In the rings, and of what else is kept per node."""
+    own: list[int]
+    """In the series: of node, system and coverage."""
+    window_ms: int = 0
+    slot_ms: int = 1_000
+    slots: int = 1
+    slot: int = -1
+    """The newest, by number."""
+    watermark_ms: int = 0
+    uids: list[str] = field(default_factory=list)
+    """Of the newest sample, in its order."""
+    cpu_milli: list[int | None] = field(default_factory=list)
+    """What these used in it."""
+    use_rows: Ints = field(default_factory=lambda: _NO_ROWS)
+    """Their series."""
+    rows: dict[str, int] = field(default_factory=dict)
+    """Series of all that are kept, in order of uid."""
+    all_rows: Ints = field(default_factory=lambda: _NO_ROWS)
+    """The node's own series, then those of ``rows``."""
+    listed: Sequence[Pod] | None = None
+    """The pod list that ``rows`` go by."""
+    known: dict[str, Pod] = field(default_factory=dict)
+    """Each kept pod that a list has named, as the last one named it."""
+    best_effort: set[str] = field(default_factory=set)
+    """Uids that were seen under the best-effort group."""
+    names: list[tuple[str, str, str, str, str]] | None = None
+    """Of each in ``rows``: uid, namespace, name, priority class and QoS; None: to be found anew."""
+    told: Told | None = None
 
-    def restart(self) -> None:
-        """Forget everything: the node's clock was set back."""
-        self._watermark_ms = 0
-        self._newest = -1
-        self._samples = [0] * self._slots
-        self._covered = Series(self._slots)
-        self._node, self._system = _Thing(self._slots), _Thing(self._slots)
-        self._pods: dict[str, _Thing] = {}
+    def begin(self, window_ms: int, series: Series) -> None:
+        """Begin the averages anew, over a window of this length; what is kept of pods stays."""
+        self.window_ms, self.slot_ms = window_ms, slot_ms(window_ms)
+        self.slots = max(1, -(-window_ms // self.slot_ms))
+        self.slot = -1
+        series.clear(self.all_rows)
 
-    @property
-    def watermark_ms(self) -> int:
-        """Event time up to which the window is filled."""
-        return self._watermark_ms
+    def follow(self, sample: NodeSample, uids: list[str], pods: Sequence[Pod] | None, series: Series) -> None:
+        """Keep series of the pods that this sample or its pod list names, and of no others.
 
-    def merge(self, sample: NodeSample, listed: AbstractSet[str]) -> bool:
-        """Take in one sample, for the time since the one before it; False: it comes too late.
-
-        Args:
-            sample: covers ``interval_ms`` before ``observed_ms``, less what is covered already.
-            listed: uids of the pod list: they are kept although this sample may lack them.
-
+        A pod that only one of them names is kept: the two are read at different times. Until the other follows it
+        counts by what is known of it, so that a pod come or gone makes no dip in what is sold.
         """
-        end_ms = sample.observed_ms
-        if end_ms <= self._watermark_ms:
-            return False
-        begin_ms = max(end_ms - sample.interval_ms, self._watermark_ms, end_ms - self.window_ms)
-        self._advance(end_ms)
-        self._keep({use.uid for use in sample.pod_use} | listed)
-        system_cpu_milli, system_mem_bytes = _system(sample)
-        for slot, weight_ms in self._pieces(begin_ms, end_ms):
-            self._covered.add(slot, 1, weight_ms)
-            self._node.add(slot, weight_ms, sample.use.cpu_milli, sample.use.mem_bytes)
-            self._system.add(slot, weight_ms, system_cpu_milli, system_mem_bytes)
-            for use in sample.pod_use:
-                self._pods[use.uid].add(slot, weight_ms, use.cpu_milli, use.mem_bytes)
-        self._samples[self._newest % self._slots] += sample.interval_ms > 0
-        return True
+        named = {pod.uid: pod for pod in pods or ()}
+        kept = named.keys() | set(uids)
+        gone = [self.rows[uid] for uid in self.rows.keys() - kept]
+        if gone:
+            series.give_back(gone)
+        come = [uid for uid in kept if uid not in self.rows]
+        rows = self.rows | dict(zip(come, series.take(len(come)), strict=True))
+        self.rows = {uid: rows[uid] for uid in sorted(kept)}
+        self.known = {uid: pod for uid, pod in self.known.items() if uid in kept} | named
+        self.best_effort = {use.uid for use in sample.pod_use if use.best_effort_group} | (self.best_effort & kept)
+        self.uids, self.listed = uids, pods
+        self.use_rows = _array(self.rows[uid] for uid in uids)
+        if come or gone or len(self.all_rows) != OWN + len(self.rows):
+            self.all_rows = _array([*self.own, *self.rows.values()])
+        self.names = None
 
-    def averages(self) -> Averages | None:
-        """What is known of the window; None: nothing yet."""
-        node, system = self._node.average(), self._system.average()
-        if node is None or system is None:
-            return None
-        pods = ((uid, thing.average()) for uid, thing in self._pods.items())
-        return Averages(
-            # Slots may be a little longer together than the window.
-            covered_ms=min(self.window_ms, self._covered.covered_ms()),
-            samples=sum(self._samples),
-            node=node,
-            system=system,
-            pods={uid: use for uid, use in pods if use is not None},
-        )
-
-    def _advance(self, end_ms: int) -> None:
-        newest = (end_ms - 1) // self._slot_ms
-        for number in range(max(self._newest + 1, newest - self._slots + 1), newest + 1):
-            slot = number % self._slots
-            self._samples[slot] = 0
-            self._covered.clear(slot)
-            for thing in (self._node, self._system, *self._pods.values()):
-                thing.clear(slot)
-        self._newest, self._watermark_ms = newest, end_ms
-
-    def _keep(self, uids: AbstractSet[str]) -> None:
-        for uid in self._pods.keys() - uids:
-            del self._pods[uid]
-        for uid in uids - self._pods.keys():
-            self._pods[uid] = _Thing(self._slots)
-
-    def _pieces(self, begin_ms: int, end_ms: int) -> Iterator[tuple[int, int]]:
-        """Slots that lie in [begin, end), each with the time that it shares with it."""
-        first = max(begin_ms // self._slot_ms, self._newest - self._slots + 1)
-        for number in range(first, self._newest + 1):
-            piece_ms = min(end_ms, (number + 1) * self._slot_ms) - max(begin_ms, number * self._slot_ms)
-            if piece_ms > 0:
-                yield number % self._slots, piece_ms
+    def keep(self, uids: Iterable[str], series: Series) -> None:
+        """Keep series of these pods beside those that are kept, until a sample comes."""
+        come = sorted(set(uids) - self.rows.keys())
+        rows = self.rows | dict(zip(come, series.take(len(come)), strict=True))
+        self.rows = dict(sorted(rows.items()))
+        self.all_rows = _array([*self.own, *self.rows.values()])
 
 
-def _system(sample: NodeSample) -> tuple[int | None, int | None]:
-    """CPU and memory that no pod accounts for, at this sample; None: the node's own figure is unknown."""
-    cpu_milli, mem_bytes = sample.use.cpu_milli, sample.use.mem_bytes
-    pods_milli = sum(use.cpu_milli or 0 for use in sample.pod_use)
-    pods_bytes = sum(use.mem_bytes or 0 for use in sample.pod_use)
-    return (
-        None if cpu_milli is None else max(0, cpu_milli - pods_milli),
-        None if mem_bytes is None else max(0, mem_bytes - pods_bytes),
-    )
+def _array(rows: Iterable[int]) -> Ints:
+    return np.fromiter(rows, np.int64)

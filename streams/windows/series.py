@@ -1,36 +1,89 @@
-"""Time-weighted average of one figure over a ring of slots."""
+"""Averages over a policy's window, of nodes and pods alike: a row of slots for each, in arrays over all of them.
+
+A slot holds value x milliseconds and the milliseconds, of CPU and of memory. Where a figure was unknown the slot has no
+weight, so that it counts neither as 0 nor as anything else.
+"""
 
 from __future__ import annotations
 
-from array import array
+import numpy as np
+from numpy.typing import NDArray
+
+from slacktide.streams.windows.rings import Floats, Ints, grown
+
+SLOTS_MAX = 30
+"""Per series: half a kB each, whatever the window."""
+CELLS = 4
+"""CPU x ms, memory x ms, ms of known CPU, ms of known memory."""
+MINUTE_S = 60
+_WITHIN_A_MINUTE_S = (1, 2, 3, 4, 5, 6, 10, 12, 15, 20, 30, 60)
+
+
+def slot_ms(window_ms: int) -> int:
+    """How long a slot of such a window is: a part of a minute, or minutes, so that segments are made of whole slots.
+
+    >>> slot_ms(10_000), slot_ms(300_000), slot_ms(86_400_000)
+    (1000, 10000, 2880000)
+    """
+    least_s = -(-window_ms // (SLOTS_MAX * 1_000))
+    if least_s <= MINUTE_S:
+        return next(length for length in _WITHIN_A_MINUTE_S if length >= least_s) * 1_000
+    return -(-least_s // MINUTE_S) * MINUTE_S * 1_000
 
 
 class Series:
-    """One figure of one thing: in each slot the sum of value x milliseconds, and the milliseconds.
+    """Rows are given out and taken back; one that is given out knows nothing."""
 
-    Where the figure was unknown the slot has no weight, so that it counts neither as 0 nor as anything else.
-    """
+    def __init__(self, rows: int) -> None:
+        self._cells = np.zeros((rows, SLOTS_MAX, CELLS), np.float32)
+        self._totals = np.zeros((rows, CELLS))
+        self._free = list(range(rows - 1, -1, -1))
 
-    __slots__ = ("_sums", "_weights")
+    def take(self, count: int) -> list[int]:
+        """So many rows."""
+        while len(self._free) < count:
+            rows = len(self._cells)
+            self._cells, self._totals = grown(self._cells, 2 * rows), grown(self._totals, 2 * rows)
+            self._free += range(2 * rows - 1, rows - 1, -1)
+        return [self._free.pop() for _ in range(count)]
 
-    def __init__(self, slots: int) -> None:
-        self._sums = array("d", bytes(8 * slots))
-        self._weights = array("d", bytes(8 * slots))
+    def give_back(self, rows: list[int]) -> None:
+        """They are forgotten."""
+        self.clear(np.array(rows, np.int64))
+        self._free += rows
 
-    def add(self, slot: int, value: int, weight_ms: int) -> None:
-        """The figure was ``value`` for ``weight_ms`` of that slot."""
-        self._sums[slot] += value * weight_ms
-        self._weights[slot] += weight_ms
+    def clear(self, rows: Ints) -> None:
+        """Know nothing any more."""
+        self._cells[rows] = 0
+        self._totals[rows] = 0
 
-    def clear(self, slot: int) -> None:
-        """The slot begins anew."""
-        self._sums[slot] = self._weights[slot] = 0.0
+    def open(self, rows: Ints, slots: Ints) -> None:
+        """Begin these slots anew, one for each row."""
+        self._totals[rows] -= self._cells[rows, slots]
+        self._cells[rows, slots] = 0
+        again = rows[slots == 0]
+        if len(again):  # once a round: what rounding left of the sums goes
+            self._totals[again] = self._cells[again].sum(1, dtype=np.float64)
 
-    def covered_ms(self) -> int:
-        """Time for which the figure is known."""
-        return int(sum(self._weights))
+    def add(self, rows: Ints, slots: Ints, amounts: Floats) -> None:
+        """Add to one slot of each row, in the order of ``CELLS``."""
+        before = self._cells[rows, slots]
+        after = (before + amounts).astype(np.float32)
+        self._totals[rows] += after.astype(np.float64) - before
+        self._cells[rows, slots] = after
 
-    def average(self) -> int | None:
-        """Average over the time for which it is known, rounded; None: it is not known at all."""
-        weight_ms = sum(self._weights)
-        return round(sum(self._sums) / weight_ms) if weight_ms else None
+    def cells(self, rows: Ints, slots: Ints) -> Floats:
+        """What these slots hold, by row and slot."""
+        return self._cells[rows[:, None], slots[None, :]].astype(np.float64)
+
+    def averages(self, rows: Ints) -> Floats:
+        """CPU and memory of each row over the time for which they are known; NaN: not known at all."""
+        totals = self._totals[rows]
+        sums, weights = totals[:, :2], np.rint(totals[:, 2:])
+        found: NDArray[np.float64] = np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0)
+        return np.maximum(found, 0.0)
+
+    def totals(self, rows: Ints) -> Floats:
+        """The sums over all slots."""
+        found: Floats = self._totals[rows]
+        return found

@@ -10,7 +10,8 @@ from slacktide.schemas.inventory import NodeFacts, revision_of
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC
+from slacktide.schemas.score import NodeScore
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SCORE
 from slacktide.streams.decisions.cpu_suppress import decide
 from slacktide.streams.worker import Worker
 from testbed.policies import policy_from
@@ -42,7 +43,12 @@ def told(*samples: NodeSample) -> dict[str, list]:
     """What a worker says to these samples, by topic."""
     worker = Worker("w")
     worker.policy(policy_record(POLICY))
-    kinds = {COMMAND.name: NodeCommand, METRIC.name: NodeMetric, ALLOCATABLE.name: NodeAllocatable}
+    kinds = {
+        COMMAND.name: NodeCommand,
+        METRIC.name: NodeMetric,
+        ALLOCATABLE.name: NodeAllocatable,
+        SCORE.name: NodeScore,
+    }
     said: dict[str, list] = {name: [] for name in kinds}
     for out in worker.samples([record_of(one) for one in samples], START_MS):
         said[out.topic].append(decode(out.value, kinds[out.topic]))

@@ -2,162 +2,406 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+from math import ceil, isnan
+
+import msgspec
+import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
-from slacktide.schemas.sample import NodeUse, PodUse
-from slacktide.streams.windows.node_window import SLOTS_MAX, Averages, NodeWindow
-from slacktide.streams.windows.series import Series
+from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
+from slacktide.schemas.window import NodeWindowSegment
+from slacktide.streams.windows.rings import LENGTHS_S, SECONDS
+from slacktide.streams.windows.segments import restore, segment
+from slacktide.streams.windows.series import SLOTS_MAX, slot_ms
+from slacktide.streams.windows.windows import Arrival, Averages, Windows
 from testbed.samples import START_MS, sample
 
 
-def merge(window: NodeWindow, at_ms: int, interval_ms: int, cpu_milli: int | None, *pods: PodUse) -> bool:
-    said = sample(
+class OneNode:
+    """A node's window, in arrays of its own."""
+
+    def __init__(self, window_ms: int = 10_000) -> None:
+        self.windows = Windows()
+        self.window_ms = window_ms
+        self.window = self.windows.window("node-1", window_ms)
+
+    def merge(self, said: NodeSample, listed: list[Pod] | None = None, *, restarted: bool = False) -> bool:
+        [merged] = self.windows.merge([Arrival(self.window, said, listed, self.window_ms, restarted)])
+        return merged
+
+    def tell(self, at_ms: int, interval_ms: int, cpu_milli: int | None, *pods: PodUse) -> bool:
+        return self.merge(said(at_ms, interval_ms, cpu_milli, *pods))
+
+    @property
+    def averages(self) -> Averages:
+        found = self.windows.averages([self.window])
+        return found.of(0, self.window, found.values)
+
+    @property
+    def knows_nothing(self) -> bool:
+        values = self.windows.averages([self.window]).values
+        return bool(np.isnan(values).all())
+
+    @property
+    def pods(self) -> dict[str, Use]:
+        return {
+            uid: Use(cpu_milli=round(cpu), mem_bytes=round(mem))
+            for uid, (cpu, mem) in zip(self.window.rows, self.averages.pods, strict=True)
+            if not isnan(cpu) and not isnan(mem)
+        }
+
+    def spreads(self) -> list[tuple[int, list[list[float]]]]:
+        return [(one.covered_ms[0], one.figures[0]) for one in self.windows.spreads([self.window])]
+
+    def segments(self) -> list[NodeWindowSegment]:
+        last = self.window.watermark_ms // 60_000
+        each = (segment(self.windows, self.window, minute, boot_id="b", seq=1) for minute in range(last - 31, last))
+        return [one for one in each if one is not None]
+
+
+def said(at_ms: int, interval_ms: int, cpu_milli: int | None, *pods: PodUse) -> NodeSample:
+    return sample(
         0,
         observed_ms=START_MS + at_ms,
         interval_ms=interval_ms,
         use=NodeUse(cpu_milli=cpu_milli, mem_bytes=1_000),
         pod_use=list(pods),
     )
-    return window.merge(said, frozenset())
-
-
-def averages(window: NodeWindow) -> Averages:
-    found = window.averages()
-    assert found is not None
-    return found
 
 
 def pod(uid: str, cpu_milli: int | None, mem_bytes: int | None = 100) -> PodUse:
     return PodUse(uid=uid, cpu_milli=cpu_milli, mem_bytes=mem_bytes)
 
 
+def listed(*uids: str) -> list[Pod]:
+    return [Pod(uid=uid, namespace="n", name=uid) for uid in uids]
+
+
 def test_a_figure_weighs_as_long_as_it_held() -> None:
     """3 s at 100 and 1 s at 500 are 200 on average."""
-    window = NodeWindow(10_000)
-    merge(window, 3_000, 3_000, 100)
-    merge(window, 4_000, 1_000, 500)
+    node = OneNode()
+    node.tell(3_000, 3_000, 100)
+    node.tell(4_000, 1_000, 500)
 
-    assert (averages(window).node.cpu_milli, averages(window).covered_ms, averages(window).samples) == (200, 4_000, 2)
+    assert (node.averages.node.cpu_milli, node.averages.covered_ms, node.averages.samples) == (200, 4_000, 2)
 
 
 def test_what_is_older_than_the_window_leaves_it() -> None:
-    window = NodeWindow(10_000)
+    node = OneNode()
     for second in range(1, 31):
-        merge(window, second * 1_000, 1_000, 1_000 if second <= 20 else 0)
+        node.tell(second * 1_000, 1_000, 1_000 if second <= 20 else 0)
 
-    assert (averages(window).node.cpu_milli, averages(window).covered_ms, averages(window).samples) == (0, 10_000, 10)
+    assert (node.averages.node.cpu_milli, node.averages.covered_ms, node.averages.samples) == (0, 10_000, 10)
 
 
 def test_a_gap_is_not_covered_and_counts_as_nothing() -> None:
-    window = NodeWindow(10_000)
-    merge(window, 1_000, 1_000, 300)
-    merge(window, 8_000, 1_000, 100)
+    node = OneNode()
+    node.tell(1_000, 1_000, 300)
+    node.tell(8_000, 1_000, 100)
 
-    assert (averages(window).node.cpu_milli, averages(window).covered_ms) == (200, 2_000)
+    assert (node.averages.node.cpu_milli, node.averages.covered_ms) == (200, 2_000)
+    assert [(covered_ms, figures[0][0]) for covered_ms, figures in node.spreads()] == [(2_000, 200)] * 3
 
 
 @pytest.mark.parametrize("at_ms", [5_000, 4_999, 1_000, -100_000])
 def test_a_late_sample_is_not_merged(at_ms: int) -> None:
-    window = NodeWindow(10_000)
-    merge(window, 5_000, 1_000, 100)
+    node = OneNode()
+    node.tell(5_000, 1_000, 100)
 
-    assert not merge(window, at_ms, 1_000, 900)
-    assert averages(window).node.cpu_milli == 100
+    assert not node.tell(at_ms, 1_000, 900)
+    assert node.averages.node.cpu_milli == 100
 
 
 def test_time_that_is_covered_already_is_not_covered_twice() -> None:
     """A restarted agent's first interval may reach back before the last sample."""
-    window = NodeWindow(10_000)
-    merge(window, 5_000, 1_000, 100)
-    merge(window, 6_000, 4_000, 300)
+    node = OneNode()
+    node.tell(5_000, 1_000, 100)
+    node.tell(6_000, 4_000, 300)
 
-    assert (averages(window).node.cpu_milli, averages(window).covered_ms) == (200, 2_000)
+    assert (node.averages.node.cpu_milli, node.averages.covered_ms) == (200, 2_000)
 
 
 def test_a_boots_first_sample_covers_nothing() -> None:
     """It has no interval, hence no rates."""
-    window = NodeWindow(10_000)
-    merge(window, 1_000, 0, None)
+    node = OneNode()
+    node.tell(1_000, 0, None)
 
-    assert window.averages() is None
+    assert node.knows_nothing
 
 
 def test_system_is_what_no_pod_accounts_for_and_never_less_than_nothing() -> None:
-    window = NodeWindow(10_000)
-    merge(window, 1_000, 1_000, 500, pod("a", 100), pod("b", 200))
-    merge(window, 2_000, 1_000, 500, pod("a", 400), pod("b", 200))
+    node = OneNode()
+    node.tell(1_000, 1_000, 500, pod("a", 100), pod("b", 200))
+    node.tell(2_000, 1_000, 500, pod("a", 400), pod("b", 200))
 
-    assert averages(window).system == Use(cpu_milli=100, mem_bytes=800)
+    assert node.averages.system == Use(cpu_milli=100, mem_bytes=800)
 
 
 def test_a_pod_is_averaged_over_its_own_time() -> None:
-    window = NodeWindow(10_000)
-    merge(window, 1_000, 1_000, 900, pod("old", 100))
-    merge(window, 2_000, 1_000, 900, pod("old", 300), pod("new", 500))
+    node = OneNode()
+    node.tell(1_000, 1_000, 900, pod("old", 100))
+    node.tell(2_000, 1_000, 900, pod("old", 300), pod("new", 500))
 
-    assert {uid: use.cpu_milli for uid, use in averages(window).pods.items()} == {"old": 200, "new": 500}
+    assert {uid: use.cpu_milli for uid, use in node.pods.items()} == {"old": 200, "new": 500}
 
 
 def test_a_figure_that_is_missing_does_not_pass_for_nothing() -> None:
     """A pod of unknown CPU has no metric: then its request counts."""
-    window = NodeWindow(10_000)
-    merge(window, 1_000, 1_000, 900, pod("a", None), pod("b", 100))
-    merge(window, 2_000, 1_000, None, pod("b", 100))
+    node = OneNode()
+    node.tell(1_000, 1_000, 900, pod("a", None), pod("b", 100))
+    node.tell(2_000, 1_000, None, pod("b", 100))
 
-    assert averages(window).pods.keys() == {"b"}
-    assert averages(window).node.cpu_milli == 900
+    assert node.pods.keys() == {"b"}
+    assert node.averages.node.cpu_milli == 900
 
 
 def test_a_pod_that_neither_the_sample_nor_the_pod_list_names_is_dropped() -> None:
-    window = NodeWindow(10_000)
-    first = sample(1, pod_use=[pod("listed", 100), pod("gone", 100)])
-    window.merge(first, {"listed"})
-    window.merge(sample(2, pod_use=[]), {"listed"})
+    node = OneNode()
+    node.merge(sample(1, pod_use=[pod("listed", 100), pod("gone", 100)]), listed("listed"))
+    node.merge(sample(2, pod_use=[]), listed("listed"))
 
-    assert averages(window).pods.keys() == {"listed"}
+    assert node.pods.keys() == {"listed"}
 
 
 def test_a_long_window_has_no_more_slots_than_a_short_one() -> None:
-    """A day is kept in slots of 24 minutes: coarse at its far end, exact in what it sums."""
-    window = NodeWindow(86_400_000)
+    """A day is kept in slots of 48 minutes: coarse at its far end, exact in what it sums."""
+    node = OneNode(86_400_000)
     for minute in range(1, 3_001):
-        merge(window, minute * 60_000, 60_000, minute % 2 * 100)
+        node.tell(minute * 60_000, 60_000, minute % 2 * 100)
 
-    assert 86_400_000 * (1 - 1 / SLOTS_MAX) <= averages(window).covered_ms <= 86_400_000
-    assert averages(window).node.cpu_milli == 50
+    assert 86_400_000 * (1 - 1 / SLOTS_MAX) <= node.averages.covered_ms <= 86_400_000
+    assert node.averages.node.cpu_milli == 50
 
 
 def test_a_leap_far_ahead_leaves_only_what_comes_after_it() -> None:
-    window = NodeWindow(10_000)
-    merge(window, 1_000, 1_000, 900)
-    merge(window, 10**12, 10**12, 100)
+    node = OneNode()
+    node.tell(1_000, 1_000, 900)
+    node.tell(10**12, 10**12, 100)
 
-    assert (averages(window).node.cpu_milli, averages(window).covered_ms) == (100, 10_000)
-
-
-def test_a_series_knows_nothing_before_it_is_told() -> None:
-    assert Series(3).average() is None
+    assert (node.averages.node.cpu_milli, node.averages.covered_ms) == (100, 10_000)
+    assert node.spreads()[-1][0] == SECONDS * 1_000
 
 
-@given(
-    window_s=st.integers(1, 120),
-    steps=st.lists(st.tuples(st.integers(1, 30_000), st.integers(0, 10_000)), min_size=1, max_size=60),
+def test_a_clock_that_was_set_back_begins_anew() -> None:
+    node = OneNode()
+    node.tell(100_000, 1_000, 900)
+
+    assert node.merge(said(5_000, 1_000, 100), restarted=True)
+    assert (node.averages.node.cpu_milli, node.averages.covered_ms) == (100, 1_000)
+    assert node.spreads()[-1][0] == 1_000
+
+
+def test_another_length_begins_the_averages_anew_and_leaves_the_percentiles() -> None:
+    node = OneNode()
+    node.tell(1_000, 1_000, 900)
+    node.window_ms = 20_000
+    node.tell(2_000, 1_000, 100)
+
+    assert (node.averages.node.cpu_milli, node.averages.covered_ms) == (100, 1_000)
+    assert node.spreads()[0][0] == 2_000
+
+
+def test_the_place_of_a_node_that_is_dropped_is_another_ones_and_tells_nothing_of_it() -> None:
+    node = OneNode()
+    node.tell(1_000, 1_000, 900, pod("a", 100))
+    node.windows.drop(node.window)
+    node.window = node.windows.window("node-2", 10_000)
+
+    assert node.knows_nothing
+    node.tell(2_000, 1_000, 100, pod("b", 50))
+    assert (node.averages.node.cpu_milli, node.pods["b"].cpu_milli, node.spreads()[0][0]) == (100, 50, 1_000)
+
+
+def test_many_nodes_grow_the_arrays_and_each_keeps_its_own() -> None:
+    windows = Windows()
+    nodes = [windows.window(f"n{number}", 10_000) for number in range(300)]
+    for second in (1, 2):
+        wave = [
+            Arrival(window, said(second * 1_000, 1_000, number, pod("p", number)), None, 10_000)
+            for number, window in enumerate(nodes)
+        ]
+        assert all(windows.merge(wave))
+    found = windows.averages(nodes)
+
+    assert found.values[::4, 0].tolist() == list(range(300))
+    assert found.values[3::4, 0].tolist() == list(range(300))
+
+
+# Late ones
+
+
+def test_a_late_sample_fills_only_what_nothing_covers() -> None:
+    node = OneNode()
+    node.tell(1_000, 1_000, 100, pod("a", 10))
+    node.tell(6_000, 1_000, 100, pod("a", 10))
+
+    assert node.windows.fill(node.window, said(4_000, 4_000, 500, pod("a", 50))) == 3_000
+    assert node.windows.fill(node.window, said(4_000, 4_000, 500, pod("a", 50))) == 0
+    assert (node.averages.node.cpu_milli, node.averages.covered_ms, node.pods["a"].cpu_milli) == (340, 5_000, 34)
+    assert node.spreads()[0] == (5_000, [[340, 500, 500, 500, 500], *node.spreads()[0][1][1:]])
+
+
+def test_what_lies_before_the_rings_fills_nothing() -> None:
+    node = OneNode()
+    node.tell(SECONDS * 1_000 + 10_000, 1_000, 100)
+
+    assert node.windows.fill(node.window, said(9_000, 1_000, 500)) == 0
+
+
+# A pod come or gone: what is measured and what is listed are read at different times.
+
+
+def test_a_pods_first_sample_does_not_pass_for_the_systems() -> None:
+    """Its CPU is not known yet, but what it uses is in the node's."""
+    node = OneNode()
+    node.tell(1_000, 1_000, 1_200, pod("a", 1_000))
+    node.tell(2_000, 1_000, 3_200, pod("a", 1_000), pod("new", None))
+    node.tell(3_000, 1_000, 3_200, pod("a", 1_000), pod("new", 2_000))
+
+    assert node.averages.system.cpu_milli == 200
+
+
+def test_a_pods_last_moment_does_not_pass_for_the_systems() -> None:
+    """It left within the second: the node's use holds some of its own."""
+    node = OneNode()
+    node.tell(1_000, 1_000, 3_200, pod("a", 1_000), pod("gone", 2_000))
+    node.tell(2_000, 1_000, 2_700, pod("a", 1_000))
+    node.tell(3_000, 1_000, 1_200, pod("a", 1_000))
+
+    assert node.averages.system.cpu_milli == 200
+
+
+def test_what_the_system_uses_more_while_a_pod_leaves_is_seen() -> None:
+    """The pod's own use of before is all that is taken off."""
+    node = OneNode()
+    node.tell(1_000, 1_000, 1_200, pod("gone", 1_000))
+    node.tell(2_000, 1_000, 3_200)
+
+    assert node.averages.system.cpu_milli == (200 + 2_200) / 2
+
+
+# Out, and in again elsewhere
+
+
+def busy(node: OneNode, seconds: int, begin_s: int = 0) -> None:
+    for second in range(begin_s + 1, begin_s + seconds + 1):
+        at_ms = second * 1_000 + 300
+        uses = [pod("a", 100 + second % 7 * 13, 4_096 * (second % 11)), pod("b", second % 50, 8_192)]
+        node.merge(said(at_ms, 1_000, 1_000 + second * 37 % 400, *uses), LISTED)
+
+
+LISTED = listed("a", "b")
+
+
+@pytest.mark.parametrize("window_s", [10, 100, 300, 1_000])
+def test_a_restored_window_gives_the_same(window_s: int) -> None:
+    """After the segments come the samples of the minute that was not over."""
+    node, other = OneNode(window_s * 1_000), OneNode(window_s * 1_000)
+    busy(node, 2_000)
+    for one in node.segments():
+        restore(other.windows, other.window, msgspec.json.decode(msgspec.json.encode(one), type=NodeWindowSegment))
+    done_s = (other.window.watermark_ms - START_MS) // 1_000
+    busy(other, 2_000 - done_s + 1, done_s - 1)
+
+    assert other.spreads() == node.spreads()
+    assert other.averages.covered_ms == node.averages.covered_ms
+    for uid, use in node.pods.items():
+        assert other.pods[uid].cpu_milli == pytest.approx(use.cpu_milli, abs=1)
+        assert other.pods[uid].mem_bytes == pytest.approx(use.mem_bytes, rel=1e-5)
+    assert other.averages.node.cpu_milli == pytest.approx(node.averages.node.cpu_milli, abs=1)
+    assert other.averages.system.cpu_milli == pytest.approx(node.averages.system.cpu_milli, abs=1)
+
+
+def test_a_window_that_lives_already_is_restored_behind_and_twice_is_once() -> None:
+    node, other = OneNode(300_000), OneNode(300_000)
+    busy(node, 600)
+    busy(other, 5, 595)
+    for _ in range(2):
+        for one in node.segments():
+            restore(other.windows, other.window, one)
+
+    assert [covered_ms for covered_ms, _ in other.spreads()] == [covered_ms for covered_ms, _ in node.spreads()]
+    assert other.averages.covered_ms <= 300_000
+    assert abs(other.pods["a"].cpu_milli - node.pods["a"].cpu_milli) <= 3
+
+
+# Against a plain reference
+
+FIGURE = st.none() | st.integers(0, 100_000)
+STEP = st.tuples(
+    st.sampled_from([100, 130, 300, 1_000, 1_000, 1_000, 1_001, 2_500, 7_000]),  # interval
+    st.sampled_from([0, 0, 0, 0, 1, 900, 4_000, 70_000]),  # not covered before it
+    FIGURE,
+    st.lists(FIGURE, max_size=3),
 )
-@example(window_s=112, steps=[(36_654, 0), (30_000, 0), (30_000, 0), (30_000, 0)])
-def test_averages_lie_between_what_was_seen_and_cover_no_more_than_the_window(
-    window_s: int, steps: list[tuple[int, int]]
-) -> None:
-    """Whatever the intervals; and within the window, to a slot, nothing is lost."""
-    window = NodeWindow(window_s * 1_000)
-    at_ms = 0
-    for interval_ms, cpu_milli in steps:
-        at_ms += interval_ms
-        merge(window, at_ms, interval_ms, cpu_milli)
-    found = averages(window)
-    slot_ms = max(1_000, -(-window_s * 1_000 // SLOTS_MAX))
 
-    assert min(cpu for _, cpu in steps) <= found.node.cpu_milli <= max(cpu for _, cpu in steps)
-    assert min(at_ms, window_s * 1_000 - slot_ms) <= found.covered_ms <= window_s * 1_000
+
+@given(steps=st.lists(STEP, min_size=1, max_size=40), offset_ms=st.integers(0, 999), window_s=st.integers(1, 400))
+def test_windows_say_what_a_plain_reference_says(
+    steps: list[tuple[int, int, int | None, list[int | None]]], offset_ms: int, window_s: int
+) -> None:
+    """Averages by the millisecond, percentiles by the second; late samples between are nothing."""
+    node = OneNode(window_s * 1_000)
+    spans: list[tuple[int, int, int | None, dict[str, int | None]]] = []
+    at_ms = START_MS + offset_ms
+    for interval_ms, gap_ms, cpu_milli, pods_milli in steps:
+        at_ms += gap_ms + interval_ms
+        uses = [pod(f"p{number}", milli) for number, milli in enumerate(pods_milli)]
+        assert node.tell(at_ms - START_MS, interval_ms, cpu_milli, *uses)
+        assert not node.tell(at_ms - START_MS - interval_ms, 100, 77, *uses)
+        spans.append((at_ms - interval_ms, at_ms, cpu_milli, {use.uid: use.cpu_milli for use in uses}))
+
+    _same_average(node, spans, at_ms)
+    _same_percentiles(node, spans, at_ms)
+
+
+def _same_average(node: OneNode, spans: list, now_ms: int) -> None:
+    length_ms = slot_ms(node.window_ms)
+    slots = max(1, -(-node.window_ms // length_ms))
+    begin_ms = ((now_ms - 1) // length_ms - slots + 1) * length_ms
+    own, *_ = node.windows.averages([node.window]).values.tolist()
+    wanted = _weighted([(begin, end, cpu) for begin, end, cpu, _ in spans], begin_ms, now_ms, node.window_ms)
+    assert own[0] == pytest.approx(wanted, rel=1e-5, nan_ok=True)
+    last = spans[-1][3]
+    for uid in last:
+        since = 1 + max((at for at, span in enumerate(spans) if uid not in span[3]), default=-1)
+        mine = [(begin, end, pods[uid]) for begin, end, _, pods in spans[since:]]
+        found = node.windows.averages([node.window]).values.tolist()[3 + list(node.window.rows).index(uid)][0]
+        assert found == pytest.approx(_weighted(mine, begin_ms, now_ms, node.window_ms), rel=1e-5, nan_ok=True)
+
+
+def _weighted(spans: list, begin_ms: int, now_ms: int, window_ms: int) -> float:
+    """Over the slots; of a sample longer than the window, over the window."""
+    pieces = [(cpu, end - max(begin, begin_ms, end - window_ms)) for begin, end, cpu in spans if cpu is not None]
+    pieces = [(cpu, weight) for cpu, weight in pieces if weight > 0]
+    total = sum(weight for _, weight in pieces)
+    return sum(cpu * weight for cpu, weight in pieces) / total if total else float("nan")
+
+
+def _same_percentiles(node: OneNode, spans: list, now_ms: int) -> None:
+    seconds: dict[int, list[tuple[int | None, int]]] = {}
+    for begin, end, cpu, _ in spans:
+        for second in range(begin // 1_000, (end - 1) // 1_000 + 1):
+            weight = min(end, (second + 1) * 1_000) - max(begin, second * 1_000)
+            seconds.setdefault(second, []).append((cpu, weight))
+    newest = (now_ms - 1) // 1_000
+    for length_s, (covered_ms, figures) in zip(LENGTHS_S, node.spreads(), strict=True):
+        there = {second: parts for second, parts in seconds.items() if second > newest - length_s}
+        assert covered_ms == sum(weight for parts in there.values() for _, weight in parts)
+        known = sorted(
+            round(sum(cpu * weight for cpu, weight in parts) / sum(weight for _, weight in parts))
+            for every in there.values()
+            if (parts := [(cpu, weight) for cpu, weight in every if cpu is not None])
+        )
+        if known:
+            ranks = [known[max(0, ceil(percent * len(known) / 100) - 1)] for percent in (50, 90, 95, 99)]
+            assert figures[0][1:] == ranks
+            assert known[0] <= round(figures[0][0]) <= known[-1]
+            assert all(low <= high for low, high in pairwise(figures[0][1:]))
+        else:
+            assert isnan(figures[0][0])

@@ -286,11 +286,23 @@ def test_figures_are_published_when_they_change_but_once_a_second_at_most(worker
 
     published = [
         at_ms
-        for at_ms, cpu_milli in [(0, 10), (100, 10), (900, 90), (1_000, 90), (2_100, 90), (2_200, 90)]
+        for at_ms, cpu_milli in [(0, 100), (100, 100), (900, 300), (1_000, 300), (2_100, 900), (2_200, 900)]
         if figures(tell(worker, said(at_ms, cpu_milli)))[0]
     ]
 
     assert published == [0, 1_000, 2_100]
+
+
+def test_what_moves_by_less_than_a_hundredth_of_the_node_waits(worker: Worker) -> None:
+    """4,000 millicores: 33 more on average is no news, 50 more is."""
+    uses = [1_500, 1_500, 1_600, 1_600, 1_800, 1_800]
+    published = [
+        seq
+        for seq, milli in enumerate(uses, start=1)
+        if figures(tell(worker, keyframe(seq, use=NodeUse(cpu_milli=milli, mem_bytes=4 * 2**30))))[0]
+    ]
+
+    assert published == [1, 4, 5]
 
 
 def test_figures_that_do_not_change_are_published_every_five_seconds(worker: Worker) -> None:
