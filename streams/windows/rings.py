@@ -1,0 +1,229 @@
+"""Half an hour of each node, second by second: node and system use, in arrays over all nodes.
+
+A second holds the average of what its samples said, weighted by how much of it each covers, in whole millicores and
+bytes; NaN where it is not known. So a second can be written out and read back without loss.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+FIGURES = 4
+"""CPU and memory of the node, then of the system."""
+SECONDS = 1_800
+LENGTHS_S = (300, 600, 1_800)
+PERCENTS = (50, 90, 95, 99)
+
+Floats: TypeAlias = NDArray[np.floating[Any]]
+Ints: TypeAlias = NDArray[np.integer[Any]]
+_ALL = np.arange(FIGURES)
+
+
+@dataclass(frozen=True, slots=True)
+class Spreads:
+    """Of several nodes over one length."""
+
+    length_s: int
+    covered_ms: list[int]
+    """Of each node."""
+    figures: list[list[list[float]]]
+    """Of each node and figure: average, then the percentiles; NaN: not known at all."""
+
+
+class Rings:
+    """One ring per row; 32 kB each. Rows are given out and taken back by ``Windows``."""
+
+    def __init__(self, rows: int) -> None:
+        self._values = np.zeros((rows, FIGURES, SECONDS), np.float32)
+        self._covered = np.zeros((rows, SECONDS), np.uint16)
+        self._sums = np.zeros((rows, FIGURES))
+        self._weights = np.zeros((rows, FIGURES))
+        self._newest = np.full(rows, -1, np.int64)
+        self._oldest = np.zeros(rows, np.int64)
+
+    def grow(self, rows: int) -> None:
+        """Make room for so many."""
+        for name in ("_values", "_covered", "_sums", "_weights", "_newest", "_oldest"):
+            setattr(self, name, grown(getattr(self, name), rows))
+
+    def clear(self, row: int) -> None:
+        """Forget a node."""
+        self._covered[row] = 0
+        self._newest[row] = -1
+
+    def add(self, rows: Ints, begins_ms: Ints, ends_ms: Ints, figures: Floats) -> None:
+        """Take in one sample of each of these nodes, none of them twice.
+
+        Args:
+            rows: of the nodes.
+            begins_ms: from where on each sample covers its node's time; at its end: it covers nothing.
+            ends_ms: not before what is there already.
+            figures: by node; NaN: not known.
+
+        """
+        firsts, lasts = begins_ms // 1_000, (ends_ms - 1) // 1_000
+        split = lasts > firsts
+        heads = begins_ms < ends_ms
+        if not heads.all():
+            self._open(rows[~heads], lasts[~heads])
+            rows, begins_ms, ends_ms, figures = rows[heads], begins_ms[heads], ends_ms[heads], figures[heads]
+            firsts, lasts, split = firsts[heads], lasts[heads], split[heads]
+        self._open(rows, firsts)
+        self._put(rows, firsts, np.minimum(ends_ms, (firsts + 1) * 1_000) - begins_ms, figures)
+        for at in np.nonzero(lasts - firsts > 1)[0]:
+            self._put_whole(int(rows[at]), int(firsts[at]) + 1, int(lasts[at]), figures[at])
+        if split.any():
+            rows, lasts = rows[split], lasts[split]
+            self._open(rows, lasts)
+            self._put(rows, lasts, ends_ms[split] - lasts * 1_000, figures[split])
+
+    def fill(self, row: int, second: int, weight_ms: int, figures: Floats) -> int:
+        """Add to a second what is not covered of it, at most so much; how much that was, ms."""
+        if self._newest[row] < 0:
+            self._newest[row] = self._oldest[row] = second
+        if not self._newest[row] - SECONDS < second <= self._newest[row]:
+            return 0
+        slot = second % SECONDS
+        covered = int(self._covered[row, slot])
+        weight_ms = min(weight_ms, 1_000 - covered)
+        if weight_ms <= 0:
+            return 0
+        before = self._values[row, :, slot].astype(np.float64)
+        before_ms = np.where(np.isnan(before), 0, covered) if covered else np.zeros(FIGURES)
+        if second == self._newest[row]:
+            before_ms = self._weights[row]
+        known_ms = np.where(np.isnan(figures), 0, weight_ms)
+        sums = np.nan_to_num(before) * before_ms + np.nan_to_num(figures) * known_ms
+        if second == self._newest[row]:
+            self._sums[row], self._weights[row] = sums, before_ms + known_ms
+        self._values[row, :, slot] = _average(sums, before_ms + known_ms)
+        self._covered[row, slot] += weight_ms
+        self._oldest[row] = min(int(self._oldest[row]), second)
+        return weight_ms
+
+    def fill_block(self, row: int, second: int, covered_ms: Ints, figures: Floats) -> Ints:
+        """Add seconds in a row, as ``span`` gave them, to what is not covered of them; how much that was, ms each."""
+        numbers = np.arange(second, second + len(covered_ms))
+        if self._newest[row] < numbers[-1]:
+            self.advance(row, int(numbers[-1]))
+        slots = numbers % SECONDS
+        if numbers[0] <= self._newest[row] - SECONDS or self._covered[row, slots].any():
+            each = zip(numbers.tolist(), covered_ms.tolist(), figures.T, strict=True)
+            return np.array([self.fill(row, number, weight_ms, one) for number, weight_ms, one in each])
+        self._values[row][:, slots] = figures
+        self._covered[row, slots] = covered_ms
+        self._oldest[row] = min(int(self._oldest[row]), second)
+        if numbers[-1] == self._newest[row]:
+            self._weights[row] = np.where(np.isnan(figures[:, -1]), 0, covered_ms[-1])
+            self._sums[row] = np.nan_to_num(figures[:, -1]) * self._weights[row]
+        return covered_ms
+
+    def advance(self, row: int, second: int) -> None:
+        """Time has come to this second."""
+        self._open(np.array([row]), np.array([second]))
+
+    def span(self, row: int, second: int, seconds: int) -> tuple[list[int], list[list[float]]]:
+        """Coverage and figures of so many seconds in a row; those that are not there are not covered."""
+        numbers = np.arange(second, second + seconds)
+        there = (numbers <= self._newest[row]) & (numbers > self._newest[row] - SECONDS) & (numbers >= 0)
+        covered = np.where(there, self._covered[row, numbers % SECONDS], 0)
+        values = np.where(covered > 0, self._values[row][:, numbers % SECONDS], np.nan)
+        return covered.tolist(), values.tolist()
+
+    def spreads(self, rows: Ints) -> list[Spreads]:
+        """Nearest-rank percentiles of seconds, and averages by what is covered of them, over 5, 10 and 30 minutes."""
+        reach = int(np.minimum(self._newest[rows] - self._oldest[rows] + 1, SECONDS).max(initial=1))
+        values, covered = self._latest(rows, reach)
+        weights = np.where(np.isnan(values), np.float32(0), covered[:, None, :])
+        weighted = np.nan_to_num(values)
+        weighted *= weights
+        found: list[Spreads] = []
+        for length_s in LENGTHS_S:
+            if found and reach <= found[-1].length_s:
+                found.append(Spreads(length_s, found[-1].covered_ms, found[-1].figures))
+                continue
+            within = slice(0, length_s)
+            sums = weighted[..., within].sum(-1, dtype=np.float64)
+            known_ms = weights[..., within].sum(-1, dtype=np.float64)
+            averages = np.divide(sums, known_ms, out=np.full_like(sums, np.nan), where=known_ms > 0)
+            ranked = np.concatenate([averages[..., None], _percentiles(values[..., within])], -1)
+            found.append(Spreads(length_s, covered[:, within].sum(-1, dtype=np.int64).tolist(), ranked.tolist()))
+        return found
+
+    def _latest(self, rows: Ints, reach: int) -> tuple[Floats, Floats]:
+        """Values and coverage of the last so many seconds, newest block first."""
+        values = np.full((len(rows), FIGURES, reach), np.nan, np.float32)
+        covered = np.zeros((len(rows), reach), np.float32)
+        for at, row in enumerate(rows.tolist()):
+            slot = int(self._newest[row]) % SECONDS + 1
+            head = min(slot, reach)
+            values[at, :, :head] = self._values[row, :, slot - head : slot][:, ::-1]
+            covered[at, :head] = self._covered[row, slot - head : slot][::-1]
+            if reach > head:
+                tail = SECONDS - (reach - head)
+                values[at, :, head:] = self._values[row, :, tail:][:, ::-1]
+                covered[at, head:] = self._covered[row, tail:][::-1]
+        values[np.broadcast_to((covered == 0)[:, None, :], values.shape)] = np.nan
+        return values, covered
+
+    def _open(self, rows: Ints, seconds: Ints) -> None:
+        """Begin these seconds where they are not open yet; those that are skipped hold nothing."""
+        steps = seconds - self._newest[rows]
+        later = steps > 0
+        if not later.all():
+            rows, seconds, steps = rows[later], seconds[later], steps[later]
+        for at in np.nonzero((steps > 1) | (self._newest[rows] < 0))[0]:
+            self._skip(int(rows[at]), int(seconds[at]))
+        self._covered[rows, seconds % SECONDS] = 0
+        self._sums[rows] = self._weights[rows] = 0.0
+        self._newest[rows] = seconds
+
+    def _skip(self, row: int, second: int) -> None:
+        newest = int(self._newest[row])
+        if newest < 0 or second - newest >= SECONDS:
+            self._covered[row] = 0
+            self._oldest[row] = second
+            return
+        slots = np.arange(newest + 1, second) % SECONDS
+        self._covered[row, slots] = 0
+
+    def _put(self, rows: Ints, seconds: Ints, weights_ms: Ints, figures: Floats) -> None:
+        known = ~np.isnan(figures)
+        weights = self._weights[rows] + known * weights_ms[:, None]
+        sums = self._sums[rows] + np.where(known, figures, 0.0) * weights_ms[:, None]
+        self._sums[rows], self._weights[rows] = sums, weights
+        slots = seconds % SECONDS
+        self._values[rows[:, None], _ALL, slots[:, None]] = _average(sums, weights)
+        self._covered[rows, slots] = np.minimum(self._covered[rows, slots] + weights_ms, 1_000)
+
+    def _put_whole(self, row: int, first: int, end: int, figures: Floats) -> None:
+        """Seconds that one sample covers wholly; the last second is opened by ``add``."""
+        first = max(first, end - SECONDS)
+        self._open(np.array([row]), np.array([end - 1]))
+        slots = np.arange(first, end) % SECONDS
+        self._values[row][:, slots] = np.rint(figures)[:, None]
+        self._covered[row, slots] = 1_000
+        self._oldest[row] = min(int(self._oldest[row]), first)
+
+
+def grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The same with room for so many rows; what is not written takes no memory."""
+    more = np.zeros((rows, *array.shape[1:]), array.dtype)
+    more[: len(array)] = array
+    return more
+
+
+def _average(sums: Floats, weights: Floats) -> Floats:
+    return np.rint(np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0))
+
+
+def _percentiles(values: Floats) -> Floats:
+    """Nearest rank over the last axis, of what is known. NaN sorts last."""
+    counts = values.shape[-1] - np.isnan(values).sum(-1)
+    ranks = np.stack([np.maximum((counts * percent + 99) // 100 - 1, 0) for percent in PERCENTS], -1)
+    ranked: Floats = np.take_along_axis(np.sort(values, axis=-1), ranks, -1)
+    return ranked
