@@ -24,6 +24,12 @@ LAG_SECONDS = Gauge(
 )
 REBALANCES = Counter("slacktide_stream_rebalances", "Times that the partitions were shared out anew.")
 READ_BACK = Counter("slacktide_stream_read_back_samples", "Samples read back mute at takeovers.")
+REBUILT_SECONDS = Histogram(
+    "slacktide_stream_rebuilt_seconds",
+    "From a partition's windows being begun to their being whole, at takeovers.",
+    buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
+)
+BACKFILLED = Counter("slacktide_stream_backfilled_samples", "Samples of outages taken into windows, mute.")
 PARTITIONS = Gauge("slacktide_stream_partitions", "Partitions held.")
 SILENT_NODES = Gauge("slacktide_stream_silent_nodes", "Nodes that are said to be stale.")
 FROZEN = Gauge("slacktide_stream_frozen", "Silent nodes of which nothing is said: the pipeline is broken if any.")

@@ -19,6 +19,7 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import (
     ALLOCATABLE,
+    BACKFILL,
     COMMAND,
     DEAD_LETTER,
     INVENTORY,
@@ -27,9 +28,11 @@ from slacktide.schemas.topics import (
     SAMPLE,
     SCORE,
     TICK,
+    WINDOW,
 )
 from slacktide.streams import metrics
 from slacktide.streams.kafka import History, Latest, Sender, present
+from slacktide.streams.rebuilding import Rebuilding
 from slacktide.streams.shadow_shell import ShadowDoor
 from slacktide.streams.ticking import Ticking
 from slacktide.streams.worker import Out, Record, Worker
@@ -43,7 +46,7 @@ FOLLOW_WAIT_MS = 200
 RETRY_S = 1.0
 FRESH_S = 5.0
 BEAT_S = 0.25
-LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, SCORE, COMMAND)
+LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
 """Topics with as many partitions as the samples': what is said of a node stays in its partition."""
 
 
@@ -75,6 +78,7 @@ class Session:
         self._latest = Latest(settings.bootstrap, (POLICY.name, INVENTORY.name), FOLLOW_WAIT_MS)
         self._history = History(settings.bootstrap, settings.fetch_wait_ms)
         self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
+        self._rebuilding = Rebuilding(worker, settings.bootstrap, self._write)
         self._ticking = Ticking(
             worker,
             bootstrap=settings.bootstrap,
@@ -101,7 +105,7 @@ class Session:
         self._health.not_ready = "connecting to the log"
         async with contextlib.AsyncExitStack() as doors:
             partitions = await _checked_partitions(self._bootstrap)
-            for door in (self._latest, self._history, self._sender, self._ticking):
+            for door in (self._latest, self._history, self._sender, self._ticking, self._rebuilding):
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
             await self._hear(await self._latest.whole(partitions))
@@ -112,7 +116,7 @@ class Session:
         self._beat_s = asyncio.get_running_loop().time()
         self._tasks = [
             asyncio.create_task(self._guarded(work))
-            for work in (self._beat, self._follow, self._watch, self._ticking.run)
+            for work in (self._beat, self._follow, self._watch, self._ticking.run, self._rebuilding.run)
         ]
         return self
 
@@ -213,7 +217,9 @@ class Session:
         return done
 
     async def _take_over(self, partition: int, first: Record) -> None:
-        """Learn what stands before a record that does not follow on what was read last."""
+        """Learn what stands before a record that does not follow on what was read last, and see to its windows."""
+        if partition not in self._next:
+            self._rebuilding.take_over(partition, first)
         if first.offset <= self._next.get(partition, 0):
             return
         before = await self._history.span(
@@ -245,6 +251,7 @@ class Session:
     def _share(self, partitions: frozenset[int]) -> None:
         for partition in self._next.keys() - partitions:
             del self._next[partition]
+            self._rebuilding.forget(partition)
             self._worker.forget(partition)
             metrics.gone(partition)
         self._held = partitions

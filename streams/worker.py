@@ -369,7 +369,7 @@ class Worker:
     def _segments(self, node: _Node) -> list[Out]:
         """Each minute of event time once, when it is over."""
         over = (node.window.watermark_ms - zlib.crc32(node.window.node.encode()) % SEGMENT_SPREAD_MS) // MINUTE_MS
-        if over <= node.minute:
+        if over <= node.minute or node.partition in self._held_back:
             return []
         # A node that was silent, or is new here, has nothing to say of the minutes before the last.
         first, node.minute = max(node.minute, over - 1), over

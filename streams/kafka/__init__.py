@@ -9,6 +9,7 @@ from slacktide.streams import lenient
 from slacktide.streams.kafka.common import close, record_of
 from slacktide.streams.kafka.ends import Ends
 from slacktide.streams.kafka.feed import Feed
+from slacktide.streams.kafka.follower import Follower
 from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, committed, leave_first_generation
 from slacktide.streams.kafka.readers import History, Latest, partition_counts, present
 from slacktide.streams.kafka.sender import Refusal, Sender
@@ -20,6 +21,7 @@ __all__ = [
     "Ends",
     "Feed",
     "Fetched",
+    "Follower",
     "Group",
     "History",
     "Latest",

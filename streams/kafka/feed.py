@@ -49,7 +49,7 @@ class Feed(Reader):
                 consumer.seek(place, ends[place] if at is None or at.offset < 0 else max(at.offset, begins[place]))
             read: list[Record] = []
             async with asyncio.timeout(READ_S):
-                while [place for place in places if not await self._at_end(place)]:
+                while [place for place in places if not await self.at_end(place)]:
                     read += await self._some()
         return read
 
@@ -81,12 +81,6 @@ class Feed(Reader):
         if polled_ms == self._polled_ms:
             raise LogError("no fetch was answered")
         self._polled_ms = polled_ms
-
-    async def _at_end(self, place: TopicPartition) -> bool:
-        """By what fetching tells: the embedded broker's answer to the plain question may be too low."""
-        end = self._consumer.highwater(place)
-        position: int = await self._consumer.position(place)
-        return end is not None and position >= end
 
     async def _some(self) -> list[Record]:
         fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000))

@@ -97,6 +97,12 @@ class Reader:
         if self._open is not None:
             await close(self._open)
 
+    async def at_end(self, place: TopicPartition) -> bool:
+        """By what fetching tells: the embedded broker's answer to the plain question may be too low."""
+        end = self._consumer.highwater(place)
+        position: int = await self._consumer.position(place)
+        return end is not None and position >= end
+
 
 class Latest(Reader):
     """Compacted topics: read whole, then followed."""
@@ -121,10 +127,9 @@ class Latest(Reader):
             places = [TopicPartition(topic, number) for topic in self._topics for number in range(partitions[topic])]
             consumer.assign(places)
             await consumer.seek_to_beginning(*places)
-            ends = await consumer.end_offsets(places)
             read: list[Record] = []
             async with asyncio.timeout(READ_S):
-                while [place for place in places if await consumer.position(place) < ends[place]]:
+                while [place for place in places if not await self.at_end(place)]:
                     read += await self._polled()
         return _last_of_each_key(read)
 
@@ -156,10 +161,10 @@ def _last_of_each_key(records: Iterable[Record]) -> list[Record]:
 
 
 class History(Reader):
-    """What stands before a position in a partition."""
+    """What stands in a partition, back to some time."""
 
-    async def span(self, topic: str, partition: int, *, before: int, since_ms: int) -> list[Record]:
-        """Records of that time and younger, up to an offset that is not included.
+    async def span(self, topic: str, partition: int, *, before: int | None, since_ms: int) -> list[Record]:
+        """Records of that time and younger, up to an offset that is not included; None: all there are by now.
 
         Raises:
             LogError: it cannot be read.
@@ -170,19 +175,22 @@ class History(Reader):
         read: list[Record] = []
         with trouble(f"cannot read back {topic}/{partition}"):
             consumer.assign([place])
-            consumer.seek(place, await self._begin(place, before, since_ms))
+            end = (await consumer.end_offsets([place]))[place] if before is None else before
+            consumer.seek(place, await begin_of(consumer, place, end, since_ms))
             idle_s = 0.0
-            while await consumer.position(place) < before and idle_s < PATIENCE_S:
+            while await consumer.position(place) < end and idle_s < PATIENCE_S:
                 fetched = await consumer.getmany(timeout_ms=int(POLL_S * 1_000))
                 read += [record_of(record) for batch in fetched.values() for record in batch]
                 idle_s = 0.0 if fetched else idle_s + POLL_S
             consumer.unsubscribe()  # else it goes on fetching ahead
-        return [record for record in read if record.offset < before and record.timestamp_ms >= since_ms]
+        return [record for record in read if record.offset < end and record.timestamp_ms >= since_ms]
 
-    async def _begin(self, place: TopicPartition, before: int, since_ms: int) -> int:
-        found = (await self._consumer.offsets_for_times({place: since_ms}))[place]
-        by_time = before if found is None else found.offset
-        # The embedded broker knows no times and names offset 0: hence never further than this.
-        first = (await self._consumer.beginning_offsets([place]))[place]
-        begin: int = min(before, max(by_time, before - SPAN_RECORDS_MAX, first))
-        return begin
+
+async def begin_of(consumer: AIOKafkaConsumer[bytes, bytes], place: TopicPartition, before: int, since_ms: int) -> int:
+    """The offset from which on a partition is of that time and younger; ``before`` where nothing is."""
+    found = (await consumer.offsets_for_times({place: since_ms}))[place]
+    by_time = before if found is None else found.offset
+    # The embedded broker knows no times and names offset 0: hence never further than this.
+    first = (await consumer.beginning_offsets([place]))[place]
+    begin: int = min(before, max(by_time, before - SPAN_RECORDS_MAX, first))
+    return begin

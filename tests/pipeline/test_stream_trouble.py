@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import signal
 from collections.abc import AsyncIterator
 from itertools import islice
 
 import pytest
 
-from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.sample import NodeSample
 from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.feed import NODES, Feed, agree
 from testbed.samples import SUPPRESS, keyframe, sample
-from testbed.stream_rig import PARTITIONS, Rig, Shell, decided, until
-
-NODES = [f"node-{number}" for number in range(4)]
+from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 
 
 @pytest.fixture(params=["plain", "faust"])
@@ -32,32 +28,6 @@ async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
     async with Rig(broker.bootstrap) as rig:
         await rig.publish(SUPPRESS)
         yield rig
-
-
-class Feed:
-    """Nodes that send a sample every 10 ms each, until told to stop."""
-
-    def __init__(self, rig: Rig) -> None:
-        self._rig = rig
-        self._task = asyncio.create_task(self._run())
-        self.sent: list[NodeSample] = []
-
-    async def _run(self) -> None:
-        for seq in itertools.count(1):
-            samples = [keyframe(seq, node) if seq == 1 else sample(seq, node) for node in NODES]
-            await self._rig.send(samples)
-            self.sent += samples
-            await asyncio.sleep(0.01)
-
-    async def stop(self) -> list[NodeSample]:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
-        return self.sent
-
-
-def agree(answers: dict[tuple[str, str, int], list[NodeCommand]]) -> bool:
-    """Whether all answers to a sample decide the same."""
-    return all(len({decided(each) for each in several}) == 1 for several in answers.values())
 
 
 async def test_a_worker_killed_in_mid_stream_loses_nothing(rig: Rig, shell: Shell) -> None:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import signal
 import subprocess
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -89,12 +88,3 @@ class Workers:
 
     def _lately(self, last: int) -> set[str]:
         return {several[-1].worker for several in itertools.islice(reversed(self.rig.answers.values()), last)}
-
-
-@contextlib.asynccontextmanager
-async def two_workers(rig: Rig, first: Shell, second: Shell) -> AsyncIterator[Workers]:
-    """Two that share the partitions, called first and second, fed from the beginning."""
-    async with Workers(rig) as workers:
-        workers.start(first, "first")
-        workers.start(second, "second")
-        yield workers

@@ -134,10 +134,15 @@ class Rig:
         await self.put(SAMPLE.name, [(s.node.encode(), encode(s), where(s.node)) for s in samples])
         return [where(s.node) for s in samples]
 
-    async def put(self, topic: str, records: Iterable[tuple[bytes | None, bytes | None, int]]) -> None:
-        """Write records: key, value, partition."""
+    async def put(
+        self, topic: str, records: Iterable[tuple[bytes | None, bytes | None, int]], at_ms: int | None = None
+    ) -> None:
+        """Write records: key, value, partition; as if at some time."""
         assert self._producer is not None
-        sent = [await self._producer.send(topic, value, key=key, partition=number) for key, value, number in records]
+        sent = [
+            await self._producer.send(topic, value, key=key, partition=number, timestamp_ms=at_ms)
+            for key, value, number in records
+        ]
         await asyncio.gather(*sent)
 
     async def publish(self, policy: Policy) -> None:
@@ -171,6 +176,17 @@ class Rig:
             return {place.partition: offset.offset for place, offset in told.items() if offset.offset >= 0}
         finally:
             await admin.close()
+
+    async def commit(self, offsets: dict[int, int]) -> None:
+        """Say for the group that so much is done."""
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            places = {TopicPartition(SAMPLE.name, number): offset for number, offset in offsets.items()}
+            consumer.assign(list(places))
+            await consumer.commit(places)
+        finally:
+            await consumer.stop()
 
     async def answered(self, samples: Iterable[NodeSample]) -> list[NodeCommand]:
         """Wait until each was answered; the first answer of each."""

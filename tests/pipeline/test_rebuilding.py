@@ -1,0 +1,166 @@
+"""What a worker knows after a takeover and after an outage: the policy, and windows as if it had always been there."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.policy import Policy, policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, METRIC, POLICY, SAMPLE, WINDOW
+from slacktide.streams.records import Record
+from slacktide.streams.worker import Worker
+from testbed.agent_rig import agent_of
+from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.one_machine import NODE, VirtualNode
+from testbed.samples import SUPPRESS, keyframe, policy_record, record_of, sample
+from testbed.stream_rig import PARTITIONS, Rig, Shell, partition_of, until
+
+LONG = policy_of(Colocation(enable=True, metric_aggregate_duration_s=300), ResourceThreshold(enable=True))
+NODES = ["node-1", "node-2"]
+PAST_S = 640
+
+
+@pytest.fixture(params=["plain", "faust"])
+def shell(request: pytest.FixtureRequest) -> Shell:
+    named: Shell = request.param
+    return named
+
+
+@pytest.fixture
+async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
+    broker.apply_topics(PARTITIONS)
+    async with Rig(broker.bootstrap) as rig:
+        yield rig
+
+
+def said(seq: int, node: str, policy: Policy = LONG) -> NodeSample:
+    """A keyframe every ten seconds; use goes up and down, so that percentiles differ."""
+    made = keyframe(seq, node) if seq % 10 == 0 else sample(seq, node)
+    use = msgspec.structs.replace(made.use, cpu_milli=1_500 + 10 * (seq % 90))
+    return msgspec.structs.replace(made, use=use, policy_version=policy.version)
+
+
+async def metrics(rig: Rig, node: str) -> list[NodeMetric]:
+    found = [decode(record.value, NodeMetric) for record in await rig.read(METRIC.name)]
+    return [metric for metric in found if metric.node == node]
+
+
+async def test_the_first_decision_is_by_the_newest_policy_however_long_its_topic_is(rig: Rig, shell: Shell) -> None:
+    await rig.send(waiting := [keyframe(1, "node-1")])
+    for _ in range(10):
+        await rig.put(POLICY.name, [(b"policy", encode(LONG), 0)] * 300)
+    await rig.publish(SUPPRESS)
+    async with rig.worker(shell):
+        [answer] = await rig.answered(waiting)
+
+    assert (answer.answer, answer.policy_version) == ("set", SUPPRESS.version)
+
+
+async def test_who_takes_a_partition_over_knows_its_windows_before_it_publishes(rig: Rig, shell: Shell) -> None:
+    """Half an hour comes back from segments and the samples behind them: as if the last owner had gone on."""
+    before = Worker("before")
+    before.policy(policy_record(LONG))
+    now_ms = time.time_ns() // 1_000_000
+    await rig.publish(LONG)
+    for seq in range(1, PAST_S):
+        at_ms = now_ms - (PAST_S - seq) * 1_000
+        samples = [said(seq, node) for node in NODES]
+        outs = before.samples([_record(each, seq) for each in samples], at_ms)
+        await rig.put(SAMPLE.name, [(s.node.encode(), encode(s), partition_of(s.node)) for s in samples], at_ms)
+        segments = [(out.key, out.value, out.partition or 0) for out in outs if out.topic == WINDOW.name]
+        await rig.put(WINDOW.name, segments, at_ms)
+    await rig.commit(dict.fromkeys(map(partition_of, NODES), PAST_S - 1))
+    async with rig.worker(shell, "after"):
+        live: list[NodeSample] = []
+        found: dict[str, list[NodeMetric]] = {node: [] for node in NODES}
+        while not all(found.values()):
+            live += [said(PAST_S + len(live) // len(NODES), node) for node in NODES]
+            await rig.send(live[-len(NODES) :])
+            await asyncio.sleep(0.3)
+            found = {node: await metrics(rig, node) for node in NODES}
+        await rig.answered(live)
+
+    assert len(rig.answers) == len(live), "what was committed is not answered again"
+    for first, *_ in found.values():
+        assert first.covered_ms > 290_000, "nothing was published of a part of the window, but for a slot at its edge"
+        assert [each.covered_ms for each in first.aggregates] == [300_000, 600_000, first.seq * 1_000]
+        used = [said(seq, first.node).use.cpu_milli or 0 for seq in range(first.seq - 299, first.seq + 1)]
+        assert abs(first.aggregates[0].node_cpu_milli.avg - sum(used) / 300) <= 1
+        assert first.aggregates[0].node_cpu_milli.p99 == sorted(used)[296]
+
+
+def _record(each: NodeSample, seq: int) -> Record:
+    return record_of(each, partition=partition_of(each.node), offset=seq)
+
+
+async def test_history_fills_windows_and_is_answered_by_nobody(rig: Rig, shell: Shell) -> None:
+    """A bad record of it is a dead letter."""
+    node = "node-1"
+    await rig.publish(LONG)
+    async with rig.worker(shell):
+        live = [said(seq, node) for seq in (*range(1, 41), *range(61, 66))]
+        await rig.send(live)
+        await rig.answered(live)
+        late = [said(seq, node) for seq in range(41, 61)]
+        await rig.put(BACKFILL.name, [(node.encode(), encode(each), 1) for each in late] + [(node.encode(), b"{", 1)])
+        for seq in range(66, 120):
+            live.append(said(seq, node))
+            await rig.send(live[-1:])
+            await asyncio.sleep(0.2)
+            if [each for each in await metrics(rig, node) if each.covered_ms == each.seq * 1_000 and each.seq > 65]:
+                break
+        await rig.answered(live)
+        letters = [decode(record.value, DeadLetter) for record in await rig.read(DEAD_LETTER.name)]
+        [last] = (await metrics(rig, node))[-1:]
+
+    assert last.covered_ms == last.seq * 1_000, "the window is whole"
+    assert {key[2] for key in rig.answers} == {each.seq for each in live}, "commands only for live samples"
+    assert [(letter.topic, letter.partition, letter.offset) for letter in letters] == [(BACKFILL.name, 1, 20)]
+
+
+async def test_after_an_outage_a_nodes_window_is_whole_again(embedded_broker: EmbeddedBroker, tmp_path: Path) -> None:
+    """Agent and worker, and a broker that stood still: the newest first, the rest as history, and no answer to that."""
+    embedded_broker.apply_topics(PARTITIONS)
+    async with Rig(embedded_broker.bootstrap) as rig:
+        await rig.publish(LONG)
+        with VirtualNode(tmp_path) as node:
+            async with rig.worker("faust"), agent_of(node, rig.bootstrap, tmp_path):
+                await until(lambda: len(rig.answers) > 8, "the agent is answered")
+                os.kill(embedded_broker.pid, signal.SIGSTOP)
+                await asyncio.sleep(8)
+                os.kill(embedded_broker.pid, signal.SIGCONT)
+                resumed_at = len(rig.answers)
+                late: list[NodeSample] = []
+                last: NodeMetric | None = None
+                until_s = time.monotonic() + 25
+                while time.monotonic() < until_s:
+                    await asyncio.sleep(0.5)
+                    late = [decode(record.value, NodeSample) for record in await rig.read(BACKFILL.name)]
+                    found = await metrics(rig, NODE)
+                    last = found[-1] if found else None
+                    if late and last and len(rig.answers) > resumed_at and last.covered_ms >= _whole_ms(last):
+                        break
+        live = {decode(record.value, NodeSample).seq for record in await rig.read(SAMPLE.name)}
+
+    assert late, "there was history"
+    assert last is not None
+    assert last.covered_ms >= _whole_ms(last), "no second of the outage is missing"
+    assert {key[2] for key in rig.answers} <= live, "commands only for live samples"
+    assert {each.seq for each in late} - live, "most of it had not gone out live"
+
+
+def _whole_ms(metric: NodeMetric) -> int:
+    """From the first sample on, but for a second where the interval of one was cut."""
+    return (metric.seq - 1) * 250 - 1_000
