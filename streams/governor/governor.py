@@ -159,6 +159,8 @@ class Governor:
             seen = decode(record.value, Sighting)
         except BadMessageError:
             return  # it is the workers' own, and no agent's harm
+        if seen.stale_ms:
+            return  # said of a node that is silent
         node, ledger = self._known(seen.node, seen.boot_id, now_ms)
         if ledger is node.ledger:
             node.heard_ms = now_ms

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.message import Message
+from slacktide.schemas.message import Count, Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.records import Record
 
@@ -14,10 +14,11 @@ COUNT_MAX = 2**53
 
 
 class Sighting(Message, frozen=True, kw_only=True):
-    """A NodeMetric without its figures: a boot of a node lives."""
+    """A NodeMetric without its figures: a boot of a node lives, unless the metric is stale."""
 
     node: str
     boot_id: str
+    stale_ms: Count = 0
 
 
 def outcome_of(record: Record) -> NodeOutcome:

@@ -130,6 +130,17 @@ def test_a_lease_is_renewed_at_half_its_time_as_long_as_its_node_lives() -> None
     assert term.tick(60_000) == [], "it has not been heard of for a minute"
 
 
+def test_a_stale_metric_is_no_sign_of_life() -> None:
+    """It is said of a node that is silent, every 5 s."""
+    term = Term()
+    term.live("a")
+    term.tick()
+    term.now_ms += 40_000
+    term.hear(metric_record("a", BOOT, stale_ms=40_000))
+
+    assert term.tick() == []
+
+
 def test_a_lease_of_which_nothing_is_heard_counts_until_what_was_made_by_it_is_an_interval_old() -> None:
     """It may have come a third of its time late, and been spent at its very end."""
     term = Term(EvictionBudget(cluster_max=1, node_max=1, namespace_max=1, interval_s=60, lease_s=30))

@@ -29,12 +29,12 @@ def policy_record(budget: EvictionBudget) -> Record:
     return _record(POLICY.name, KEY.encode(), encode(versioned(Policy(version="", eviction_budget=budget))), 0)
 
 
-def metric_record(node: str, boot_id: str, now_ms: int = 0) -> Record:
-    """A sign of life."""
+def metric_record(node: str, boot_id: str, now_ms: int = 0, *, stale_ms: int = 0) -> Record:
+    """A sign of life, unless it is stale."""
     use = Use(cpu_milli=1, mem_bytes=1)
     metric = NodeMetric(
         node=node, boot_id=boot_id, seq=1, observed_ms=0, window_ms=1, covered_ms=1, samples=1, policy_version="",
-        facts_revision="", pods_revision="", node_use=use, system_use=use,
+        facts_revision="", pods_revision="", node_use=use, system_use=use, stale_ms=stale_ms,
     )  # fmt: skip
     return _record(METRIC.name, node.encode(), encode(metric), now_ms)
 
