@@ -13,12 +13,10 @@ from slacktide.schemas.policy import policy_of
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
 from testbed.brokers import EmbeddedBroker, KafkaBroker
-from testbed.malformed import malformed
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 
 NODES = [f"node-{number}" for number in range(6)]
-BAD = 10_000
 
 
 @pytest.fixture(params=["plain", "faust"])
@@ -83,28 +81,6 @@ async def test_what_operators_say_takes_effect_while_the_worker_runs(rig: Rig, s
     assert [limits.be_cfs_quota_us for limits in (first.hold[0].limits, second.hold[0].limits)] == [150_000, None]
     assert [(record.topic, record.partition) for record in gone] == [(METRIC.name, 1), (ALLOCATABLE.name, 1)]
     assert {letter.topic for letter in letters} == {POLICY.name}
-
-
-async def test_10000_records_that_nobody_can_use_stop_nothing(rig: Rig) -> None:
-    """Each is one dead letter; the good ones among them are answered."""
-    good = [keyframe(seq, "node-5") for seq in range(1, 21)]
-    async with rig.worker("faust"):
-        for number, bad in enumerate(_chunks()):
-            await rig.put(SAMPLE.name, bad)
-            await rig.send([good[number]])
-        answers = await rig.answered(good)
-        letters: list[DeadLetter] = []
-        while len(letters) < BAD:
-            letters = [decode(record.value, DeadLetter) for record in await rig.read(DEAD_LETTER.name)]
-
-    assert {answer.answer for answer in answers} == {"set"}
-    assert len({(letter.partition, letter.offset) for letter in letters}) == BAD
-
-
-def _chunks() -> list[list[tuple[bytes | None, bytes | None, int]]]:
-    records = [(bad.key, bad.value, number % PARTITIONS) for number, bad in enumerate(malformed(BAD, seed=2))]
-    size = BAD // 20
-    return [records[begin : begin + size] for begin in range(0, BAD, size)]
 
 
 async def test_health_says_when_the_worker_can_work_and_when_it_has(rig: Rig) -> None:
