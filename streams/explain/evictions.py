@@ -67,7 +67,7 @@ def evictions_of(outcomes: Iterable[Said[NodeOutcome]], namespace: str, name: st
         if body.pod.name == name or (controller and controller_of(body.pod.name) == controller):
             groups.setdefault((body.node, body.boot_id, body.seq, body.rule, body.target), []).append(one)
     found = [eviction for group in groups.values() if (eviction := _eviction(group)) is not None]
-    return sorted(found, key=lambda one: -one.acted_ms)
+    return sorted(found, key=lambda one: (-one.acted_ms, -(one.spent or 0), one.name))
 
 
 def _eviction(group: Sequence[Said[NodeOutcome]]) -> Eviction | None:

@@ -1,0 +1,99 @@
+"""What a real agent says of its evictions, explained."""
+
+from __future__ import annotations
+
+from slacktide.agents.node.agent import AgentSettings, NodeAgent
+from slacktide.agents.node.spool import MemorySpool
+from slacktide.deploy.cli.virtual.kernel import VirtualKernel
+from slacktide.deploy.cli.virtual.machine import Machine
+from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
+from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.topics import OUTCOME
+from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of
+from slacktide.streams.explain.evidence import said
+from testbed.chains import outcome_record
+from testbed.policies import policy_from
+
+GIB = 1 << 30
+CAPACITY = Resources(cpu_milli=4_000, mem_bytes=8 * GIB)
+BOOT = "000000000001-0badcafe"
+POLICY = policy_from(
+    colocation={"enable": True},
+    threshold={
+        "clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 50, "memoryEvictLowerPercent": 40},
+    },
+)
+JOBS = [
+    Pod(uid=f"be-{name}", namespace="jobs", name=f"etl-{name}", qos_label="BE", priority=5_000, grace_s=1)
+    for name in ("x2lqp", "9k4tz", "w7r5c")
+]
+
+
+class Clock:
+    now_ms = 10_000
+
+    def mono_ns(self) -> int:
+        return self.now_ms * 1_000_000
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000 + self.now_ms
+
+
+def evict_for(seconds: int, *, credit: int) -> list[NodeOutcome]:
+    """A node whose memory is three quarters full, half of that by best-effort pods; its guard decides."""
+    clock, machine, spool = Clock(), Machine(cpus=4, mem_bytes=8 * GIB), MemorySpool()
+    for pod in JOBS:
+        machine.add_pod(pod.uid, pod.kube_qos).mem_bytes = 2 * GIB
+    agent = NodeAgent(
+        node="node-1",
+        boot_id=BOOT,
+        kernel=VirtualKernel(machine),
+        spool=spool,
+        clock=clock,
+        policy=POLICY,
+        facts=NodeFacts(name="node-1", capacity=CAPACITY, allocatable=CAPACITY),
+        pods=JOBS,
+        settings=AgentSettings(),
+    )
+    agent.start()
+    if credit:
+        lease = EvictionCredit(node="node-1", boot_id=BOOT, epoch=3, number=1, granted=credit, ttl_ms=10**9)
+        agent.credit(lease, clock.mono_ns())
+    for _ in range(seconds):
+        clock.now_ms += 1_000
+        machine.step(1_000)
+        agent.take()
+        clock.now_ms += 1_000
+        agent.overdue()
+    return [outcome for _, outcome in spool.pending(10_000)]
+
+
+def explained(outcomes: list[NodeOutcome]) -> list[Eviction]:
+    records = [outcome_record(one, offset) for offset, one in enumerate(outcomes)]
+    return evictions_of(said(records, OUTCOME, NodeOutcome), "jobs", "etl-x2lqp")
+
+
+def test_each_eviction_of_a_real_agent_is_one_with_its_end() -> None:
+    """75% is used, over the threshold of 50%; each was asked to go once, and went."""
+    found = explained(evict_for(20, credit=10))
+
+    done = [one for one in found if one.done]
+    assert done
+    assert len({one.name for one in done}) == len(done)
+    assert {one.rule for one in done} == {"BEMemoryEvict"}
+    assert {one.origin for one in done} == {"guard"}
+    assert done[-1].observed == "75% used, threshold 50%"
+    assert all("after" in one.ended for one in done)
+    assert [one.spent for one in reversed(done)] == list(range(1, len(done) + 1))
+
+
+def test_without_credit_nobody_of_a_real_agents_victims_counts_as_evicted() -> None:
+    found = explained(evict_for(10, credit=0))
+    told = {one.name: one for one in eviction_findings(found, "etl-x2lqp", 3_600_000)}
+
+    assert found
+    assert not any(one.done for one in found)
+    assert {one.reason for one in found} == {NO_CREDIT}
+    assert told["evicted"].severity == "ok"
+    assert f"held back: {NO_CREDIT}" in told["eviction.no-credit"].text
