@@ -34,4 +34,4 @@ class NodeAllocatable(Message, frozen=True, kw_only=True):
     floored: list[str] = []
     """Figures that stand at what running pods have asked for, and would be lower or removed without them."""
     stale_ms: Count = 0
-    """By the log's clock: how long the node had been silent when this was said; 0: it was not."""
+    """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent."""

@@ -73,4 +73,4 @@ class NodeMetric(Message, frozen=True, kw_only=True):
     late: Count = 0
     """Samples of this boot that came too late for any window."""
     stale_ms: Count = 0
-    """By the log's clock: how long the node had been silent when this was said; 0: it was not."""
+    """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent."""

@@ -56,4 +56,7 @@ class NodeScore(Message, frozen=True, kw_only=True):
     much memory that the policy has them evicted. ``evicting``: pods that were evicted are still leaving.
     """
     stale_ms: Count = 0
-    """By the log's clock: how long the node had been silent when this was said; 0: it was not. It takes no pod then."""
+    """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent.
+
+    A silent node takes no pod.
+    """

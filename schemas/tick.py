@@ -20,9 +20,9 @@ class WorkerTick(Message, frozen=True, kw_only=True):
 
     worker: str
     number: Count
-    """Since its start, in steps of one: a gap is a pause."""
+    """Since its session with the log began, in steps of one; from 1 on it knows nothing of what was before."""
     ticked_ms: Count
-    """The worker's wall clock."""
+    """The worker's wall clock. How much time passed is told by ``number`` and ``paused_ms``."""
     paused_ms: Count = 0
     """How long it had not ticked before, beyond a second."""
     partitions: list[Reached] = []
