@@ -28,7 +28,8 @@ TRIALS_MAX = 6
 LEAST_NODES = 100
 P99_MS = 2_000
 FLAT_PART = 0.01
-"""Lag that grows by less than this part of what comes is flat."""
+GROWTH_PER_S_MIN = 5.0
+"""Lag that grows by less than this part of what comes, or by so few samples, is flat."""
 PACE_PART = 0.97
 """Generators that send less of what they shall are too slow for this machine."""
 LOOKED_AT = 0
@@ -74,7 +75,7 @@ class Watched:
     @property
     def flat(self) -> bool:
         """Whether the worker kept up with all nodes."""
-        return self.paced and self.growth_per_s <= FLAT_PART * self.nodes
+        return self.paced and self.growth_per_s <= max(GROWTH_PER_S_MIN, FLAT_PART * self.nodes)
 
     def age_ms(self, topic: str, pct: float) -> float | None:
         """A percentile; None: nothing came."""
@@ -87,8 +88,9 @@ def measure(rig: Rig) -> list[Row]:
     tried = [_run(rig, wanted, BRIEF_S if rig.brief else TRIAL_S)]
     while not tried[-1].flat and len(tried) < TRIALS_MAX and tried[-1].nodes > LEAST_NODES:
         tried.append(_run(rig, fewer(tried[-1]), BRIEF_S if rig.brief else TRIAL_S))
-    long = _run(rig, tried[-1].nodes, BRIEF_S if rig.brief else rig.minutes * 60)
-    return _rows(wanted, tried, long)
+    last = tried[-1]
+    seconds = BRIEF_S if rig.brief else rig.minutes * 60
+    return _rows(wanted, tried, _run(rig, last.nodes, seconds) if last.flat else last)
 
 
 def fewer(watched: Watched) -> int:

@@ -5,20 +5,15 @@ from __future__ import annotations
 import random
 import uuid
 
-from slacktide.schemas.codec import encode
-from slacktide.schemas.headers import headers
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources, revision_of
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse, Pressure
-from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.decisions.cpu_suppress import decide
 
 PODS = 30
 CAPACITY = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
 KEYFRAME_EVERY = 10
 USUAL_MILLI = 50, 400
-Raw = tuple[bytes, bytes, list[tuple[str, bytes]]]
-"""Key, value, headers."""
 
 
 def name_of(number: int) -> str:
@@ -78,20 +73,6 @@ class FleetNode:
         self._pods[place] = self._pod(place)
         self._usual_milli[place] = self._dice.randrange(*USUAL_MILLI)
         self._revisions = self._revisions[0], revision_of(self._pods)
-
-    def record(self, now_ms: int) -> Raw:
-        """The next sample as its record."""
-        sample = self.sample(now_ms)
-        trace = f"{self.name}/{self._boot_id}/{self._seq}"
-        head = headers(
-            kind=SAMPLE.name,
-            source=f"agent/{self.name}",
-            subject=self.name,
-            event_id=f"{self._boot_id}/{self._seq}",
-            event_ms=now_ms,
-            trace=trace,
-        )
-        return self.name.encode(), encode(sample), list(head)
 
     def _pod(self, place: int) -> Pod:
         batch = place % 3 == 0

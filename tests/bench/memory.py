@@ -34,9 +34,12 @@ def measure(rig: Rig) -> list[Row]:
 
 
 def rounds(nodes: int, policy: Policy, now_ms: int) -> Iterator[list[Stamped]]:
-    """Each round has a sample of every node: half an hour in large steps, then some seconds."""
+    """Each round has a sample of every node: half an hour in large steps, then some seconds.
+
+    One step more than the half hour has: a node's first sample covers nothing.
+    """
     fleet = [StampedNode(number, policy) for number in range(nodes)]
-    steps_s = [STEP_S] * (WINDOW_S // STEP_S) + [1] * LIVE_ROUNDS
+    steps_s = [STEP_S] * (WINDOW_S // STEP_S + 1) + [1] * LIVE_ROUNDS
     at_ms = now_ms - sum(steps_s) * 1000
     for step_s in steps_s:
         at_ms += step_s * 1000
@@ -48,31 +51,20 @@ def _row(rig: Rig, nodes: int, target_mb: float) -> Row:
     policy = log.USUAL_POLICY
     rig.say(f"memory: {nodes} nodes, half an hour of event time")
     with loop.worker(rig, bootstrap, policy=policy) as worker:
-        empty_mb, begin_s = worker.rss_mb(), time.monotonic()
-        largest_mb, sent = empty_mb, 0
+        empty_mb, begin_s, sent = worker.rss_mb(), time.monotonic(), 0
         for number, records in enumerate(rounds(nodes, policy, SystemClock().wall_ms())):
             # A round ahead of the worker and no more: what waits for it lies in the log, not in its memory.
             log.wait_for_end(bootstrap, COMMAND, sent, ROUND_S, worker)
             sent += send.write(bootstrap, SAMPLE.name, records)
-            largest_mb = max(largest_mb, worker.rss_mb())
             if number % 10 == 0:
-                rig.say(f"memory: {nodes} nodes, round {number}, {largest_mb:.0f} MB")
+                rig.say(f"memory: {nodes} nodes, round {number}, {worker.rss_mb():.0f} MB")
         log.wait_for_end(bootstrap, COMMAND, sent, ROUND_S, worker)
         wait(SETTLE_S, worker)
-        return _judged(bootstrap, worker, nodes, target_mb, largest_mb, empty_mb, time.monotonic() - begin_s)
+        return _judged(bootstrap, worker, nodes, target_mb, empty_mb, time.monotonic() - begin_s)
 
 
-def _judged(
-    bootstrap: str,
-    worker: Slacktide,
-    nodes: int,
-    target_mb: float,
-    largest_mb: float,
-    empty_mb: float,
-    seconds: float,
-) -> Row:
-    rss_mb = worker.rss_mb()
-    largest_mb = max(largest_mb, rss_mb)
+def _judged(bootstrap: str, worker: Slacktide, nodes: int, target_mb: float, empty_mb: float, seconds: float) -> Row:
+    rss_mb, largest_mb = worker.rss_mb(), worker.peak_rss_mb()
     covered = coverage(log.metrics(bootstrap, name_of(0))[-1])
     said = ", ".join(f"{covered_ms / 1000:.0f} of {window_ms / 1000:.0f} s" for window_ms, covered_ms in covered)
     return judged(

@@ -94,6 +94,11 @@ class Running:
         """Resident memory now, 10^6 bytes."""
         return self._process.memory_info().rss / 1e6
 
+    def peak_rss_mb(self) -> float:
+        """The most that was ever resident, 10^6 bytes."""
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return next(int(line.split()[1]) * 1024 / 1e6 for line in lines if line.startswith("VmHWM:"))
+
 
 class Slacktide(Running):
     """A part with endpoints."""

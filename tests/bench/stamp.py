@@ -60,7 +60,7 @@ class StampedNode:
         self._write()
 
     def stamp(self, now_ms: int, interval_ms: int = 1000) -> Stamped:
-        """The next sample; every tenth carries pods and facts, as does one after a change.
+        """The next sample; the first and every tenth carry pods and facts, as does one after a change.
 
         Args:
             now_ms: when it was taken, UTC epoch.
@@ -71,7 +71,8 @@ class StampedNode:
         if replaced:
             self._node.replace_pod(self._dice.randrange(PODS))
             self._write()
-        whole = replaced or self._seq % KEYFRAME_EVERY == 0
+        # Nodes did not start all at once, so their keyframes do not come at once.
+        whole = replaced or self._seq == 0 or (self._seq + self._number) % KEYFRAME_EVERY == 0
         self._seq += 1
         factors = FACTORS[(self._seq + self._number) % VARIETY]
         cpu = [int(usual * factor) for usual, factor in zip(self._cpu_milli, factors, strict=True)]

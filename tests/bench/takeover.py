@@ -8,10 +8,12 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
 
 from bench import admin, log, loop
 from bench.generator import HISTORY_STEP_S
-from bench.memory import coverage
 from bench.node import NAME, VirtualNode
 from bench.plan import wobble
 from bench.process import Slacktide
@@ -20,13 +22,10 @@ from bench.rows import Row, judged, seconds, told
 from bench.trend import back_at, missing
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.kafka import read_topic
-from slacktide.schemas.codec import decode
-from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE, Topic
 
+T = TypeVar("T", bound=msgspec.Struct)
 NODES, BRIEF_NODES = 1_000, 60
 HISTORY_S = 600
 BEFORE_S, AFTER_S = 12.0, 30.0
@@ -37,9 +36,34 @@ SESSION_MS = 6_000
 WINDOWS_S_PER_1000 = 5.0
 GAP_MS = 1_500
 WORKERS = ("blue", "green")
-Answered = tuple[int, NodeCommand]
-"""With when the log got it."""
-Measured = tuple[int, NodeMetric]
+
+
+class Taken(msgspec.Struct, gc=False):
+    """Of a sample what tells it from others."""
+
+    node: str
+    boot_id: str
+    seq: int
+
+
+class Answer(Taken, gc=False):
+    """Of an answer also whose it is."""
+
+    worker: str
+
+
+class Window(msgspec.Struct, gc=False):
+    """How much of a window is covered."""
+
+    window_ms: int
+    covered_ms: int
+
+
+class Figures(Window):
+    """Of a NodeMetric what it covers, in all its windows."""
+
+    node: str
+    aggregates: list[Window] = []
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +72,11 @@ class Story:
 
     killed_ms: int
     dead: str
-    samples: list[NodeSample]
-    answers: list[Answered]
-    metrics: list[Measured]
+    samples: list[Taken]
+    answers: list[tuple[int, Answer]]
+    """With when the log got it, and"""
+    metrics: list[tuple[int, Figures]]
+    """likewise."""
     outcomes: list[NodeOutcome]
     """Of the agent's node, about its limit."""
 
@@ -101,7 +127,7 @@ def rows(story: Story, nodes: int) -> list[Row]:
     ]  # fmt: skip
 
 
-def lost_samples(samples: Iterable[NodeSample]) -> int:
+def lost_samples(samples: Iterable[Taken]) -> int:
     """How many lack in the log between a boot's first and last one."""
     seqs: dict[tuple[str, str], list[int]] = {}
     for sample in samples:
@@ -145,8 +171,8 @@ def whole_again_ms(story: Story) -> dict[str, int | None]:
     points: dict[tuple[str, int], list[tuple[int, int]]] = {}
     moved = {answer.node for at_ms, answer in story.answers if answer.worker == story.dead and at_ms <= story.killed_ms}
     for at_ms, metric in story.metrics:
-        for window_ms, covered_ms in coverage(metric):
-            points.setdefault((metric.node, window_ms), []).append((at_ms, covered_ms))
+        for number, window in enumerate([metric, *metric.aggregates]):
+            points.setdefault((metric.node, number), []).append((at_ms, window.covered_ms))
     found: dict[str, list[int | None]] = {node: [] for node in moved}
     for (node, _), seen in points.items():
         before = [covered_ms for at_ms, covered_ms in seen if at_ms <= story.killed_ms]
@@ -188,20 +214,23 @@ def _story(bootstrap: str, killed_ms: int, dead: str) -> Story:
     return Story(
         killed_ms=killed_ms,
         dead=dead,
-        samples=[sample for _, sample in _read(bootstrap, SAMPLE, NodeSample)],
-        answers=_read(bootstrap, COMMAND, NodeCommand),
-        metrics=_read(bootstrap, METRIC, NodeMetric),
+        samples=[sample for _, sample in _read(bootstrap, SAMPLE, Taken)],
+        answers=_read(bootstrap, COMMAND, Answer),
+        metrics=_read(bootstrap, METRIC, Figures),
         outcomes=log.outcomes(bootstrap, NAME),
     )
 
 
-def _read(bootstrap: str, topic: Topic, kind):
-    async def read():
+def _read(bootstrap: str, topic: Topic, kind: type[T]) -> list[tuple[int, T]]:
+    """All of a topic, each record with the log's time; only what is asked of it is kept."""
+    decoder = msgspec.json.Decoder(kind)
+
+    async def read() -> list[tuple[int, T]]:
         async with aclosing(read_topic(bootstrap, topic.name)) as records:
-            return [(record.timestamp_ms, decode(record.value, kind)) async for record in records if record.value]
+            return [(record.timestamp_ms, decoder.decode(record.value)) async for record in records if record.value]
 
     return asyncio.run(read())
 
 
-def _id(one: NodeSample | NodeCommand) -> tuple[str, str, int]:
+def _id(one: Taken) -> tuple[str, str, int]:
     return one.node, one.boot_id, one.seq

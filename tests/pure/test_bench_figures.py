@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 from bench.crowd import Watched, age_ms, fewer
-from bench.log import USUAL_POLICY
 from bench.meter import Cost
 from bench.peers.measure import _rows
-from bench.stamp import StampedNode
-from bench.takeover import Story, gaps_ms, lost_samples, rows, whole_again_ms
+from bench.takeover import Answer, Figures, Story, Taken, Window, gaps_ms, lost_samples, rows, whole_again_ms
 from bench.trend import back_at, missing, slope
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.schemas.codec import decode
-from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas import topics
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import NodeSample
 
 KILLED_MS = 100_000
 
@@ -87,44 +85,20 @@ def test_the_next_trial_has_what_was_answered_less_a_tenth() -> None:
     assert fewer(watched(200, 190.0, 200.0)) == 100
 
 
-def sample(node: str, seq: int) -> NodeSample:
+def sample(node: str, seq: int) -> Taken:
     """One of a node's."""
-    body = StampedNode(0, USUAL_POLICY).stamp(KILLED_MS + seq * 1000).value
-    return decode(body.replace(b"fleet-0000", node.encode()).replace(b'"seq":1,', b'"seq":%d,' % seq, 1), NodeSample)
+    return Taken(node=node, boot_id="boot", seq=seq)
 
 
-def answer(node: str, seq: int, worker: str) -> NodeCommand:
+def answer(node: str, seq: int, worker: str) -> Answer:
     """To that sample."""
-    told = sample(node, seq)
-    return NodeCommand(
-        id=f"{node}-{seq}",
-        node=node,
-        boot_id=told.boot_id,
-        seq=seq,
-        observed_ms=told.observed_ms,
-        policy_version="p",
-        facts_revision="f",
-        pods_revision="q",
-        answer="keep",
-        worker=worker,
-    )
+    return Answer(node=node, boot_id="boot", seq=seq, worker=worker)
 
 
-def metric(node: str, covered_ms: int) -> NodeMetric:
-    """With one window."""
-    return NodeMetric(
-        node=node,
-        boot_id="b",
-        seq=1,
-        observed_ms=1,
-        window_ms=60_000,
-        covered_ms=covered_ms,
-        samples=1,
-        policy_version="p",
-        facts_revision="f",
-        pods_revision="q",
-        node_use=Use(cpu_milli=1, mem_bytes=1),
-        system_use=Use(cpu_milli=1, mem_bytes=1),
+def figures(node: str, covered_ms: int) -> Figures:
+    """With one long window, which is always half full."""
+    return Figures(
+        node=node, window_ms=60_000, covered_ms=covered_ms, aggregates=[Window(window_ms=300_000, covered_ms=150_000)]
     )
 
 
@@ -158,10 +132,10 @@ def story(**changes: object) -> Story:
             (KILLED_MS + 6_500, answer("a", 2, "green")),
         ],
         "metrics": [
-            (KILLED_MS - 500, metric("a", 30_000)),
-            (KILLED_MS - 400, metric("b", 30_000)),
-            (KILLED_MS + 6_500, metric("a", 20_000)),
-            (KILLED_MS + 8_000, metric("a", 30_000)),
+            (KILLED_MS - 500, figures("a", 30_000)),
+            (KILLED_MS - 400, figures("b", 30_000)),
+            (KILLED_MS + 6_500, figures("a", 20_000)),
+            (KILLED_MS + 8_000, figures("a", 30_000)),
         ],
         "outcomes": [outcome("guard", 1_050, "x")],
     }
@@ -210,6 +184,16 @@ def test_a_window_that_does_not_come_back_is_over_its_target() -> None:
     """As is one of which nothing is heard any more."""
     assert verdicts(story(metrics=story().metrics[:3]))[2] == "over"
     assert verdicts(story(metrics=story().metrics[:2]))[2] == "over"
+
+
+def test_a_takeover_reads_of_the_log_what_it_needs() -> None:
+    """Records as they are written; what else is in them is left."""
+    examples = Path(topics.__file__).parent / "examples"
+    kinds = {topics.SAMPLE: Taken, topics.COMMAND: Answer, topics.METRIC: Figures}
+
+    for topic, kind in kinds.items():
+        for file in sorted((examples / topic.name).glob("*.json")):
+            assert msgspec.json.decode(file.read_bytes(), type=kind).node
 
 
 def test_an_answers_age_is_that_of_its_sample() -> None:

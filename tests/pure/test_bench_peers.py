@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import msgspec
@@ -102,3 +103,17 @@ def test_kafka_streams_is_of_the_brokers_version() -> None:
     pom = Path(measure.__file__).with_name("kafka_streams") / "pom.xml"
 
     assert f"<artifactId>kafka-streams</artifactId>\n      <version>{rungs.KAFKA_VERSION}</version>" in pom.read_text()
+
+
+def test_all_peers_read_the_same_minutes() -> None:
+    """Half an hour in steps, then seconds from the beginning of a minute on; no hole, and nothing lies ahead of now."""
+    size = measure.Size(per_partition=1, seconds=90, runs=1)
+    seen = [decode(one.value, NodeSample) for one in measure.backlog(size, BEGIN_MS + 12_345)]
+    times_ms = sorted({sample.observed_ms for sample in seen})
+
+    assert len(seen) == size.backlog
+    assert times_ms[measure.HISTORY_STEPS] % MINUTE_MS == 0
+    assert times_ms[-1] <= BEGIN_MS + 12_345
+    assert times_ms[measure.HISTORY_STEPS] - times_ms[0] >= 30 * MINUTE_MS
+    gaps_ms = [after - before for before, after in itertools.pairwise(times_ms)]
+    assert gaps_ms == [sample.interval_ms for sample in seen if sample.node == seen[0].node][1:]

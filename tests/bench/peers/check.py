@@ -19,8 +19,8 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SAMPLE
 
 NODES = tuple(name_of(number) for number in evenly(1)[:3])
-ANSWERS = 150
-"""Of each node, at most: two and a half windows."""
+ANSWERS = 200
+"""Of each node, at most: its history and more than two windows."""
 
 
 def peer(bootstrap: str, topic: str, begin: reference.Begin) -> str:

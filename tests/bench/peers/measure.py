@@ -39,6 +39,10 @@ JAVA = Path(__file__).parent / "kafka_streams"
 JVM = ("-XX:+UseParallelGC", "-Xms1g", "-Xmx2g", "-Dorg.slf4j.simpleLogger.defaultLogLevel=warn")
 
 
+STEP_S, HISTORY_STEPS = 30, 62
+"""Half an hour and a minute that are told in large steps, so that the worker's long windows are full, too."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
     """Of a measurement."""
@@ -46,7 +50,7 @@ class Size:
     per_partition: int
     """Nodes."""
     seconds: int
-    """Of event time."""
+    """Of event time, a sample in each; before them lies the history."""
     runs: int
 
     @property
@@ -57,15 +61,20 @@ class Size:
     @property
     def backlog(self) -> int:
         """Samples in all."""
-        return self.nodes * self.seconds
+        return self.nodes * (HISTORY_STEPS + self.seconds)
+
+    @property
+    def minute(self) -> int:
+        """Samples a minute."""
+        return self.nodes * WINDOW_S
 
     @property
     def full(self) -> int:
-        """Samples until every node's window is full."""
-        return self.nodes * WINDOW_S
+        """Samples until every node's windows are full."""
+        return self.nodes * HISTORY_STEPS + self.minute
 
 
-WHOLE, BRIEF = Size(per_partition=17, seconds=900, runs=3), Size(per_partition=2, seconds=300, runs=1)
+WHOLE, BRIEF = Size(per_partition=17, seconds=840, runs=3), Size(per_partition=2, seconds=240, runs=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +98,7 @@ def measure(rig: Rig) -> list[Row]:
     bootstrap = rig.kafka().bootstrap
     rig.say(f"peers: writing {size.backlog} samples of {size.nodes} nodes, {PODS} pods each")
     send.write(bootstrap, SAMPLE.name, backlog(size, SystemClock().wall_ms()))
-    log.publish_policy(bootstrap)
+    log.publish_policy(bootstrap, log.USUAL_POLICY)
     peers = _peers(size)
     found: dict[str, list[Cost]] = {name: [] for name in peers}
     for turn in range(size.runs):
@@ -99,12 +108,15 @@ def measure(rig: Rig) -> list[Row]:
 
 
 def backlog(size: Size, now_ms: int) -> Iterator[Stamped]:
-    """Samples in the order in which they would have come, from the beginning of a minute to about now."""
+    """Samples in the order in which they would have come; the seconds begin with a minute, and all end by now."""
     begin_ms = now_ms - size.seconds * 1000
     begin_ms -= begin_ms % (WINDOW_S * 1000)
-    policy = log.POLICY_IN_FORCE
+    policy = log.USUAL_POLICY
     nodes = [StampedNode(number, policy, replaced_each_s=REPLACED_EACH_S) for number in evenly(size.per_partition)]
-    return (node.stamp(begin_ms + second * 1000) for second in range(size.seconds) for node in nodes)
+    for step in range(1 - HISTORY_STEPS, 1):
+        yield from (node.stamp(begin_ms - 1000 + step * STEP_S * 1000, STEP_S * 1000) for node in nodes)
+    for second in range(size.seconds):
+        yield from (node.stamp(begin_ms + second * 1000) for node in nodes)
 
 
 def _run(rig: Rig, bootstrap: str, peer: Peer, topic: str, *, check_it: bool) -> Cost:
@@ -212,7 +224,7 @@ def _peers(size: Size) -> dict[str, Peer]:
             title=TITLES["faust"],
             run=_python(plain_faust.__name__, "its folder"),
             start=size.full,
-            end=2 * size.full,
+            end=size.full + size.minute,
             longest_s=MINUTE_LONGEST_S,
             begin=reference.tumbling,
         ),
