@@ -42,7 +42,9 @@ async def rig(kafka_broker: KafkaBroker) -> AsyncIterator[Rig]:
 
 
 async def outcomes(bootstrap: str) -> list[NodeOutcome]:
-    return [decode(record.value, NodeOutcome) async for record in read_topic(bootstrap, OUTCOME.name)]
+    """What came of each act; told twice, where the first time was not acknowledged, in the same words."""
+    told = {record.value async for record in read_topic(bootstrap, OUTCOME.name)}
+    return [decode(value, NodeOutcome) for value in told]
 
 
 async def samples(bootstrap: str) -> list[NodeSample]:
@@ -150,3 +152,25 @@ async def test_a_worker_that_stood_still_for_longer_than_its_session_says_nothin
 
 def _key(one: NodeSample) -> tuple[str, str, int]:
     return one.node, one.boot_id, one.seq
+
+
+async def test_topics_deleted_and_made_anew_cost_worker_and_agent_no_restart(
+    rig: Rig, kafka_broker: KafkaBroker, shell: Shell, tmp_path: Path
+) -> None:
+    """All offsets begin at 0 again; samples of the new topics are answered, and the answers reach the agent."""
+    worker = rig.start(shell)
+    try:
+        await worker.ready()
+        with VirtualNode(tmp_path) as node:
+            async with agent_of(node, rig.bootstrap, tmp_path) as health:
+                await until(lambda: len(rig.answers) > 8, "the agent is answered")
+                await asyncio.to_thread(kafka_broker.forget)
+                await asyncio.to_thread(kafka_broker.apply_topics, PARTITIONS)
+                async with Rig(rig.bootstrap, group=rig.group) as anew:
+                    await anew.publish(SUPPRESS)
+                    await until(lambda: len(anew.answers) > 8, "the agent is answered in the new topics")
+                    await until(lambda: not health.not_fresh, "the agent hears it")
+    finally:
+        await worker.stopped()
+
+    assert {several[-1].answer for several in list(anew.answers.values())[-4:]} <= {"set", "keep"}
