@@ -26,7 +26,7 @@ class Figure:
     floored: bool
     """It stands at what running pods asked for."""
     emptied_by: str
-    """The term that left nothing; "": something is left, or nothing was figured."""
+    """The term that left nothing, such as ``high_priority_milli``; "": none did."""
 
 
 _FIGURES: tuple[tuple[str, str, str, Callable[[str, str, Terms], Because]], ...] = (
@@ -69,7 +69,10 @@ def _because(of: str, unit: str, terms: Terms, because_of: Callable[[str, str, T
 
 
 def emptied_by(because: Because, result: str) -> str:
-    """The term that left nothing of the result, going down the parts in their order; "": something is left."""
+    """The term that left nothing of the result: a part that was taken off, or the cap.
+
+    "": something is left, or the parts that are put on come to nothing.
+    """
     if because.terms.get(result, 1) > 0:
         return ""
     level: float = 0
@@ -77,4 +80,4 @@ def emptied_by(because: Because, result: str) -> str:
         level += because.terms[part[1:]] * (1 if part[0] == "+" else -1)
         if part[0] == "-" and level <= 0:
             return part[1:]
-    return next((name for name in because.terms if name.startswith("cap_")), "")
+    return next((name for name in because.terms if level > 0 and name.startswith("cap_")), "")

@@ -101,12 +101,13 @@ def _none(body: NodeAllocatable) -> Finding:
 
 def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
     name, because = resource_name(figure.of), figure.because
-    if because is not None and figure.emptied_by:
-        yield _emptied(figure, because, log)
-    elif because is not None and because.bound == "capped" and figure.of.startswith("batch"):
-        cap = next(value for term, value in because.terms.items() if term.startswith("cap_"))
-        text = f"{name} is capped at {amount(cap, figure.of)}: {_said(because)}"
-        yield Finding(name="batch.capped", severity="note", text=text)
+    if because is not None and figure.of.startswith("batch"):
+        if figure.emptied_by:
+            yield _emptied(figure, because, log)
+        elif because.bound == "capped":
+            cap = next(value for term, value in because.terms.items() if term.startswith("cap_"))
+            text = f"{name} is capped at {amount(cap, figure.of)}: {_said(because)}"
+            yield Finding(name="batch.capped", severity="note", text=text)
     if figure.floored:
         text = f"{name} stands at {amount(figure.published, figure.of)}, what running pods asked for: without them less"
         yield Finding(name="batch.floored", severity="note", text=text, advice="nothing new is placed by it")
@@ -114,17 +115,14 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
 
 def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:
     stem, _, unit = figure.emptied_by.rpartition("_")
-    advice = _ADVICE.get(stem, "")
-    if advice and figure.of.startswith("batch"):
-        paths = {name: path_of("colocation", field) for name, field in _FIELDS[unit].items()}
-        advice = advice.format(**paths)
+    paths = {name: path_of("colocation", field) for name, field in _FIELDS[unit].items()}
     who = _users(log, figure.of) if stem == "high_priority" else ""
     zero = f"{resource_name(figure.of)} {'would be' if figure.floored else 'is'} 0"
     return Finding(
-        name="batch.exhausted" if figure.of.startswith("batch") else "mid.exhausted",
-        severity="problem" if figure.of.startswith("batch") else "note",
+        name="batch.exhausted",
+        severity="problem",
         text=f"{zero}: {figure.emptied_by} leaves nothing: {_said(because)}{who}",
-        advice=advice,
+        advice=_ADVICE[stem].format(**paths),
     )
 
 

@@ -345,7 +345,30 @@ def test_the_waterfall_adds_up_to_what_is_published(
         unfloored = figure.published == sold
         assert unfloored or figure.published == max(sold, floors[figure.of] or 0)
         assert figure.floored is (not unfloored)
-        assert (figure.emptied_by != "") is (sold == 0)
+        assert (figure.emptied_by != "") is (sold == 0 and figure.of.startswith("batch"))
+
+
+def test_mid_resource_that_nobody_asked_the_policy_for_is_no_finding() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 12)
+    body = decode(last(chain, ALLOCATABLE).value, NodeAllocatable)
+    terms = {"capacity_milli": 4_000, "base_milli": 0, "unallocated_part_milli": 0, "cap_milli": 4_000, "mid_milli": 0}
+    chain.put(msgspec.structs.replace(body, mid_cpu_milli=0, mid_cpu_terms=terms), ALLOCATABLE, at_ms=now_ms)
+    told = explain(chain, now_ms)
+
+    mid = next(figure for figure in told.figures if figure.of == "mid_cpu_milli")
+    assert (mid.published, mid.emptied_by) == (0, "")
+    assert not any("mid" in one.text for one in told.findings)
+
+
+def test_a_refusal_has_neither_a_step_nor_limits_to_show() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 3)
+    refused = outcome(1, result="refused", reason="superseded", count=9)
+    text = node_text(explain(chain, now_ms, outcome_record(refused), outcome_record(outcome(3, bound="target"))))
+
+    assert "refused: superseded, 9 times, cpu_suppress, by the stream, seq 1\n" in text
+    assert "cpu_suppress (target), by the stream, seq 3\n" in text
 
 
 def test_for_a_terminal_it_ends_in_the_waterfall() -> None:
@@ -377,7 +400,7 @@ def test_percentiles_and_lateness_are_shown_where_the_window_has_them() -> None:
 
     text = node_text(explain(chain, now_ms))
     assert ", 3 late)" in text
-    assert "5 min (12 s covered): node CPU avg 1,500m, p50 1,400m, p90 1,900m, p95 2,000m, p99" in text
+    assert "5 min (12 s covered): CPU avg 1,500m, p50 1,400m, p90 1,900m, p95 2,000m, p99" in text
     assert "2,048 MiB" in text
 
 

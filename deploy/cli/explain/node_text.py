@@ -78,7 +78,8 @@ def _step(step: Step) -> Iterator[str]:
 def _short(step: Step) -> Iterator[str]:
     """An earlier outcome, without its arithmetic."""
     head, *change = list(_outcome(step.record))
-    more = f"; {change[0]}" if step.record.pod is None and change else ""
+    moved = step.record.knob is not None or step.record.before is not None
+    more = f"; {change[0]}" if moved and change else ""
     yield f"    {age(step.age_ms):<12} {step.place.partition}:{step.place.offset}  {head}{more}"
 
 
@@ -111,8 +112,9 @@ def _aggregate(one: Aggregate) -> str:
     cpu = one.node_cpu_milli
     spread = f"avg {cpu.avg:,}m, p50 {cpu.p50:,}m, p90 {cpu.p90:,}m, p95 {cpu.p95:,}m, p99 {cpu.p99:,}m"
     covered = f" ({one.covered_ms / 1000:.0f} s covered)" if one.covered_ms < one.window_ms else ""
-    mem = amount(one.node_mem_bytes.p95, "mem_bytes")
-    return f"{one.window_ms / 60_000:g} min{covered}: node CPU {spread}; memory p95 {mem}"
+    return (
+        f"{one.window_ms / 60_000:g} min{covered}: CPU {spread}; memory p95 {amount(one.node_mem_bytes.p95, 'bytes')}"
+    )
 
 
 def _allocatable(body: NodeAllocatable) -> Iterator[str]:
@@ -142,10 +144,11 @@ def _outcome(body: NodeOutcome) -> Iterator[str]:
     whom = f" on {body.pod.namespace}/{body.pod.name}" if body.pod else ""
     times = f", {body.count} times" if body.count > 1 else ""
     why = f": {body.reason}" if body.reason else ""
-    yield f"{body.result}{why}{times}, {body.rule}{whom} ({body.bound}), by the {body.origin}, seq {body.seq}"
+    bound = f" ({body.bound})" if body.bound else ""
+    yield f"{body.result}{why}{times}, {body.rule}{whom}{bound}, by the {body.origin}, seq {body.seq}"
     if body.knob is not None:
         yield f"{body.knob.knob} of {body.target}: {body.knob.before} -> {body.knob.after}"
-    elif body.pod is None:
+    elif body.pod is None and (body.before or body.after):
         yield f"{limits_text(body.before)} -> {limits_text(body.after)}"
     if body.terms:
         yield terms_text(body.terms)
