@@ -26,6 +26,7 @@ COMMANDS = {
     "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that nobody could use, and why."),
     "policy": ("slacktide.deploy.cli.policy.command", "A policy's file checked, and what holds on a node."),
     "explain": ("slacktide.deploy.cli.explain.command", "Why a node or a pod is as it is: told from the log."),
+    "replay": ("slacktide.deploy.cli.replay.command", "A recorded span decided again: is it equal?"),
     "calc": ("slacktide.deploy.cli.calc.command", "Decision rules by hand: cases in, results with their arithmetic."),
     "demo": ("slacktide.deploy.cli.demo.command", "See the loop work: a service and batch work share a machine."),
 }

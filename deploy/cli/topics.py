@@ -14,7 +14,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
 from slacktide.agents.kafka.change import broker_count, set_configs
 from slacktide.agents.kafka.records import Record
-from slacktide.deploy.cli import settings
+from slacktide.deploy.cli import export, settings
 from slacktide.deploy.cli.records import line, topic_named
 from slacktide.deploy.cli.text import Duration, count, table
 from slacktide.deploy.cli.topic_plan import Change, changes, said
@@ -188,6 +188,9 @@ async def _last(records: AsyncIterator[Record], limit: int) -> AsyncGenerator[Re
             heapq.heappop(newest)
     for *_, record in sorted(newest):
         yield record
+
+
+command.add_command(export.command)
 
 
 @command.command(epilog="Example: slacktide topics lag --bootstrap kafka-1:9092 --group slacktide-stream")

@@ -13,6 +13,7 @@ from slacktide.streams.kafka.follower import Follower
 from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, committed, leave_first_generation
 from slacktide.streams.kafka.readers import History, Latest, partition_counts, present
 from slacktide.streams.kafka.sender import Refusal, Sender
+from slacktide.streams.kafka.span import Span, Spans
 
 lenient.install()
 
@@ -27,6 +28,8 @@ __all__ = [
     "Latest",
     "Refusal",
     "Sender",
+    "Span",
+    "Spans",
     "close",
     "committed",
     "leave_first_generation",

@@ -1,0 +1,44 @@
+"""An instant on the command line: a time of day, or how long before the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from slacktide.deploy.cli.text import Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """An instant; ``ms`` UTC epoch, or before an end that is known later."""
+
+    ms: int
+    before_end: bool
+
+    def at(self, end_ms: int) -> int:
+        """UTC epoch milliseconds."""
+        return max(0, end_ms - self.ms) if self.before_end else self.ms
+
+
+class MomentType(click.ParamType):
+    """``2026-03-01T12:00:00Z`` (UTC unless it says otherwise), or ``90s``, ``5m``, ``2h``, ``1d`` before the end."""
+
+    name = "TIME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Moment:
+        """Refuse what is neither."""
+        text = str(value)
+        try:
+            when = datetime.fromisoformat(text)
+        except ValueError:
+            pass
+        else:
+            dated = when if when.tzinfo else when.replace(tzinfo=UTC)
+            return Moment(round(dated.timestamp() * 1_000), before_end=False)
+        try:
+            return Moment(Duration().convert(text, param, ctx), before_end=True)
+        except click.BadParameter:
+            self.fail(f"{text!r} is neither a time such as 2026-03-01T12:00:00Z nor a time span such as 2h", param, ctx)

@@ -1,0 +1,42 @@
+"""How far a long reading is: a bar on a terminal's standard error, nothing elsewhere."""
+
+from __future__ import annotations
+
+import sys
+import time
+
+EVERY_S = 0.2
+EVERY_RECORDS = 512
+WIDTH = 30
+
+
+class Progress:
+    """Told the time of each record that was read; shows which part of the span lies behind."""
+
+    def __init__(self, what: str, since_ms: int, until_ms: int) -> None:
+        self._what = what
+        self._since_ms = since_ms
+        self._span_ms = max(1, until_ms - since_ms)
+        self._shown = sys.stderr.isatty()
+        self._records = 0
+        self._begun_s = self._next_s = time.monotonic()
+
+    def read(self, timestamp_ms: int) -> None:
+        """One more record."""
+        self._records += 1
+        if self._shown and self._records % EVERY_RECORDS == 0 and time.monotonic() >= self._next_s:
+            self._next_s = time.monotonic() + EVERY_S
+            self._show(min(1.0, max(0.0, (timestamp_ms - self._since_ms) / self._span_ms)))
+
+    def done(self) -> None:
+        """Take the bar away."""
+        if self._shown:
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+
+    def _show(self, part: float) -> None:
+        full = round(part * WIDTH)
+        rate = self._records / max(0.001, time.monotonic() - self._begun_s)
+        bar = "#" * full + "." * (WIDTH - full)
+        sys.stderr.write(f"\r{self._what} [{bar}] {part:4.0%}  {self._records:,} records, {rate:,.0f}/s\x1b[K")
+        sys.stderr.flush()

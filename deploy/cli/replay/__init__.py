@@ -1,0 +1,1 @@
+"""``slacktide replay``: what was recorded decided again, compared, or decided by another policy."""

@@ -1,0 +1,97 @@
+"""``slacktide replay``: a trace decided again."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import yaml
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli import settings
+from slacktide.deploy.cli.moment import Moment, MomentType
+from slacktide.schemas import policy as policies
+from slacktide.schemas.errors import ConfigError, Finding
+from slacktide.schemas.policy import Policy
+
+SHOWN = 10
+
+
+@click.command(epilog="Example: slacktide replay day.jsonl.gz --policy looser.yaml")
+@click.argument("file", required=False, type=settings.file())
+@settings.option("--bootstrap", type=settings.HostPort(), help="Read a live log instead of a file.")
+@click.option("--since", type=MomentType(), help="From then on, or so long before the end.")
+@click.option("--until", type=MomentType(), help="Before then, or so long before the end.")
+@click.option("--node", "nodes", multiple=True, help="Only this node; again for more.")
+@click.option("--policy", type=settings.file(), help="What if: decide by this ConfigMap, and say what would differ.")
+@click.option("--first", type=click.IntRange(0), default=SHOWN, show_default=True, help="Differences shown whole.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(file: Path | None, *, bootstrap: str | None, **asked: Any) -> None:
+    """Decide recorded samples again, by the worker's own code, and compare with what was recorded.
+
+    FILE comes from `slacktide topics export`. Exit code 0: all that was compared is equal; 1: something differs, or
+    nothing could be compared. With --policy: print what another policy would have changed.
+    """
+    if (file is None) == (bootstrap is None):
+        raise click.UsageError("name a FILE, or --bootstrap for a live log")
+    result = _asked(file, bootstrap, **asked)
+    if result:
+        raise click.exceptions.Exit(result)
+
+
+def _asked(  # one argument per option
+    file: Path | None,
+    bootstrap: str | None,
+    *,
+    since: Moment | None,
+    until: Moment | None,
+    nodes: tuple[str, ...],
+    policy: Path | None,
+    first: int,
+    output: str,
+) -> int:
+    from slacktide.deploy.cli.replay import report, source  # noqa: PLC0415 - loads the streams: not for --help
+    from slacktide.streams.replay.lines import REPLAYED  # noqa: PLC0415
+    from slacktide.streams.replay.policies import Policies  # noqa: PLC0415
+    from slacktide.streams.replay.replay import Replay, Result  # noqa: PLC0415
+    from slacktide.streams.replay.whatif import Change, WhatIf  # noqa: PLC0415
+
+    other = None if policy is None else _policy(policy)
+    made: list[Replay | WhatIf] = []
+
+    def begin(opened: source.Opened) -> source.Sink:
+        told = Policies(opened.policies)
+        made.append(
+            Replay(told, since_ms=opened.since_ms, nodes=nodes, kept=first)
+            if other is None
+            else WhatIf(told, other, since_ms=opened.since_ms, nodes=nodes)
+        )
+        return made[0].take
+
+    if file is not None:
+        source.from_file(file, since, until, begin)
+    else:
+        assert bootstrap is not None
+        now_ms = SystemClock().wall_ms()
+        until_ms = now_ms if until is None else until.at(now_ms)
+        since_ms = 0 if since is None else since.at(now_ms)
+        asyncio.run(source.from_log(bootstrap, REPLAYED, since_ms, until_ms, begin))
+    result: Result | Change = made[0].finish()
+    if output == "json":
+        click.echo(msgspec.json.encode(result))
+    else:
+        click.echo(report.told(result) if isinstance(result, Result) else report.changed(result))
+    return 0 if isinstance(result, Change) or result.equal else 1
+
+
+def _policy(file: Path) -> Policy:
+    try:
+        document = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
+        raise ConfigError(
+            [Finding(file=str(file), field="(file)", value=str(exc), accepted="a YAML ConfigMap")]
+        ) from exc
+    return policies.parse(document, str(file)).policy

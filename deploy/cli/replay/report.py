@@ -1,0 +1,121 @@
+"""What came of a replay, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from slacktide.deploy.cli.text import count, instant, table
+from slacktide.streams.replay.difference import Difference
+from slacktide.streams.replay.replay import Result
+from slacktide.streams.replay.whatif import Change, NodeChange
+
+FIELDS_MAX = 12
+"""Of one difference."""
+
+
+def told(result: Result) -> str:
+    """What a comparison came to, the differences first."""
+    lines = [line for found in result.differences for line in _difference(found)]
+    if result.different > len(result.differences):
+        lines.append(f"... and {count(result.different - len(result.differences), 'difference')} more")
+    return "\n".join([*lines, *_summary(result)])
+
+
+def _difference(found: Difference) -> Iterator[str]:
+    place = f"{found.topic} {found.partition}:{found.offset}"
+    yield f"{instant(found.timestamp_ms)} {found.key}: {found.why} ({place})"
+    for field in found.fields[:FIELDS_MAX]:
+        yield f"    {field.path or '(body)'}: recorded {_short(field.recorded)}, replayed {_short(field.replayed)}"
+    if len(found.fields) > FIELDS_MAX:
+        yield f"    ... and {count(len(found.fields) - FIELDS_MAX, 'field')} more"
+    yield ""
+
+
+def _short(value: object) -> str:
+    text = value if value == "(absent)" else msgspec.json.encode(value).decode()
+    return str(text) if len(str(text)) <= 100 else f"{str(text)[:97]}..."
+
+
+def _summary(result: Result) -> Iterator[str]:
+    if result.since_ms is None or result.until_ms is None:
+        yield "no samples in the span: nothing to replay"
+        return
+    yield (
+        f"{count(result.samples, 'sample')} of {count(result.nodes, 'node')}, "
+        f"{instant(result.since_ms)} to {instant(result.until_ms)}"
+    )
+    if result.compares_from_ms:
+        first, last = min(result.compares_from_ms.values()), max(result.compares_from_ms.values())
+        late = "" if first == last else f", for every node from {instant(last)}"
+        yield f"compared from {instant(first)}{late}"
+    yield (
+        f"met: {_policies(result.policies)}, {count(result.takeovers, 'takeover')}, "
+        f"{count(result.by_guard, 'act')} by the nodes' guards, {count(result.ticks, 'tick')}"
+    )
+    yield f"commands: {_counts(result.commands)}"
+    yield f"figures:  {_counts(result.figures)}"
+    if result.unanswered or result.waiting:
+        yield f"samples without an answer: {result.unanswered}; not answered yet at the end: {result.waiting}"
+    if not result.compared:
+        yield "nothing was compared: the span holds no answers to its samples"
+    else:
+        yield "equal" if result.equal else f"{count(result.different, 'difference')}"
+
+
+def _policies(number: int) -> str:
+    return "1 policy" if number == 1 else f"{number} policies"
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    said = [f"{number} {how}" for how, number in sorted(counts.items()) if number]
+    return "; ".join(said) or "none"
+
+
+def changed(change: Change) -> str:
+    """What another policy would have changed, a row a node, then all."""
+    if not change.samples:
+        return "no samples in the span: nothing to decide"
+    head = ["NODE", "HOURS", "ALLOWED", "IF", "USED", "IF", "SOLD", "IF", "OVER LINE", "IF", "EVICTED", "MORE", "FEWER"]
+    rows = [_row(node) for node in [*change.nodes, change.all]]
+    lines = [
+        f"policy {change.policy_version} over {count(change.samples, 'sample')}, {_between(change)}",
+        table(head, rows),
+        "ALLOWED, USED: best-effort CPU, core-hours; SOLD: batch allocatable, core-hours; OVER LINE: seconds in",
+        "which the node used more than the recorded policies' threshold. IF: by the other policy, least..most.",
+    ]
+    for title, names in (("more", change.all.evictions_more), ("fewer", change.all.evictions_fewer)):
+        if names:
+            lines.append(f"evicted {title}: {', '.join(names)}")
+    if change.all.undecided:
+        lines.append(f"{count(change.all.undecided, 'sample')} left out: figures, pods or facts were not known")
+    return "\n".join(lines)
+
+
+def _between(change: Change) -> str:
+    return f"{instant(change.since_ms or 0)} to {instant(change.until_ms or 0)}"
+
+
+def _row(node: NodeChange) -> list[object]:
+    one, other = node.recorded, node.other
+    return [
+        node.node,
+        f"{node.covered_s / 3600:.3f}",
+        f"{one.allowed_core_h:.3f}",
+        f"{other.allowed_core_h:.3f}",
+        f"{one.used_low_core_h:.3f}",
+        _range(other.used_low_core_h, other.used_high_core_h, 3),
+        f"{one.batch_sold_core_h:.3f}",
+        f"{other.batch_sold_core_h:.3f}",
+        f"{one.over_line_low_s:.0f}",
+        _range(other.over_line_low_s, other.over_line_high_s, 0),
+        one.evictions,
+        len(node.evictions_more),
+        len(node.evictions_fewer),
+    ]
+
+
+def _range(low: float, high: float, digits: int) -> str:
+    least, most = f"{low:.{digits}f}", f"{high:.{digits}f}"
+    return least if least == most else f"{least}..{most}"

@@ -1,0 +1,116 @@
+"""Where a replay's records come from: an exported file, or a live log. Both are given out record by record."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from slacktide.deploy.cli.moment import Moment
+from slacktide.deploy.cli.progress import Progress
+from slacktide.schemas.errors import LogError, SlacktideError
+from slacktide.schemas.topics import POLICY, SAMPLE
+from slacktide.streams.kafka import Span, Spans, partition_counts
+from slacktide.streams.records import Record
+from slacktide.streams.replay.lines import STATE, header_of, records_of
+from slacktide.streams.replay.replay import READ_BACK_MS
+
+FETCH_WAIT_MS = 100
+BUFFER_BYTES = 1 << 20
+Sink = Callable[[Record], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opened:
+    """What is known before the first record."""
+
+    since_ms: int
+    until_ms: int
+    policies: Sequence[Record]
+
+
+class ExportFileError(SlacktideError):
+    """A file cannot be read or written."""
+
+
+def open_export(path: Path, mode: str = "rb") -> BinaryIO:
+    """The file, packed by its name.
+
+    Raises:
+        ExportFileError: it cannot be opened.
+
+    """
+    try:
+        if path.suffix == ".gz":
+            return cast("BinaryIO", gzip.open(path, mode))
+        return cast("BinaryIO", path.open(mode, BUFFER_BYTES))
+    except OSError as exc:
+        raise ExportFileError(f"{path}: {exc.strerror or exc}") from exc
+
+
+def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Callable[[Opened], Sink]) -> None:
+    """Give out a file's records, policies first, all others before ``until``.
+
+    Raises:
+        ExportFileError: it cannot be read.
+        TraceError: a line is not what its place asks for.
+
+    """
+    with open_export(path) as lines:
+        try:
+            header = header_of(lines.readline(), str(path))
+            end_ms = header.until_ms
+            until_ms = end_ms if until is None else until.at(end_ms)
+            since_ms = header.since_ms if since is None else max(header.since_ms, since.at(end_ms))
+            policies, rest = [], records_of(lines, str(path))
+            first: list[Record] = []
+            for record in rest:
+                if record.topic != POLICY.name:
+                    first.append(record)
+                    break
+                policies.append(record)
+            sink = begin(Opened(since_ms=since_ms, until_ms=until_ms, policies=policies))
+            progress = Progress("replay", since_ms, until_ms)
+            for record in chain(first, rest):
+                if record.timestamp_ms < until_ms:
+                    sink(record)
+                progress.read(record.timestamp_ms)
+            progress.done()
+        except (OSError, EOFError, zlib.error) as exc:
+            raise ExportFileError(f"{path}: cannot be unpacked: {exc}") from exc
+
+
+async def from_log(
+    bootstrap: str, topics: Sequence[str], since_ms: int, until_ms: int, begin: Callable[[Opened], Sink]
+) -> None:
+    """Give out a live log's records: of ``topics``, by time; samples of a moment before ``since_ms``, too.
+
+    Raises:
+        LogError: it cannot be read, or there is no such topic.
+
+    """
+    counts = await partition_counts(bootstrap, topics)
+    if not any(counts.values()):
+        raise LogError(f"{bootstrap}: none of the topics is there: slacktide topics apply")
+    async with Spans(bootstrap, FETCH_WAIT_MS) as spans:
+        policies: list[Record] = []
+        if POLICY.name in topics:
+            whole = Span(topics=[POLICY.name], whole=STATE, since_ms=0, until_ms=until_ms)
+            async with aclosing(spans.read(whole, counts)) as reading:
+                policies = [record async for record in reading]
+        others = [topic for topic in topics if topic != POLICY.name]
+        early_ms = max(0, since_ms - READ_BACK_MS)
+        span = Span(topics=others, whole=STATE, since_ms=early_ms, until_ms=until_ms)
+        sink = begin(Opened(since_ms=since_ms, until_ms=until_ms, policies=policies))
+        progress = Progress("reading", since_ms, until_ms)
+        async with aclosing(spans.read(span, counts)) as reading:
+            async for record in reading:
+                if record.timestamp_ms >= since_ms or record.topic == SAMPLE.name or record.topic in STATE:
+                    sink(record)
+                progress.read(record.timestamp_ms)
+        progress.done()

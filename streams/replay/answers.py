@@ -1,0 +1,314 @@
+"""Samples and what a worker says to each; the recorded answers held against that.
+
+Answers come at least once, from several workers, each of which heard of a policy in its own time: what a sample could
+rightly have been answered is worked out by the worker itself, under the policy and with the knowledge that the recorded
+answer names. Where that is equal, nothing is wrong.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.command import NodeCommand, command_id
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import COMMAND
+from slacktide.streams.records import Out, Record, text_of
+from slacktide.streams.replay.difference import ABSENT, Difference, Field, content, difference, fields
+from slacktide.streams.replay.policies import Policies
+from slacktide.streams.replay.unsettled import Unsettled
+from slacktide.streams.worker import NO_FACTS, NO_PODS, Worker
+
+KEPT_MS = 30_000
+"""How long an answered sample is kept for its answers to come again."""
+REVISIONS_KEPT = 8
+"""Of pods and of facts, per node: as samples carried them."""
+LATE_MS = 2_000
+"""An answer that took longer comes from a worker that was away, and perhaps began anew under its old name."""
+REFUSED = "the answer was refused: "
+EVIDENCE_BEGINS = b',"decided_ms":'
+NOTHING = msgspec.Raw(b"null")
+ALL = ("facts", "pods")
+LESS = (("facts",), ("pods",), ())
+Key = tuple[str, str, int]
+"""Node, boot, seq."""
+
+
+class _Which(msgspec.Struct, frozen=True):
+    """What of a command tells which sample it answers, and what it names."""
+
+    node: str
+    boot_id: str
+    seq: int
+    policy_version: str
+    facts_revision: str
+    pods_revision: str
+    worker: str = ""
+
+    @property
+    def key(self) -> Key:
+        return self.node, self.boot_id, self.seq
+
+
+class _Carried(msgspec.Struct, frozen=True):
+    """Whether a sample carries facts and pods."""
+
+    facts_revision: str
+    pods_revision: str
+    facts: msgspec.Raw = NOTHING
+    pods: msgspec.Raw = NOTHING
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A sample, or several that say they are the same one."""
+
+    key: Key
+    place: int
+    """How many samples of its partition came before it."""
+    at_ms: int
+    records: list[Record]
+    answers: list[Out]
+    answered: int = 0
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The samples of one partition that may still be answered, oldest first."""
+
+    waiting: deque[_Asked] = field(default_factory=deque)
+    asked: int = 0
+    answered_to: int = -1
+    """The place of the last one that was answered."""
+    worker: str = ""
+    last_offset: int = -1
+
+
+_which = msgspec.json.Decoder(_Which)
+_carried = msgspec.json.Decoder(_Carried)
+
+
+class Answers:
+    """Told the samples with the replay's answers, and the recorded answers; says what differs."""
+
+    def __init__(self, policies: Policies, unsettled: Unsettled, tell: Callable[[Difference], None]) -> None:
+        self.counts: Counter[str] = Counter()
+        self.compared_from_ms: dict[str, int] = {}
+        """By node: when the first of its recorded answers was compared."""
+        self._policies = policies
+        self._unsettled = unsettled
+        self._tell = tell
+        self._asked: dict[Key, _Asked] = {}
+        self._early: dict[Key, list[Record]] = defaultdict(list)
+        """Answers before their samples, by the clocks of those who wrote them."""
+        self._dropped: dict[str, tuple[str, int]] = {}
+        """By node: the newest sample that is kept no longer."""
+        self._partitions: dict[int, _Partition] = defaultdict(_Partition)
+        self._carriers: dict[tuple[str, str], OrderedDict[str, Record]] = defaultdict(OrderedDict)
+
+    def sample(self, record: Record, answer: Out | None) -> None:
+        """A sample of the trace, and what the replay's worker says to it; None: not even ``skipped``, or not asked."""
+        partition = self._partitions[record.partition]
+        if record.offset <= partition.last_offset:  # the topic was made anew: nothing of before is answered any more
+            partition.answered_to = -1
+            partition.waiting.clear()
+        partition.last_offset = record.offset
+        if answer is None or answer.value is None:
+            return
+        which = _which.decode(answer.value)
+        asked = self._asked.get(which.key)
+        if asked is None:
+            asked = _Asked(which.key, partition.asked, record.timestamp_ms, [], [])
+            self._asked[which.key] = asked
+            partition.waiting.append(asked)
+            partition.asked += 1
+        asked.records.append(record)
+        asked.answers.append(answer)
+        for early in self._early.pop(which.key, ()):
+            self._compare(early, asked)
+        self._prune(partition, record.timestamp_ms)
+
+    def remember(self, record: Record) -> None:
+        """Keep a sample that carries what later ones may name, unless that is known."""
+        try:
+            carried = _carried.decode(record.value or b"")
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        node = text_of(record.key or b"")
+        for what, revision, has in (
+            ("facts", carried.facts_revision, carried.facts != NOTHING),
+            ("pods", carried.pods_revision, carried.pods != NOTHING),
+        ):
+            known = self._carriers[node, what]
+            if revision in known:
+                known.move_to_end(revision)
+            elif has:
+                known[revision] = record
+                if len(known) > REVISIONS_KEPT:
+                    known.popitem(last=False)
+
+    def command(self, record: Record) -> None:
+        """A recorded answer."""
+        if record.value is None:
+            return
+        try:
+            which = _which.decode(record.value)
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            self._differs(difference(record, f"not an answer: {exc}"))
+            return
+        self._hear(record, which.worker)
+        asked = self._asked.get(which.key)
+        if asked is not None:
+            self._compare(record, asked)
+        elif (which.boot_id, which.seq) <= self._dropped.get(which.node, ("", -1)):
+            self._lost(record, "repeated after the sample was left behind")
+        else:
+            self._early[which.key].append(record)
+
+    def finish(self) -> None:
+        """No more comes: what is left waits in vain."""
+        for records in self._early.values():
+            for record in records:
+                self._lost(record, "of samples before the span")
+        for partition in self._partitions.values():
+            for asked in partition.waiting:
+                self._leave(asked, partition)
+
+    def _hear(self, record: Record, worker: str) -> None:
+        """Another worker than before answers this partition: it knows what it has read back, no more."""
+        partition = self._partitions[record.partition]
+        if worker != partition.worker:
+            if partition.worker:
+                self.counts["takeovers"] += 1
+                self._unsettled.partition(record.partition, record.timestamp_ms)
+            partition.worker = worker
+
+    def _prune(self, partition: _Partition, now_ms: int) -> None:
+        waiting = partition.waiting
+        while waiting and waiting[0].at_ms < now_ms - KEPT_MS and waiting[0].place <= partition.answered_to:
+            self._leave(waiting.popleft(), partition)
+
+    def _leave(self, asked: _Asked, partition: _Partition) -> None:
+        del self._asked[asked.key]
+        node, boot_id, seq = asked.key
+        self._dropped[node] = max(self._dropped.get(node, ("", -1)), (boot_id, seq))
+        if asked.answered:
+            self.counts["repeated"] += asked.answered - 1
+        elif asked.place < partition.answered_to and not self._unsettled.made_anew(asked.records[0]):
+            self.counts["samples unanswered"] += 1
+            self._tell(
+                difference(asked.records[0], "unanswered, although a later sample of its partition was answered")
+            )
+        else:
+            self.counts["samples not answered yet"] += 1
+
+    def _lost(self, record: Record, why: str) -> None:
+        """A recorded answer whose sample is not here: all that can be said is whether its id is its own."""
+        command = self._decoded(record)
+        if command is None:
+            return
+        own = command_id(command.node, command.boot_id, command.seq, "answer", command.node, command.policy_version)
+        if command.id != own:
+            self._differs(
+                difference(record, "its id is not its own", [Field(path="id", recorded=command.id, replayed=own)])
+            )
+        elif why.startswith("of samples") and not self._unsettled.may_lack(command, record):
+            self._differs(difference(record, "answers a sample that is not in the trace"))
+        else:
+            self.counts[f"not compared: {why}"] += 1
+
+    def _compare(self, record: Record, asked: _Asked) -> None:
+        assert record.value is not None
+        asked.answered += 1
+        if record.timestamp_ms - asked.at_ms > LATE_MS:
+            self._unsettled.partition(record.partition, record.timestamp_ms)
+        partition = self._partitions[record.partition]
+        partition.answered_to = max(partition.answered_to, asked.place)
+        said = record.value.partition(EVIDENCE_BEGINS)[0]
+        if any(said == (out.value or b"").partition(EVIDENCE_BEGINS)[0] for out in asked.answers):
+            self._equal(asked, record, "equal")
+            return
+        command = self._decoded(record)
+        if command is not None:
+            self._judge(record, command, asked)
+
+    def _judge(self, record: Record, command: NodeCommand, asked: _Asked) -> None:
+        """The bytes differ from what the replay's worker says: is it what a worker could rightly have said?"""
+        wanted = content(command)
+        near: Out | None = asked.answers[-1]
+        for how, out in self._others(record, command, asked):
+            if out.value is not None and content(decode(out.value, NodeCommand)) == wanted:
+                self._equal(asked, record, how)
+                return
+            near = out
+        replayed = decode(near.value, NodeCommand) if near is not None else command
+        own = command_id(command.node, command.boot_id, command.seq, "answer", command.node, command.policy_version)
+        unknown = decode(asked.answers[-1].value, NodeCommand).reason in {NO_PODS, NO_FACTS}
+        if unknown and command.id == own and self._unsettled.cold(asked.records[0]):
+            self.counts["not compared: pods or facts were said before the span"] += 1
+        elif self._policies.record(command.policy_version) is None and command.id == own:
+            self.counts["not compared: by a policy that the trace does not have"] += 1
+        else:
+            found = fields(wanted, content(replayed)) or [Field(path="", recorded=ABSENT, replayed=ABSENT)]
+            self._differs(difference(record, "another answer than the replay's", found))
+
+    def _others(self, record: Record, command: NodeCommand, asked: _Asked) -> Iterator[tuple[str, Out]]:
+        """What else a worker could rightly have said, by the recorded answer's own policy."""
+        for out in asked.answers:
+            yield "equal", out
+        if not self._policies.held(command.policy_version, record.timestamp_ms):
+            return
+        for sample in asked.records:
+            if self._unsettled.knows_less(sample, record.timestamp_ms):
+                for known in LESS:
+                    yield "equal, by a worker that knew no more", self._answered(sample, command, known)
+            answer = self._answered(sample, command, ALL)
+            if command.reason.startswith(REFUSED):
+                yield "equal, refused by the log", _refused(answer, command.reason.removeprefix(REFUSED))
+            # The last one is the nearest: it is what a difference is shown against.
+            yield "equal, by the policy that its worker held", answer
+
+    def _answered(self, sample: Record, command: NodeCommand, known: Sequence[str]) -> Out:
+        """The sample answered by a worker that holds the command's policy, and has heard what it names, or not all."""
+        policy = self._policies.record(command.policy_version)
+        assert policy is not None, "it is held"
+        worker = Worker("replay")
+        worker.policy(policy)
+        revisions = {"facts": command.facts_revision, "pods": command.pods_revision}
+        heard = (self._carriers[command.node, what].get(revisions[what]) for what in known)
+        worker.learn(
+            _only(what, one, sample.partition) for what, one in zip(known, heard, strict=True) if one is not None
+        )
+        return next(out for out in worker.samples([sample], sample.timestamp_ms) if out.topic == COMMAND.name)
+
+    def _equal(self, asked: _Asked, record: Record, how: str) -> None:
+        self.counts[how] += 1
+        self.compared_from_ms.setdefault(asked.key[0], record.timestamp_ms)
+
+    def _differs(self, found: Difference) -> None:
+        self.counts["different"] += 1
+        self._tell(found)
+
+    def _decoded(self, record: Record) -> NodeCommand | None:
+        try:
+            return decode(record.value, NodeCommand)
+        except BadMessageError as exc:
+            self._differs(difference(record, str(exc)))
+            return None
+
+
+def _only(what: str, carrier: Record, partition: int) -> Record:
+    """The sample with this alone of what it carries, where the other one is."""
+    sample = decode(carrier.value, NodeSample)
+    other = "pods" if what == "facts" else "facts"
+    return replace(carrier, partition=partition, value=encode(msgspec.structs.replace(sample, **{other: None})))
+
+
+def _refused(answer: Out, why: str) -> Out:
+    """What the worker sends where the log refuses its answer."""
+    return Worker("replay").refused(answer, why, 0)[-1]

@@ -1,0 +1,136 @@
+"""Published figures of a node held against those of the replay, where both worker and replay published after a sample.
+
+A worker that took a partition over, like a replay that begins in the middle, has seen less of a window than the other
+one has. So each part of a record is judged once its own window lies behind that.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.topics import METRIC
+from slacktide.streams.records import Out, Record
+from slacktide.streams.replay.difference import Difference, difference, fields
+from slacktide.streams.replay.policies import Policies
+from slacktide.streams.replay.unsettled import Unsettled
+
+WAIT_MS = 5_000
+"""How much later recorded figures are looked at: by then a takeover that stands behind them has been heard of."""
+KEPT_MS = 60_000
+LONGEST_MS = 30 * 60_000
+EVER_MS = 1 << 60
+SLACK_MS = 1_000
+
+
+class _Which(msgspec.Struct, frozen=True):
+    node: str
+    boot_id: str
+    seq: int
+    stale_ms: int = 0
+
+
+_which = msgspec.json.Decoder(_Which)
+Key = tuple[str, str, str, int]
+"""Topic, node, boot, seq."""
+
+
+class Figures:
+    """Told what the replay publishes and what was recorded; says what differs."""
+
+    def __init__(self, policies: Policies, unsettled: Unsettled, tell: Callable[[Difference], None]) -> None:
+        self.counts: Counter[str] = Counter()
+        self._policies = policies
+        self._unsettled = unsettled
+        self._tell = tell
+        self._said: dict[Key, bytes] = {}
+        self._order: deque[tuple[int, Key]] = deque()
+        self._waiting: deque[Record] = deque()
+
+    def said(self, out: Out, at_ms: int) -> None:
+        """The replay's worker publishes."""
+        if out.value is not None:
+            which = _which.decode(out.value)
+            key = (out.topic, which.node, which.boot_id, which.seq)
+            self._said[key] = out.value
+            self._order.append((at_ms, key))
+
+    def recorded(self, record: Record) -> None:
+        """A worker published. A null is a deletion, which inventory asked for."""
+        if record.value is not None:
+            self._waiting.append(record)
+
+    def advance(self, now_ms: int, policy_changed_ms: int) -> None:
+        """Let it be that time."""
+        while self._waiting and self._waiting[0].timestamp_ms <= now_ms - WAIT_MS:
+            self._compare(self._waiting.popleft(), policy_changed_ms)
+        while self._order and self._order[0][0] < now_ms - KEPT_MS:
+            self._said.pop(self._order.popleft()[1], None)
+
+    def _compare(self, record: Record, policy_changed_ms: int) -> None:
+        try:
+            which = _which.decode(record.value or b"")
+        except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+            self._differs(difference(record, f"not figures: {exc}"))
+            return
+        replayed = self._said.get((record.topic, which.node, which.boot_id, which.seq))
+        if which.stale_ms:
+            self.counts["not compared: said of a silent node"] += 1
+        elif replayed is None:
+            self.counts["not compared: the replay published after other samples"] += 1
+        elif replayed == record.value:
+            self.counts["equal"] += 1
+        else:
+            self._judge(record, replayed, policy_changed_ms)
+
+    def _judge(self, record: Record, replayed: bytes, policy_changed_ms: int) -> None:
+        try:
+            one, other = _decoded(record.topic, record.value), _decoded(record.topic, replayed)
+        except BadMessageError as exc:
+            self._differs(difference(record, str(exc)))
+            return
+        if one.policy_version != other.policy_version and self._policies.held(one.policy_version, record.timestamp_ms):
+            self.counts["not compared: a policy was on its way"] += 1
+            return
+        if one.covered_ms < other.covered_ms:
+            self._unsettled.began_anew(record.partition, record.timestamp_ms)
+        warm_ms = self._unsettled.warm_since_ms(record.partition)
+        unjudged, found = 0, []
+        for span_ms, ours, theirs in _parts(one, other):
+            differing = fields(ours, theirs)
+            changed = policy_changed_ms and record.timestamp_ms - policy_changed_ms <= one.window_ms + SLACK_MS
+            young = warm_ms is not None and record.timestamp_ms - warm_ms <= span_ms + SLACK_MS
+            if differing and (young or changed):
+                unjudged += 1
+            else:
+                found += differing
+        if found:
+            self._differs(difference(record, "other figures than the replay's", found))
+        else:
+            self.counts["not compared: a window began elsewhere" if unjudged else "equal"] += 1
+
+    def _differs(self, found: Difference) -> None:
+        self.counts["different"] += 1
+        self._tell(found)
+
+
+def _decoded(topic: str, value: bytes | None) -> NodeMetric | NodeAllocatable:
+    return decode(value, NodeMetric) if topic == METRIC.name else decode(value, NodeAllocatable)
+
+
+def _parts(one: NodeMetric | NodeAllocatable, other: Any) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
+    """What in a record hangs on how long a window: its length, and that part of both."""
+    ours, theirs = msgspec.to_builtins(one), msgspec.to_builtins(other)
+    longer = ("aggregates", *(name for name in {**ours, **theirs} if name.startswith("mid_")))
+    for name in longer:
+        yield LONGEST_MS, {name: ours.pop(name, None)}, {name: theirs.pop(name, None)}
+    late = {"late": ours.pop("late", 0)}, {"late": theirs.pop("late", 0)}  # counted since a worker's own beginning
+    yield EVER_MS, *late
+    yield max(one.window_ms, other.window_ms), ours, theirs

@@ -1,0 +1,228 @@
+"""Records as lines of JSON: the format of ``slacktide topics export``, docs/export-format.md.
+
+The first line is the header, the last one says how many records stand between: a file that was cut short is told.
+Policies come first, whole; all others by time, those of one partition in the order of their offsets.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.message import Count
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    COMMAND,
+    CREDIT,
+    INVENTORY,
+    METRIC,
+    OUTCOME,
+    POLICY,
+    SAMPLE,
+    TICK,
+)
+from slacktide.streams.records import Record
+
+FORMAT = "slacktide topics export"
+VERSION = 1
+BASE64 = "base64"
+NULL = msgspec.Raw(b"null")
+REPLAYED = tuple(
+    topic.name for topic in (POLICY, INVENTORY, TICK, SAMPLE, COMMAND, METRIC, ALLOCATABLE, OUTCOME, CREDIT)
+)
+"""What a replay needs, in the order in which records of one millisecond are read: causes before what they cause."""
+STATE = frozenset({POLICY.name, INVENTORY.name})
+"""Read whole, whatever the span: a worker knows them before it answers."""
+
+
+class TraceError(SlacktideError):
+    """A line of a file is not what its place asks for."""
+
+    def __init__(self, file: str, line: int, why: str) -> None:
+        self.line = line
+        super().__init__(f"{file}, line {line}: {why}")
+
+
+class Header(msgspec.Struct, frozen=True, kw_only=True):
+    """The first line."""
+
+    format: str = FORMAT
+    version: int = VERSION
+    since_ms: Count = 0
+    """The span's beginning; samples before it are there to be learned from, as a worker does at a takeover."""
+    until_ms: Count
+    """Its end, not included."""
+    topics: Sequence[str] = ()
+
+
+class _End(msgspec.Struct, frozen=True, kw_only=True):
+    """The last line."""
+
+    records: Count
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    topic: str
+    partition: Count
+    offset: Count
+    timestamp_ms: int
+    key: str | None = None
+    key_base64: str | None = None
+    headers: tuple[tuple[str, ...], ...] = ()
+    """Name and text; a third part says that the second is base64."""
+    body: msgspec.Raw = msgspec.Raw(b"")
+    """The very bytes; null: a deletion, or what follows."""
+    body_base64: str | None = None
+
+
+class _Unheaded(msgspec.Struct, frozen=True, kw_only=True):
+    """A line without its headers, which a replay does not read."""
+
+    topic: str
+    partition: Count
+    offset: Count
+    timestamp_ms: int
+    key: str | None = None
+    key_base64: str | None = None
+    body: msgspec.Raw
+    body_base64: str | None = None
+
+
+_encoder = msgspec.json.Encoder()
+_header, _end = msgspec.json.Decoder(Header), msgspec.json.Decoder(_End)
+_whole, _unheaded = msgspec.json.Decoder(_Line), msgspec.json.Decoder(_Unheaded)
+_valid = msgspec.json.Decoder(msgspec.Raw)
+
+
+def head_line(header: Header) -> bytes:
+    """The first line of a file."""
+    return _encoder.encode(header) + b"\n"
+
+
+def end_line(records: int) -> bytes:
+    """The last line of a file."""
+    return _encoder.encode(_End(records=records)) + b"\n"
+
+
+def line_of(record: Record) -> bytes:
+    """One record as its line."""
+    key, value = record.key, record.value
+    key_text = _text(key)
+    verbatim = value is None or _is_json(value)
+    line = _Line(
+        topic=record.topic,
+        partition=record.partition,
+        offset=record.offset,
+        timestamp_ms=record.timestamp_ms,
+        key=key_text,
+        key_base64=None if key is None or key_text is not None else b64encode(key).decode(),
+        headers=tuple(_header_of(name, raw) for name, raw in record.headers),
+        body=msgspec.Raw(value) if verbatim and value is not None else NULL,
+        body_base64=None if verbatim or value is None else b64encode(value).decode(),
+    )
+    return _encoder.encode(line) + b"\n"
+
+
+def header_of(line: bytes, file: str) -> Header:
+    """The first line, read.
+
+    Raises:
+        TraceError: it is none, or of a later version.
+
+    """
+    try:
+        header = _header.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise TraceError(file, 1, f"not the header of a `slacktide topics export` file: {exc}") from exc
+    if header.format != FORMAT:
+        raise TraceError(file, 1, f"format is {header.format!r}, not {FORMAT!r}")
+    if header.version != VERSION:
+        raise TraceError(file, 1, f"version {header.version}; this slacktide reads version {VERSION}")
+    return header
+
+
+def records_of(lines: Iterable[bytes], file: str, *, headers: bool = False) -> Iterator[Record]:
+    """The records behind the header, in order.
+
+    Args:
+        lines: what follows the header.
+        file: its name, for errors.
+        headers: whether the records' headers are wanted, too.
+
+    Raises:
+        TraceError: a line is no record, or the file ends before its last line.
+
+    """
+    decode = _whole.decode if headers else _unheaded.decode
+    number, ended = 1, False
+    for number, raw in enumerate(lines, start=2):
+        if ended:
+            raise TraceError(file, number, "comes after the last line")
+        try:
+            yield _record_of(decode(raw))
+        except (msgspec.DecodeError, ValueError) as exc:
+            try:
+                told = _end.decode(raw).records
+            except (msgspec.DecodeError, ValueError):
+                raise TraceError(file, number, f"not a record: {exc}") from exc
+            if told != number - 2:
+                raise TraceError(
+                    file, number, f"the file was written with {told} records, {number - 2} are here"
+                ) from exc
+            ended = True
+    if not ended:
+        raise TraceError(file, number, "the last line is missing: the file was cut short")
+
+
+def _record_of(line: _Line | _Unheaded) -> Record:
+    if line.body_base64 is not None:
+        value: bytes | None = b64decode(line.body_base64, validate=True)
+    else:
+        value = None if line.body == NULL else bytes(line.body)
+    if line.key_base64 is not None:
+        key: bytes | None = b64decode(line.key_base64, validate=True)
+    else:
+        key = None if line.key is None else line.key.encode()
+    headers = () if isinstance(line, _Unheaded) else tuple(_header_pair(parts) for parts in line.headers)
+    return Record(
+        topic=line.topic,
+        partition=line.partition,
+        offset=line.offset,
+        timestamp_ms=line.timestamp_ms,
+        key=key,
+        value=value,
+        headers=headers,
+    )
+
+
+def _is_json(value: bytes) -> bool:
+    """Whether the bytes may stand in a line as they are, and come out of it the same."""
+    if not value or value == b"null" or value[:1].isspace() or value[-1:].isspace() or b"\n" in value or b"\r" in value:
+        return False
+    try:
+        value.decode()
+        _valid.decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _text(raw: bytes | None) -> str | None:
+    try:
+        return None if raw is None else raw.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _header_of(name: str, raw: bytes | None) -> tuple[str, ...]:
+    raw = raw or b""
+    text = _text(raw)
+    return (name, b64encode(raw).decode(), BASE64) if text is None else (name, text)
+
+
+def _header_pair(parts: Sequence[str]) -> tuple[str, bytes]:
+    name, text, *how = parts
+    return name, b64decode(text, validate=True) if how else text.encode()

@@ -1,0 +1,172 @@
+"""A node under another policy: its limit is carried from sample to sample, its use bounded (docs/what-if.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import inf
+
+import msgspec
+
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
+from slacktide.schemas.qos import is_best_effort
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+from slacktide.streams.decisions.be_limits import looser, quota_rate
+
+NEAR_PCT = 90
+"""Best-effort pods that use this much of their limit are held back by it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range:
+    """What lies between two bounds, in millicores."""
+
+    low_milli: float
+    high_milli: float
+
+
+@dataclass(slots=True)
+class _Gone:
+    """A pod that the other policy has evicted: dying for its grace, then away."""
+
+    left_ms: int
+
+
+@dataclass(slots=True)
+class Hypothetical:
+    """What the other policy has made of a node so far."""
+
+    limits: Limits | None = None
+    since_raise_ms: int | None = None
+    since_mem_ms: int | None = None
+    since_cpu_ms: int | None = None
+    gone: dict[str, _Gone] = field(default_factory=dict)
+    begun: bool = False
+
+    def sample(self, recorded: NodeSample, pods: Sequence[Pod] | None, policy_version: str) -> NodeSample:
+        """The sample as it would have been: with this limit in force, and without the evicted.
+
+        Args:
+            recorded: the sample.
+            pods: those that it names; None: not known.
+            policy_version: the agent would hold the other policy, too.
+
+        """
+        self._age(recorded)
+        sample = msgspec.structs.replace(
+            recorded, policy_version=policy_version, limits=self.limits, since_raise_ms=self.since_raise_ms
+        )
+        dying = [uid for uid, gone in self.gone.items() if gone.left_ms > 0]
+        evict = msgspec.structs.replace(
+            recorded.evict,
+            since_mem_ms=self.since_mem_ms,
+            since_cpu_ms=self.since_cpu_ms,
+            dying=[*recorded.evict.dying, *(uid for uid in dying if uid not in recorded.evict.dying)],
+        )
+        sample = msgspec.structs.replace(sample, evict=evict)
+        away = {uid for uid in self.gone if self.away(uid)}
+        return sample if not away or pods is None else _without(sample, pods, away)
+
+    def away(self, uid: str) -> bool:
+        """Whether the other policy has evicted that pod, and its grace is over."""
+        gone = self.gone.get(uid)
+        return gone is not None and gone.left_ms <= 0
+
+    def obey(self, command: NodeCommand, pods: Sequence[Pod]) -> None:
+        """What the command says is done at once."""
+        for hold in command.hold:
+            if self.limits is None or looser(hold.limits, self.limits):
+                self.since_raise_ms = 0
+            self.limits = hold.limits
+        grace = {pod.uid: pod.grace_s for pod in pods}
+        for victim in command.evict:
+            if victim.uid not in self.gone:
+                self.gone[victim.uid] = _Gone(left_ms=grace.get(victim.uid, 0) * 1_000)
+                if "Mem" in victim.rule:
+                    self.since_mem_ms = 0
+                else:
+                    self.since_cpu_ms = 0
+
+    def _age(self, recorded: NodeSample) -> None:
+        if not self.begun:
+            self.begun = True
+            self.limits, self.since_raise_ms = recorded.limits, recorded.since_raise_ms
+            self.since_mem_ms, self.since_cpu_ms = recorded.evict.since_mem_ms, recorded.evict.since_cpu_ms
+            return
+        passed_ms = recorded.interval_ms
+        for name in ("since_raise_ms", "since_mem_ms", "since_cpu_ms"):
+            value = getattr(self, name)
+            setattr(self, name, None if value is None else value + passed_ms)
+        for gone in self.gone.values():
+            gone.left_ms -= passed_ms
+
+
+def best_effort(sample: NodeSample, pods: Sequence[Pod]) -> list[tuple[PodUse, Pod | None]]:
+    """Best-effort pods with what they used: by the pod list, else by where their groups lie."""
+    known = {pod.uid: pod for pod in pods}
+    found = []
+    for use in sample.pod_use:
+        pod = known.get(use.uid)
+        if use.best_effort_group if pod is None else is_best_effort(pod):
+            found.append((use, pod))
+    return found
+
+
+def allowed_milli(limits: Limits, facts: NodeFacts) -> float:
+    """What a limit lets best-effort pods use, at most all that the node has."""
+    cpus = inf if limits.be_cpuset is None else len(limits.be_cpuset)
+    return min(quota_rate(limits), cpus, (facts.capacity.cpu_milli or 0) / 1_000) * 1_000
+
+
+def used_milli(
+    pods: Sequence[tuple[PodUse, Pod | None]], recorded_milli: float, other_milli: float, room_milli: float
+) -> Range:
+    """What best-effort pods would have used under another limit.
+
+    Args:
+        pods: with what they used.
+        recorded_milli: what the recorded limit allowed.
+        other_milli: what the other one allows.
+        room_milli: what the rest of the node leaves free.
+
+    """
+    used = float(sum(use.cpu_milli or 0 for use, _ in pods))
+    if other_milli <= recorded_milli or not _held_back(pods, used, recorded_milli):
+        least = min(used, other_milli)
+        return Range(low_milli=least, high_milli=least)
+    demand = sum(max(use.cpu_milli or 0, _demand_milli(pod)) for use, pod in pods)
+    return Range(low_milli=used, high_milli=max(used, min(other_milli, demand, room_milli)))
+
+
+def _held_back(pods: Sequence[tuple[PodUse, Pod | None]], used_milli: float, limit_milli: float) -> bool:
+    return used_milli * 100 >= limit_milli * NEAR_PCT or any(use.throttled_periods for use, _ in pods)
+
+
+def _demand_milli(pod: Pod | None) -> float:
+    """The most that it may want: its limit, else what it requests, else anything."""
+    if pod is None:
+        return inf
+    for amounts in (pod.limits, pod.requests):
+        for milli in (amounts.batch_cpu_milli, amounts.cpu_milli):
+            if milli:
+                return milli
+    return inf
+
+
+def _without(sample: NodeSample, pods: Sequence[Pod], away: set[str]) -> NodeSample:
+    """The sample without some pods, and without what they used."""
+    left = [pod for pod in pods if pod.uid not in away]
+    lost = [use for use in sample.pod_use if use.uid in away]
+    cpu_milli, mem_bytes = sample.use.cpu_milli, sample.use.mem_bytes
+    if cpu_milli is not None:
+        cpu_milli = max(0, cpu_milli - sum(use.cpu_milli or 0 for use in lost))
+    if mem_bytes is not None:
+        mem_bytes = max(0, mem_bytes - sum(use.mem_bytes or 0 for use in lost))
+    return msgspec.structs.replace(
+        sample,
+        pods=left,
+        pods_revision=revision_of(left),
+        pod_use=[use for use in sample.pod_use if use.uid not in away],
+        use=NodeUse(cpu_milli=cpu_milli, mem_bytes=mem_bytes, pressure=sample.use.pressure),
+    )

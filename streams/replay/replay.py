@@ -1,0 +1,175 @@
+"""A trace through the worker: samples, inventory and policies in, what it says held against what was recorded."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+import msgspec
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, SAMPLE, TICK
+from slacktide.streams.records import Record, text_of
+from slacktide.streams.replay.answers import Answers
+from slacktide.streams.replay.difference import Difference
+from slacktide.streams.replay.figures import EVER_MS, Figures
+from slacktide.streams.replay.policies import Following, Policies
+from slacktide.streams.replay.unsettled import Unsettled
+from slacktide.streams.worker import Worker
+
+READ_BACK_MS = 20_000
+"""Two keyframe intervals: what a sample may name was said within them."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a replay."""
+
+    since_ms: int | None
+    """The first and the last sample that was answered; None: there was none."""
+    until_ms: int | None
+    samples: int
+    nodes: int
+    policies: int
+    """Different ones, in order."""
+    ticks: int
+    takeovers: int
+    by_guard: int
+    """Outcomes of the nodes' own deciding, while no answer came."""
+    compares_from_ms: dict[str, int]
+    """By node."""
+    commands: dict[str, int]
+    figures: dict[str, int]
+    unanswered: int
+    waiting: int
+    """Samples at the end that no later sample of their partition was answered before."""
+    different: int
+    differences: list[Difference]
+    """The first of them."""
+
+    @property
+    def compared(self) -> int:
+        """Recorded bodies that were held against the replay's."""
+        return self.different + sum(
+            number
+            for counts in (self.commands, self.figures)
+            for how, number in counts.items()
+            if how.startswith("equal")
+        )
+
+    @property
+    def equal(self) -> bool:
+        """Whether something was compared, and nothing differed."""
+        return self.compared > 0 and not self.different
+
+
+class Replay:
+    """One run over a trace."""
+
+    def __init__(self, policies: Policies, *, since_ms: int = 0, nodes: Iterable[str] = (), kept: int = 10) -> None:
+        """Begin.
+
+        Args:
+            policies: all of the trace.
+            since_ms: samples before it are learned from, not answered.
+            nodes: only these; none: all.
+            kept: how many differences are kept whole; all are counted.
+
+        """
+        self._since_ms = since_ms
+        self._keys = {node.encode() for node in nodes}
+        self._kept = kept
+        self._policies = policies
+        self._following = Following(policies, Worker("replay"))
+        self._unsettled = Unsettled()
+        self._answers = Answers(policies, self._unsettled, self._tell)
+        self._figures = Figures(policies, self._unsettled, self._tell)
+        self._differences: list[Difference] = []
+        self._different = 0
+        self._counts: Counter[str] = Counter()
+        self._nodes: set[bytes | None] = set()
+        self._first_ms: int | None = None
+        self._last_ms: int | None = None
+
+    def take(self, record: Record) -> None:
+        """The next record of the trace."""
+        if self._keys and record.key not in self._keys and record.topic != TICK.name:
+            return
+        match record.topic:
+            case SAMPLE.name:
+                self._sample(record)
+            case COMMAND.name if record.timestamp_ms >= self._since_ms:
+                self._answers.command(record)
+            case METRIC.name | ALLOCATABLE.name if record.timestamp_ms >= self._since_ms:
+                self._figures.recorded(record)
+            case INVENTORY.name:
+                self._inventory(record)
+            case TICK.name:
+                self._counts["ticks"] += 1
+            case OUTCOME.name:
+                self._outcome(record)
+
+    def finish(self) -> Result:
+        """What came of it."""
+        self._answers.finish()
+        self._figures.advance(EVER_MS, self._following.changed_ms)
+        counts = self._answers.counts
+        return Result(
+            since_ms=self._first_ms,
+            until_ms=self._last_ms,
+            samples=self._counts["samples"],
+            nodes=len(self._nodes),
+            policies=len(self._policies),
+            ticks=self._counts["ticks"],
+            takeovers=counts.pop("takeovers", 0),
+            by_guard=self._counts["by guard"],
+            compares_from_ms=self._answers.compared_from_ms,
+            unanswered=counts.pop("samples unanswered", 0),
+            waiting=counts.pop("samples not answered yet", 0),
+            commands=dict(+counts),
+            figures=dict(+self._figures.counts),
+            different=self._different,
+            differences=self._differences,
+        )
+
+    def _sample(self, record: Record) -> None:
+        now_ms = record.timestamp_ms
+        worker = self._following.worker
+        self._following.advance(now_ms)
+        self._unsettled.sample(record)
+        if now_ms < self._since_ms:
+            worker.learn([record])
+            self._answers.remember(record)
+            return
+        outs = worker.samples([record], now_ms)
+        answer = None
+        for out in outs:
+            if out.topic == COMMAND.name:
+                answer = out
+            elif out.topic in {METRIC.name, ALLOCATABLE.name}:
+                self._figures.said(out, now_ms)
+        self._answers.remember(record)
+        self._answers.sample(record, answer)
+        self._figures.advance(now_ms, self._following.changed_ms)
+        self._counts["samples"] += 1
+        self._nodes.add(record.key)
+        self._first_ms = now_ms if self._first_ms is None else self._first_ms
+        self._last_ms = now_ms
+
+    def _inventory(self, record: Record) -> None:
+        self._following.worker.inventory(record)
+        if record.value is None and record.key is not None:
+            self._unsettled.removed(text_of(record.key), record.timestamp_ms)
+
+    def _outcome(self, record: Record) -> None:
+        try:
+            outcome = decode(record.value, NodeOutcome)
+        except BadMessageError:
+            return  # whoever acts on outcomes tells of it
+        self._counts["by guard"] += outcome.origin == "guard"
+
+    def _tell(self, found: Difference) -> None:
+        self._different += 1
+        if len(self._differences) < self._kept:
+            self._differences.append(found)

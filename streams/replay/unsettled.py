@@ -1,0 +1,83 @@
+"""When a worker rightly knew less than the replay does, or the replay less than the worker."""
+
+from __future__ import annotations
+
+from slacktide.schemas.command import NodeCommand
+from slacktide.streams.records import Record, text_of
+
+SETTLE_MS = 30_000
+"""A keyframe comes every 10 s, and a worker reads two of them back: after this it knows all that is named."""
+
+
+class Unsettled:
+    """Remembers beginnings, takeovers, removals, and topics that were made anew."""
+
+    def __init__(self) -> None:
+        self._taken_ms: dict[int, int] = {}
+        self._begun_anew_ms: dict[int, int] = {}
+        self._removed_ms: dict[str, int] = {}
+        self._anew_ms: dict[int, int] = {}
+        self._first: dict[int, Record] = {}
+        self._last: dict[int, Record] = {}
+        self._node_ms: dict[str, int] = {}
+
+    def sample(self, record: Record) -> None:
+        """A sample of the trace."""
+        self._first.setdefault(record.partition, record)
+        before = self._last.get(record.partition)
+        if before is not None and record.offset <= before.offset:
+            self._anew_ms[record.partition] = record.timestamp_ms
+        self._last[record.partition] = record
+        self._node_ms.setdefault(text_of(record.key or b""), record.timestamp_ms)
+
+    def partition(self, number: int, at_ms: int) -> None:
+        """It was taken over."""
+        self._taken_ms[number] = at_ms
+
+    def began_anew(self, number: int, at_ms: int) -> None:
+        """Its worker's figures cover less than they should: it has lost its windows, under the same name."""
+        self._begun_anew_ms[number] = at_ms
+
+    def removed(self, node: str, at_ms: int) -> None:
+        """Its inventory was deleted: workers forget it."""
+        self._removed_ms[node] = at_ms
+
+    def knows_less(self, sample: Record, at_ms: int) -> bool:
+        """Whether the worker that answered then may not have known what the sample names."""
+        since = (
+            self._taken_ms.get(sample.partition),
+            self._anew_ms.get(sample.partition),
+            self._removed_ms.get(text_of(sample.key or b"")),
+            self._begun_ms(sample.partition),
+        )
+        return any(one is not None and abs(at_ms - one) <= SETTLE_MS for one in since)
+
+    def cold(self, sample: Record) -> bool:
+        """Whether the replay may not know what the sample names: it was said before the span."""
+        begun_ms = self._node_ms.get(text_of(sample.key or b""), sample.timestamp_ms)
+        return sample.timestamp_ms - begun_ms <= SETTLE_MS or self.knows_less(sample, sample.timestamp_ms)
+
+    def warm_since_ms(self, partition: int) -> int | None:
+        """From when on the windows of the replay's worker and of the recorded one hold the same; None: always did."""
+        since = (one.get(partition) for one in (self._taken_ms, self._anew_ms, self._begun_anew_ms))
+        first = self._first.get(partition)
+        cold = first.timestamp_ms if first is not None and first.offset > 0 else None
+        return max((one for one in (*since, cold) if one is not None), default=None)
+
+    def made_anew(self, sample: Record) -> bool:
+        """Whether the topic was made anew since: what was not answered then never is."""
+        anew_ms = self._anew_ms.get(sample.partition)
+        return anew_ms is not None and sample.timestamp_ms <= anew_ms
+
+    def may_lack(self, command: NodeCommand, record: Record) -> bool:
+        """Whether the sample that is answered may lie before the trace."""
+        first = self._first.get(record.partition)
+        if first is None or self._anew_ms.get(record.partition) is not None:
+            return True
+        if command.sample is not None:
+            return command.sample.offset < first.offset
+        return record.timestamp_ms - first.timestamp_ms <= SETTLE_MS and first.offset > 0
+
+    def _begun_ms(self, partition: int) -> int | None:
+        first = self._first.get(partition)
+        return None if first is None else first.timestamp_ms

@@ -1,0 +1,225 @@
+"""The same samples decided by another policy, and what that would have changed, per node and in all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import msgspec
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.policy import KEY, Policy
+from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY, SAMPLE
+from slacktide.streams.records import Out, Record, text_of
+from slacktide.streams.replay.model import Hypothetical, allowed_milli, best_effort, used_milli
+from slacktide.streams.replay.policies import Following, Policies
+from slacktide.streams.worker import Worker
+
+INTERVAL_MS_MAX = 10_000
+"""A sample speaks for no more time than this before it: what lies further back was not seen."""
+HOUR_MILLI_MS = 3_600_000 * 1_000
+"""Millicore-milliseconds of a core-hour."""
+
+
+class Side(msgspec.Struct, kw_only=True):
+    """What one policy comes to. Core-hours and seconds."""
+
+    allowed_core_h: float = 0.0
+    used_low_core_h: float = 0.0
+    used_high_core_h: float = 0.0
+    batch_sold_core_h: float = 0.0
+    over_line_low_s: float = 0.0
+    over_line_high_s: float = 0.0
+    evictions: int = 0
+
+    def add(self, other: Side) -> None:
+        """Sum up."""
+        for name in self.__struct_fields__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
+
+class NodeChange(msgspec.Struct, kw_only=True):
+    """One node, or all."""
+
+    node: str
+    covered_s: float = 0.0
+    """Time that the samples speak for."""
+    recorded: Side = msgspec.field(default_factory=Side)
+    other: Side = msgspec.field(default_factory=Side)
+    evictions_more: list[str] = []
+    """Pods that only the other policy evicts, as namespace/name."""
+    evictions_fewer: list[str] = []
+    """Pods that only the recorded policies evict."""
+    undecided: int = 0
+    """Samples without a part in this: figures, pods or facts were not known."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """What the other policy would have changed."""
+
+    policy_version: str
+    since_ms: int | None
+    until_ms: int | None
+    samples: int
+    all: NodeChange
+    nodes: list[NodeChange]
+
+
+@dataclass(slots=True)
+class _Node:
+    """One node on both sides."""
+
+    change: NodeChange
+    newest: tuple[str, int] = ("", -1)
+    facts: dict[str, NodeFacts] = field(default_factory=dict)
+    pods: dict[str, list[Pod]] = field(default_factory=dict)
+    other: Hypothetical = field(default_factory=Hypothetical)
+    sold: list[int] = field(default_factory=lambda: [0, 0])
+    """Batch millicores on sale: by the recorded policies, by the other one."""
+    victims: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
+
+
+class WhatIf:
+    """One run over a trace: the recorded policies beside another one."""
+
+    def __init__(self, policies: Policies, other: Policy, *, since_ms: int = 0, nodes: Iterable[str] = ()) -> None:
+        """Begin.
+
+        Args:
+            policies: all of the trace.
+            other: what is tried.
+            since_ms: samples before it are learned from, not counted.
+            nodes: only these; none: all.
+
+        """
+        self._recorded = Following(policies, Worker("replay"))
+        self._other = Worker("what-if")
+        self._other.policy(
+            Record(topic=POLICY.name, partition=0, offset=0, timestamp_ms=0, key=KEY.encode(), value=encode(other))
+        )
+        self._since_ms = since_ms
+        self._keys = {node.encode() for node in nodes}
+        self._nodes: dict[str, _Node] = {}
+        self._samples = 0
+        self._first_ms: int | None = None
+        self._last_ms: int | None = None
+
+    def take(self, record: Record) -> None:
+        """The next record of the trace."""
+        if self._keys and record.key not in self._keys:
+            return
+        if record.topic == INVENTORY.name:
+            self._recorded.worker.inventory(record)
+            self._other.inventory(record)
+        elif record.topic == SAMPLE.name and record.value is not None:
+            self._sample(record)
+
+    def finish(self) -> Change:
+        """What came of it."""
+        nodes = []
+        everything = NodeChange(node="all")
+        for _, node in sorted(self._nodes.items()):
+            change, (recorded, other) = node.change, node.victims
+            change.evictions_more = sorted(name for uid, name in other.items() if uid not in recorded)
+            change.evictions_fewer = sorted(name for uid, name in recorded.items() if uid not in other)
+            change.recorded.evictions, change.other.evictions = len(recorded), len(other)
+            nodes.append(change)
+            everything.covered_s += change.covered_s
+            everything.undecided += change.undecided
+            everything.recorded.add(change.recorded)
+            everything.other.add(change.other)
+            everything.evictions_more = everything.evictions_more + change.evictions_more
+            everything.evictions_fewer = everything.evictions_fewer + change.evictions_fewer
+        return Change(
+            policy_version=self._other.in_force.version,
+            since_ms=self._first_ms,
+            until_ms=self._last_ms,
+            samples=self._samples,
+            all=everything,
+            nodes=nodes,
+        )
+
+    def _sample(self, record: Record) -> None:
+        self._recorded.advance(record.timestamp_ms)
+        try:
+            sample = decode(record.value, NodeSample)
+        except BadMessageError:
+            return  # both policies make a dead letter of it
+        node = self._nodes.setdefault(sample.node, _Node(NodeChange(node=sample.node)))
+        if (sample.boot_id, sample.seq) <= node.newest or sample.node != text_of(record.key or b""):
+            return  # repeated: it changes nothing the second time
+        node.newest = (sample.boot_id, sample.seq)
+        if sample.facts is not None:
+            node.facts = {sample.facts_revision: sample.facts}
+        if sample.pods is not None:
+            node.pods = {sample.pods_revision: sample.pods}
+        facts, pods = node.facts.get(sample.facts_revision), node.pods.get(sample.pods_revision)
+        counted = record.timestamp_ms >= self._since_ms
+        if counted:
+            self._count(node, sample, facts, pods)
+        self._said(node, 0, self._recorded.worker.samples([record], record.timestamp_ms), counted=counted)
+        would_be = node.other.sample(sample, pods, self._other.in_force.version)
+        said = self._said(
+            node,
+            1,
+            self._other.samples([replace(record, value=encode(would_be))], record.timestamp_ms),
+            counted=counted,
+        )
+        if said is not None:
+            node.other.obey(said, pods or [])
+
+    def _count(self, node: _Node, sample: NodeSample, facts: NodeFacts | None, pods: list[Pod] | None) -> None:
+        """The time since the sample before it, under the limits that were in force in it."""
+        self._samples += 1
+        self._last_ms = sample.observed_ms
+        self._first_ms = sample.observed_ms if self._first_ms is None else self._first_ms
+        recorded, other = sample.limits, node.other.limits if node.other.begun else sample.limits
+        used = sample.use.cpu_milli
+        if facts is None or pods is None or recorded is None or other is None or used is None:
+            node.change.undecided += 1
+            return
+        span_ms = min(sample.interval_ms, INTERVAL_MS_MAX)
+        be = best_effort(sample, pods)
+        be_milli = float(sum(use.cpu_milli or 0 for use, _ in be))
+        stay = [(use, pod) for use, pod in be if not node.other.away(use.uid)]
+        held, would = allowed_milli(recorded, facts), allowed_milli(other, facts)
+        room = (facts.capacity.cpu_milli or 0) - (used - be_milli)
+        bounds = used_milli(stay, held, would, room)
+        threshold = resource_threshold_on(self._recorded.worker.in_force, facts)
+        line = (facts.capacity.cpu_milli or 0) * threshold.cpu_suppress_threshold_pct / 100
+        change = node.change
+        change.covered_s += span_ms / 1_000
+        _add(change.recorded, span_ms, held, (be_milli, be_milli), node.sold[0], (used - line,) * 2)
+        rest = used - be_milli
+        over = (rest + bounds.low_milli - line, rest + bounds.high_milli - line)
+        _add(change.other, span_ms, would, (bounds.low_milli, bounds.high_milli), node.sold[1], over)
+
+    def _said(self, node: _Node, side: int, outs: list[Out], *, counted: bool) -> NodeCommand | None:
+        """Keep what a worker said: what is on sale, who shall go."""
+        command = None
+        for out in outs:
+            if out.topic == COMMAND.name:
+                command = decode(out.value, NodeCommand)
+                if counted:
+                    node.victims[side].update({one.uid: f"{one.namespace}/{one.name}" for one in command.evict})
+            elif out.topic == ALLOCATABLE.name:
+                node.sold[side] = decode(out.value, NodeAllocatable).batch_cpu_milli or 0
+        return command
+
+
+def _add(
+    side: Side, span_ms: int, allowed: float, used: tuple[float, float], sold: int, over_line: tuple[float, float]
+) -> None:
+    hours = span_ms / HOUR_MILLI_MS
+    side.allowed_core_h += allowed * hours
+    side.used_low_core_h += used[0] * hours
+    side.used_high_core_h += used[1] * hours
+    side.batch_sold_core_h += sold * hours
+    side.over_line_low_s += span_ms / 1_000 * (over_line[0] > 0)
+    side.over_line_high_s += span_ms / 1_000 * (over_line[1] > 0)

@@ -1,0 +1,85 @@
+"""The file of `slacktide topics export`: what goes in comes out, and what is wrong is told by its line."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.schemas.codec import encode
+from slacktide.schemas.topics import POLICY, TOPICS
+from slacktide.streams.records import Record
+from slacktide.streams.replay.lines import Header, TraceError, end_line, head_line, header_of, line_of, records_of
+from testbed.samples import keyframe, record_of
+
+BODIES = st.none() | st.binary(max_size=40) | st.sampled_from([b"null", b"{}", b" {}", b"1\n", b'"\xff"', b"[1,2]"])
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
+RECORDS = st.builds(
+    Record,
+    topic=st.sampled_from([topic.name for topic in TOPICS]),
+    partition=st.integers(0, 100),
+    offset=st.integers(0, 2**62),
+    timestamp_ms=st.integers(-1, 2**52),
+    key=st.none() | st.binary(max_size=10),
+    value=BODIES,
+    headers=st.lists(
+        st.tuples(st.text(st.characters(exclude_categories=["Cs"]), max_size=5), st.binary(max_size=5))
+    ).map(tuple),
+)
+
+
+@given(st.lists(RECORDS, max_size=5))
+def test_every_record_comes_out_as_it_went_in(records: list[Record]) -> None:
+    """Whatever its bytes are; each on a line of its own."""
+    lines = [line_of(record) for record in records]
+
+    assert all(line.count(b"\n") == 1 for line in lines)
+    assert list(records_of([*lines, end_line(len(lines))], "f", headers=True)) == records
+
+
+def test_a_body_stands_in_the_line_as_it_is() -> None:
+    """So that `jq` and `grep` read an export."""
+    record = record_of(keyframe(1))
+
+    assert b'"body":' + encode(keyframe(1)) in line_of(record)
+
+
+def test_the_header_comes_out_as_it_went_in() -> None:
+    header = Header(since_ms=5, until_ms=9, topics=(POLICY.name,))
+
+    read = header_of(head_line(header), "f")
+
+    assert (read.since_ms, read.until_ms, list(read.topics)) == (5, 9, [POLICY.name])
+
+
+LINE = line_of(record_of(keyframe(1)))
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        pytest.param([LINE], "f, line 2: the last line is missing: the file was cut short", id="without its end"),
+        pytest.param([], "f, line 1: the last line is missing", id="nothing but the header"),
+        pytest.param([LINE, b"{}\n"], "f, line 3: not a record: .*topic", id="a line that is no record"),
+        pytest.param([b"\xff\n"], "f, line 2: not a record", id="a line that is no text"),
+        pytest.param([LINE, end_line(2)], "line 3: the file was written with 2 records, 1 are here", id="a lost line"),
+        pytest.param([end_line(0), LINE], "f, line 3: comes after the last line", id="a line after the end"),
+    ],
+)
+def test_bad_lines_are_told_with_file_and_number(lines: list[bytes], told: str) -> None:
+    with pytest.raises(TraceError, match=told):
+        list(records_of(lines, "f"))
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        pytest.param(b"", "f, line 1: not the header", id="empty file"),
+        pytest.param(LINE, "f, line 1: not the header", id="a record"),
+        pytest.param(head_line(Header(until_ms=0, format="tar")), "format is 'tar'", id="something else"),
+        pytest.param(head_line(Header(until_ms=0, version=2)), "version 2; this slacktide reads version 1", id="newer"),
+    ],
+)
+def test_a_file_of_another_kind_is_refused(line: bytes, told: str) -> None:
+    with pytest.raises(TraceError, match=told):
+        header_of(line, "f")

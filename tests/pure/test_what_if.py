@@ -1,0 +1,164 @@
+"""What another policy would have done: known answers, and laws."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.policy import Policy, policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+from slacktide.streams.records import Record
+from slacktide.streams.replay.model import Range, used_milli
+from slacktide.streams.replay.policies import Policies
+from slacktide.streams.replay.whatif import Change, WhatIf
+from testbed.samples import GIB, PODS, START_MS, SUPPRESS, keyframe, policy_record, sample
+from testbed.samples import record_of as bare_record
+
+
+def policy(threshold_pct: int, **more: object) -> Policy:
+    threshold = ResourceThreshold(
+        enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_threshold_pct=threshold_pct, **more
+    )
+    return policy_of(Colocation(enable=True, metric_aggregate_duration_s=10), threshold)
+
+
+def at(said: NodeSample) -> Record:
+    return replace(bare_record(said), timestamp_ms=START_MS + said.seq * 1_000)
+
+
+def steady(seconds: int, used_milli: int = 500, **changes: object) -> list[Record]:
+    """A service at one CPU of four, batch work, and the limit of 1.6 CPUs that 65% of the node comes to."""
+    fields = {
+        "limits": Limits(be_cfs_quota_us=160_000),
+        "use": NodeUse(cpu_milli=1_000 + used_milli, mem_bytes=4 * GIB),
+        "pod_use": [
+            PodUse(uid="ls", cpu_milli=1_000, mem_bytes=GIB),
+            PodUse(uid="be", cpu_milli=used_milli, mem_bytes=2 * GIB, best_effort_group=True),
+        ],
+    } | changes
+    return [at((keyframe if seq % 10 == 0 else sample)(seq, **fields)) for seq in range(seconds)]
+
+
+def what_if(records: list[Record], other: Policy) -> Change:
+    run = WhatIf(Policies([replace(policy_record(), timestamp_ms=START_MS - 1)]), other)
+    for record in records:
+        run.take(record)
+    return run.finish()
+
+
+HOUR = 3_600
+
+
+@given(st.lists(st.integers(0, 1_600), min_size=1, max_size=20))
+def test_the_same_policy_changes_nothing(used: list[int]) -> None:
+    """Where the node did what it was told; whatever batch work used."""
+    records = [steady(len(used), milli)[seq] for seq, milli in enumerate(used)]
+    change = what_if(records, SUPPRESS).all
+
+    assert change.recorded == change.other
+    assert (change.evictions_more, change.evictions_fewer) == ([], [])
+
+
+def test_a_tighter_policy_has_a_known_price() -> None:
+    """45% of four CPUs are 1.8: with a service at one, batch work may use 0.8 and not the 1.6 that it did."""
+    change = what_if(steady(101, used_milli=1_600), policy(45)).all
+
+    # The first second's decision holds from the second one on: one second at 1.6 CPUs, 99 at 0.8.
+    assert change.covered_s == 101
+    assert change.recorded.allowed_core_h == pytest.approx(101 * 1.6 / HOUR)
+    assert change.other.allowed_core_h == pytest.approx((1 * 1.6 + 100 * 0.8) / HOUR)
+    assert change.other.used_low_core_h == change.other.used_high_core_h == pytest.approx((1.6 + 100 * 0.8) / HOUR)
+    assert (change.recorded.over_line_low_s, change.other.over_line_low_s) == (0, 0)
+
+
+def test_a_looser_policy_raises_step_by_step() -> None:
+    """A raise is at most a tenth of the node a second: 1.6, 2.0, 2.4, 2.6 CPUs at 90%."""
+    change = what_if(steady(6, used_milli=500), policy(90)).all
+
+    assert change.other.allowed_core_h == pytest.approx((1.6 + 2.0 + 2.4 + 2.6 + 2.6 + 2.6) / HOUR)
+    assert change.other.used_high_core_h == change.recorded.used_high_core_h, "it was not held back: it wants no more"
+
+
+def test_raises_keep_their_distance_where_samples_come_faster() -> None:
+    """As on the node: 900 ms from raise to raise, by its own raises and not by the recorded ones."""
+    change = what_if(steady(6, interval_ms=500, since_raise_ms=100_000), policy(90)).all
+
+    assert change.other.allowed_core_h == pytest.approx((1.6 + 2.0 + 2.0 + 2.4 + 2.4 + 2.6) / 2 / HOUR)
+
+
+def test_what_held_back_pods_would_have_used_is_told_as_a_range() -> None:
+    change = what_if(steady(101, used_milli=1_600), policy(90)).all
+
+    assert change.other.used_low_core_h == pytest.approx(101 * 1.6 / HOUR)
+    assert change.other.used_high_core_h == pytest.approx((1.6 + 2.0 + 2.4 + 98 * 2.6) / HOUR)
+    assert (change.other.over_line_low_s, change.other.over_line_high_s) == (0, 100)
+
+
+def test_an_eviction_that_only_the_other_policy_wants_is_counted_once() -> None:
+    """Sixty percent of the memory are too much for the other one; the pod goes and is not evicted again."""
+    records = steady(101, use=NodeUse(cpu_milli=1_500, mem_bytes=10 * GIB))
+    change = what_if(records, policy(65, mem_evict_threshold_pct=60, mem_evict_lower_pct=55)).all
+
+    assert (change.recorded.evictions, change.other.evictions) == (0, 1)
+    assert (change.evictions_more, change.evictions_fewer) == (["jobs/batch"], [])
+    assert change.other.used_low_core_h < change.recorded.used_low_core_h, "what it would have done is lost"
+
+
+def test_an_eviction_that_only_the_recorded_policy_wanted_is_counted() -> None:
+    evicting = policy(65, mem_evict_threshold_pct=60, mem_evict_lower_pct=55)
+    records = steady(5, use=NodeUse(cpu_milli=1_500, mem_bytes=10 * GIB), policy_version=evicting.version)
+    run = WhatIf(Policies([replace(policy_record(evicting), timestamp_ms=START_MS - 1)]), SUPPRESS)
+    for record in records:
+        run.take(record)
+
+    assert run.finish().all.evictions_fewer == ["jobs/batch"]
+
+
+def test_time_that_no_sample_speaks_for_is_not_counted() -> None:
+    assert what_if(steady(3, interval_ms=3_600_000), SUPPRESS).all.covered_s == 30
+
+
+def test_samples_that_come_twice_count_once() -> None:
+    records = steady(10)
+
+    assert what_if([*records, *records], SUPPRESS).all == what_if(records, SUPPRESS).all
+
+
+def pod(milli: int | None = None, limit: int | None = None) -> Pod:
+    return Pod(
+        uid="be",
+        namespace="a",
+        name="b",
+        requests=Resources(batch_cpu_milli=milli),
+        limits=Resources(batch_cpu_milli=limit),
+    )
+
+
+@pytest.mark.parametrize(
+    ("use", "of", "recorded", "other", "bounds"),
+    [
+        pytest.param(800, pod(), 1_000, 500, (500, 500), id="a tighter limit cuts"),
+        pytest.param(300, pod(), 1_000, 500, (300, 300), id="a tighter limit that is not reached changes nothing"),
+        pytest.param(500, pod(), 1_000, 3_000, (500, 500), id="who was not held back wants no more"),
+        pytest.param(950, pod(), 1_000, 3_000, (950, 3_000), id="who was held back may want all"),
+        pytest.param(950, pod(2_000), 1_000, 3_000, (950, 2_000), id="or what it requests"),
+        pytest.param(950, pod(2_000, 2_500), 1_000, 3_000, (950, 2_500), id="or its limit"),
+        pytest.param(950, pod(500), 1_000, 3_000, (950, 950), id="what it used it wants"),
+        pytest.param(950, pod(9_000), 1_000, 9_000, (950, 4_000), id="but not more than the node has left"),
+    ],
+)
+def test_use_is_bounded(use: int, of: Pod, recorded: float, other: float, bounds: tuple[float, float]) -> None:
+    pods = [(PodUse(uid="be", cpu_milli=use, best_effort_group=True), of)]
+
+    assert used_milli(pods, recorded, other, 4_000) == Range(low_milli=bounds[0], high_milli=bounds[1])
+
+
+def test_a_throttled_pod_was_held_back() -> None:
+    pods = [(PodUse(uid="be", cpu_milli=100, throttled_periods=1), PODS[1])]
+
+    assert used_milli(pods, 1_000, 2_000, 4_000) == Range(low_milli=100, high_milli=2_000)
