@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import UTC, datetime
+from functools import lru_cache
 
 Headers = tuple[tuple[str, bytes], ...]
 
@@ -20,19 +21,29 @@ def headers(*, kind: str, source: str, subject: str, event_id: str, event_ms: in
         trace: ``node/boot_id/seq`` of the sample behind it, so that one trace holds sample, answer and outcome.
 
     """
-    when = datetime.fromtimestamp(event_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    lines = [
-        ("ce_specversion", "1.0"),
-        ("ce_id", event_id),
-        ("ce_type", kind),
-        ("ce_source", source),
-        ("ce_subject", subject),
-        ("ce_time", when),
-        ("ce_dataschema", f"{kind}.json"),
-        ("content-type", "application/json"),
-    ]
-    if trace:
-        trace_id = hashlib.sha256(trace.encode()).hexdigest()[:32]
-        span_id = hashlib.sha256(f"{kind}/{source}/{event_id}".encode()).hexdigest()[:16]
-        lines.append(("traceparent", f"00-{trace_id}-{span_id}-01"))
-    return tuple((name, text.encode()) for name, text in lines)
+    lines = (
+        ("ce_specversion", b"1.0"),
+        ("ce_id", event_id.encode()),
+        ("ce_type", kind.encode()),
+        ("ce_source", source.encode()),
+        ("ce_subject", subject.encode()),
+        ("ce_time", _when(event_ms)),
+        ("ce_dataschema", f"{kind}.json".encode()),
+        ("content-type", b"application/json"),
+    )
+    if not trace:
+        return lines
+    span_id = hashlib.sha256(f"{kind}/{source}/{event_id}".encode()).hexdigest()[:16]
+    return (*lines, ("traceparent", f"00-{_trace_id(trace)}-{span_id}-01".encode()))
+
+
+@lru_cache(maxsize=4_096)
+def _when(event_ms: int) -> bytes:
+    when = datetime.fromtimestamp(event_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return when.replace("+00:00", "Z").encode()
+
+
+@lru_cache(maxsize=4_096)
+def _trace_id(trace: str) -> str:
+    """One for all records that follow from a sample."""
+    return hashlib.sha256(trace.encode()).hexdigest()[:32]

@@ -11,9 +11,10 @@ Terms = dict[str, int | float]
 """Named numbers in the order of the arithmetic; the unit is the end of each name."""
 
 
-class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+class Message(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A record's body or a part of it. Unknown fields are ignored, defaults left out.
 
     A field without a default is always written, so that what a reader must see
-    (an unlimited quota, say: null) is there to be seen.
+    (an unlimited quota, say: null) is there to be seen. A message holds no message that holds it, so that
+    the garbage collector need not look at it: there are thousands of them a second.
     """

@@ -84,8 +84,8 @@ class Writer:
 
     def answer(self, command: NodeCommand, partition: int) -> Out:
         """Give the answer to a sample of that partition."""
-        out = self._out(COMMAND.name, command, partition, command.id)
-        return replace(out, answer=command.answer, age_ms=max(0, command.decided_ms - command.observed_ms))
+        age_ms = max(0, command.decided_ms - command.observed_ms)
+        return self._out(COMMAND.name, command, partition, command.id, answer=command.answer, age_ms=age_ms)
 
     def metric(self, metric: NodeMetric, partition: int) -> Out:
         """Publish a node's averages."""
@@ -218,7 +218,16 @@ class Writer:
             ),
         )
 
-    def _out(self, topic: str, message: _OfNode, partition: int, event_id: str) -> Out:
+    def _out(
+        self,
+        topic: str,
+        message: _OfNode,
+        partition: int,
+        event_id: str,
+        *,
+        answer: str = "",
+        age_ms: int | None = None,
+    ) -> Out:
         return Out(
             topic=topic,
             partition=partition,
@@ -232,6 +241,8 @@ class Writer:
                 event_ms=_dated(message.observed_ms),
                 trace=_which(message),
             ),
+            answer=answer,
+            age_ms=age_ms,
         )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,6 +26,7 @@ from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.answering import NO_FACTS, NO_PODS, OTHER_POLICY, Answerer
+from slacktide.streams.decisions.known_pods import KnownPods
 from slacktide.streams.records import TIME_MS_MAX, Out, Record, Writer, text_of
 from slacktide.streams.scores import node_score
 from slacktide.streams.shadow import Seen, Shadow
@@ -59,7 +60,7 @@ class _Node:
     window: NodeWindow
     newest: tuple[str, int] = ("", -1)
     clock_epoch: int = 0
-    pods: OrderedDict[str, list[Pod]] = field(default_factory=OrderedDict)
+    pods: OrderedDict[str, Sequence[Pod]] = field(default_factory=OrderedDict)
     facts: OrderedDict[str, NodeFacts] = field(default_factory=OrderedDict)
     late: int = 0
     """Samples of this boot that came too late for its window."""
@@ -85,7 +86,7 @@ class _Heard:
     sample: NodeSample
     node: _Node
     facts: NodeFacts | None
-    pods: list[Pod] | None
+    pods: Sequence[Pod] | None
     newer: bool
     """By boot and seq, than all before it of its node."""
     restarted: bool
@@ -194,6 +195,24 @@ class Worker:
                 if not merged:
                     self._windows.fill(each.node.window, each.sample)
         return []
+
+    def aside(self) -> Worker:
+        """One that knows nothing but the policy: what it learns of older samples, in order, is filled in at once."""
+        other = Worker(self.name)
+        other.in_force = self.in_force
+        return other
+
+    def fill_from(self, other: Worker, partition: int, minutes: int) -> Iterator[None]:
+        """Take in the last minutes of what another has learned of the partition, where nothing covers them, by node."""
+        for name, node in other._nodes.get(partition, {}).items():
+            window = self._node(partition, name).window
+            newest = node.window.watermark_ms // MINUTE_MS
+            for minute in range(newest - minutes, newest + 1):
+                boot_id, seq = node.newest
+                said = segment(other._windows, node.window, minute, boot_id=boot_id, seq=seq)
+                if said is not None:
+                    restore(self._windows, window, said)
+            yield
 
     def restore(self, records: Iterable[Record]) -> list[Out]:
         """Take back minutes of windows that a partition's owners have said; bad ones are dead letters."""
@@ -316,7 +335,8 @@ class Worker:
                 node.late = 0
             restarted = (sample.boot_id, sample.clock_epoch) != (node.newest[0], node.clock_epoch)
             node.newest, node.clock_epoch = newest, sample.clock_epoch
-        pods = _remember(node.pods, sample.pods_revision, sample.pods, newer=newer)
+        carried = None if sample.pods is None else KnownPods(sample.pods)
+        pods = _remember(node.pods, sample.pods_revision, carried, newer=newer)
         facts = _remember(node.facts, sample.facts_revision, sample.facts, newer=newer)
         return _Heard(record, sample, node, facts, pods, newer, restarted)
 
@@ -427,12 +447,21 @@ def _check_key(record: Record, wanted: str, kind: str) -> None:
 
 def _check_amounts(sample: NodeSample) -> None:
     """Refuse figures that no machine has."""
-    amounts = [("interval_ms", sample.interval_ms), ("seq", sample.seq)]
-    amounts += [("use.cpu_milli", sample.use.cpu_milli or 0), ("use.mem_bytes", sample.use.mem_bytes or 0)]
-    for use in sample.pod_use:
-        amounts += [("pod_use.cpu_milli", use.cpu_milli or 0), ("pod_use.mem_bytes", use.mem_bytes or 0)]
-    for name, amount in amounts:
-        if not 0 <= amount <= AMOUNT_MAX:
-            raise BadMessageError("NodeSample", f"{name} is {amount}, not from 0 to {AMOUNT_MAX}")
+    amounts = {
+        "interval_ms": (sample.interval_ms,),
+        "seq": (sample.seq,),
+        "use.cpu_milli": (sample.use.cpu_milli,),
+        "use.mem_bytes": (sample.use.mem_bytes,),
+        "pod_use.cpu_milli": [use.cpu_milli for use in sample.pod_use],
+        "pod_use.mem_bytes": [use.mem_bytes for use in sample.pod_use],
+    }
+    for name, some in amounts.items():
+        known = [amount for amount in some if amount is not None]
+        if known and not 0 <= min(known) <= max(known) <= AMOUNT_MAX:
+            raise BadMessageError("NodeSample", f"{name} is {_worst(known)}, not from 0 to {AMOUNT_MAX}")
     if sample.observed_ms > TIME_MS_MAX:
         raise BadMessageError("NodeSample", f"observed_ms is {sample.observed_ms}, past the year 9999")
+
+
+def _worst(amounts: Sequence[int]) -> int:
+    return min(amounts) if min(amounts) < 0 else max(amounts)

@@ -16,12 +16,12 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy import Policy, ResourceThreshold
 from slacktide.schemas.policy.effective import resource_threshold_on
-from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.be_limits import looser, normal_us, released, tighter
 from slacktide.streams.decisions.cpu_suppress_allowed import Allowed, CpuUse, be_allowed_cpu
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US, next_cfs_quota
 from slacktide.streams.decisions.cpu_suppress_cpuset import free_cpus, next_be_cpuset
+from slacktide.streams.decisions.known_pods import best_effort_of
 from slacktide.streams.decisions.node_cpus import node_cpus, pinned_pods
 from slacktide.streams.decisions.node_reserved import node_reserved
 
@@ -166,11 +166,11 @@ def _free(facts: NodeFacts, pods: Sequence[Pod]) -> list[int]:
 
 def pod_cpu_uses(sample: NodeSample, pods: Sequence[Pod]) -> list[CpuUse]:
     """Each pod's CPU and whether it is best-effort: by the pod list, else by where its cgroup lies."""
-    best_effort = {pod.uid: is_best_effort(pod) for pod in pods}
+    best_effort = best_effort_of(pods)
     return [
         CpuUse(
-            used_cores=None if use.cpu_milli is None else use.cpu_milli / 1000,
-            best_effort=best_effort.get(use.uid, use.best_effort_group),
+            None if use.cpu_milli is None else use.cpu_milli / 1000,
+            best_effort.get(use.uid, use.best_effort_group),
         )
         for use in sample.pod_use
     ]
@@ -179,6 +179,8 @@ def pod_cpu_uses(sample: NodeSample, pods: Sequence[Pod]) -> list[CpuUse]:
 def _rise(sample: NodeSample) -> CpuUse:
     """What latency-sensitive pods use beyond the sample's rates, which do not show a rise that has just begun."""
     lately_milli = sample.ls_lately_cpu_milli or 0
+    if lately_milli <= 0:
+        return CpuUse(used_cores=0.0, best_effort=False)
     known_milli = sum(use.cpu_milli or 0 for use in sample.pod_use if not use.best_effort_group)
     return CpuUse(used_cores=max(0, lately_milli - known_milli) / 1000, best_effort=False)
 

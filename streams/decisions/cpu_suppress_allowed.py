@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import fsum, inf
+from typing import NamedTuple
 
 from slacktide.schemas.message import Terms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CpuUse:
+class CpuUse(NamedTuple):
     """What one pod or host application used, in cores; None: no metric."""
 
     used_cores: float | None

@@ -12,8 +12,8 @@ from slacktide.schemas.inventory import LIVE_PHASES, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.schemas.qos import effective_priority_class
 from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.known_pods import classes_of
 from slacktide.streams.decisions.node_load import LOW_CLASSES, NodeLoad
 from slacktide.streams.decisions.node_reserved import node_reserved
 
@@ -56,7 +56,7 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
 
     """
     reserved, facts = node_reserved(load.facts), load.facts
-    pods = [pod for pod in load.pods if _is_prod(pod)]
+    pods = [pod for pod, klass in zip(load.pods, classes_of(load.pods), strict=True) if _is_prod(pod, klass)]
     cpu = _Figures(
         capacity=facts.capacity.cpu_milli or 0,
         reclaimable=reclaimable.cpu_milli,
@@ -88,8 +88,7 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
     )
 
 
-def _is_prod(pod: Pod) -> bool:
-    klass = effective_priority_class(pod)
+def _is_prod(pod: Pod, klass: str) -> bool:
     return pod.phase in LIVE_PHASES and klass not in LOW_CLASSES and klass != "koord-mid"
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.metric import PodMetric, Use
-from slacktide.schemas.qos import effective_priority_class
+from slacktide.streams.decisions.known_pods import classes_of
 
 LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
 NOTHING = Use(cpu_milli=0, mem_bytes=0)
@@ -45,12 +45,11 @@ class HighPriority:
 def high_priority(load: NodeLoad) -> HighPriority:
     """Sort out what batch pods have to leave alone."""
     metrics = {metric.uid: metric for metric in load.metrics}
-    live = [pod for pod in load.pods if pod.phase in LIVE_PHASES]
-    known = {pod.uid for pod in live}
+    known = {pod.uid for pod in load.pods if pod.phase in LIVE_PHASES}
     pods = [
         (pod, metrics[pod.uid].use if pod.uid in metrics else None)
-        for pod in live
-        if effective_priority_class(pod) not in LOW_CLASSES
+        for pod, klass in zip(load.pods, classes_of(load.pods), strict=True)
+        if pod.phase in LIVE_PHASES and klass not in LOW_CLASSES
     ]
     dangling = [
         metric.use for uid, metric in metrics.items() if uid not in known and metric.priority_class not in LOW_CLASSES

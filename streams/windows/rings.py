@@ -112,7 +112,8 @@ class Rings:
             self.advance(row, int(numbers[-1]))
         slots = numbers % SECONDS
         if numbers[0] <= self._newest[row] - SECONDS or self._covered[row, slots].any():
-            each = zip(numbers.tolist(), covered_ms.tolist(), figures.T, strict=True)
+            lacking_ms = np.maximum(covered_ms - self._covered[row, slots], 0)
+            each = zip(numbers.tolist(), lacking_ms.tolist(), figures.T, strict=True)
             return np.array([self.fill(row, number, weight_ms, one) for number, weight_ms, one in each])
         self._values[row][:, slots] = figures
         self._covered[row, slots] = covered_ms

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import msgspec
 import pytest
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand, command_id
-from slacktide.schemas.inventory import NodeInventory, revision_of
+from slacktide.schemas.inventory import NodeInventory, Pod, Resources, revision_of
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.policy import DEFAULT, policy_of
-from slacktide.schemas.sample import Limits, NodeSample, NodeUse
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC, SAMPLE, SCORE
-from slacktide.streams.worker import Out, Worker
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC, SAMPLE, SCORE, WINDOW
+from slacktide.streams.worker import Out, Record, Worker
 from testbed.samples import (
     BATCH,
     FACTS,
@@ -24,6 +26,7 @@ from testbed.samples import (
     inventory_record,
     keyframe,
     policy_record,
+    raw_record,
     record_of,
     sample,
 )
@@ -323,6 +326,142 @@ def test_a_redelivered_sample_is_in_no_window(worker: Worker) -> None:
     [metric], _ = figures(tell(worker, sample(7)))
 
     assert (metric.samples, metric.covered_ms) == (3, 3_000)
+
+
+# A pod come or gone: its use and the list that names it are read at different times
+
+
+def sold(worker: Worker, seq: int, uses: dict[str, int | None], pods: list[Pod]) -> int | None:
+    """Batch CPU once a second; the system uses 500 millicores, the node what all use."""
+    said = keyframe(
+        seq,
+        use=NodeUse(cpu_milli=500 + sum(milli or 0 for milli in uses.values()), mem_bytes=4 * 2**30),
+        pod_use=[
+            PodUse(uid=uid, cpu_milli=milli, mem_bytes=2**20, best_effort_group=uid.startswith("be"))
+            for uid, milli in uses.items()
+        ],
+        pods=pods,
+        pods_revision=revision_of(pods),
+    )
+    _, [batch] = figures(tell(worker, said))
+    return batch.batch_cpu_milli
+
+
+MORE = Pod(uid="be-2", namespace="jobs", name="more", qos_label="BE", kube_qos="BestEffort")
+USES: dict[str, int | None] = {"ls": 800, "be": 300}
+
+
+def test_a_batch_pod_that_runs_before_the_list_names_it_takes_nothing_from_what_is_sold(worker: Worker) -> None:
+    """Its group tells what it is: else it would count for a service until the list follows."""
+    before = sold(worker, 1, USES, PODS)
+    with_more: dict[str, int | None] = {**USES, "be-2": 900}
+    after = [sold(worker, 2, with_more, PODS), sold(worker, 7, with_more, [*PODS, MORE])]
+
+    assert after == [before, before] == [1_100] * 2
+
+
+def test_a_batch_pod_that_the_list_names_before_it_runs_takes_nothing_from_what_is_sold(worker: Worker) -> None:
+    before = sold(worker, 1, USES, PODS)
+    after = [sold(worker, 2, USES, [*PODS, MORE]), sold(worker, 8, {**USES, "be-2": None}, [*PODS, MORE])]
+
+    assert after == [before, before]
+
+
+def test_a_batch_pod_that_leaves_the_list_before_it_ends_takes_nothing_from_what_is_sold(worker: Worker) -> None:
+    """It counts by what the list said of it last."""
+    both = [*PODS, msgspec.structs.replace(MORE, uid="x")]
+    with_more: dict[str, int | None] = {**USES, "x": 900}
+    before = sold(worker, 1, with_more, both)
+    after = [sold(worker, 2, with_more, PODS), sold(worker, 7, USES, PODS)]
+
+    assert after == [before, before]
+
+
+def test_a_service_counts_by_its_request_until_its_use_is_known_and_as_long_as_either_names_it(worker: Worker) -> None:
+    """What is sold falls once, by what it asked for, and never below that on the way."""
+    new = msgspec.structs.replace(SERVICE, uid="new", requests=Resources(cpu_milli=600))
+    first = sold(worker, 1, USES, PODS)
+    asked = sold(worker, 2, USES, [*PODS, new])
+    with_new: dict[str, int | None] = {**USES, "new": 500}
+    known = sold(worker, 3, with_new, [*PODS, new])
+    unlisted = sold(worker, 4, with_new, PODS)
+    gone = sold(worker, 10, USES, PODS)
+
+    assert (first, asked, known, unlisted, gone) == (1_100, 500, 600, 600, 1_100)
+
+
+def test_what_is_sold_never_falls_below_what_runs_there_asked_for(worker: Worker) -> None:
+    asked = msgspec.structs.replace(BATCH, requests=Resources(batch_cpu_milli=3_000, mid_cpu_milli=200))
+    pods = [SERVICE, asked]
+    [_], [batch] = figures(tell(worker, keyframe(1, pods=pods, pods_revision=revision_of(pods))))
+
+    assert (batch.batch_cpu_milli, batch.mid_cpu_milli) == (3_000, 200)
+    assert batch.floored == ["batch_cpu_milli", "mid_cpu_milli"]
+    assert batch.cpu_terms["batch_milli"] == 1_400
+
+
+def test_nothing_is_sold_to_mid_pods_but_a_share_of_what_nobody_asked_for(worker: Worker) -> None:
+    """Nobody predicts what production pods will leave: 4000 - 500 system - 2000 asked for = 1500, and half of it."""
+    colocation = msgspec.structs.replace(SUPPRESS.colocation, mid_unallocated_pct=50)
+    worker.policy(policy_record(policy_of(colocation, SUPPRESS.resource_threshold)))
+    [_], [sold] = figures(tell(worker, keyframe(1, use=NodeUse(cpu_milli=2_000, mem_bytes=4 * 2**30))))
+
+    assert sold.mid_cpu_milli == 750
+    assert (sold.mid_cpu_terms["reclaimable_milli"], sold.mid_cpu_terms["unallocated_milli"]) == (0, 1_500)
+
+
+def test_percentiles_are_published_with_what_they_cover(worker: Worker) -> None:
+    [*_, metric], _ = figures(
+        tell(
+            worker,
+            *(keyframe(seq, use=NodeUse(cpu_milli=1_500 + seq, mem_bytes=4 * 2**30)) for seq in range(1, 101)),
+            keyframe(106),
+        )
+    )
+
+    assert [(one.window_ms, one.covered_ms) for one in metric.aggregates] == [
+        (300_000, 101_000),
+        (600_000, 101_000),
+        (1_800_000, 101_000),
+    ]
+    cpu = metric.aggregates[0].node_cpu_milli
+    assert (cpu.avg, cpu.p50, cpu.p90, cpu.p95, cpu.p99) == (1_550, 1_550, 1_590, 1_595, 1_599)
+
+
+def test_late_samples_of_a_boot_are_counted(worker: Worker) -> None:
+    tell(worker, keyframe(1), keyframe(2), keyframe(2), sample(1))
+    [metric], _ = figures(tell(worker, keyframe(7)))
+
+    assert metric.late == 2
+
+
+def test_a_minute_is_said_once_when_it_is_over_and_another_worker_takes_it_up(worker: Worker) -> None:
+    begin = 60 - START_MS // 1_000 % 60
+    outs = tell(worker, *(keyframe(seq) for seq in range(begin, begin + 66)))
+    segments = [out for out in outs if out.topic == WINDOW.name]
+    assert len(segments) == len({out.value for out in segments})
+    other = Worker("other")
+    other.policy(policy_record())
+    *_, segment = segments
+    record = Record(
+        topic=WINDOW.name, partition=0, offset=0, timestamp_ms=START_MS, key=segment.key, value=segment.value
+    )
+
+    assert other.restore([record]) == []
+    other.hold_back(0)
+    assert figures(tell(other, keyframe(begin + 66)))[0] == []
+    other.publish(0)
+    [metric], _ = figures(tell(other, keyframe(begin + 67)))
+    assert metric.aggregates[0].covered_ms == 62_000
+    assert [out.topic for out in other.restore([replace(record, value=b"{")])] == [DEAD_LETTER.name]
+
+
+def test_a_sample_that_comes_late_fills_its_gap_mute(worker: Worker) -> None:
+    tell(worker, keyframe(1), keyframe(10))
+    assert worker.fill([record_of(sample(5)), raw_record(b"{", key=b"node-1")])[0].topic == DEAD_LETTER.name
+    [metric], _ = figures(tell(worker, keyframe(15)))
+
+    assert metric.aggregates[0].covered_ms == 4_000
 
 
 # What the log refuses
