@@ -24,6 +24,8 @@ class Resources(Message, frozen=True, kw_only=True):
 
 LIVE_PHASES = frozenset({"Running", "Pending"})
 """Of pods that hold what they asked for."""
+ENDED_PHASES = frozenset({"Succeeded", "Failed"})
+"""Of pods that use nothing any more."""
 
 
 class Container(Message, frozen=True, kw_only=True):

@@ -8,6 +8,11 @@ from slacktide.schemas.metric import Spread, Use
 NOTHING = Use(cpu_milli=0, mem_bytes=0)
 
 
+def use_of(cpu_milli: int, mem_bytes: int) -> Use:
+    """So much; where it is nothing the default itself, which is not written."""
+    return Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes) if cpu_milli or mem_bytes else NOTHING
+
+
 class Statistic(Message, frozen=True, kw_only=True):
     """How the node's use was spread over one of the fixed windows; what is not covered is not in it."""
 

@@ -6,18 +6,19 @@ them from NodeMetric, a minute old; here the node's stream says them with every 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
+from slacktide.schemas.inventory import ENDED_PHASES, NodeFacts, Pod
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
 from slacktide.schemas.sample import Limits, NodeSample
-from slacktide.schemas.score import NOTHING, NodeScore, Statistic
+from slacktide.schemas.score import NOTHING, NodeScore, Statistic, use_of
+from slacktide.streams.decisions.known_pods import asked_of
 from slacktide.streams.decisions.load_aware_args import LoadAwareArgs
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod, estimate
-from slacktide.streams.decisions.load_aware_existing import TERMINATED, is_prod
+from slacktide.streams.decisions.load_aware_existing import is_prod
 
 CPU_SUPPRESSED = "cpu_suppressed"
 MEM_OVER_LINE = "mem_over_line"
@@ -43,15 +44,8 @@ def node_score(
         policy: in force: whether koord-free is a class of its own, and where memory runs short.
 
     """
-    there = [pod for pod in pods if pod.phase not in TERMINATED]
-    requests = [pod.requests for pod in pods if pod.phase in LIVE_PHASES]
-    batch_asked = _use(
-        sum([asked.batch_cpu_milli or 0 for asked in requests]), sum([asked.batch_mem_bytes or 0 for asked in requests])
-    )
-    mid_asked = _use(
-        sum([asked.mid_cpu_milli or 0 for asked in requests]), sum([asked.mid_mem_bytes or 0 for asked in requests])
-    )
-    expected_more, prod_expected_more = _expected_more(metric, there, facts, policy)
+    asked = asked_of(pods)
+    expected_more, prod_expected_more = _expected_more(metric, pods, asked.there, facts, policy)
     return NodeScore(
         node=metric.node,
         boot_id=metric.boot_id,
@@ -63,7 +57,7 @@ def node_score(
         allocatable=Use(cpu_milli=facts.allocatable.cpu_milli or 0, mem_bytes=facts.allocatable.mem_bytes or 0),
         use=metric.node_use,
         system_use=metric.system_use,
-        prod_use=_prod_use(metric, {pod.uid for pod in there}),
+        prod_use=_prod_use(metric, asked.there),
         expected_more=expected_more,
         prod_expected_more=prod_expected_more,
         statistics=[
@@ -75,35 +69,32 @@ def node_score(
             )
             for one in metric.aggregates
         ],
-        batch_asked=batch_asked,
-        batch_left=_left(allocatable.batch_cpu_milli, allocatable.batch_mem_bytes, batch_asked),
-        mid_asked=mid_asked,
-        mid_left=_left(allocatable.mid_cpu_milli, allocatable.mid_mem_bytes, mid_asked),
-        pressure=list(_pressure(sample, facts, policy, batch_asked.cpu_milli)),
+        batch_asked=asked.batch,
+        batch_left=_left(allocatable.batch_cpu_milli, allocatable.batch_mem_bytes, asked.batch),
+        mid_asked=asked.mid,
+        mid_left=_left(allocatable.mid_cpu_milli, allocatable.mid_mem_bytes, asked.mid),
+        pressure=list(_pressure(sample, facts, policy, asked.batch.cpu_milli)),
     )
 
 
 def _left(milli: int | None, mem_bytes: int | None, asked: Use) -> Use:
     """What is published less what is asked for already; nothing where none is published."""
-    return _use(max(0, (milli or 0) - asked.cpu_milli), max(0, (mem_bytes or 0) - asked.mem_bytes))
+    return use_of(max(0, (milli or 0) - asked.cpu_milli), max(0, (mem_bytes or 0) - asked.mem_bytes))
 
 
-def _use(cpu_milli: int, mem_bytes: int) -> Use:
-    """The default itself where it is nothing: it is not written then."""
-    return Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes) if cpu_milli or mem_bytes else NOTHING
-
-
-def _prod_use(metric: NodeMetric, there: Collection[str]) -> Use:
+def _prod_use(metric: NodeMetric, there: frozenset[str]) -> Use:
     uses = [one.use for one in metric.pods if one.priority_class == "koord-prod" and one.uid in there]
     return Use(cpu_milli=sum([use.cpu_milli for use in uses]), mem_bytes=sum([use.mem_bytes for use in uses]))
 
 
-def _expected_more(metric: NodeMetric, there: Sequence[Pod], facts: NodeFacts, policy: Policy) -> tuple[Use, Use]:
+def _expected_more(
+    metric: NodeMetric, pods: Sequence[Pod], there: frozenset[str], facts: NodeFacts, policy: Policy
+) -> tuple[Use, Use]:
     """Of all pods, and of production pods: what those will use that no average knows yet."""
-    measured = {one.uid for one in metric.pods}
-    new = [LoadAwarePod(pod=pod) for pod in there if pod.uid not in measured]
-    if not new:  # mostly
+    unmeasured = there.difference([one.uid for one in metric.pods])
+    if not unmeasured:  # mostly
         return NOTHING, NOTHING
+    new = [LoadAwarePod(pod=pod) for pod in pods if pod.uid in unmeasured and pod.phase not in ENDED_PHASES]
     args = LoadAwareArgs(free_class_enable=colocation_on(policy, facts).free_class_enable)
     return _estimated(new, args), _estimated([one for one in new if is_prod(one)], args)
 

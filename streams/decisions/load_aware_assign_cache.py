@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.streams.decisions.load_aware_args import LoadAwareArgs
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load_aware_existing import (
-    TERMINATED,
     AssignedPod,
     ExistingLoad,
     NodeReport,
@@ -33,7 +33,7 @@ class AssignCache:
 
     def assign(self, asked: LoadAwarePod, *, at_s: float) -> None:
         """A pod was placed here, or seen here; a terminated one is ignored."""
-        if asked.pod.phase not in TERMINATED:
+        if asked.pod.phase not in ENDED_PHASES:
             self._pods[_key(asked)] = assigned_pod(asked, now_s=at_s, args=self.args)
             self._load = None
 
@@ -45,7 +45,7 @@ class AssignCache:
     def update(self, asked: LoadAwarePod, *, at_s: float) -> None:
         """A pod's object changed: it counts as assigned anew if its spec or conditions did, or it was unknown."""
         known = self._pods.get(_key(asked))
-        if known is not None and asked.pod.phase in TERMINATED:
+        if known is not None and asked.pod.phase in ENDED_PHASES:
             self.unassign(asked)
         elif known is None or _spec_and_conditions(known.asked) != _spec_and_conditions(asked):
             self.assign(asked, at_s=at_s)

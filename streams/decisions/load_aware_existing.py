@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 from typing import NamedTuple
 
+from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.message import Terms
 from slacktide.schemas.qos import effective_priority_class
 from slacktide.streams.decisions.because import Because
@@ -18,7 +19,6 @@ from slacktide.streams.decisions.load_aware_args import NOTHING, RESOURCES, Aggr
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod, estimate
 
 REPORT_INTERVAL_S = 60
-TERMINATED = frozenset({"Succeeded", "Failed"})
 
 
 class PodUse(NamedTuple):
@@ -130,7 +130,7 @@ def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_inclu
     """
     sums = _Sums()
     for pod in pods:
-        if pod.asked.pod.phase not in TERMINATED:
+        if pod.asked.pod.phase not in ENDED_PHASES:
             sums.add(pod, report)
     system = report.node.system if prod_include_system and report.node else NOTHING
     everyone = sums.node_full if report.node is None else _plus(report.node.use, sums.node_delta)
