@@ -33,7 +33,7 @@ from slacktide.streams.shadow import Seen, Shadow
 from slacktide.streams.stale import LastSaid, Said
 from slacktide.streams.windows.figures import Candidate, allocatable_of, due
 from slacktide.streams.windows.node_window import NodeWindow
-from slacktide.streams.windows.segments import MINUTE_MS, restore, segment
+from slacktide.streams.windows.segments import MINUTE_MS, restore, segment, until
 from slacktide.streams.windows.windows import Arrival, Windows
 
 __all__ = ["NO_FACTS", "NO_PODS", "OTHER_POLICY", "Out", "Record", "Worker"]
@@ -176,25 +176,22 @@ class Worker:
     def fill(self, records: Iterable[Record]) -> list[Out]:
         """Take in samples that come late, mute: into what nothing covers yet. Bad ones are dead letters."""
         outs: list[Out] = []
+        heard: list[_Heard] = []
         for record in records:
             if record.value is None:
                 continue
             try:
-                _check_amounts(_sample_of(record))
+                sample = _sample_of(record)
+                _check_amounts(sample)
             except BadMessageError as exc:
                 outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
             else:
-                self.fill_known([record])
-        return outs
-
-    def fill_known(self, records: Iterable[Record]) -> list[Out]:
-        """The same of samples that are, or will be, answered: nothing is said of bad ones."""
-        heard = [each for record in records if (each := self._known(record)) is not None]
+                heard.append(self._heard(record, sample))
         for wave in _waves(heard):
             for each, merged in zip(wave, self._merge(wave), strict=True):
                 if not merged:
                     self._windows.fill(each.node.window, each.sample)
-        return []
+        return outs
 
     def aside(self) -> Worker:
         """One that knows nothing but the policy: what it learns of older samples, in order, is filled in at once."""
@@ -211,7 +208,7 @@ class Worker:
                 boot_id, seq = node.newest
                 said = segment(other._windows, node.window, minute, boot_id=boot_id, seq=seq)
                 if said is not None:
-                    restore(self._windows, window, said)
+                    restore(self._windows, window, until(said, node.window.watermark_ms))
             yield
 
     def restore(self, records: Iterable[Record]) -> list[Out]:

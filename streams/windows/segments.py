@@ -7,6 +7,7 @@ it.
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 
 from slacktide.schemas.window import NodeWindowSegment, PodSegment
@@ -47,6 +48,21 @@ def segment(windows: Windows, window: NodeWindow, minute: int, *, boot_id: str, 
         system_cpu_milli=figures[2],
         system_mem_bytes=figures[3],
         pods=_pods(windows.series, window, minute),
+    )
+
+
+def until(said: NodeWindowSegment, end_ms: int) -> NodeWindowSegment:
+    """The part of a minute that is over by then: what comes of its rest nobody knows yet."""
+    seconds = -(-(end_ms - said.begin_ms) // 1_000)
+    if seconds >= len(said.covered_ms):
+        return said
+    return msgspec.structs.replace(
+        said,
+        covered_ms=said.covered_ms[:seconds],
+        node_cpu_milli=said.node_cpu_milli[:seconds],
+        node_mem_bytes=said.node_mem_bytes[:seconds],
+        system_cpu_milli=said.system_cpu_milli[:seconds],
+        system_mem_bytes=said.system_mem_bytes[:seconds],
     )
 
 
