@@ -14,11 +14,13 @@ from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, comm
 from slacktide.streams.kafka.readers import History, Latest, partition_counts, present
 from slacktide.streams.kafka.sender import Refusal, Sender
 from slacktide.streams.kafka.span import Span, Spans
+from slacktide.streams.kafka.tail import TAIL_RECORDS_MAX, Place, Read, Tail, partition_of
 
 lenient.install()
 
 __all__ = [
     "POLL_RECORDS_MAX",
+    "TAIL_RECORDS_MAX",
     "Ends",
     "Feed",
     "Fetched",
@@ -26,14 +28,18 @@ __all__ = [
     "Group",
     "History",
     "Latest",
+    "Place",
+    "Read",
     "Refusal",
     "Sender",
     "Span",
     "Spans",
+    "Tail",
     "close",
     "committed",
     "leave_first_generation",
     "partition_counts",
+    "partition_of",
     "present",
     "record_of",
 ]

@@ -75,7 +75,7 @@ async def _node(name: str, bootstrap: str, since: int) -> NodeExplanation:
     return replace(told, findings=[*told.findings, *shortened(read.short)])
 
 
-@command.command(epilog="Example: kubectl get pod,svc -n jobs -o yaml | slacktide explain pod jobs/etl-x2lqp --file -")
+@command.command(epilog="Example: slacktide explain pod jobs/etl-x2lqp --file pod.yaml --bootstrap kafka-1:9092")
 @click.argument("name", metavar="NAMESPACE/NAME")
 @bootstrap_option
 @click.option(

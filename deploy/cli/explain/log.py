@@ -23,8 +23,7 @@ from slacktide.schemas.topics import (
 from slacktide.streams.explain.evidence import Finding, by_key, said
 from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodLog, where_is
-from slacktide.streams.kafka import partition_counts
-from slacktide.streams.kafka.tail import TAIL_RECORDS_MAX, Place, Read, Tail, partition_of
+from slacktide.streams.kafka import TAIL_RECORDS_MAX, Place, Read, Tail, partition_counts, partition_of
 from slacktide.streams.records import Record
 
 TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
