@@ -103,7 +103,7 @@ def _run(rig: Rig, nodes: int, seconds: float) -> Watched:
     kafka = rig.kafka()
     bounded = (SAMPLE, COMMAND, METRIC, ALLOCATABLE, SCORE)
     admin.set_up(kafka.bootstrap, bounded, admin.BOUNDED)
-    admin.set_up(kafka.bootstrap, (COMMAND, METRIC), {**admin.BOUNDED, **admin.STAMPED_BY_LOG})
+    admin.set_up(kafka.bootstrap, (SAMPLE, COMMAND, METRIC), {**admin.BOUNDED, **admin.STAMPED_BY_LOG})
     rig.say(f"fleet: {nodes} nodes, {WARM_UP_S + seconds:.0f} s")
     with ExitStack() as stack:
         worker = stack.enter_context(loop.worker(rig, kafka.bootstrap, policy=log.USUAL_POLICY))

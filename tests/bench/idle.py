@@ -5,11 +5,12 @@ from __future__ import annotations
 import statistics
 import time
 
-from bench import log, loop
+from bench import admin, log, loop
 from bench.generator import HISTORY_STEP_S
 from bench.process import Running
 from bench.rig import Rig, wait
 from bench.rows import Row, judged
+from slacktide.schemas.topics import SAMPLE
 
 NODES = 100
 WARM_UP_S, EACH_S, RUNS = 10.0, 10.0, 3
@@ -23,6 +24,7 @@ ANSWERS = "slacktide_stream_answers_total"
 def measure(rig: Rig) -> list[Row]:
     """One worker, three stretches."""
     bootstrap = rig.kafka().bootstrap
+    admin.set_up(bootstrap, (SAMPLE,), admin.STAMPED_BY_LOG)
     rig.say(f"idle: {NODES} nodes, {WARM_UP_S + RUNS * EACH_S:.0f} s")
     policy = log.USUAL_POLICY
     with (

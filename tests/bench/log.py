@@ -55,8 +55,8 @@ def commands(bootstrap: str, node: str | None = None, since_ms: int = 0) -> list
 
 
 def metrics(bootstrap: str, node: str) -> list[NodeMetric]:
-    """What was published of a node, in order."""
-    return _of(bootstrap, METRIC, node, NodeMetric)
+    """What was published of a node, in order; not what was said of its silence after a backlog's end."""
+    return [one for one in _of(bootstrap, METRIC, node, NodeMetric) if not one.stale_ms]
 
 
 def end(bootstrap: str, topic: Topic) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from bench import log, loop, send
+from bench import admin, log, loop, send
 from bench.fleet import PODS, name_of
 from bench.process import Slacktide
 from bench.rig import Rig, wait
@@ -48,6 +48,8 @@ def rounds(nodes: int, policy: Policy, now_ms: int) -> Iterator[list[Stamped]]:
 
 def _row(rig: Rig, nodes: int, target_mb: float) -> Row:
     bootstrap = rig.kafka().bootstrap
+    # Else half an hour of event time would be half an hour of silence.
+    admin.set_up(bootstrap, (SAMPLE,), admin.STAMPED_BY_LOG)
     policy = log.USUAL_POLICY
     rig.say(f"memory: {nodes} nodes, half an hour of event time")
     with loop.worker(rig, bootstrap, policy=policy) as worker:

@@ -85,7 +85,7 @@ def measure(rig: Rig) -> list[Row]:
     """Both workers answer; the one that answers the agent's node is killed."""
     nodes = BRIEF_NODES if rig.brief else NODES
     bootstrap = rig.kafka().bootstrap
-    admin.set_up(bootstrap, (COMMAND, METRIC), admin.STAMPED_BY_LOG)
+    admin.set_up(bootstrap, (SAMPLE, COMMAND, METRIC), admin.STAMPED_BY_LOG)
     log.publish_policy(bootstrap, log.USUAL_POLICY)
     rig.say(f"takeover: two workers, {nodes} nodes with {HISTORY_S} s of history, one with an agent")
     with ExitStack() as stack:

@@ -59,7 +59,7 @@ def ours(bootstrap: str) -> str:
             raise CannotRunError(f"{name}: {len(skipped)} samples were skipped: {skipped[0].reason}")
         metrics = log.metrics(bootstrap, name)
         if not metrics or not metrics[-1].pods:
-            raise CannotRunError(f"{name}: no NodeMetric with pods")
+            raise CannotRunError(f"{name}: {len(metrics)} NodeMetric, no pods in the last one")
         answered, figures = answered + len(commands), figures + len(metrics)
     return f"{answered} samples of {len(NODES)} nodes decided in order, {figures} NodeMetric"
 
