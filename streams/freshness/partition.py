@@ -76,7 +76,6 @@ class Partition:
             self._ends.append(end)
             self._fetched_ms.append(fetched_ms)
 
-    def ages_ms(self, at_ms: int) -> Iterable[tuple[str, int]]:
-        """How long nothing of each node had come at that time."""
-        for node, heard_ms in self.heard_ms.items():
-            yield node, max(0, at_ms - heard_ms)
+    def quiet_ms(self, at_ms: int, longest_ms: int) -> Iterable[tuple[str, int]]:
+        """Nodes of which nothing had come for so long or longer at that time, each with how long."""
+        return [(node, at_ms - heard_ms) for node, heard_ms in self.heard_ms.items() if at_ms - heard_ms >= longest_ms]

@@ -14,11 +14,11 @@ A node that just came with its partition is waited for as long as any other.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from slacktide.schemas.tick import WorkerTick
-from slacktide.streams.freshness.masses import TOGETHER_MS, Quiet, frozen
+from slacktide.streams.freshness.masses import FALLEN_MIN, TOGETHER_MS, Quiet, frozen
 from slacktide.streams.freshness.partition import Partition
 
 TICK_MS = 1_000
@@ -107,37 +107,57 @@ class Silence:
             return self._judged(read, judged_ms)
         return self._verdict({})
 
-    def _judged(self, read: Iterable[int], judged_ms: int) -> Verdict:
+    def _judged(self, read: Collection[int], judged_ms: int) -> Verdict:
         """Of nodes in partitions that are not read to the end nothing new is known: with them all stays as it was."""
-        ages = {node: (number, age) for number in read for node, age in self._partitions[number].ages_ms(judged_ms)}
-        self._freeze(ages)
+        quiet = {
+            node: (number, age_ms)
+            for number in read
+            for node, age_ms in self._partitions[number].quiet_ms(judged_ms, self._quiet_ms)
+        }
+        self._freeze(read, quiet)
+        back = [node for node in self._said_ms if self._held(node, read) and not self._is_silent(quiet.get(node))]
+        for node in back:
+            del self._said_ms[node]
         say: dict[str, int] = {}
-        for node, (number, age_ms) in ages.items():
+        for node, (number, age_ms) in quiet.items():
             said_ms = self._said_ms.get(node)
-            if age_ms < self._silent_ms:
-                self._said_ms.pop(node, None)
-            elif (node not in self._frozen) if said_ms is None else (self._at_ms - said_ms >= REPUBLISH_MS):
+            due = node not in self._frozen if said_ms is None else self._at_ms - said_ms >= REPUBLISH_MS
+            if due and age_ms >= self._silent_ms:
                 self._said_ms[node] = self._at_ms
                 say[node] = age_ms + self._partitions[number].silent_before_ms.get(node, 0)
         return self._verdict(say)
 
-    def _freeze(self, ages: Mapping[str, tuple[int, int]]) -> None:
+    def _is_silent(self, quiet: tuple[int, int] | None) -> bool:
+        return quiet is not None and quiet[1] >= self._silent_ms
+
+    def _freeze(self, read: Collection[int], quiet: Mapping[str, tuple[int, int]]) -> None:
+        """Look at all nodes only where enough of them are quiet: mostly none is."""
         lately_ms = self._silent_ms + TOGETHER_MS
-        unread = self._nodes() - ages.keys()
-        self._frozen = (self._frozen & unread) | frozen(
+        fallen = {node for node, (_, age_ms) in quiet.items() if age_ms < lately_ms or node in self._frozen}
+        unread = self._partitions.keys() - read
+        still = frozenset(node for node in self._frozen if self._held(node, unread))
+        if len(fallen) < FALLEN_MIN:
+            self._frozen = still
+            return
+        self._frozen = still | frozen(
             {
-                node: Quiet(partition=number, fallen=age_ms >= self._quiet_ms)
-                for node, (number, age_ms) in ages.items()
-                if age_ms < lately_ms or node in self._frozen
+                node: Quiet(partition=number, fallen=node in fallen)
+                for number in read
+                for node in self._partitions[number].heard_ms
+                if node in fallen or node not in quiet
             }
         )
 
-    def _verdict(self, say: Mapping[str, int]) -> Verdict:
-        nodes = self._nodes()
-        self._said_ms = {node: said_ms for node, said_ms in self._said_ms.items() if node in nodes}
-        self._frozen &= nodes
-        # Who was said to be stale before the others fell silent counts with them, and stays what was said.
-        return Verdict(say=say, silent=len(self._said_ms), frozen=self._frozen - self._said_ms.keys(), nodes=len(nodes))
+    def _held(self, node: str, partitions: Iterable[int]) -> bool:
+        return any(node in self._partitions[number].heard_ms for number in partitions)
 
-    def _nodes(self) -> frozenset[str]:
-        return frozenset(node for partition in self._partitions.values() for node in partition.heard_ms)
+    def _verdict(self, say: Mapping[str, int]) -> Verdict:
+        self._said_ms = {node: at_ms for node, at_ms in self._said_ms.items() if self._held(node, self._partitions)}
+        self._frozen = frozenset(node for node in self._frozen if self._held(node, self._partitions))
+        # Who was said to be stale before the others fell silent counts with them, and stays what was said.
+        return Verdict(
+            say=say,
+            silent=len(self._said_ms),
+            frozen=self._frozen - self._said_ms.keys(),
+            nodes=sum(len(partition.heard_ms) for partition in self._partitions.values()),
+        )
