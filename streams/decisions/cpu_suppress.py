@@ -164,14 +164,11 @@ def _free(facts: NodeFacts, pods: Sequence[Pod]) -> list[int]:
     return free_cpus(node_cpus(facts), pinned_pods(pods)) if facts.processors else []
 
 
-def pod_cpu_uses(sample: NodeSample, pods: Sequence[Pod]) -> list[CpuUse]:
-    """Each pod's CPU and whether it is best-effort: by the pod list, else by where its cgroup lies."""
-    best_effort = best_effort_of(pods)
+def pod_cpu_uses(sample: NodeSample, pods: Sequence[Pod]) -> list[tuple[float | None, bool]]:
+    """Each pod's CPU in cores and whether it is best-effort: by the pod list, else by where its cgroup lies."""
+    listed = best_effort_of(pods)
     return [
-        CpuUse(
-            None if use.cpu_milli is None else use.cpu_milli / 1000,
-            best_effort.get(use.uid, use.best_effort_group),
-        )
+        (None if (milli := use.cpu_milli) is None else milli / 1000, listed.get(use.uid, use.best_effort_group))
         for use in sample.pod_use
     ]
 

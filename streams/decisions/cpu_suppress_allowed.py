@@ -37,7 +37,7 @@ def be_allowed_cpu(
     capacity_milli: int,
     reserved_milli: int,
     node_used_cores: float,
-    pods: Iterable[CpuUse],
+    pods: Iterable[CpuUse | tuple[float | None, bool]],
     threshold_pct: int,
     min_pct: int | None = None,
     hosts: Iterable[CpuUse] = (),
@@ -71,8 +71,8 @@ def be_allowed_cpu(
     )
 
 
-def _sums(uses: Iterable[CpuUse]) -> tuple[float, float]:
+def _sums(uses: Iterable[CpuUse | tuple[float | None, bool]]) -> tuple[float, float]:
     """All, and non-best-effort, cores; what has no metric counts nothing."""
-    known = [(use.used_cores, use.best_effort) for use in uses if use.used_cores is not None]
+    known = [(used, best_effort) for used, best_effort in uses if used is not None]
     # fsum: the order of pods shall not decide the last digit.
-    return fsum(used for used, _ in known), fsum(used for used, best_effort in known if not best_effort)
+    return fsum([used for used, _ in known]), fsum([used for used, best_effort in known if not best_effort])

@@ -64,7 +64,7 @@ def evict(tasks: Sequence[EvictTask]) -> Evictions:
     A victim counts toward every task that wants something, once for each kind and resource. A pod that was
     evicted in an earlier run counts when its turn comes and is no victim again.
     """
-    counting = [task for task in tasks if task.missing(Counter())]
+    counting = [task for task in tasks if task.release.amounts and task.missing(Counter())]
     released: Tally = Counter()
     handled: set[EvictPod] = set()
     victims = []

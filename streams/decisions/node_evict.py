@@ -54,7 +54,11 @@ def evictions(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy:
         return ()
     node = _Node(sample, facts, pods, threshold, free_first=colocation_on(policy, facts).free_class_enable)
     dying = frozenset(sample.evict.dying)
-    by_memory = tuple(_named(node.by_memory(features, dying)))
+    by_memory: tuple[Eviction, ...] = ()
+    if features & MEMORY_RULES:
+        by_memory = tuple(_named(node.by_memory(features, dying)))
+    if not features & CPU_RULES:
+        return by_memory
     return by_memory + tuple(_named(node.by_cpu(features, dying.union(one.pod.uid for one in by_memory))))
 
 

@@ -40,13 +40,14 @@ def published_floor(figures: Mapping[str, int | None], pods: Sequence[Pod]) -> F
         pods: the node's. Those neither Running nor Pending hold nothing.
 
     """
-    because = tuple(_because(field, figures[field], pods) for field in FIELDS if field in figures)
+    live = [pod for pod in pods if pod.phase in LIVE_PHASES]
+    because = tuple(_because(field, figures[field], live) for field in FIELDS if field in figures)
     kept = {one.of: None if one.bound == "removed" else int(one.terms["published"]) for one in because}
     return Floored(figures=kept, because=because)
 
 
-def _because(field: str, figure: int | None, pods: Sequence[Pod]) -> Because:
-    floor = sum(getattr(pod.requests, field) or 0 for pod in pods if pod.phase in LIVE_PHASES)
+def _because(field: str, figure: int | None, live: Sequence[Pod]) -> Because:
+    floor = sum([getattr(pod.requests, field) or 0 for pod in live])
     if figure is None and floor == 0:
         return floor_because(field, {"floor": 0})
     terms: Terms = {} if figure is None else {"figure": figure}
