@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Pod, Resources
@@ -54,6 +54,7 @@ def what_if(records: list[Record], other: Policy) -> Change:
 HOUR = 3_600
 
 
+@settings(deadline=None)  # each example is a run
 @given(st.lists(st.integers(0, 1_600), min_size=1, max_size=20))
 def test_the_same_policy_changes_nothing(used: list[int]) -> None:
     """Where the node did what it was told; whatever batch work used."""
