@@ -93,19 +93,20 @@ def test_who_said_it_and_when_is_not_compared() -> None:
 
 RECORDS = trace()
 COMMANDS = commands(RECORDS)
+SHORT = trace(count=6)
 
 
 @settings(deadline=None)  # each example is a replay
 @given(st.data())
 def test_a_flipped_digit_anywhere_in_a_command_is_found(data: st.DataObject) -> None:
     """In every field but those that say who decided, when, and where the sample stood."""
-    asked = data.draw(st.sampled_from(COMMANDS))
+    asked = data.draw(st.sampled_from(commands(SHORT)))
     body = asked.value.decode()
     content = body.partition(',"decided_ms":')[0]
     place = data.draw(st.sampled_from([found.start() for found in re.finditer(r"\d", content)]))
     digit = data.draw(st.sampled_from([other for other in "0123456789" if other != body[place]]))
 
-    result = replayed(changed(RECORDS, asked, f"{body[:place]}{digit}{body[place + 1 :]}".encode()))
+    result = replayed(changed(SHORT, asked, f"{body[:place]}{digit}{body[place + 1 :]}".encode()))
 
     assert not result.equal
     assert result.differences[0].offset == asked.offset
