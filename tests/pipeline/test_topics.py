@@ -170,7 +170,10 @@ def test_tail_of_an_unknown_or_missing_topic_says_what_to_do(broker) -> None:
     unknown = slacktide(broker, "topics", "tail", "comand")
     missing = slacktide(broker, "topics", "tail", "command")
 
-    assert (unknown.exit_code, unknown.stderr) == (1, "Error: no topic comand; known: node.command\n")
+    assert (unknown.exit_code, unknown.stderr) == (
+        1,
+        "Error: no topic comand; known: node.command, node.command.shadow\n",
+    )
     assert missing.exit_code == 1
     assert missing.stderr.endswith(f"topic {COMMAND.name} is not there: slacktide topics apply\n")
 
