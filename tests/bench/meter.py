@@ -27,6 +27,8 @@ class Cost:
     wall_s: float
     rss_mb: float
     """At the end."""
+    beside: int = 0
+    """Records that it wrote meanwhile into another topic."""
 
     @property
     def per_core_s(self) -> float:
@@ -34,7 +36,9 @@ class Cost:
         return self.records / self.cpu_s
 
 
-def cost(bootstrap: str, topic: str, process: Running, start: int, end: int, longest_s: float) -> Cost:
+def cost(
+    bootstrap: str, topic: str, process: Running, start: int, end: int, longest_s: float, beside: str | None = None
+) -> Cost:
     """Wait for both marks and say what lay between.
 
     Args:
@@ -44,14 +48,17 @@ def cost(bootstrap: str, topic: str, process: Running, start: int, end: int, lon
         start: so many records of the topic come before, and
         end: so many in all; less where the time is up before.
         longest_s: from the first mark on.
+        beside: another topic that it writes; the first mark is not before each of its partitions has grown, so that
+            a process which still starts is not measured.
 
     Raises:
-        CannotRunError: the process ended, or did not reach the first mark in time.
+        CannotRunError: the process ended, or did not reach the first mark in time, or only at the second.
 
     """
 
     async def watch() -> Cost:
         places = [TopicPartition(topic, partition) for partition in range(NODE_PARTITIONS)]
+        others = [TopicPartition(beside, place.partition) for place in places] if beside else []
         async with AIOKafkaConsumer(bootstrap_servers=bootstrap) as consumer:
 
             async def until(mark: int, at_s: float) -> tuple[int, float, float]:
@@ -62,7 +69,16 @@ def cost(bootstrap: str, topic: str, process: Running, start: int, end: int, lon
                     await asyncio.sleep(POLL_S)
                 return written, process.cpu_s(), time.monotonic()
 
-            first = await until(start, time.monotonic() + START_S)
+            before = await consumer.end_offsets(others)
+            late_s = time.monotonic() + START_S
+            first = await until(start, late_s)
+            while any(count <= before[place] for place, count in (await consumer.end_offsets(others)).items()):
+                first = await until(first[0] + 1, time.monotonic() + longest_s)
+                if first[0] >= end or time.monotonic() > late_s:
+                    raise CannotRunError(
+                        f"{process.name}: {first[0]} records, and still partitions of {beside} without any"
+                    )
+            before = await consumer.end_offsets(others)
             if first[0] < start:
                 raise CannotRunError(f"{process.name}: {first[0]} of {start} records after {START_S:g} s")
             last = await until(end, time.monotonic() + longest_s)
@@ -71,6 +87,7 @@ def cost(bootstrap: str, topic: str, process: Running, start: int, end: int, lon
                 cpu_s=last[1] - first[1],
                 wall_s=last[2] - first[2],
                 rss_mb=process.rss_mb(),
+                beside=sum((await consumer.end_offsets(others)).values()) - sum(before.values()),
             )
 
     return asyncio.run(watch())
