@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 from sim.log import PARTITIONS, Entry
 from sim.trace import Trace
+from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand, command_id
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
@@ -111,7 +113,9 @@ class AnswerChecks:
         for out in outs:
             kind = BY_NAME[out.topic].message
             if out.value is not None:
-                decode(out.value, kind)
+                message = decode(out.value, kind)
+                if isinstance(message, NodeAllocatable):
+                    self._floored(message)
 
     def sent(self, outs: Sequence[Out]) -> None:
         """A batch reached the log, whatever became of it there."""
@@ -162,6 +166,13 @@ class AnswerChecks:
         for one in command.evict:
             id_ = command_id(sample.node, sample.boot_id, sample.seq, one.rule, f"pod/{one.uid}", version)
             self._must(one.id == id_, "another id than its inputs give", command)
+
+    def _floored(self, said: NodeAllocatable) -> None:
+        """What is published is no less than what runs there has asked for, whatever the policy says."""
+        pods = self._world.checker.pods.get(said.pods_revision)
+        self._must(pods is not None, "figures by pods that nobody ever said", said)
+        asked_bytes = sum(pod.requests.batch_mem_bytes or 0 for pod in pods or () if pod.phase in LIVE_PHASES)
+        self._must((said.batch_mem_bytes or 0) >= asked_bytes, "sells less than was sold already", asked_bytes, said)
 
     def _letters(self, worker: str, bad: Sequence[Entry], letters: Sequence[Out]) -> None:
         """Each bad record is kept, with where it came from and why."""

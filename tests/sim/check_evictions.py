@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from sim.check_budget import BudgetChecks
 from sim.trace import Trace
 from slacktide.deploy.cli.virtual.machine import BEST_EFFORT
 from slacktide.schemas.credit import EvictionCredit
@@ -31,8 +32,9 @@ class Asked:
 class EvictionChecks:
     """Judges one node's evictions by its machine, and by the leases that its agent heard."""
 
-    def __init__(self, node: Node, trace: Trace) -> None:
+    def __init__(self, node: Node, trace: Trace, budget: BudgetChecks) -> None:
         self._node = node
+        self._budget = budget
         self._trace = trace
         self._meant: dict[str, NodeOutcome] = {}
         self._asked: dict[str, Asked] = {}
@@ -100,7 +102,7 @@ class EvictionChecks:
             sample = samples.get(meant.seq)
             self._must(sample is not None, "evicts by a sample that was never taken", meant)
             assert sample is not None
-            self._paid_for(meant)
+            self._budget.evicts(self._node.name, outlasted=self._paid_for(meant))
             self._in_time(meant)
             self._wanted(uid, sample)
             self.evicted += 1
@@ -139,7 +141,8 @@ class EvictionChecks:
         inside = group is None or group.path.startswith(f"{BEST_EFFORT}/")
         self._must(inside, "touches a pod that is not best-effort", uid)
 
-    def _paid_for(self, meant: NodeOutcome) -> None:
+    def _paid_for(self, meant: NodeOutcome) -> bool:
+        """Whether it is the one eviction that a lease allows which is over while the log is away."""
         lease, pod = self._lease, meant.pod
         self._must(lease is not None and pod is not None, "evicts without credit", meant)
         assert lease is not None
@@ -147,10 +150,12 @@ class EvictionChecks:
         self._must(lease.boot_id == self._boot_id, "evicts on another boot's credit", meant, lease)
         self._must(self._spent <= lease.granted, "evicts without credit", meant, lease, self._spent)
         self._must(pod.namespace not in lease.spared_namespaces, "evicts of a spared namespace", meant, lease)
-        if self._now_ms >= self._until_ms:
+        outlasted = self._now_ms >= self._until_ms
+        if outlasted:
             away = self._node.log_away and not self._outlasted
             self._must(away, "evicts on a lease that is over", meant, self._now_ms - self._until_ms)
             self._outlasted = True
+        return outlasted
 
     def _in_time(self, meant: NodeOutcome) -> None:
         last = self._last

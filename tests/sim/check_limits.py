@@ -146,8 +146,8 @@ class LimitChecks:
             self._raised_ms = self._now_ms
         self._must(intent.target == TARGET and self._others == self._other_groups(), "touches more than best-effort")
         self.judge()
-        if not self._cuts:
-            self._owe(self._taken_ms, 0)
+        if not self._cuts:  # the guard acts on a sample that is still being taken
+            self._owe(self._now_ms if self._taking else self._taken_ms, 0)
 
     def judge(self) -> None:
         """Whether what the newest sample asks for, and each before it, came to hold in time."""

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sim.check_answers import AnswerChecks
+from sim.check_budget import BudgetChecks
 from sim.check_evictions import EvictionChecks
 from sim.check_limits import LimitChecks
 from sim.check_outcomes import OutcomeChecks
@@ -36,6 +37,7 @@ class Checker:
         self._limits: dict[str, LimitChecks] = {}
         self._outcomes: dict[str, OutcomeChecks] = {}
         self._evictions: dict[str, EvictionChecks] = {}
+        self._budget = BudgetChecks(world, world.trace)
         self._answers = AnswerChecks(world, world.trace)
         self.worker_started = self._answers.worker_started
         self.worker_told = self._answers.worker_told
@@ -47,7 +49,7 @@ class Checker:
         """A new node."""
         self._limits[node.name] = LimitChecks(node, self._trace, self._world.interval_ms)
         self._outcomes[node.name] = OutcomeChecks(node, self._trace)
-        self._evictions[node.name] = EvictionChecks(node, self._trace)
+        self._evictions[node.name] = EvictionChecks(node, self._trace, self._budget)
         self._remember(node)
 
     def booted(self, node: Node, boot_id: str) -> None:

@@ -79,7 +79,7 @@ class Governing:
                 what()
 
         life = self._life
-        self.world.timeline.after(TICK_MS, lambda: unless_over(self._tick, life))
+        self.world.timeline.after(TICK_MS * self.world.leisure, lambda: unless_over(self._tick, life))
 
     def _new(self, topic: str, partition: int) -> list[Record]:
         entries = self.world.log.read(topic, partition, self._positions.get((topic, partition), 0))

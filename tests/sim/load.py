@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from sim.world import World
 
 GIB = 1 << 30
+PODS_MOST = 10
+BATCH_MEM_BYTES = 4 * GIB
 KINDS = [
     # kube_qos, qosClass label, priority
     ("Burstable", "LS", 9500),
@@ -87,7 +89,7 @@ class Load:
         rng = self.world.rng
         node.advance()
         pods = list(node.pods)
-        if len(pods) > 2 and rng.random() < 0.5:
+        if len(pods) > 2 and (rng.random() < 0.5 or len(pods) > PODS_MOST):
             gone = pods.pop(rng.randrange(len(pods)))
             self.world.timeline.after(rng.choice([0, 1500]), lambda: self._end(node, gone.uid))
         else:
@@ -96,11 +98,18 @@ class Load:
         self.world.timeline.after(rng.choice([0, 10, 1500]), lambda: node.tell_pods(pods))
         self._again(rng.randint(5_000, 30_000), node, self._change)
 
-    def leak(self, node: Node) -> None:
-        """One best-effort pod after another takes memory and does not give it back."""
+    def leak(self, node: Node, for_ms: int | None = None) -> None:
+        """One best-effort pod after another takes memory, and does not give it back before the leak ends.
+
+        Args:
+            node: on it.
+            for_ms: None: until all leaks end.
+
+        """
         grow_bytes = self.world.rng.choice([GIB, 2 * GIB, 6 * GIB])
         self.world.trace.note(node.name, "leaks", f"{grow_bytes // GIB} GiB each second")
-        self._grow(node, grow_bytes)
+        until_ms = None if for_ms is None else self.world.timeline.now_ms + for_ms
+        self._grow(node, grow_bytes, until_ms)
 
     def end_leaks(self) -> None:
         """Who has taken too much gives it back."""
@@ -110,16 +119,19 @@ class Load:
         self._leaks.clear()
         self._tight = False
 
-    def _grow(self, node: Node, grow_bytes: int) -> None:
+    def _grow(self, node: Node, grow_bytes: int, until_ms: int | None) -> None:
         node.advance()
         groups = node.machine.best_effort.children
+        if until_ms is not None and self.world.timeline.now_ms >= until_ms:
+            self._leaks.difference_update(group.uid for group in groups)
+            return
         if not self._tight or not groups:
             return
         leaking = [group for group in groups if group.uid in self._leaks] or self.world.rng.choices(groups)
         self._leaks.add(leaking[0].uid)
         room_bytes = node.machine.mem_bytes - node.machine.root.sums()[0]
         leaking[0].mem_bytes += max(0, min(grow_bytes, room_bytes))
-        self.world.timeline.after(1_000, lambda: self._grow(node, grow_bytes))
+        self.world.timeline.after(1_000, lambda: self._grow(node, grow_bytes, until_ms))
 
     def _reap(self, node: Node) -> None:
         """Kubernetes notices who has ended: sooner or later the list is rid of it."""
@@ -150,7 +162,10 @@ class Load:
             qos_label=label,
             priority=priority,
             kube_qos=kube_qos,
-            requests=Resources(cpu_milli=request_milli or None),
+            requests=Resources(
+                cpu_milli=request_milli or None,
+                batch_mem_bytes=BATCH_MEM_BYTES if label == "BE" else None,
+            ),
             grace_s=rng.choice([0, 1, 5]),
             cpuset=str(rng.randrange(node.machine.cpus)) if label in {"LSE", "LSR"} else "",
         )

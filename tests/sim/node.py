@@ -148,7 +148,7 @@ class Node:
 
     def _hear_credit(self) -> None:
         """Look whether the governor has granted anything; a lease counts from the look before."""
-        self.while_alive(CREDIT_EVERY_MS, self._hear_credit)
+        self.while_alive(CREDIT_EVERY_MS * self.world.leisure, self._hear_credit)
         agent, log = self.agent, self.world.log
         assert agent is not None
         self.log_away = not log.up
@@ -216,7 +216,7 @@ class Node:
             self._take()
 
     def _tick(self) -> None:
-        self.while_alive(self.world.interval_ms + self.world.rng.choice([0, 0, 0, 1, 30]), self._tick)
+        self.while_alive(self.world.interval_now_ms + self.world.rng.choice([0, 0, 0, 1, 30]), self._tick)
         if not self.world.still:
             self._take()
 
@@ -261,7 +261,7 @@ class Node:
 
     def _publish(self) -> None:
         """Send outcomes on; an acknowledgement may be lost, or end in the middle."""
-        self.while_alive(PUBLISH_EVERY_MS, self._publish)
+        self.while_alive(PUBLISH_EVERY_MS * self.world.leisure, self._publish)
         world = self.world
         if not world.log.up:
             return

@@ -15,8 +15,9 @@ class ComplaintError(AssertionError):
 class Trace:
     """Lines with their time. Formatted only when somebody reads them."""
 
-    def __init__(self, seed: int, timeline: Timeline) -> None:
+    def __init__(self, seed: int, timeline: Timeline, test: str) -> None:
         self.seed = seed
+        self._test = test
         self._timeline = timeline
         self._lines: list[tuple[int, str, str, tuple[object, ...]]] = []
 
@@ -33,7 +34,7 @@ class Trace:
         """
         raise ComplaintError(
             "\n".join([why, *map(str, evidence)])
-            + f"\nat {self._timeline.now_ms} ms; replay: SLACKTIDE_SEED={self.seed} pytest -s tests/sim\n"
+            + f"\nat {self._timeline.now_ms} ms; replay: SLACKTIDE_SEED={self.seed} pytest -s {self._test}\n"
             + self.text(last=40)
         )
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -33,8 +32,8 @@ class Trouble:
         self._over = False
         self._outages = 0
 
-    def plan(self, until_ms: int) -> None:
-        """Draw some strokes of fate."""
+    def plan(self, until_ms: int, count: int) -> list[int]:
+        """Draw so many strokes of fate; gives when they come."""
         rng = self.world.rng
         strokes: list[Callable[[], None]] = [
             self._outage, self._outage, self._wipe, self._wipe, self._bad_network, self._bad_network,
@@ -44,11 +43,12 @@ class Trouble:
             self._policy, self._policy, self._set_clock,
             self._deaf_kernel, self._deaf_kernel, self._governor,
         ]  # fmt: skip
-        for _ in range(rng.randint(4, 14)):
+        times = []
+        for _ in range(count):
             stroke = rng.choice(strokes)
-            self.world.timeline.at(rng.randint(1_000, until_ms - 1_000), stroke)
-        for node in self.world.nodes:
-            self.world.timeline.at(rng.randint(5_000, 2 * until_ms), partial(self._leak, node))
+            times.append(rng.randint(1_000, until_ms - 1_000))
+            self.world.timeline.at(times[-1], stroke)
+        return times
 
     def end(self) -> None:
         """Everything is whole again, and stays so."""
@@ -83,12 +83,28 @@ class Trouble:
         """Undo it later, unless the trouble is over and all is undone already."""
         self.world.timeline.after(self.world.rng.randint(300, longest_ms), lambda: None if self._over else what())
 
-    def _outage(self) -> None:
+    def long_outage(self) -> None:
+        """The log is away for minutes."""
+        self._outage(600_000)
+
+    def long_silence(self) -> None:
+        """An agent is away for minutes."""
+        node = self._some_node()
+        node.stop(kill=True)
+        self._for_a_while(lambda: None if node.agent else node.boot(), 600_000)
+
+    def nobody_decides(self) -> None:
+        """All workers are away for minutes: the guard covers them."""
+        for process in self.world.crew.processes:
+            process.kill()
+            self._for_a_while(process.start, 600_000)
+
+    def _outage(self, longest_ms: int = 15_000) -> None:
         world = self.world
         self._outages += 1
         world.trace.note("broker", "down")
         world.log.up = False
-        self._for_a_while(self._up)
+        self._for_a_while(self._up, longest_ms)
 
     def _wipe(self) -> None:
         """A memory broker starts anew: topics are made again, and their writers publish when they notice."""
@@ -194,9 +210,10 @@ class Trouble:
     def _policy(self) -> None:
         self.world.policy_of(self.world.rng.choice(POLICIES))
 
-    def _leak(self, node: Node) -> None:
+    def leak(self, node: Node, for_ms: int | None = None) -> None:
+        """Batch work takes more and more memory, for so long; None: until all trouble ends."""
         if not self._over:
-            self.world.load.leak(node)
+            self.world.load.leak(node, for_ms)
 
     def _governor(self) -> None:
         """It dies, and is started again."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from zlib import crc32
 
 import msgspec
@@ -52,13 +53,20 @@ class Parts:
 class World:
     """One run."""
 
+    trouble_ms = TROUBLE_MS
+    nodes_least, nodes_most = 2, 4
+    leisure = 1
+    """So many times as long as usual, processes wait before they look whether there is something to do."""
+    test = "tests/sim"
+    """What replays it."""
+
     def __init__(self, seed: int, parts: Parts | None = None) -> None:
         self.parts = parts or Parts()
         self.rng = random.Random(seed)
         self.timeline = Timeline()
-        self.trace = Trace(seed, self.timeline)
+        self.trace = Trace(seed, self.timeline, self.test)
         self.log = Log()
-        self.interval_ms = self.rng.choice([1000, 1000, 1000, 500])
+        self.interval_ms = self.sampling_ms()
         self.policy = self.rng.choice(POLICIES[:-1])
         self.acting: Node | None = None
         """Whose agent is at work just now."""
@@ -70,14 +78,14 @@ class World:
         self.crew = Crew(self, [f"worker-{number}" for number in range(self.rng.randint(1, 3))])
         self.governing = Governing(self)
         self.load = Load(self)
-        for number in range(self.rng.randint(2, 4)):
+        for number in range(self.rng.randint(self.nodes_least, self.nodes_most)):
             name = f"node-{number}"
             node = self.load.new_node(name, crc32(name.encode()) % PARTITIONS)
             self.nodes.append(node)
             self.checker.watch(node)
 
     def run(self) -> World:
-        """Live the two minutes; stops at the first wrong.
+        """Live through the trouble and the quiet minute; stops at the first wrong.
 
         Raises:
             ComplaintError: a check failed.
@@ -90,18 +98,33 @@ class World:
         timeline.after(rng.randint(0, 3000), self.governing.start)
         for node in self.nodes:
             timeline.after(rng.randint(0, 2000), node.boot)
-        self.trouble.plan(TROUBLE_MS)
-        self.load.plan(TROUBLE_MS + QUIET_MS - STEADY_MS)
-        timeline.run(TROUBLE_MS)
+        self.plan()
+        self.load.plan(self.trouble_ms + QUIET_MS - STEADY_MS)
+        timeline.run(self.trouble_ms)
         self.trace.note("world", "quiet")
         self.trouble.end()
-        timeline.run(TROUBLE_MS + QUIET_MS - STEADY_MS)
+        timeline.run(self.trouble_ms + QUIET_MS - STEADY_MS)
         self.checker.settled()
-        timeline.run(TROUBLE_MS + QUIET_MS)
+        timeline.run(self.trouble_ms + QUIET_MS)
         self.still = True
-        timeline.run(TROUBLE_MS + QUIET_MS + STILL_MS)
+        timeline.run(self.trouble_ms + QUIET_MS + STILL_MS)
         self.checker.finished()
         return self
+
+    def sampling_ms(self) -> int:
+        """Draw how often the agents take a sample."""
+        return self.rng.choice([1000, 1000, 1000, 500])
+
+    @property
+    def interval_now_ms(self) -> int:
+        """Until an agent's next sample."""
+        return self.interval_ms
+
+    def plan(self) -> None:
+        """Draw what goes wrong."""
+        self.trouble.plan(self.trouble_ms, self.rng.randint(4, 14))
+        for node in self.nodes:
+            self.timeline.at(self.rng.randint(5_000, 2 * self.trouble_ms), partial(self.trouble.leak, node))
 
     def publish(self) -> None:
         """Policy and inventory, as their writers repeat them every minute and on reconnect."""
