@@ -86,6 +86,8 @@ class Rebuilding:
         """From this record on the worker answers that partition; publish nothing of it until its windows are whole."""
         self._gone.discard(partition)
         self._due[partition] = first
+        if not first.offset:
+            return  # nothing was said before it
         self._worker.hold_back(partition)
         later = asyncio.get_running_loop().call_later(HELD_BACK_S, self._publish, partition)
         self._held_back[partition] = later
