@@ -46,6 +46,14 @@ async def test_every_sample_is_answered_in_its_partition_and_only_then_committed
     await rig.send(second)
     async with rig.worker(shell):
         answers += await rig.answered(second)
+        # Nothing is published of a partition until its windows are whole; then with the next sample.
+        for seq in range(8, 60):
+            published = {record.key for record in await rig.read(ALLOCATABLE.name)}
+            if published == {node.encode() for node in NODES}:
+                break
+            third = [sample(seq, node) for node in NODES]
+            await rig.send(third)
+            await rig.answered(third)
 
     assert {answer.answer for answer in answers} == {"set"}
     assert all(len(each) == 1 for each in rig.answers.values()), "answered once"
