@@ -112,13 +112,13 @@ class _Pod:
             for one in pod.containers
             if one.limits.cpu_milli and one.id
         }
-        gone, lacking = self._containers.keys() - self._limits_us, self._limits_us.keys() - self._containers
-        for key in gone:
+        for key in self._containers.keys() - self._limits_us:
             self._containers.pop(key).close()
+        lacking = [key for key in self._limits_us if key not in self._containers]
         if lacking:
             self._find(pod, lacking)
 
-    def _find(self, pod: Pod, keys: Collection[_Key]) -> None:
+    def _find(self, pod: Pod, keys: Sequence[_Key]) -> None:
         names = {key.name for key in keys}
         wanted = msgspec.structs.replace(pod, containers=[one for one in pod.containers if one.name in names])
         groups = container_groups(self._hierarchy, self._hierarchy.cpu, self._group, wanted)
