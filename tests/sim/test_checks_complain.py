@@ -7,6 +7,7 @@ from functools import partial
 
 import msgspec
 
+from sim import check_budget
 from sim.world import Parts
 from slacktide.agents.node import verdict
 from slacktide.agents.node.actuator import Actuator
@@ -19,10 +20,11 @@ from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
+from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import Limits
-from slacktide.schemas.topics import COMMAND
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND
 from slacktide.streams.decisions import node_evict
 from slacktide.streams.decisions.evict_pod import EvictPod
 from slacktide.streams.worker import Worker
@@ -334,3 +336,24 @@ def test_a_worker_that_drops_what_it_cannot_read(complaint):
             return [out for out in super().samples(records, now_ms) if out.topic == COMMAND.name]
 
     assert "other dead letters than bad records" in complaint(partial(Parts, worker=Careless))
+
+
+def test_a_worker_that_sells_less_than_was_sold_already(complaint):
+    class Short(Worker):
+        def samples(self, records, now_ms):
+            return [
+                self._short(out) if out.topic == ALLOCATABLE.name else out for out in super().samples(records, now_ms)
+            ]
+
+        def _short(self, out):
+            return replace(
+                out, value=encode(msgspec.structs.replace(decode(out.value, NodeAllocatable), batch_mem_bytes=0))
+            )
+
+    assert "sells less than was sold already" in complaint(partial(Parts, worker=Short))
+
+
+def test_a_budget_that_is_smaller_than_what_the_governor_grants(monkeypatch, complaint):
+    monkeypatch.setitem(check_budget.BUDGET, "nodeMax", 0)
+
+    assert "more evictions than a node's budget" in complaint()
