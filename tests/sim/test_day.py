@@ -17,6 +17,7 @@ from slacktide.schemas.topics import DEAD_LETTER, OUTCOME
 SEED = int(os.environ.get("SLACKTIDE_SEED", "1"))
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("seed", [SEED], ids="seed {}".format)
 def test_no_fault_of_a_day_breaks_a_promise(seed: int) -> None:
     """Every act once and only on best-effort, paid for and within budget; the guard covers every gap; all is answered.
