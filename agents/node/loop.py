@@ -53,7 +53,7 @@ class LoopSettings:
     lister: Lister | None = None
     """Who lists the pods; None: the inventory does."""
     sample_interval_ms: int = 1_000
-    fetch_wait_ms: int = 1_000
+    fetch_wait_ms: int = 500
     """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
     agent: AgentSettings = field(default_factory=AgentSettings)
     ahead: AheadSettings = field(default_factory=AheadSettings)

@@ -104,7 +104,7 @@ class AgentCommandSettings(NodeSettings):
         "How long the broker may hold a fetch, in milliseconds. Kafka answers as soon as there is a record, "
         "the embedded broker after this time.",
         click.IntRange(1, 5_000),
-        default=1_000,
+        default=500,
     )
 
 

@@ -73,9 +73,13 @@ class Following:
         if self._coming:
             worker.policy(self._coming.pop())
 
+    def due(self, now_ms: int) -> bool:
+        """Whether by that time another policy has been written."""
+        return bool(self._coming) and self._coming[-1].timestamp_ms <= now_ms
+
     def advance(self, now_ms: int) -> Policy:
         """Let it be that time."""
-        while self._coming and self._coming[-1].timestamp_ms <= now_ms:
+        while self.due(now_ms):
             record = self._coming.pop()
             self.worker.policy(record)
             self.changed_ms = record.timestamp_ms

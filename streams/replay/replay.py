@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from slacktide.schemas.codec import decode
+from slacktide.schemas.command import Origin
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, SAMPLE, TICK
-from slacktide.streams.records import Record, text_of
+from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.answers import Answers
 from slacktide.streams.replay.difference import Difference
 from slacktide.streams.replay.figures import EVER_MS, Figures
@@ -19,8 +20,17 @@ from slacktide.streams.replay.policies import Following, Policies
 from slacktide.streams.replay.unsettled import Unsettled
 from slacktide.streams.worker import Worker
 
+BATCH = 256
+"""Samples that the worker is handed at once: alone, each costs several times as much."""
 READ_BACK_MS = 20_000
 """Two keyframe intervals: what a sample may name was said within them."""
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    sample: Origin
+
+
+_origin = msgspec.json.Decoder(_Answer)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +98,8 @@ class Replay:
         self._differences: list[Difference] = []
         self._different = 0
         self._counts: Counter[str] = Counter()
+        self._batch: list[Record] = []
+        """Samples that the worker has not been handed yet: all of them before ``since_ms``, or none."""
         self._nodes: set[bytes | None] = set()
         self._first_ms: int | None = None
         self._last_ms: int | None = None
@@ -112,6 +124,7 @@ class Replay:
 
     def finish(self) -> Result:
         """What came of it."""
+        self._hand_over()
         self._answers.finish()
         self._figures.advance(EVER_MS, self._following.changed_ms)
         counts = self._answers.counts
@@ -135,29 +148,46 @@ class Replay:
 
     def _sample(self, record: Record) -> None:
         now_ms = record.timestamp_ms
-        worker = self._following.worker
+        differs = bool(self._batch) and self._early(self._batch[0]) != self._early(record)
+        if differs or self._following.due(now_ms) or len(self._batch) == BATCH:
+            self._hand_over()
         self._following.advance(now_ms)
         self._unsettled.sample(record)
-        if now_ms < self._since_ms:
-            worker.learn([record])
-            self._answers.remember(record)
-            return
-        outs = worker.samples([record], now_ms)
-        answer = None
-        for out in outs:
-            if out.topic == COMMAND.name:
-                answer = out
+        self._batch.append(record)
+
+    def _early(self, record: Record) -> bool:
+        return record.timestamp_ms < self._since_ms
+
+    def _hand_over(self) -> None:
+        """Let the worker have the samples that wait, and hold what it says against what was recorded."""
+        records, self._batch = self._batch, []
+        if records and self._early(records[0]):
+            self._following.worker.learn(records)
+            for record in records:
+                self._answers.remember(record)
+        elif records:
+            self._answered(records)
+
+    def _answered(self, records: Sequence[Record]) -> None:
+        now_ms = records[-1].timestamp_ms
+        answers: dict[tuple[int, int], Out] = {}
+        for out in self._following.worker.samples(records, now_ms):
+            if out.topic == COMMAND.name and out.value is not None:
+                origin = _origin.decode(out.value).sample
+                answers[origin.partition, origin.offset] = out
             elif out.topic in {METRIC.name, ALLOCATABLE.name}:
                 self._figures.said(out, now_ms)
-        self._answers.remember(record)
-        self._answers.sample(record, answer)
+        for record in records:
+            self._answers.remember(record)
+            self._answers.sample(record, answers.get((record.partition, record.offset)))
+            self._nodes.add(record.key)
         self._figures.advance(now_ms, self._following.changed_ms)
-        self._counts["samples"] += 1
-        self._nodes.add(record.key)
-        self._first_ms = now_ms if self._first_ms is None else self._first_ms
+        self._counts["samples"] += len(records)
+        self._first_ms = records[0].timestamp_ms if self._first_ms is None else self._first_ms
         self._last_ms = now_ms
 
     def _inventory(self, record: Record) -> None:
+        self._hand_over()
         self._following.worker.inventory(record)
         if record.value is None and record.key is not None:
             self._unsettled.removed(text_of(record.key), record.timestamp_ms)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 import msgspec
@@ -19,6 +19,7 @@ from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY, SA
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.model import Hypothetical, allowed_milli, best_effort, used_milli
 from slacktide.streams.replay.policies import Following, Policies
+from slacktide.streams.replay.replay import BATCH
 from slacktide.streams.worker import Worker
 
 INTERVAL_MS_MAX = 10_000
@@ -85,6 +86,17 @@ class _Node:
     victims: tuple[dict[str, str], dict[str, str]] = field(default_factory=lambda: ({}, {}))
 
 
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A sample that waits to be decided."""
+
+    record: Record
+    sample: NodeSample
+    node: _Node
+    pods: list[Pod] | None
+    counted: bool
+
+
 class WhatIf:
     """One run over a trace: the recorded policies beside another one."""
 
@@ -106,6 +118,7 @@ class WhatIf:
         self._since_ms = since_ms
         self._keys = {node.encode() for node in nodes}
         self._nodes: dict[str, _Node] = {}
+        self._wave: dict[bytes, _Asked] = {}
         self._samples = 0
         self._first_ms: int | None = None
         self._last_ms: int | None = None
@@ -115,6 +128,7 @@ class WhatIf:
         if self._keys and record.key not in self._keys:
             return
         if record.topic == INVENTORY.name:
+            self._decide()
             self._recorded.worker.inventory(record)
             self._other.inventory(record)
         elif record.topic == SAMPLE.name and record.value is not None:
@@ -122,6 +136,7 @@ class WhatIf:
 
     def finish(self) -> Change:
         """What came of it."""
+        self._decide()
         nodes = []
         everything = NodeChange(node="all")
         for _, node in sorted(self._nodes.items()):
@@ -146,6 +161,8 @@ class WhatIf:
         )
 
     def _sample(self, record: Record) -> None:
+        if record.key in self._wave or self._recorded.due(record.timestamp_ms) or len(self._wave) == BATCH:
+            self._decide()
         self._recorded.advance(record.timestamp_ms)
         try:
             sample = decode(record.value, NodeSample)
@@ -163,16 +180,25 @@ class WhatIf:
         counted = record.timestamp_ms >= self._since_ms
         if counted:
             self._count(node, sample, facts, pods)
-        self._said(node, 0, self._recorded.worker.samples([record], record.timestamp_ms), counted=counted)
-        would_be = node.other.sample(sample, pods, self._other.in_force.version)
-        said = self._said(
-            node,
-            1,
-            self._other.samples([replace(record, value=encode(would_be))], record.timestamp_ms),
-            counted=counted,
-        )
-        if said is not None:
-            node.other.obey(said, pods or [])
+        self._wave[record.key or b""] = _Asked(record, sample, node, pods, counted)
+
+    def _decide(self) -> None:
+        """Let both workers have the samples that wait: no two of a node, for one's limits follow from another's."""
+        wave, self._wave = self._wave, {}
+        if not wave:
+            return
+        now_ms = max(asked.record.timestamp_ms for asked in wave.values())
+        said = _by_node(self._recorded.worker.samples([asked.record for asked in wave.values()], now_ms))
+        would_be = []
+        for key, asked in wave.items():
+            self._said(asked.node, 0, said.get(key, ()), counted=asked.counted)
+            sample = asked.node.other.sample(asked.sample, asked.pods, self._other.in_force.version)
+            would_be.append(replace(asked.record, value=encode(sample)))
+        said = _by_node(self._other.samples(would_be, now_ms))
+        for key, asked in wave.items():
+            command = self._said(asked.node, 1, said.get(key, ()), counted=asked.counted)
+            if command is not None:
+                asked.node.other.obey(command, asked.pods or [])
 
     def _count(self, node: _Node, sample: NodeSample, facts: NodeFacts | None, pods: list[Pod] | None) -> None:
         """The time since the sample before it, under the limits that were in force in it."""
@@ -200,7 +226,7 @@ class WhatIf:
         over = (rest + bounds.low_milli - line, rest + bounds.high_milli - line)
         _add(change.other, span_ms, would, (bounds.low_milli, bounds.high_milli), node.sold[1], over)
 
-    def _said(self, node: _Node, side: int, outs: list[Out], *, counted: bool) -> NodeCommand | None:
+    def _said(self, node: _Node, side: int, outs: Sequence[Out], *, counted: bool) -> NodeCommand | None:
         """Keep what a worker said: what is on sale, who shall go."""
         command = None
         for out in outs:
@@ -211,6 +237,13 @@ class WhatIf:
             elif out.topic == ALLOCATABLE.name:
                 node.sold[side] = decode(out.value, NodeAllocatable).batch_cpu_milli or 0
         return command
+
+
+def _by_node(outs: Iterable[Out]) -> dict[bytes, list[Out]]:
+    found: dict[bytes, list[Out]] = {}
+    for out in outs:
+        found.setdefault(out.key or b"", []).append(out)
+    return found
 
 
 def _add(
