@@ -10,6 +10,7 @@ from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
 from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, Missing, NodeSample
+from slacktide.streams.decisions.known_pods import KnownPods
 
 RATE_NS_MIN = 200_000_000
 
@@ -26,7 +27,8 @@ class Inventory:
 
 def inventory_of(facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
     """Name facts and pods by their content."""
-    return Inventory(facts=facts, pods=pods, facts_revision=revision_of(facts), pods_revision=revision_of(list(pods)))
+    known = KnownPods(pods)
+    return Inventory(facts=facts, pods=known, facts_revision=revision_of(facts), pods_revision=revision_of(list(known)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
