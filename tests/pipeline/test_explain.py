@@ -87,7 +87,7 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
     broker.apply_topics()
     with one_machine(tmp_path, "--bootstrap", broker.bootstrap) as (node, up):
         at = ("--bootstrap", broker.bootstrap)
-        up.wait_said("first decision by the stream", within_s=40)
+        up.wait_said(r"first (applied decision .* s after the start, )?(decision )?by the stream", within_s=40)
         eventually(lambda: len(told("node", NODE, *at)["figures"]) >= 2, every_s=0.5)
 
         healthy = told("node", NODE, *at)
