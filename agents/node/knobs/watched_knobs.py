@@ -1,4 +1,4 @@
-"""Reads the knobs that somebody wants back at a steady pace: each group every ten seconds, some with each sample.
+"""Reads the knobs that somebody wants back at a steady pace: each group every twenty seconds, some with each sample.
 
 Groups that are new, or whose container is another one than before, and groups of knobs that hold something else than
 they shall, are read with the next sample.
@@ -12,7 +12,7 @@ from slacktide.agents.node.kernel import Held, Kernel
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import KnobKey, container_of, uid_of
 
-READ_NS = 10_000_000_000
+READ_NS = 20_000_000_000
 """From one reading of a group to the next."""
 
 
