@@ -81,7 +81,7 @@ class NodeSettings(PodListSettings):
         "Seconds between two looks at the CPU time of latency-sensitive pods: when they use 5% of the node more than "
         "the last sample saw, the next one is taken at once. 0: no looks.",
         click.FloatRange(0, 1),
-        default=0.15,
+        default=0.1,
     )
     pressure_trigger: str = setting(
         "Take a sample at once, too, when latency-sensitive pods stall, waiting for CPU or memory: off, or for how "
