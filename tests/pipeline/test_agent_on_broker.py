@@ -11,6 +11,7 @@ from pathlib import Path
 from slacktide.agents.kafka import Out, Record, Sender, partition_of, read_topic
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.health import Health
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
@@ -107,6 +108,26 @@ async def test_through_an_outage_the_guard_acts_the_newest_sample_goes_out_and_n
     assert len({outcome.command_id for outcome in after}) == len(after)
 
 
+async def until_connected(health: Health, bootstrap: str) -> None:
+    """It reads, and something came of a sample."""
+
+    async def acted() -> bool:
+        return not health.not_ready and bool(await outcomes(bootstrap))
+
+    await until(acted)
+
+
+async def dead_letters(bootstrap: str) -> list[DeadLetter]:
+    return [decode(record.value, DeadLetter) for record in await of_topic(bootstrap, DEAD_LETTER.name)]
+
+
+async def until_laid_aside(bootstrap: str, count: int) -> None:
+    async def there() -> bool:
+        return len(await dead_letters(bootstrap)) == count
+
+    await until(there)
+
+
 async def test_other_nodes_answers_are_dropped_unread_and_its_own_bad_ones_are_dead_letters(
     embedded_broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
@@ -115,21 +136,13 @@ async def test_other_nodes_answers_are_dropped_unread_and_its_own_bad_ones_are_d
     await put(where, policy_record())
     with VirtualNode(tmp_path) as node:
         async with agent_of(node, where, tmp_path) as health:
-
-            async def connected() -> bool:
-                return not health.not_ready and bool(await outcomes(where))
-
-            await until(connected)
+            await until_connected(health, where)
             await put(
                 where,
                 *(Out(topic=COMMAND.name, key=key.encode(), value=b"not a command") for key in ("another", NODE)),
             )
-
-            async def laid_aside() -> bool:
-                return bool(await of_topic(where, DEAD_LETTER.name))
-
-            await until(laid_aside)
-        letters = [decode(record.value, DeadLetter) for record in await of_topic(where, DEAD_LETTER.name)]
+            await until_laid_aside(where, 1)
+        letters = await dead_letters(where)
 
     assert [(letter.topic, letter.key) for letter in letters] == [(COMMAND.name, NODE)]
     assert partition_of("another", 1) == partition_of(NODE, 1) == 0, "both lay in its partition"
@@ -144,19 +157,11 @@ async def test_a_header_name_that_is_no_text_does_not_keep_an_agent_from_what_li
     await put(where, policy_record())
     with VirtualNode(tmp_path) as node:
         async with agent_of(node, where, tmp_path) as health:
-
-            async def connected() -> bool:
-                return not health.not_ready and bool(await outcomes(where))
-
-            await until(connected)
+            await until_connected(health, where)
             said = [(b"another", b"{}", MARKER), (NODE.encode(), b"mine", MARKER), (NODE.encode(), b"behind", "fine")]
             await put_bad_header(where, COMMAND.name, 0, said)
-
-            async def laid_aside() -> bool:
-                return len(await of_topic(where, DEAD_LETTER.name)) == 2
-
-            await until(laid_aside)
-        letters = [decode(record.value, DeadLetter) for record in await of_topic(where, DEAD_LETTER.name)]
+            await until_laid_aside(where, 2)
+        letters = await dead_letters(where)
 
     assert [b64decode(letter.value_base64 or "") for letter in letters] == [b"mine", b"behind"]
     assert [letter.headers for letter in letters] == [{}, {"fine": "1"}]

@@ -26,12 +26,6 @@ from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 pytestmark = pytest.mark.kafka
 
 
-@pytest.fixture(params=["plain", "faust"])
-def shell(request: pytest.FixtureRequest) -> Shell:
-    named: Shell = request.param
-    return named
-
-
 @pytest.fixture
 async def rig(kafka_broker: KafkaBroker) -> AsyncIterator[Rig]:
     """Topics with a policy in force."""

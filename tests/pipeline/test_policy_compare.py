@@ -5,30 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import AsyncIterator
-
-import pytest
 
 from slacktide.streams.shadow import Shadow
-from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.policies import policy_from
 from testbed.samples import SUPPRESS, keyframe
-from testbed.stream_rig import PARTITIONS, Rig
+from testbed.stream_rig import Rig
 
 NODES = [f"node-{number}" for number in range(6)]
 TIGHT = policy_from(
     colocation={"enable": True, "metricAggregateDurationSeconds": 10},
     threshold={"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 45}},
 )
-
-
-@pytest.fixture
-async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
-    """Topics with a policy in force."""
-    broker.apply_topics(PARTITIONS)
-    async with Rig(broker.bootstrap) as rig:
-        await rig.publish(SUPPRESS)
-        yield rig
 
 
 async def compare(rig: Rig, *arguments: str) -> tuple[int, str, str]:

@@ -32,12 +32,6 @@ NODES = ["node-1", "node-2"]
 PAST_S = 640
 
 
-@pytest.fixture(params=["plain", "faust"])
-def shell(request: pytest.FixtureRequest) -> Shell:
-    named: Shell = request.param
-    return named
-
-
 @pytest.fixture
 async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
     broker.apply_topics(PARTITIONS)

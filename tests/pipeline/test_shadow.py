@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 
-import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -16,7 +14,7 @@ from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams import metrics
 from slacktide.streams.shadow import Shadow
 from slacktide.streams.shadow_shell import LAG_MS
-from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.brokers import KafkaBroker
 from testbed.policies import policy_from
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
@@ -26,21 +24,6 @@ TIGHT = policy_from(
     colocation={"enable": True, "metricAggregateDurationSeconds": 10},
     threshold={"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 45}},
 )
-
-
-@pytest.fixture(params=["plain", "faust"])
-def shell(request: pytest.FixtureRequest) -> Shell:
-    named: Shell = request.param
-    return named
-
-
-@pytest.fixture
-async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
-    """Topics with a policy in force."""
-    broker.apply_topics(PARTITIONS)
-    async with Rig(broker.bootstrap) as rig:
-        await rig.publish(SUPPRESS)
-        yield rig
 
 
 def skipped() -> float:

@@ -19,7 +19,7 @@ from slacktide.schemas.score import NodeScore
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE, TICK
 from slacktide.streams import metrics
-from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.brokers import EmbeddedBroker
 from testbed.samples import BATCH, GIB, SERVICE, SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig, until
 
@@ -47,15 +47,6 @@ class Agents:
             )
             self.wrote_s |= dict.fromkeys(some, time.monotonic())
             await asyncio.sleep(EVERY_S)
-
-
-@pytest.fixture
-async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
-    """Topics with a policy in force."""
-    broker.apply_topics(PARTITIONS)
-    async with Rig(broker.bootstrap) as rig:
-        await rig.publish(SUPPRESS)
-        yield rig
 
 
 @pytest.fixture

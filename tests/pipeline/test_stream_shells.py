@@ -2,36 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-
 import msgspec
-import pytest
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
-from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 
 NODES = [f"node-{number}" for number in range(6)]
-
-
-@pytest.fixture(params=["plain", "faust"])
-def shell(request: pytest.FixtureRequest) -> Shell:
-    named: Shell = request.param
-    return named
-
-
-@pytest.fixture
-async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
-    """Topics with a policy in force."""
-    broker.apply_topics(PARTITIONS)
-    async with Rig(broker.bootstrap) as rig:
-        await rig.publish(SUPPRESS)
-        yield rig
 
 
 async def test_every_sample_is_answered_in_its_partition_and_only_then_committed(rig: Rig, shell: Shell) -> None:

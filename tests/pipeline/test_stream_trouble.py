@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator
 from itertools import islice
 
 import pytest
@@ -13,21 +12,6 @@ from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.feed import NODES, Feed, agree
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
-
-
-@pytest.fixture(params=["plain", "faust"])
-def shell(request: pytest.FixtureRequest) -> Shell:
-    named: Shell = request.param
-    return named
-
-
-@pytest.fixture
-async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
-    """Topics with a policy in force."""
-    broker.apply_topics(PARTITIONS)
-    async with Rig(broker.bootstrap) as rig:
-        await rig.publish(SUPPRESS)
-        yield rig
 
 
 async def test_a_worker_killed_in_mid_stream_loses_nothing(rig: Rig, shell: Shell) -> None:

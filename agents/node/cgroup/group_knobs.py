@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.apply import Holder
 from slacktide.agents.node.cgroup.containers import container_groups
+from slacktide.agents.node.cgroup.files import read_once
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
 from slacktide.agents.node.cgroup.knob_files import FILES, QUOTA_FILES, KnobFile, as_told
 from slacktide.agents.node.cgroup.knobs import Knobs
@@ -34,7 +35,6 @@ from slacktide.streams.decisions.own_quota import QUOTA_US_MIN
 _TIER_OF = {TIERS["Guaranteed"]: GUARANTEED, TIERS["Burstable"]: BURSTABLE, TIERS["BestEffort"]: BEST_EFFORT}
 _ITSELF = BEST_EFFORT_ITSELF
 _SHARES_OF_BEST_EFFORT = 2
-_READ_BYTES = 4_096
 
 
 class GroupKnobs:
@@ -155,12 +155,8 @@ class GroupKnobs:
         return held if place.tier != BEST_EFFORT else self._holder.own(self._below(place), held)
 
     def _text(self, place: Place, controller: str, name: str) -> bytes:
-        """A control file, by the shortest way: there are hundreds."""
-        fd = os.open(f"{self._root(controller)}/{place.text}/{name}", os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            return os.read(fd, _READ_BYTES)
-        finally:
-            os.close(fd)
+        """A control file: there are hundreds."""
+        return read_once(f"{self._root(controller)}/{place.text}/{name}")
 
     def _below(self, place: Place) -> PurePosixPath:
         """A best-effort group relative to the group of all of them."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
+from slacktide.agents.node.cgroup.files import read_once
 from slacktide.agents.node.cgroup.hierarchy import Hierarchy
 from slacktide.agents.node.cgroup.plan import (
     BEST_EFFORT_ITSELF,
@@ -54,7 +55,6 @@ _HINTS = dict.fromkeys((QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, *BURST_FILES), _Q
 }
 
 
-_READ_BYTES = 16_384
 _INSIDE_MAX = 1_000
 
 
@@ -84,11 +84,7 @@ class Knobs:
         """
         path = f"{self.root}/{group}/{file}"
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                return parse(os.read(fd, _READ_BYTES))
-            finally:
-                os.close(fd)
+            return parse(read_once(path))
         except OSError as error:
             raise CgroupError(str(Path(path)), self._explain(Path(path), error)) from error
         except ValueError as error:

@@ -1,0 +1,26 @@
+"""What tests of stream workers share: both shells in turn, and on each broker topics with a policy in force."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.samples import SUPPRESS
+from testbed.stream_rig import PARTITIONS, Rig, Shell
+
+
+@pytest.fixture(params=["plain", "faust"])
+def shell(request: pytest.FixtureRequest) -> Shell:
+    named: Shell = request.param
+    return named
+
+
+@pytest.fixture
+async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
+    """Topics with a policy in force."""
+    broker.apply_topics(PARTITIONS)
+    async with Rig(broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        yield rig
