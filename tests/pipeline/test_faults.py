@@ -45,6 +45,12 @@ async def samples(bootstrap: str) -> list[NodeSample]:
     return [decode(record.value, NodeSample) async for record in read_topic(bootstrap, SAMPLE.name)]
 
 
+def answerers(rig: Rig, since_ms: int) -> list[str]:
+    """Who has answered the agent's node since then, the last one last."""
+    answers = [several[-1] for key, several in rig.answers.items() if key[0] == NODE]
+    return [answer.worker for answer in answers if answer.decided_ms > since_ms]
+
+
 def acts(heard: list[NodeOutcome]) -> list[tuple[object, ...]]:
     """Which rule acted on what for which sample."""
     return [
@@ -89,20 +95,14 @@ async def test_a_worker_killed_beside_another_is_covered_by_the_guard_and_nothin
             async with agent_of(node, rig.bootstrap, tmp_path):
                 feed = Feed(rig)
                 await workers.answering("first", "second")
-                await until(lambda: any(key[0] == NODE for key in rig.answers), "the agent's node is answered")
-                owner = next(several[-1].worker for key, several in reversed(rig.answers.items()) if key[0] == NODE)
+                shared_ms = time.time_ns() // 1_000_000  # answers of before may be of who had the node then
+                await until(lambda: bool(answerers(rig, shared_ms)), "the agent's node is answered")
+                owner = answerers(rig, shared_ms)[-1]
                 heir = "second" if owner == "first" else "first"
                 workers.tell(owner, signal.SIGKILL)
                 killed_ms = time.time_ns() // 1_000_000
                 await workers.answering(heir)
-                await until(
-                    lambda: any(
-                        several[-1].worker == heir and several[-1].decided_ms > killed_ms
-                        for key, several in rig.answers.items()
-                        if key[0] == NODE
-                    ),
-                    "the heir answers the agent's node",
-                )
+                await until(lambda: heir in answerers(rig, killed_ms), "the heir answers the agent's node")
                 sent = await feed.stop()
                 await rig.answered(sent)
         own = await samples(rig.bootstrap)
