@@ -10,7 +10,6 @@ from dataclasses import dataclass
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import CalculatePolicy, Colocation
-from slacktide.schemas.qos import effective_qos
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.node_load import NodeLoad, high_priority
 from slacktide.streams.decisions.node_reserved import node_reserved
@@ -87,9 +86,8 @@ def _high_priority_sums(load: NodeLoad) -> tuple[Sums, Sums]:
     cpu, mem = Sums(), Sums()
     high = high_priority(load)
     for pod, used in high.pods:
-        lse = effective_qos(pod.qos_label, pod.kube_qos) == "LSE"
-        cpu.add(pod.requests.cpu_milli or 0, used.cpu_milli if used else None, never_below_request=lse)
-        mem.add(pod.requests.mem_bytes or 0, used.mem_bytes if used else None, never_below_request=False)
+        cpu.add(pod.cpu_milli, used.cpu_milli if used else None, never_below_request=pod.lse)
+        mem.add(pod.mem_bytes, used.mem_bytes if used else None, never_below_request=False)
     for used in high.dangling:
         cpu.add_dangling(used.cpu_milli)
         mem.add_dangling(used.mem_bytes)

@@ -13,7 +13,6 @@ from math import ceil
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.schemas.qos import effective_qos
 from slacktide.streams.decisions.batch_resource import Capacity, Sums, available, cpu_policy
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.node_load import NodeLoad, high_priority
@@ -95,13 +94,12 @@ def _add(load: NodeLoad, zones_of: Mapping[str, Sequence[int]], cpu: Sequence[Su
     for pod, used in high.pods:
         places = sorted({place for place in zones_of.get(pod.uid, ()) if place in everywhere}) or everywhere
         parts = len(places)
-        lse = effective_qos(pod.qos_label, pod.kube_qos) == "LSE"
-        asked_milli = _part(pod.requests.cpu_milli or 0, parts)
-        asked_millibytes = _part((pod.requests.mem_bytes or 0) * 1000, parts)
+        asked_milli = _part(pod.cpu_milli, parts)
+        asked_millibytes = _part(pod.mem_bytes * 1000, parts)
         used_milli = None if used is None else _part(used.cpu_milli, parts)
         used_millibytes = None if used is None else _part(used.mem_bytes * 1000, parts)
         for place in places:
-            cpu[place].add(asked_milli, used_milli, never_below_request=lse)
+            cpu[place].add(asked_milli, used_milli, never_below_request=pod.lse)
             mem[place].add(asked_millibytes, used_millibytes, never_below_request=False)
     for used in high.dangling:
         for place in everywhere:
