@@ -24,7 +24,6 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.answering import NO_FACTS, NO_PODS, OTHER_POLICY, Answerer
 from slacktide.streams.decisions.known_pods import KnownPods
 from slacktide.streams.records import TIME_MS_MAX, Out, Record, Writer, text_of
@@ -33,7 +32,7 @@ from slacktide.streams.shadow import Seen, Shadow
 from slacktide.streams.stale import LastSaid, Said
 from slacktide.streams.windows.figures import Candidate, allocatable_of, due
 from slacktide.streams.windows.node_window import NodeWindow
-from slacktide.streams.windows.segments import MINUTE_MS, restore, segment, until
+from slacktide.streams.windows.segments import MINUTE_MS, Minute, minute_of, restore, said_minute, said_seconds, segment
 from slacktide.streams.windows.windows import Arrival, Windows
 
 __all__ = ["NO_FACTS", "NO_PODS", "OTHER_POLICY", "Out", "Record", "Worker"]
@@ -48,6 +47,8 @@ AMOUNT_MAX = 2**50
 
 WAVE = 128
 """Nodes whose windows are filled and published together: what fits a processor's cache."""
+FILLED_AT_ONCE = 16
+"""Nodes whose last minutes are filled in one step, which takes some milliseconds."""
 SEGMENT_SPREAD_MS = 4_000
 """Over so long after its end a minute's segments are said, node by node: not all at once."""
 
@@ -200,31 +201,34 @@ class Worker:
         return other
 
     def fill_from(self, other: Worker, partition: int, minutes: int) -> Iterator[None]:
-        """Take in the last minutes of what another has learned of the partition, where nothing covers them, by node."""
-        for name, node in other._nodes.get(partition, {}).items():
-            window = self._node(partition, name).window
-            newest = node.window.watermark_ms // MINUTE_MS
-            for minute in range(newest - minutes, newest + 1):
-                boot_id, seq = node.newest
-                said = segment(other._windows, node.window, minute, boot_id=boot_id, seq=seq)
-                if said is not None:
-                    restore(self._windows, window, until(said, node.window.watermark_ms))
+        """Take in the last minutes that another has learned of, where nothing covers them; some nodes a step."""
+        nodes = list(other._nodes.get(partition, {}).items())
+        for begin in range(0, len(nodes), FILLED_AT_ONCE):
+            found = []
+            for name, node in nodes[begin : begin + FILLED_AT_ONCE]:
+                window = self._node(partition, name).window
+                newest = node.window.watermark_ms // MINUTE_MS
+                each = (minute_of(other._windows, node.window, one) for one in range(newest - minutes, newest + 1))
+                found += [(window, one) for one in each if one is not None]
+            restore(self._windows, found)
             yield
 
     def restore(self, records: Iterable[Record]) -> list[Out]:
         """Take back minutes of windows that a partition's owners have said; bad ones are dead letters."""
         outs: list[Out] = []
+        found: list[tuple[NodeWindow, Minute]] = []
         for record in records:
             if record.value is None:
                 continue
             try:
-                said = decode(record.value, NodeWindowSegment)
+                said = said_seconds(record.value)
                 _check_key(record, said.node, "NodeWindowSegment")
                 node = self._node(record.partition, said.node)
-                restore(self._windows, node.window, said)
+                found.append((node.window, said_minute(said, record.value, node.window)))
                 node.minute = max(node.minute, said.begin_ms // MINUTE_MS + 1)
-            except (BadMessageError, ValueError, IndexError) as exc:
+            except BadMessageError as exc:
                 outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
+        restore(self._windows, found)
         return outs
 
     def hold_back(self, partition: int) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import msgspec
 import pytest
 
@@ -453,7 +451,7 @@ def test_a_minute_is_said_once_when_it_is_over_and_another_worker_takes_it_up(wo
     other.publish(0)
     [metric], _ = figures(tell(other, keyframe(begin + 67)))
     assert metric.aggregates[0].covered_ms == 62_000
-    assert [out.topic for out in other.restore([replace(record, value=b"{")])] == [DEAD_LETTER.name]
+    assert [out.topic for out in other.restore([msgspec.structs.replace(record, value=b"{")])] == [DEAD_LETTER.name]
 
 
 def test_a_sample_that_comes_late_fills_its_gap_mute(worker: Worker) -> None:
