@@ -79,8 +79,7 @@ class _Node:
         return self.in_force[2]
 
 
-@dataclass(slots=True)
-class _Heard:
+class _Heard(msgspec.Struct):
     """A sample, and what it names."""
 
     record: Record
@@ -448,6 +447,19 @@ def _check_key(record: Record, wanted: str, kind: str) -> None:
 
 def _check_amounts(sample: NodeSample) -> None:
     """Refuse figures that no machine has."""
+    use, uses = sample.use, sample.pod_use
+    amounts = [sample.interval_ms, sample.seq, sample.observed_ms, use.cpu_milli, use.mem_bytes]
+    amounts += [use.cpu_milli for use in uses]
+    amounts += [use.mem_bytes for use in uses]
+    try:
+        fine = min(amounts) >= 0 and max(amounts) <= AMOUNT_MAX  # type: ignore[type-var,operator]
+    except TypeError:  # some are not known
+        fine = False
+    if not fine:
+        _check_each(sample)
+
+
+def _check_each(sample: NodeSample) -> None:
     amounts = {
         "interval_ms": (sample.interval_ms,),
         "seq": (sample.seq,),

@@ -7,7 +7,7 @@ the sums over pods and host applications are exact, whatever their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from math import fsum
 from typing import NamedTuple
 
@@ -37,10 +37,10 @@ def be_allowed_cpu(
     capacity_milli: int,
     reserved_milli: int,
     node_used_cores: float,
-    pods: Iterable[CpuUse],
+    pods: Collection[CpuUse],
     threshold_pct: int,
     min_pct: int | None = None,
-    hosts: Iterable[CpuUse] = (),
+    hosts: Collection[CpuUse] = (),
 ) -> Allowed:
     """Allowed = capacity x threshold% - non-BE pods - non-BE host applications - system.
 
@@ -68,8 +68,10 @@ def be_allowed_cpu(
     return Allowed(allowed_milli=formula_milli, bound="formula", terms=terms)
 
 
-def _sums(uses: Iterable[CpuUse]) -> tuple[float, float]:
+def _sums(uses: Collection[CpuUse]) -> tuple[float, float]:
     """All, and non-best-effort, cores; what has no metric counts nothing."""
+    if not uses:
+        return 0.0, 0.0
     known = [(used, best_effort) for used, best_effort in uses if used is not None]
     # fsum: the order of pods shall not decide the last digit.
     return fsum([used for used, _ in known]), fsum([used for used, best_effort in known if not best_effort])
