@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 
@@ -43,6 +44,8 @@ READ_BACK_MS = 20_000
 """Two keyframe intervals: whatever a sample may name has been said in them."""
 FOLLOW_WAIT_MS = 200
 """Policy and inventory change by hand: a fetch for them may be held longer than one for samples."""
+READ_BACK_WAIT_MS = 20
+"""A fetch that is held would hold up what is asked next on its connection, at each partition that is taken over."""
 RETRY_S = 1.0
 FRESH_S = 5.0
 BEAT_S = 0.25
@@ -60,8 +63,9 @@ class ShellSettings:
     """Workers of one group share the nodes out."""
     session_timeout_ms: int = 6_000
     """A worker silent for this long has lost its partitions. On the embedded broker a join waits half of it."""
-    fetch_wait_ms: int = 20
-    """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
+    fetch_wait_ms: int = 100
+    """How long the broker may hold a fetch. Kafka answers as soon as there is a record: a short wait only makes it be
+    asked more often. The embedded one holds each so long, which delays an answer by half."""
 
 
 class Session:
@@ -76,7 +80,7 @@ class Session:
         self._beat_s = 0.0
         self._sender = Sender(settings.bootstrap)
         self._latest = Latest(settings.bootstrap, (POLICY.name, INVENTORY.name), FOLLOW_WAIT_MS)
-        self._history = History(settings.bootstrap, settings.fetch_wait_ms)
+        self._history = History(settings.bootstrap, min(settings.fetch_wait_ms, READ_BACK_WAIT_MS))
         self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
         self._rebuilding = Rebuilding(worker, settings.bootstrap, self._write)
         self._ticking = Ticking(
@@ -194,15 +198,15 @@ class Session:
 
         """
         self._check_awake()
-        outs: list[Out] = []
+        some = {partition: records for partition, records in batches.items() if records}
+        for partition, records in some.items():
+            await self._take_over(partition, records[0])
+        # All at once: what a sample costs beside its own figures is shared by those that come together.
+        outs = self._worker.samples(chain.from_iterable(some.values()), self._now_ms())
         done: dict[int, int] = {}
-        for partition, records in batches.items():
-            if records:
-                await self._take_over(partition, records[0])
-                said = self._worker.samples(records, self._now_ms())
-                self._ticking.answered(partition, records, said)
-                outs += said
-                self._next[partition] = done[partition] = records[-1].offset + 1
+        for partition, records in some.items():
+            self._ticking.answered(partition, records, outs)
+            self._next[partition] = done[partition] = records[-1].offset + 1
         self._check_awake()
         await self._write(outs)
         if self._shadow is not None:
