@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import CalculatePolicy, Colocation
@@ -26,13 +26,9 @@ class BatchResource:
     because: tuple[Because, Because]
 
 
-class Asked(NamedTuple):
-    """What one pod asked for and used, of one resource; a metric without a pod asked for nothing."""
-
-    request: int
-    used: int | None
-    """None: it has no metric."""
-    never_below_request: bool = False
+Asked: TypeAlias = tuple[int, int | None, bool]
+"""What one pod asked for and used (None: it has no metric), of one resource, and whether it never counts less than it
+asked for. A metric without a pod asked for nothing."""
 
 
 class Sums(NamedTuple):
@@ -93,10 +89,10 @@ def cpu_policy(colocation: Colocation) -> CalculatePolicy:
 
 def _high_priority_sums(load: NodeLoad) -> tuple[Sums, Sums]:
     high = high_priority(load)
-    cpu = [Asked(pod.cpu_milli, use.cpu_milli if use else None, pod.lse) for pod, use in high.pods]
-    mem = [Asked(pod.mem_bytes, use.mem_bytes if use else None) for pod, use in high.pods]
-    cpu += [Asked(0, use.cpu_milli) for use in high.dangling]
-    mem += [Asked(0, use.mem_bytes) for use in high.dangling]
+    cpu: list[Asked] = [(pod.cpu_milli, use.cpu_milli if use else None, pod.lse) for pod, use in high.pods]
+    mem: list[Asked] = [(pod.mem_bytes, use.mem_bytes if use else None, False) for pod, use in high.pods]
+    cpu += [(0, use.cpu_milli, False) for use in high.dangling]
+    mem += [(0, use.mem_bytes, False) for use in high.dangling]
     return sums(cpu), sums(mem)
 
 

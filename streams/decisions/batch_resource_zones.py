@@ -98,12 +98,12 @@ def _asked(
         used_milli = asked_milli if used is None else _part(used.cpu_milli, parts)
         used_millibytes = asked_millibytes if used is None else _part(used.mem_bytes * 1000, parts)
         for place in places:
-            cpu[place].append(Asked(asked_milli, used_milli, pod.lse))
-            mem[place].append(Asked(asked_millibytes, used_millibytes))
+            cpu[place].append((asked_milli, used_milli, pod.lse))
+            mem[place].append((asked_millibytes, used_millibytes, False))
     for used in high.dangling:
         for place in everywhere:
-            cpu[place].append(Asked(0, _part(used.cpu_milli, count)))
-            mem[place].append(Asked(0, _part(used.mem_bytes * 1000, count)))
+            cpu[place].append((0, _part(used.cpu_milli, count), False))
+            mem[place].append((0, _part(used.mem_bytes * 1000, count), False))
     return cpu, mem
 
 
