@@ -26,7 +26,8 @@ from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.answering import NO_FACTS, NO_PODS, OTHER_POLICY, Answerer
 from slacktide.streams.decisions.known_pods import KnownPods
-from slacktide.streams.records import TIME_MS_MAX, Out, Record, Writer, text_of
+from slacktide.streams.reading import check_amounts, check_key, sample_of
+from slacktide.streams.records import Out, Record, Writer, text_of
 from slacktide.streams.scores import node_score
 from slacktide.streams.shadow import Seen, Shadow
 from slacktide.streams.stale import LastSaid, Said
@@ -41,10 +42,6 @@ T = TypeVar("T")
 
 REVISIONS_KEPT = 4
 """Of pods and of facts, per node: what a redelivered sample may still name."""
-AMOUNT_MAX = 2**50
-"""Of millicores, bytes and milliseconds in a sample: more is an error, not a machine."""
-
-
 WAVE = 128
 """Nodes whose windows are filled and published together: what fits a processor's cache."""
 FILLED_AT_ONCE = 16
@@ -160,7 +157,7 @@ class Worker:
             return self._remove(record)
         try:
             inventory = decode(record.value, NodeInventory)
-            _check_key(record, inventory.node, "NodeInventory")
+            check_key(record, inventory.node, "NodeInventory")
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), record.timestamp_ms)]
         self.inventories += 1
@@ -181,8 +178,8 @@ class Worker:
             if record.value is None:
                 continue
             try:
-                sample = _sample_of(record)
-                _check_amounts(sample)
+                sample = sample_of(record)
+                check_amounts(sample)
             except BadMessageError as exc:
                 outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
             else:
@@ -221,7 +218,7 @@ class Worker:
                 continue
             try:
                 said = said_seconds(record.value)
-                _check_key(record, said.node, "NodeWindowSegment")
+                check_key(record, said.node, "NodeWindowSegment")
                 node = self._node(record.partition, said.node)
                 found.append((node.window, said_minute(said, record.value, node.window)))
                 node.minute = max(node.minute, said.begin_ms // MINUTE_MS + 1)
@@ -297,11 +294,11 @@ class Worker:
     def _sample(self, record: Record, answerer: Answerer, heard: list[_Heard]) -> list[Out]:
         """Answer one sample, and hand it on where a window can take it."""
         try:
-            sample = _sample_of(record)
+            sample = sample_of(record)
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), answerer.now_ms)]
         try:
-            _check_amounts(sample)
+            check_amounts(sample)
             each = self._heard(record, sample)
             command = answerer.decided(record, sample, each.facts, each.pods)
             out = self._writer.answer(command, record.partition)
@@ -318,8 +315,8 @@ class Worker:
     def _known(self, record: Record) -> _Heard | None:
         """A sample that is not answered here; None: it was a dead letter, or will be, where it is."""
         try:
-            sample = _sample_of(record)
-            _check_amounts(sample)
+            sample = sample_of(record)
+            check_amounts(sample)
         except BadMessageError:
             return None
         return self._heard(record, sample)
@@ -432,49 +429,3 @@ def _waves(heard: Sequence[_Heard]) -> list[list[_Heard]]:
             turns.append([])
         turns[turn].append(each)
     return [turn[at : at + WAVE] for turn in turns for at in range(0, len(turn), WAVE)]
-
-
-def _sample_of(record: Record) -> NodeSample:
-    sample = decode(record.value, NodeSample)
-    _check_key(record, sample.node, "NodeSample")
-    return sample
-
-
-def _check_key(record: Record, wanted: str, kind: str) -> None:
-    if record.key != wanted.encode():
-        raise BadMessageError(kind, f"the record's key is {record.key!r}, not {wanted!r}")
-
-
-def _check_amounts(sample: NodeSample) -> None:
-    """Refuse figures that no machine has."""
-    use, uses = sample.use, sample.pod_use
-    amounts = [sample.interval_ms, sample.seq, sample.observed_ms, use.cpu_milli, use.mem_bytes]
-    amounts += [use.cpu_milli for use in uses]
-    amounts += [use.mem_bytes for use in uses]
-    try:
-        fine = min(amounts) >= 0 and max(amounts) <= AMOUNT_MAX  # type: ignore[type-var,operator]
-    except TypeError:  # some are not known
-        fine = False
-    if not fine:
-        _check_each(sample)
-
-
-def _check_each(sample: NodeSample) -> None:
-    amounts = {
-        "interval_ms": (sample.interval_ms,),
-        "seq": (sample.seq,),
-        "use.cpu_milli": (sample.use.cpu_milli,),
-        "use.mem_bytes": (sample.use.mem_bytes,),
-        "pod_use.cpu_milli": [use.cpu_milli for use in sample.pod_use],
-        "pod_use.mem_bytes": [use.mem_bytes for use in sample.pod_use],
-    }
-    for name, some in amounts.items():
-        known = [amount for amount in some if amount is not None]
-        if known and not 0 <= min(known) <= max(known) <= AMOUNT_MAX:
-            raise BadMessageError("NodeSample", f"{name} is {_worst(known)}, not from 0 to {AMOUNT_MAX}")
-    if sample.observed_ms > TIME_MS_MAX:
-        raise BadMessageError("NodeSample", f"observed_ms is {sample.observed_ms}, past the year 9999")
-
-
-def _worst(amounts: Sequence[int]) -> int:
-    return min(amounts) if min(amounts) < 0 else max(amounts)
