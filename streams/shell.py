@@ -33,15 +33,13 @@ from slacktide.schemas.topics import (
 )
 from slacktide.streams import metrics
 from slacktide.streams.kafka import History, Latest, Sender, present
-from slacktide.streams.rebuilding import Rebuilding
+from slacktide.streams.rebuilding import READ_BACK_MS, Rebuilding
 from slacktide.streams.shadow_shell import ShadowDoor
 from slacktide.streams.ticking import Ticking
 from slacktide.streams.worker import Out, Record, Worker
 
 log = logging.getLogger(__name__)
 
-READ_BACK_MS = 20_000
-"""Two keyframe intervals: whatever a sample may name has been said in them."""
 FOLLOW_WAIT_MS = 200
 """Policy and inventory change by hand: a fetch for them may be held longer than one for samples."""
 READ_BACK_WAIT_MS = 20
