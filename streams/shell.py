@@ -47,6 +47,10 @@ READ_BACK_WAIT_MS = 20
 RETRY_S = 1.0
 FRESH_S = 5.0
 BEAT_S = 0.25
+FIGURES_S = 0.2
+"""What was answered is in the windows, and published, so much later at most."""
+FIGURES_AT_ONCE = 128
+"""Samples that do not wait for others any longer."""
 LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
 """Topics with as many partitions as the samples': what is said of a node stays in its partition."""
 
@@ -118,7 +122,7 @@ class Session:
         self._beat_s = asyncio.get_running_loop().time()
         self._tasks = [
             asyncio.create_task(self._guarded(work))
-            for work in (self._beat, self._follow, self._watch, self._ticking.run, self._rebuilding.run)
+            for work in (self._beat, self._follow, self._watch, self._publish, self._ticking.run, self._rebuilding.run)
         ]
         return self
 
@@ -200,15 +204,16 @@ class Session:
         for partition, records in some.items():
             await self._take_over(partition, records[0])
         # All at once: what a sample costs beside its own figures is shared by those that come together.
-        outs = self._worker.samples(chain.from_iterable(some.values()), self._now_ms())
+        outs = self._worker.answers(chain.from_iterable(some.values()), self._now_ms())
+        nodes = {out.key for out in outs if out.topic == COMMAND.name}
         done: dict[int, int] = {}
         for partition, records in some.items():
-            self._ticking.answered(partition, records, outs)
+            self._ticking.answered(partition, records, nodes)
             self._next[partition] = done[partition] = records[-1].offset + 1
         self._check_awake()
         await self._write(outs)
-        if self._shadow is not None:
-            self._shadow.go_on()
+        if self._worker.unpublished >= FIGURES_AT_ONCE:
+            await self._figures()
         metrics.SAMPLES.inc(sum(len(records) for records in batches.values()))
         metrics.LATE_SAMPLES.set(self._worker.late_samples)
         for partition, position in done.items():
@@ -217,6 +222,19 @@ class Session:
             self._answered_at_s = asyncio.get_running_loop().time()
             self._health.not_fresh = self._ticking.alarm
         return done
+
+    async def _publish(self) -> None:
+        """Figures may wait for others: what a wave costs beside its samples is spent a few times a second."""
+        while True:
+            await asyncio.sleep(FIGURES_S)
+            if self._worker.unpublished:
+                self._check_awake()
+                await self._figures()
+
+    async def _figures(self) -> None:
+        await self._write(self._worker.figures(self._now_ms()))
+        if self._shadow is not None:
+            self._shadow.go_on()
 
     async def _take_over(self, partition: int, first: Record) -> None:
         """Learn what stands before a record that does not follow on what was read last, and see to its windows."""

@@ -138,6 +138,7 @@ class Worker:
         self._last = LastSaid()
         self._windows = Windows()
         self._held_back: set[int] = set()
+        self._unpublished: list[_Heard] = []
 
     def policy(self, record: Record) -> list[Out]:
         """Take a policy over. A null changes nothing; a bad one is a dead letter, the last good one stays."""
@@ -237,12 +238,26 @@ class Worker:
 
     def samples(self, records: Iterable[Record], now_ms: int) -> list[Out]:
         """Answer each sample once, then publish; a null is a deletion and asks nothing."""
+        return self.answers(records, now_ms) + self.figures(now_ms)
+
+    def answers(self, records: Iterable[Record], now_ms: int) -> list[Out]:
+        """Answer each sample once. What they come to is for ``figures``: a node waits for its answer, not for that."""
         outs: list[Out] = []
-        heard: list[_Heard] = []
         answerer = Answerer(worker=self.name, policy=self.in_force, now_ms=now_ms)
         for record in records:
             if record.value is not None:
-                outs += self._sample(record, answerer, heard)
+                outs += self._sample(record, answerer)
+        return outs
+
+    @property
+    def unpublished(self) -> int:
+        """Samples that are answered and in no window yet."""
+        return len(self._unpublished)
+
+    def figures(self, now_ms: int) -> list[Out]:
+        """Take what was answered into the windows, and publish what there is to say."""
+        heard, self._unpublished = self._unpublished, []
+        outs: list[Out] = []
         for wave in _waves(heard):
             outs += self._published(wave, now_ms)
         if self.shadow is not None:
@@ -252,6 +267,7 @@ class Worker:
 
     def forget(self, partition: int) -> None:
         """The partition has moved away, and with it its nodes."""
+        self._unpublished = [each for each in self._unpublished if each.node.partition != partition]
         for node in self._nodes.pop(partition, {}).values():
             self._windows.drop(node.window)
         self._held_back.discard(partition)
@@ -291,8 +307,8 @@ class Worker:
             outs.append(self._writer.answer(command, out.partition))
         return outs
 
-    def _sample(self, record: Record, answerer: Answerer, heard: list[_Heard]) -> list[Out]:
-        """Answer one sample, and hand it on where a window can take it."""
+    def _sample(self, record: Record, answerer: Answerer) -> list[Out]:
+        """Answer one sample, and keep it where a window can take it."""
         try:
             sample = sample_of(record)
         except BadMessageError as exc:
@@ -309,7 +325,7 @@ class Worker:
                 self._writer.dead(record, why, answerer.now_ms),
                 self._writer.answer(command, record.partition),
             ]
-        heard.append(each)
+        self._unpublished.append(each)
         return [out]
 
     def _known(self, record: Record) -> _Heard | None:
@@ -403,6 +419,7 @@ class Worker:
         self._removed.add(node)
         known = self._nodes.get(record.partition, {}).pop(node, None)
         if known is not None:
+            self._unpublished = [each for each in self._unpublished if each.node is not known]
             self._windows.drop(known.window)
         self._last.drop(record.partition, node)
         if self.shadow is not None:
