@@ -133,6 +133,9 @@ class Session:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if exc is None:
+            with contextlib.suppress(LogError):  # answered it is; the next owner reads it back
+                await self._figures()
         if not self._failed.cancel():
             self._failed.exception()  # told already, or overtaken by another
         self._share(frozenset())
