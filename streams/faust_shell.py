@@ -8,12 +8,9 @@ agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly
   while the group is being shared out is dropped, as it may be another's, and fetched again from what is committed.
 * ``Consumer._wait_next_records``: stock Faust sleeps a second while no partition is active, as after a join.
 * ``Consumer.force_commit``: the answered offsets. Faust acks an event also when its agent fails.
-* ``Consumer._new_consumer_thread``: stock Faust leaves the process's choice of loop behind.
-* ``Consumer._drain_messages``: offsets are not looked at, and no task waits for a fetch that is handed over at once.
 * ``Consumer.on_partitions_revoked``: offsets answered by then are committed by Faust before; they go.
 * ``Consumer.verify_event_path``: warns of partitions that never come first in a fetch.
 * ``AIOKafkaConsumerThread._create_worker_consumer``: stock Faust holds each fetch for 1.5 s.
-* ``AIOKafkaConsumerThread.getmany``: stock Faust's queue of calls to its thread costs more than a small fetch.
 * ``AIOKafkaConsumerThread._commit``: stock Faust crashes where a commit must only wait.
 * ``AIOKafkaConsumerThread.seek_to_committed``: where nothing is committed the client stays where it stands.
 * ``AIOKafkaConsumerThread.on_thread_stop``: stock Faust never ends where the client's stop breaks off.
@@ -32,10 +29,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, cast
 
 import faust
-import uvloop
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.errors import ConsumerStoppedError, KafkaError
+from aiokafka.errors import KafkaError
 from faust.app.base import BootStrategy
 from faust.events import Event
 from faust.exceptions import ConsumerNotStarted
@@ -197,12 +193,6 @@ class _Thread(driver.AIOKafkaConsumerThread):
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1_000),
         )
 
-    async def getmany(self, active_partitions: Any, timeout: float) -> Any:
-        consumer = self._ensure_consumer()
-        most = consumer._max_poll_records  # noqa: SLF001 - as stock Faust asks
-        fetching = self._fetch_records(consumer, active_partitions, timeout=timeout, max_records=most)
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(fetching, self.thread_loop))
-
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         places = {TopicPartition(place.topic, place.partition): offset for place, offset in offsets.items()}
         return await committed(self._ensure_consumer(), places)
@@ -229,28 +219,7 @@ class _Consumer(driver.Consumer):
         self._said: dict[TP, int] = {}
 
     def _new_consumer_thread(self) -> _Thread:
-        thread = _Thread(self, loop=self.loop, beacon=self.beacon, thread_loop=uvloop.new_event_loop())
-        thread._close_thread_loop_on_stop = True  # noqa: SLF001 - nobody else will
-        return thread
-
-    async def _drain_messages(self, fetcher: Any) -> None:
-        try:
-            while not (self._stopped.is_set() or fetcher._stopped.is_set()):  # noqa: SLF001 - as stock Faust asks
-                async for _, message in self.getmany(POLL_S):
-                    await self._hand_over(message)
-                await asyncio.sleep(0)
-        except (ConsumerStoppedError, asyncio.CancelledError):
-            if not self.app.should_stop:
-                raise
-
-    async def _hand_over(self, message: Any) -> None:
-        """Give it to the agent; a full queue is waited for, but not into the group's being shared out anew."""
-        handing = asyncio.ensure_future(self.callback(message))
-        await asyncio.sleep(0)
-        if handing.done():
-            handing.result()
-        else:
-            await self.wait_first(handing, self.suspend_flow.wait())
+        return _Thread(self, loop=self.loop, beacon=self.beacon)
 
     async def _wait_next_records(self, timeout: float) -> Any:
         if self.flow_active and not self._get_active_partitions():
