@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import ahead, cost, crowd, idle, latency, memory, profile, reaction, slowdown, start, takeover, throughput
+from bench import ahead, cost, crowd, idle, latency, memory, own_time, reaction, slowdown, start, takeover, throughput
 from bench.peers import measure as peers
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, table
@@ -25,7 +25,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "cost": cost.measure,
     "slowdown": slowdown.measure,
     "throughput": throughput.measure,
-    "profile": profile.measure,
+    "profile": own_time.measure,
     "peers": peers.measure,
     "memory": memory.measure,
     "idle": idle.measure,
