@@ -231,10 +231,10 @@ class Session:
         while True:
             await asyncio.sleep(FIGURES_S)
             if self._worker.unpublished:
-                self._check_awake()
                 await self._figures()
 
     async def _figures(self) -> None:
+        self._check_awake()
         await self._write(self._worker.figures(self._now_ms()))
         if self._shadow is not None:
             self._shadow.go_on()
