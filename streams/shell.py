@@ -141,6 +141,11 @@ class Session:
         self._share(frozenset())
         await self._doors.aclose()
 
+    @property
+    def failed(self) -> bool:
+        """Whether it ends, and answers nothing any more."""
+        return self._failed.done()
+
     def fail(self, error: BaseException) -> None:
         """Something that runs beside has failed: end the session."""
         if not self._failed.done():
