@@ -79,6 +79,16 @@ def test_what_a_diluted_sample_saw_of_a_rise_is_not_the_end_of_it() -> None:
     assert load.run(100, 4_000) == [100]
 
 
+def test_a_step_soon_after_another_is_as_much_news_as_the_first() -> None:
+    """What the tick has not seen yet of the first is none of what the service usually does."""
+    load = Load()
+    load.run(3_100, 500)
+    load.run(900, 2_500)  # the tick comes at its end, and sees all of it only a second later
+    load.run(1_100, 2_500)
+
+    assert load.run(900, 2_900)[0] == 100
+
+
 def test_a_repeated_sample_is_none() -> None:
     """Close upon another a sample says the same rates again: what they saw is what it sees."""
     load = Load()

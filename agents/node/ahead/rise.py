@@ -5,7 +5,7 @@ from __future__ import annotations
 RISE_PCT = 5
 """Of the node. Less than that is left to the tick, whatever comes of it."""
 USUAL_TIMES = 3
-"""A service whose use jumps about by itself must rise by so many times what it usually does."""
+"""A service whose use jumps about by itself must rise by so many times what it usually does from look to look."""
 USUAL_LOOKS = 16
 """What is usual is an average over about so many looks."""
 SAMPLE_NS_MIN = 200_000_000
@@ -36,13 +36,14 @@ class Rise:
         before, self._look = self._look, (now_ns, used_ns)
         if before is None:
             return False
-        lately_milli = _milli(before, self._look)
-        self.lately_milli = min(max(0, round(lately_milli)), capacity_milli)
-        if self._seen_milli is None:
+        earlier_milli, lately_milli = self.lately_milli, min(max(0, round(_milli(before, self._look))), capacity_milli)
+        self.lately_milli = lately_milli
+        if self._seen_milli is None or earlier_milli is None:
             return False
         above_milli = lately_milli - self._seen_milli
         least_milli = max(capacity_milli * RISE_PCT / 100, USUAL_TIMES * self._usual_milli)
-        self._usual_milli += (abs(above_milli) - self._usual_milli) / USUAL_LOOKS
+        # Not what it is above the sample: that stands until the next one, and would make the next step look usual.
+        self._usual_milli += (abs(lately_milli - earlier_milli) - self._usual_milli) / USUAL_LOOKS
         return above_milli >= least_milli
 
 
