@@ -47,6 +47,12 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slacktide"
 
 
+def cluster_programs() -> Path:
+    """The folder with etcd, kube-apiserver and the others: ``KUBEBUILDER_ASSETS`` as for envtest, else the cache."""
+    named = os.environ.get("KUBEBUILDER_ASSETS")
+    return Path(named) if named else cache() / "cluster" / "bin"
+
+
 def kafka_libs() -> Path:
     """The folder with Apache Kafka's jars, filled by ``tests/testbed/setup kafka``."""
     return cache() / f"kafka-{KAFKA_VERSION}"
@@ -123,7 +129,40 @@ def lacks_qemu() -> Lack | None:
     return None
 
 
-LACKS = {"kafka": lacks_kafka, "kernel": lacks_cgroup_v1, "uml": lacks_uml, "qemu": lacks_qemu}
+@functools.cache
+def lacks_cluster() -> Lack | None:
+    """etcd, kube-apiserver and kubectl."""
+    here = cluster_programs()
+    absent = [name for name in ("etcd", "kube-apiserver") if not os.access(here / name, os.X_OK)]
+    absent += [name for name in ("kubectl", "openssl") if shutil.which(name) is None]
+    if not absent:
+        return None
+    possible = shutil.which("go") is not None and "KUBEBUILDER_ASSETS" not in os.environ
+    return Lack(what=", ".join(absent), get="tests/testbed/setup cluster", possible=possible)
+
+
+@functools.cache
+def lacks_real_node() -> Lack | None:
+    """What the API needs, the other programs of Kubernetes, containerd, and root with cgroup v1."""
+    if (lack := lacks_cluster() or lacks_cgroup_v1()) is not None:
+        return lack
+    here = cluster_programs()
+    absent = [name for name in ("kube-controller-manager", "kube-scheduler", "kubelet") if not (here / name).exists()]
+    absent += [name for name in ("containerd", "runc", "busybox") if shutil.which(name) is None]
+    absent += [] if Path("/usr/lib/cni/bridge").exists() else ["containernetworking-plugins"]
+    if not absent:
+        return None
+    return Lack(what=", ".join(absent), get="tests/testbed/setup cluster", possible=_installs_packages())
+
+
+LACKS = {
+    "kafka": lacks_kafka,
+    "kernel": lacks_cgroup_v1,
+    "uml": lacks_uml,
+    "qemu": lacks_qemu,
+    "cluster": lacks_cluster,
+    "realnode": lacks_real_node,
+}
 """By marker."""
 
 RUNGS = (
@@ -134,11 +173,21 @@ RUNGS = (
     "cgroup v2 (user-mode Linux)",
     "cgroup v2 (QEMU)",
     "Apache Kafka",
+    "Kubernetes API",
+    "Kubernetes node",
     "install",
 )
 """In the order in which they run: what costs least tells first."""
-BY_MARKER = {"kafka": RUNGS[6], "qemu": RUNGS[5], "uml": RUNGS[4], "kernel": RUNGS[3], "install": RUNGS[7]}
-BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[7]}
+BY_MARKER = {
+    "realnode": RUNGS[8],
+    "cluster": RUNGS[7],
+    "kafka": RUNGS[6],
+    "qemu": RUNGS[5],
+    "uml": RUNGS[4],
+    "kernel": RUNGS[3],
+    "install": RUNGS[9],
+}
+BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[9]}
 
 
 def rung_of(item: pytest.Item) -> str:
