@@ -16,6 +16,7 @@ from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
@@ -89,6 +90,8 @@ OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node
 CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key="node", partitions=1,
                cleanup="compact", segment_ms=HOUR_MS,
                producers=("governor",), consumers=("agent", "governor"))  # fmt: skip
+MISSED_POD = Topic(name="slacktide.pod.missed.v1", message=MissedPod, key="the pod's uid", partitions=1,
+                   retention_ms=7 * 24 * HOUR_MS, producers=("webhook",), consumers=("operator",))  # fmt: skip
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS,
                     producers=("stream", "agent", "governor"), consumers=("operator",))  # fmt: skip
@@ -108,6 +111,7 @@ TOPICS = (
     SHADOW_ALLOCATABLE,
     OUTCOME,
     CREDIT,
+    MISSED_POD,
     DEAD_LETTER,
 )
 BY_NAME = {topic.name: topic for topic in TOPICS}
