@@ -13,6 +13,7 @@ from hypothesis import Phase, settings
 from testbed import rungs
 from testbed.brokers import EmbeddedBroker, KafkaBroker, KafkaCluster, running
 from testbed.cluster.api_server import ApiServer
+from testbed.cluster.real_node import RealNode, running_node
 
 REQUIRE_ALL = bool(os.environ.get("SLACKTIDE_REQUIRE_ALL"))
 """A rung that this machine could run must not be skipped: what CI asks."""
@@ -77,6 +78,13 @@ def api_server() -> Iterator[ApiServer]:
     """A Kubernetes API, started once for all tests. Tests that name it carry the mark ``cluster``."""
     with running(ApiServer) as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def real_node() -> Iterator[RealNode]:
+    """A cluster of one real node, which is this machine. Tests that name it carry the mark ``realnode``."""
+    with running_node() as node:
+        yield node
 
 
 @pytest.fixture

@@ -47,10 +47,15 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slacktide"
 
 
-def cluster_programs() -> Path:
-    """The folder with etcd, kube-apiserver and the others: ``KUBEBUILDER_ASSETS`` as for envtest, else the cache."""
+def cluster_program(name: str) -> Path:
+    """One of Kubernetes' programs: of ``KUBEBUILDER_ASSETS`` where it is there, as for envtest, else of the cache."""
     named = os.environ.get("KUBEBUILDER_ASSETS")
-    return Path(named) if named else cache() / "cluster" / "bin"
+    given = Path(named or "/nowhere") / name
+    return given if given.exists() else cache() / "cluster" / "bin" / name
+
+
+def _absent(programs: tuple[str, ...]) -> list[str]:
+    return [name for name in programs if not os.access(cluster_program(name), os.X_OK)]
 
 
 def kafka_libs() -> Path:
@@ -131,14 +136,14 @@ def lacks_qemu() -> Lack | None:
 
 @functools.cache
 def lacks_cluster() -> Lack | None:
-    """etcd, kube-apiserver and kubectl."""
-    here = cluster_programs()
-    absent = [name for name in ("etcd", "kube-apiserver") if not os.access(here / name, os.X_OK)]
-    absent += [name for name in ("kubectl", "openssl") if shutil.which(name) is None]
-    if not absent:
-        return None
-    possible = shutil.which("go") is not None and "KUBEBUILDER_ASSETS" not in os.environ
-    return Lack(what=", ".join(absent), get="tests/testbed/setup cluster", possible=possible)
+    """Etcd, kube-apiserver and kubectl, and openssl for their keys."""
+    absent = _absent(("etcd", "kube-apiserver", "kubectl"))
+    if absent:
+        possible = shutil.which("go") is not None
+        return Lack(what=", ".join(absent), get="tests/testbed/setup cluster", possible=possible)
+    if shutil.which("openssl") is None:
+        return Lack(what="openssl", get="apt-get install openssl", possible=_installs_packages())
+    return None
 
 
 @functools.cache
@@ -146,13 +151,16 @@ def lacks_real_node() -> Lack | None:
     """What the API needs, the other programs of Kubernetes, containerd, and root with cgroup v1."""
     if (lack := lacks_cluster() or lacks_cgroup_v1()) is not None:
         return lack
-    here = cluster_programs()
-    absent = [name for name in ("kube-controller-manager", "kube-scheduler", "kubelet") if not (here / name).exists()]
-    absent += [name for name in ("containerd", "runc", "busybox") if shutil.which(name) is None]
-    absent += [] if Path("/usr/lib/cni/bridge").exists() else ["containernetworking-plugins"]
-    if not absent:
-        return None
-    return Lack(what=", ".join(absent), get="tests/testbed/setup cluster", possible=_installs_packages())
+    if absent := _absent(("kube-controller-manager", "kube-scheduler", "kubelet", "pause", "burn")):
+        possible = shutil.which("go") is not None
+        return Lack(what=", ".join(absent), get="tests/testbed/setup cluster", possible=possible)
+    named = {"containerd": "containerd", "runc": "runc", "busybox": "busybox-static", "ip": "iproute2"}
+    packages = [package for program, package in named.items() if shutil.which(program) is None]
+    packages += [] if Path("/usr/lib/cni/bridge").exists() else ["containernetworking-plugins"]
+    if packages:
+        get = f"apt-get install --no-install-recommends {' '.join(packages)}"
+        return Lack(what=", ".join(packages), get=get, possible=_installs_packages())
+    return None
 
 
 LACKS = {

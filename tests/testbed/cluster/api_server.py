@@ -16,12 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from testbed.brokers import free_port
-from testbed.rungs import cluster_programs
+from testbed.rungs import cluster_program
 
 from .pki import Pki
 from .programs import Program
 
-START_S = 60.0
 ADMIN = "/O=system:masters/CN=admin"
 MERGE = "application/merge-patch+json"
 Json = dict[str, Any]
@@ -50,8 +49,16 @@ class Account:
     kubeconfig: Path
 
 
+def flagged(flags: Mapping[str, str]) -> list[str]:
+    """Flags as a command line has them."""
+    return [f"--{name}={value}" for name, value in flags.items()]
+
+
 class ApiServer:
     """A cluster of etcd and kube-apiserver in a folder: ``.url``, ``.ca``, ``.kubeconfig`` (the admin's)."""
+
+    # Without a controller-manager no namespace gets its default account.
+    API_FLAGS: Mapping[str, str] = {"disable-admission-plugins": "ServiceAccount"}
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,10 +81,10 @@ class ApiServer:
         """Start both; a second call starts what is not running, with the same data, on the same port."""
         if not self.etcd.running:
             self.etcd.stop()
-            self.etcd.start(self._etcd_command(), lambda: self._listens(self._etcd_port), START_S)
+            self.etcd.start(self._etcd_command(), lambda: self._listens(self._etcd_port))
         if not self.api.running:
             self.api.stop()
-            self.api.start(self.api_command(), self.ready, START_S)
+            self.api.start(self.api_command(), self.ready)
 
     def stop(self) -> None:
         """End both at once: the data is a throw-away."""
@@ -90,13 +97,9 @@ class ApiServer:
         peers = {"listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster": f"default={peer}"}
         flags = {"data-dir": str(self.folder / "etcd"), **urls, **peers}
         # The data is a throw-away, so etcd need not wait for the disk.
-        return [
-            str(cluster_programs() / "etcd"),
-            "--unsafe-no-fsync",
-            *(f"--{name}={value}" for name, value in flags.items()),
-        ]
+        return [str(cluster_program("etcd")), "--unsafe-no-fsync", *flagged(flags)]
 
-    def api_command(self, extra: Mapping[str, str] | None = None) -> list[str]:
+    def api_command(self) -> list[str]:
         """kube-apiserver's command line."""
         names = f"IP:127.0.0.1,DNS:localhost,DNS:kubernetes.default.svc,IP:{self.service_ip}"
         crt, key = self.pki.certificate("apiserver", "/CN=kube-apiserver", names)
@@ -111,15 +114,12 @@ class ApiServer:
             "tls-private-key-file": str(key),
             "authorization-mode": "Node,RBAC",
             "enable-admission-plugins": "NodeRestriction",
-            # Without a controller-manager no namespace gets its default account.
-            "disable-admission-plugins": "ServiceAccount",
+            **self.API_FLAGS,
             "service-account-issuer": "https://kubernetes.default.svc",
             "service-account-key-file": str(self.pki.sa_pub),
             "service-account-signing-key-file": str(self.pki.sa_key),
-            **(extra or {}),
         }
-        given = [f"--{name}={value}" for name, value in flags.items() if value]
-        return [str(cluster_programs() / "kube-apiserver"), *given]
+        return [str(cluster_program("kube-apiserver")), *flagged(flags)]
 
     def ready(self) -> bool:
         """Whether all that the API server starts with is done."""
@@ -169,6 +169,16 @@ class ApiServer:
         """One object, or a list of them, as the admin."""
         return self.request("GET", path)
 
+    def exists(self, path: str) -> bool:
+        """Whether there is such an object."""
+        try:
+            self.get(path)
+        except RefusedError as refused:
+            if refused.status == 404:
+                return False
+            raise
+        return True
+
     def post(self, path: str, body: Json) -> Json:
         """Create an object, as the admin."""
         return self.request("POST", path, body)
@@ -188,7 +198,7 @@ class ApiServer:
             KubectlError: it failed, with all it printed.
 
         """
-        command = ["kubectl", "--kubeconfig", str(config or self.kubeconfig), *args]
+        command = [str(cluster_program("kubectl")), "--kubeconfig", str(config or self.kubeconfig), *args]
         ran = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
         if ran.returncode:
             raise KubectlError(f"kubectl {' '.join(args)}: {ran.stderr}{ran.stdout}")

@@ -7,10 +7,12 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
 from testbed.brokers import SPAWNER
+
+START_S = 60.0
 
 
 class Program:
@@ -32,22 +34,23 @@ class Program:
         """Whether its process lives."""
         return self._process is not None and self._process.poll() is None
 
-    def start(
-        self, command: list[str], ready: Callable[[], bool], within_s: float, env: Mapping[str, str] | None = None
-    ) -> None:
-        """Start it, and return when it is ready.
+    def spawn(self, command: list[str]) -> None:
+        """Start it, and do not wait."""
+        assert self._process is None, f"{self.name} is running already"
+        tied = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
+        with self.log.open("ab") as log:
+            spawned = SPAWNER.submit(
+                subprocess.Popen, [*tied, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+            self._process = spawned.result()
+
+    def await_ready(self, ready: Callable[[], bool], within_s: float = START_S) -> None:
+        """Return when it is ready.
 
         Raises:
             RuntimeError: it ended, or was not ready in time; with the end of its log.
 
         """
-        assert self._process is None, f"{self.name} is running already"
-        tied = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
-        with self.log.open("ab") as log:
-            spawned = SPAWNER.submit(
-                subprocess.Popen, [*tied, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=env
-            )
-            self._process = spawned.result()
         until_s = time.monotonic() + within_s
         while not ready():
             if not self.running or time.monotonic() > until_s:
@@ -55,6 +58,11 @@ class Program:
                 self.stop(signal.SIGKILL)
                 raise RuntimeError(f"{self.name} did not start:\n{told}")
             time.sleep(0.05)
+
+    def start(self, command: list[str], ready: Callable[[], bool]) -> None:
+        """Start it, and return when it is ready."""
+        self.spawn(command)
+        self.await_ready(ready)
 
     def log_end(self) -> str:
         """The last lines of what it printed."""
