@@ -22,6 +22,10 @@ class HttpError(SlacktideError):
     """A server is away, or did not answer as it should."""
 
 
+class UnreachedError(HttpError):
+    """No connection was made: the server has heard nothing of what was asked."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What is asked for."""
@@ -55,7 +59,8 @@ def ask(connection: HTTPConnection, request: Request) -> Answer:
 
     Raises:
         HttpError: no whole answer within 5 s, one over 32 MiB, or none that is HTTP.
-        OSError: the connection failed.
+        UnreachedError: nobody took the connection.
+        OSError: it failed.
 
     """
     kept = connection.sock is not None
@@ -63,7 +68,10 @@ def ask(connection: HTTPConnection, request: Request) -> Answer:
         try:
             return _exchange(connection, request)
         except (OSError, HTTPException) as exc:
+            reached = connection.sock is not None
             connection.close()
+            if not reached and isinstance(exc, OSError):
+                raise UnreachedError(f"no connection: {exc.strerror or exc}") from exc
             if deadline.passed or isinstance(exc, TimeoutError):
                 raise HttpError(f"no whole answer within {TIMEOUT_S:g} s") from exc
             if not kept and isinstance(exc, HTTPException):

@@ -9,7 +9,7 @@ from http.client import HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from slacktide.agents.http import TIMEOUT_S, Answer, HttpError, Request, ask
+from slacktide.agents.http import TIMEOUT_S, Answer, HttpError, Request, UnreachedError, ask
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
@@ -55,7 +55,8 @@ class Https:
         """Ask in JSON; what is asked must be harmless when it is done twice.
 
         Raises:
-            HttpError: no whole answer, or a file cannot be read; the server may or may not have heard.
+            HttpError: no whole answer; the server may have heard.
+            UnreachedError: nobody took the connection, or a file cannot be read; it has not.
 
         """
         try:
@@ -66,6 +67,9 @@ class Https:
                 context = _trust(self._access)
                 self._connection = HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=context)
             return ask(self._connection, Request(path=path, headers=headers, method=method, body=body))
+        except UnreachedError:
+            self.close()
+            raise
         except (HttpError, OSError) as exc:
             self.close()
             raise HttpError(self._said(exc)) from exc
@@ -86,15 +90,15 @@ def token_of(file: Path) -> str:
     """The token in a file.
 
     Raises:
-        HttpError: there is none.
+        UnreachedError: there is none.
 
     """
     try:
         text = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as exc:
-        raise HttpError(f"the token {file} cannot be read: {_why(exc)}") from exc
+        raise UnreachedError(f"the token {file} cannot be read: {_why(exc)}") from exc
     if not _TOKEN.fullmatch(text):
-        raise HttpError(f"{file} holds no token: one line of text is accepted")
+        raise UnreachedError(f"{file} holds no token: one line of text is accepted")
     return text
 
 
@@ -105,7 +109,7 @@ def _trust(access: Access) -> ssl.SSLContext:
             context.load_cert_chain(access.cert, access.key)
     except OSError as exc:
         files = ", ".join(str(file) for file in (access.ca, access.cert, access.key) if file is not None)
-        raise HttpError(f"{files}: {_why(exc)}; accepted: PEM") from exc
+        raise UnreachedError(f"{files}: {_why(exc)}; accepted: PEM") from exc
     if access.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

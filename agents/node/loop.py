@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from slacktide.agents.clock import Clock, SystemClock
@@ -15,6 +16,7 @@ from slacktide.agents.metrics import AgentMetrics, Cause
 from slacktide.agents.node.acts import ends_or_stops
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
+from slacktide.agents.node.evict.desk import Desk
 from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs.tuned import Tuned
@@ -52,6 +54,8 @@ class LoopSettings:
     """Of this agent alone: start counter, spool, what it knew last."""
     lister: Lister | None = None
     """Who lists the pods; None: the inventory does."""
+    desk: Desk | None = None
+    """Who asks the API server for evictions; None: there is none, and pods end through their cgroups."""
     sample_interval_ms: int = 1_000
     fetch_wait_ms: int = 500
     """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
@@ -121,6 +125,7 @@ class AgentLoop:
             pods=self._inventory.value.pods,
             settings=settings.agent,
             tuned=Tuned(settings.state_folder),
+            clerk=settings.desk,
             heard=self._heard,
         )
         self._ahead = Ahead(
@@ -139,6 +144,7 @@ class AgentLoop:
         """Tick until told to stop."""
         self._agent.start()
         self._told()
+        self._hear_replies()
         self._ahead.start()
         beside = [asyncio.create_task(work()) for work in (self._link.run, self._keep_watching)]
         ticking = asyncio.create_task(self._tick(stop))
@@ -151,6 +157,8 @@ class AgentLoop:
             if self._deadline is not None:
                 self._deadline.cancel()
             self._ahead.close()
+            if self._settings.desk is not None:
+                self._settings.desk.stir = lambda: None
             for task in (ticking, *beside):
                 task.cancel()
             await asyncio.gather(ticking, *beside, return_exceptions=True)
@@ -257,6 +265,16 @@ class AgentLoop:
         self._link.stir()
         if ends_or_stops(outcome) and outcome.result in {"applied", "failed"}:
             _say_act(outcome)
+
+    def _hear_replies(self) -> None:
+        """Of the API server, as soon as they come; each tick hears them, too."""
+        loop, desk = asyncio.get_running_loop(), self._settings.desk
+        if desk is not None:
+            desk.stir = partial(loop.call_soon_threadsafe, self._replied)
+
+    def _replied(self) -> None:
+        if not self._closing:
+            self._agent.replied()
 
     def _say_health(self) -> None:
         guard = self._agent.in_charge == "guard"

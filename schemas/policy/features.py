@@ -95,13 +95,18 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="BEMemoryEvict",
         strategy="resource_threshold",
-        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct"),
+        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct", "mem_evict_fallback"),
         lacks=lacks.thresholded(lacks.memory_used),
     ),
     Feature(
         name="MemoryEvict",
         strategy="resource_threshold",
-        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct", "evict_enabled_priority_threshold"),
+        fields=(
+            "mem_evict_threshold_pct",
+            "mem_evict_lower_pct",
+            "evict_enabled_priority_threshold",
+            "mem_evict_fallback",
+        ),
         lacks=lacks.thresholded(lacks.memory_evict),
     ),
     Feature(
@@ -111,6 +116,7 @@ _NODE: tuple[Feature, ...] = (
             "mem_allocatable_evict_threshold_pct",
             "mem_allocatable_evict_lower_pct",
             "allocatable_evict_priority_threshold",
+            "mem_evict_fallback",
         ),
         lacks=lacks.thresholded(lacks.memory_allocatable),
     ),

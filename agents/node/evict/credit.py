@@ -60,6 +60,10 @@ class Wallet:
         self.spent += 1
         self._outlasted = self._outlasted or now_ns >= self._until_ns
 
+    def refund(self) -> None:
+        """A pod that was to go stays after all: nobody has told of the credit yet."""
+        self.spent -= 1
+
     @property
     def _outlasts(self) -> bool:
         """A lease that was good when the log went away stays good for one eviction until it is back."""

@@ -1,0 +1,148 @@
+"""Evictions that the API server is asked for: each from its intent until it is answered, and what follows then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from slacktide.agents.node.acts import pod_of
+from slacktide.agents.node.actuator import Actuator
+from slacktide.agents.node.evict.eviction_api import Reply, Verdict, Wish
+from slacktide.agents.node.evict.patience import ANSWER_NS, Patience
+from slacktide.agents.node.protocol import Taken
+from slacktide.agents.node.reporter import Reporter
+from slacktide.schemas.outcome import NodeOutcome, Result
+
+UNANSWERED = "the API server has not answered yet"
+_RESULTS: dict[Verdict, tuple[Result, str]] = {
+    "gone": ("unchanged", "there is no such pod any more"),
+    "kept": ("refused", "the API server keeps it"),
+    "forbidden": ("refused", "the API server lets this agent evict nobody"),
+    "fenced": ("refused", "the webhook that watches over evictions does not answer"),
+    "overloaded": ("refused", "the API server is overloaded"),
+    "away": ("failed", "the API server is away"),
+}
+
+
+class Clerk(Protocol):
+    """Asks and tells the API server, and is never waited for."""
+
+    def ask(self, wish: Wish) -> None:
+        """Have a pod evicted; the reply comes later, and certainly."""
+
+    def replies(self) -> list[Reply]:
+        """Those that came since the last call."""
+
+    def tell(self, outcome: NodeOutcome) -> None:
+        """Put an Event on the pod of an outcome, now or when the server is back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One pod that the API server was asked to evict."""
+
+    begin: NodeOutcome
+    """What is to be said of it when it goes; it stands as an intent."""
+    grace_ms: int
+    """How long the kubelet will let it end by itself."""
+    taken: Taken | None
+    """None: of an earlier run."""
+    spent: bool
+    """Whether credit was taken for it just now."""
+    asked_ns: int
+
+
+class Requests:
+    """Those that are not answered yet, by uid."""
+
+    def __init__(self, clerk: Clerk, actuator: Actuator, reporter: Reporter, mono_ns: Callable[[], int]) -> None:
+        self._clerk = clerk
+        self._actuator = actuator
+        self._reporter = reporter
+        self._mono_ns = mono_ns
+        self._patience = Patience()
+        self._asked: dict[str, Asked] = {}
+        self._paid: set[str] = set()
+
+    @property
+    def dying(self) -> list[str]:
+        """Uids of those who will be on their way out in a moment."""
+        now_ns = self._mono_ns()
+        return [uid for uid, asked in self._asked.items() if now_ns - asked.asked_ns < ANSWER_NS]
+
+    @property
+    def kept(self) -> list[str]:
+        """Uids of those whom the server does not let go now."""
+        return self._patience.kept(self._mono_ns())
+
+    @property
+    def away(self) -> bool:
+        """Whether the server is."""
+        return self._patience.away
+
+    def asked(self, uid: str) -> bool:
+        """Whether a pod is being asked for."""
+        return uid in self._asked
+
+    def open(self, uid: str) -> bool:
+        """Whether a pod is being asked for, and an answer may come any moment."""
+        return uid in self.dying
+
+    def refuses(self, uid: str) -> str:
+        """Why not to ask for a pod now; "": ask."""
+        if uid in self._asked:
+            return UNANSWERED
+        return self._patience.refuses(uid, self._mono_ns(), asking=bool(self._asked))
+
+    def paid(self, uid: str) -> bool:
+        """Whether credit was taken for a pod that may be on its way out, for all that one knows."""
+        return uid in self._paid
+
+    def ask(self, wish: Wish, begin: NodeOutcome, grace_ms: int, taken: Taken | None, *, spent: bool) -> None:
+        """Ask for a pod; its outcome, ``begin``, stands as an intent already."""
+        now_ns = self._mono_ns()
+        asked = Asked(begin=begin, grace_ms=grace_ms, taken=taken, spent=spent, asked_ns=now_ns)
+        self._asked[wish.uid] = asked
+        self._clerk.ask(wish)
+
+    def tell(self, outcome: NodeOutcome) -> None:
+        """Put an Event on the pod of an outcome."""
+        self._clerk.tell(outcome)
+
+    def settle(self, refund: Callable[[], None]) -> Sequence[Asked]:
+        """Hear the replies, and say what came of those who do not go.
+
+        Args:
+            refund: gives the credit of one back.
+
+        Returns:
+            Those who go.
+
+        """
+        going = []
+        for reply in self._clerk.replies():
+            self._patience.heard(reply, self._mono_ns())
+            asked = self._asked.pop(reply.uid)
+            if reply.verdict == "evicted":
+                self._paid.discard(reply.uid)
+                going.append(asked)
+                continue
+            self._account(reply, asked, refund)
+            result, why = _RESULTS[reply.verdict]
+            reason = f"{why}: {reply.said}"
+            outcome = msgspec.structs.replace(asked.begin, result=result, reason=reason)
+            self._actuator.conclude(self._reporter.dated(outcome, asked.taken))
+        return going
+
+    def _account(self, reply: Reply, asked: Asked, refund: Callable[[], None]) -> None:
+        """Who may have been evicted has been paid for; who certainly was not gives the credit back."""
+        uid = pod_of(asked.begin)
+        if reply.verdict == "away" and reply.heard:
+            self._paid.add(uid)
+        elif asked.spent:
+            refund()
+        if reply.verdict == "gone":
+            self._paid.discard(uid)
