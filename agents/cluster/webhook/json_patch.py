@@ -14,19 +14,15 @@ def difference(before: Any, after: Any) -> list[Operation]:
 
 
 def _operations(before: Any, after: Any, path: str) -> Iterator[Operation]:
-    if before is after or (before == after and _kind(before) is _kind(after)):
+    if before is after:
         return
     if isinstance(before, dict) and isinstance(after, dict):
         yield from _of_objects(before, after, path)
     elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         yield from _of_lists(before, after, path)
-    else:
+    # Python holds True and 1 for equal; JSON does not.
+    elif before != after or isinstance(before, bool) is not isinstance(after, bool):
         yield {"op": "replace", "path": path, "value": after}
-
-
-def _kind(value: Any) -> type:
-    """Python holds True, 1 and 1.0 for equal; JSON does not take a boolean for a number."""
-    return bool if isinstance(value, bool) else object
 
 
 def _of_objects(before: Mapping[str, Any], after: Mapping[str, Any], path: str) -> Iterator[Operation]:
