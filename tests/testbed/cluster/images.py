@@ -17,6 +17,9 @@ from pathlib import Path
 from testbed.rungs import cluster_program
 
 PAUSE, BUSYBOX, BURN = "localhost/pause:1", "localhost/busybox:1", "localhost/burn:1"
+SLACKTIDE = "localhost/slacktide:test"
+ROOT = Path(__file__).parents[3]
+SITE = "/opt/slacktide"
 PYTHON = "docker.io/library/python:3.9"
 """By the name that Koordinator's guide gives; inside is the Python that runs the tests."""
 LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages"}
@@ -45,6 +48,13 @@ class Layer:
         self.folder(str(Path(name).parent))
         self._tar.add(source.resolve(), name.lstrip("/"), filter=_nobodys)
 
+    def text(self, name: str, text: str) -> None:
+        """A script."""
+        self._have.add(name)
+        entry = tarfile.TarInfo(name.lstrip("/"))
+        entry.size, entry.mode = len(text.encode()), 0o755
+        self._tar.addfile(entry, io.BytesIO(text.encode()))
+
     def link(self, name: str, to: str) -> None:
         if name in self._have:
             return
@@ -59,8 +69,9 @@ class Layer:
 
 
 def _nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
-    """The same file gives the same image, whoever made it and when."""
-    entry.uid = entry.gid = entry.mtime = 0
+    """Whoever made it; when, Python's compiled files compare with their sources."""
+    entry.uid = entry.gid = 0
+    entry.mtime = int(entry.mtime)
     entry.uname = entry.gname = ""
     return entry
 
@@ -89,7 +100,7 @@ def _python(layer: Layer) -> None:
     _libraries(layer, program)
     for each in _library(library):
         layer.file(str(each), each)
-        if each.suffix == ".so":
+        if each.name.endswith(".so"):
             _libraries(layer, each)
     for name in ("python", "python3"):
         layer.link(f"/bin/{name}", str(program))
@@ -99,7 +110,7 @@ def _library(folder: Path) -> Iterator[Path]:
     for each in sorted(folder.iterdir()):
         if each.is_dir() and each.name not in LEFT_OUT:
             yield from _library(each)
-        elif each.is_file() and each.suffix in {".py", ".so"}:
+        elif each.is_file() and each.suffix not in {".a", ".o"} and ".opt-" not in each.name:
             yield each
 
 
@@ -122,7 +133,7 @@ def _archive(target: Path, name: str, layer: bytes, command: list[str]) -> None:
 
 
 def make(folder: Path) -> list[Path]:
-    """Write all images into a folder, and return their files."""
+    """Write the images of the tests' pods into a folder, and return their files."""
     folder.mkdir(exist_ok=True)
     pause, busybox, burn, python = Layer(), Layer(), Layer(), Layer()
     pause.file("/pause", cluster_program("pause"))
@@ -140,4 +151,32 @@ def make(folder: Path) -> list[Path]:
     for name, (layer, command) in wanted.items():
         made.append(folder / f"{name.split('/')[-1].split(':')[0]}.tar")
         _archive(made[-1], name, layer.done(), command)
+    return made
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{command} failed:\n{done.stdout}{done.stderr}")
+
+
+def slacktide(folder: Path) -> Path:
+    """Write the product's image: the wheel of this checkout, installed with what it needs in a cluster."""
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "wheel")
+    (wheel,) = (folder / "wheel").iterdir()
+    site, uv = folder / "site", Path(sys.executable).with_name("uv")
+    how = ["--quiet", "--compile-bytecode", "--link-mode=copy", "--constraint", "requirements.lock"]
+    wanted = f"slacktide[cluster,stream] @ {wheel.as_uri()}"
+    _run(uv, "pip", "install", "--python", sys.executable, *how, "--target", site, wanted)
+    layer = Layer()
+    _shell(layer)
+    _python(layer)
+    for each in _library(site):
+        layer.file(f"{SITE}/{each.relative_to(site)}", each)
+        if ".so" in each.name:
+            _libraries(layer, each)
+    run = "import sys; from slacktide.deploy.cli.main import main; sys.exit(main())"
+    layer.text("/bin/slacktide", f"#!/bin/sh\nPYTHONPATH={SITE} exec python -c '{run}' \"$@\"\n")
+    made = folder / "slacktide.tar"
+    _archive(made, SLACKTIDE, layer.done(), ["/bin/slacktide"])
     return made

@@ -11,6 +11,7 @@ from pathlib import Path
 
 BRIDGE = "slacktide0"
 CGROUPS = Path("/sys/fs/cgroup")
+CNI_RESULTS = Path("/var/lib/cni/results")
 SYSCTLS = (
     "vm/overcommit_memory",
     "vm/panic_on_oom",
@@ -108,7 +109,7 @@ def remove(folder: Path, settings: dict[str, str]) -> None:
     _remove_groups()
     if Path("/sys/class/net", BRIDGE).exists():
         subprocess.run(["ip", "link", "delete", BRIDGE], check=True, capture_output=True)
-    for results in Path("/var/lib/cni/results").glob("slacktide-*"):
+    for results in [*CNI_RESULTS.glob("slacktide-*"), *CNI_RESULTS.glob("cni-loopback-*")]:
         results.unlink()
     for link in Path("/var/log/containers").glob("*"):
         if link.is_symlink() and str(link.readlink()).startswith(f"{folder}/"):
