@@ -9,7 +9,7 @@ from __future__ import annotations
 from slacktide.agents.kubernetes.access import Access, access
 from slacktide.agents.kubernetes.api_server import ApiServer, Listed
 from slacktide.agents.kubernetes.errors import ApiAwayError, ApiError, ApiRefusedError
-from slacktide.agents.kubernetes.follow import Changed, Gone, Trouble, Whole, follow
+from slacktide.agents.kubernetes.follow import Changed, Gone, Over, Trouble, Whole, follow
 from slacktide.agents.kubernetes.resource import (
     CONFIGMAPS,
     EVENTS,
@@ -45,6 +45,7 @@ __all__ = [
     "Event",
     "Gone",
     "Listed",
+    "Over",
     "Resource",
     "Trouble",
     "Whole",

@@ -122,7 +122,8 @@ class ApiServer:
     ) -> AsyncGenerator[Event[T], None]:
         """What happens after ``resource_version``, bookmarks among it; ends by itself after five minutes.
 
-        Go on from the last event's resource version. Close it (``contextlib.aclosing``) if you stop before its end.
+        The first is a bookmark of that version: the server has taken the watch on. Go on from the last event's
+        resource version. Close it (``contextlib.aclosing``) if you stop before its end.
         Its ApiRefusedError has status 410 where that version is too old: list anew.
         """
         query = {
@@ -136,6 +137,7 @@ class ApiServer:
         path = resource.path(namespace=namespace)
         patience = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_S, sock_read=SILENCE_S)
         async with self._answered("GET", path, query=query, patience=patience) as answer:
+            yield Event(type="BOOKMARK", object=None, resource_version=resource_version)
             try:
                 async for line in lines(answer.content.iter_any()):
                     yield read_line(line, f"WATCH {self._where(path)}", _decoder(kind))

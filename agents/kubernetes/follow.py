@@ -48,7 +48,12 @@ class Trouble:
     why: str
 
 
-Told = Whole[T] | Changed[T] | Gone | Trouble
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Over:
+    """The trouble is over: all that happened meanwhile is said from now on."""
+
+
+Told = Whole[T] | Changed[T] | Gone | Trouble | Over
 
 
 async def follow(
@@ -63,7 +68,7 @@ async def follow(
         ConfigError: the file with the token cannot be read.
 
     """
-    version, pause_s = "", PAUSE_S
+    version, pause_s, troubled = "", PAUSE_S, False
     while True:
         try:
             if not version:
@@ -73,7 +78,9 @@ async def follow(
             watching = api.watch(resource, kind, resource_version=version, namespace=namespace, fields=fields)
             async with aclosing(watching) as events:
                 async for event in events:
-                    version, pause_s = event.resource_version, PAUSE_S
+                    if troubled:
+                        yield Over()
+                    version, pause_s, troubled = event.resource_version, PAUSE_S, False
                     if (told := _told(event)) is not None:
                         yield told
             await asyncio.sleep(PAUSE_S)  # however often a server ends its watches
@@ -81,6 +88,7 @@ async def follow(
             if isinstance(exc, ApiRefusedError) and exc.status == GONE:
                 version = ""
             else:
+                troubled = True
                 yield Trouble(why=str(exc))
             await asyncio.sleep(pause_s)
             pause_s = min(PAUSE_MAX_S, 2 * pause_s)
