@@ -59,13 +59,17 @@ def test_trust_that_is_lost_on_the_way_is_waited_for_anew() -> None:
 
 
 def test_one_that_has_run_out_is_replaced_at_once() -> None:
+    """By the one that is trusted already, where there is one that is still good."""
     make, now = pairs()
-    held = Held(served=make(), following=make())
-    now["ms"] = T0 + 900_000
+    alone = Held(served=make())
+    now["ms"] = T0 + 600_000
+    followed = replace(alone, following=make())
+    late = T0 + 900_000
 
-    after = turned(held, TERMS, make, trusted=True, now_ms=T0 + 900_000)
-
-    assert (after.served.certificate, after.following) == (b"<3>", None)
+    assert turned(alone, TERMS, make, trusted=True, now_ms=late).bundle == b"<3>"
+    assert turned(followed, TERMS, make, trusted=True, now_ms=late).served.certificate == b"<2>"
+    assert turned(followed, TERMS, make, trusted=True, now_ms=late).bundle == followed.bundle
+    assert turned(followed, TERMS, make, trusted=True, now_ms=T0 + 1_500_000).bundle == b"<4>"
 
 
 def test_another_name_is_a_reason_to_turn() -> None:

@@ -68,8 +68,11 @@ def turned(held: Held | None, terms: Terms, make: Callable[[], Pair], *, trusted
         now_ms: UTC epoch milliseconds.
 
     """
-    if held is None or now_ms >= held.served.until_ms:  # one that has run out is trusted by nobody
+    if held is None:
         return Held(served=make())
+    if now_ms >= held.served.until_ms:  # it is trusted by nobody now: whatever follows is no worse
+        usable = held.following is not None and now_ms < held.following.until_ms
+        return _next(held) if usable else Held(served=make())
     if held.following is None:
         return replace(held, following=make(), retired=b"") if _is_due(held.served, terms, now_ms) else held
     if not trusted:
@@ -78,6 +81,12 @@ def turned(held: Held | None, terms: Terms, make: Callable[[], Pair], *, trusted
         return replace(held, trusted_ms=now_ms)
     if now_ms - held.trusted_ms < terms.settle_ms:
         return held
+    return _next(held)
+
+
+def _next(held: Held) -> Held:
+    """The following one is served; the bundle stays as it was."""
+    assert held.following is not None, "asked before"
     return Held(served=held.following, retired=held.served.certificate)
 
 
