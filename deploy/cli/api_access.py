@@ -15,9 +15,7 @@ API_SERVER = (
     "The API server that evicts pods, such as https://10.96.0.1; none: in a pod of a cluster its own, elsewhere pods "
     "end through their control groups."
 )
-API_TOKEN = (  # noqa: S105 - what it says of one
-    "A file with a token of a ServiceAccount, bound to the agent's pod; read anew each time; none: the pod's own."
-)
+API_TOKEN = "A file with a token of a ServiceAccount, bound to the agent's pod; read anew each time; none: its own."  # noqa: S105
 API_CA = "A file with the authority of the API server's certificate; none: the pod's own, elsewhere this machine's."
 
 

@@ -103,21 +103,19 @@ def reply_of(wish: Wish, answer: Answer) -> Reply:
 def _verdict(status: int, message: str, causes: list[str]) -> Verdict:
     if 200 <= status < 300:
         return "evicted"
-    if status == 404 or (status == 409 and "precondition" in message):
+    denied = message.startswith("admission webhook") and "denied the request" in message
+    if status == 404 or (status == 409 and (denied or "precondition" in message)):
         return "gone"
     if status == 429:
         # Only this cause says that a PodDisruptionBudget keeps the pod; else the server is busy.
         return "kept" if "DisruptionBudget" in causes else "overloaded"
-    if _about_one_pod(message):
-        return "kept"
     if status < 500:
-        return "forbidden" if status in {401, 403, 422} else "kept"
-    return "fenced" if "failed calling webhook" in message else "away"
-
-
-def _about_one_pod(message: str) -> bool:
-    """Refused for what the pod is, and not for who asks: by a webhook, or for its budgets."""
-    return (message.startswith("admission webhook") and "denied the request" in message) or "isruption" in message
+        # For what the pod is, by the webhook or by its budgets, or for who asks.
+        own = denied or "isruption" in message or status not in {401, 403, 422}
+        return "kept" if own else "forbidden"
+    if "more than one PodDisruptionBudget" in message:
+        return "kept"
+    return "fenced" if denied or "failed calling webhook" in message else "away"
 
 
 def _status_of(answer: Answer) -> _Status:

@@ -119,7 +119,7 @@ class Evictor:
         """Hear what the API server replied, if there is one."""
         if self._requests is None:
             return
-        for asked in self._requests.settle(self._wallet.refund):
+        for asked in self._requests.settle(self._wallet):
             begin = asked.begin
             self._holdback.release(pod_of(begin))
             self._victims.follow(begin, asked.grace_ms, asked.taken)
@@ -135,7 +135,8 @@ class Evictor:
 
     def carry_out(self, victims: Sequence[Eviction], taken: Taken, origin: Origin, reason: str) -> None:
         """Evict, as far as credit and the API server go; else hold the victims back."""
-        starved: list[tuple[Starved, NodeOutcome]] = []
+        starved: list[Starved] = []
+        refused: list[tuple[str, NodeOutcome]] = []
         fed = False
         for victim in victims:
             outcome = self._begun(victim, taken, origin, reason)
@@ -144,11 +145,14 @@ class Evictor:
             if self._dry_run:
                 self._say(msgspec.structs.replace(outcome, result="dry-run"), taken)
             elif why := self._refuses(victim):
-                starved.append((Starved(victim=victim, why=why), outcome))
+                starved.append(Starved(victim=victim, why=why))
+                refused.append((why, outcome))
+            elif why := self._evict(victim, outcome, taken):
+                starved.append(Starved(victim=victim, why=why))
             else:
-                fed = self._evict(victim, outcome, taken) or fed
-        self._refuse(starved, taken)
-        self._holdback.step(Wanted(starved=[one for one, _ in starved], fed=fed, taken=taken, origin=origin))
+                fed = fed or victim.pod.uid in self._victims
+        self._refuse(refused, taken)
+        self._holdback.step(Wanted(starved=starved, fed=fed, taken=taken, origin=origin))
 
     def close(self) -> None:
         """Who is held back goes on; who is dying is left to the next start."""
@@ -190,20 +194,21 @@ class Evictor:
         self._doors.refusals.add(self._doors.reporter.dated(not_there, taken), self._doors.mono_ns())
         return False
 
-    def _evict(self, victim: Eviction, outcome: NodeOutcome, taken: Taken) -> bool:
-        """Let a pod go; whether it is known to."""
+    def _evict(self, victim: Eviction, outcome: NodeOutcome, taken: Taken) -> str:
+        """Let a pod go; why it is held back all the same, for nobody may hear."""
         grace_ms = min(victim.pod.grace_s * 1_000, self._grace_ms_max)
         requests = self._requests
         if requests is not None and not self._by_cgroup(victim):
+            trouble = requests.trouble
             self._ask(requests, victim.pod, outcome, taken)
-            return False
+            return trouble
         begin = self._meant(outcome, f"SIGTERM, and SIGKILL after {grace_ms} ms", spends=True)
         self._victims.begin(begin, grace_ms, taken, self._spend)
         self._holdback.evicted(victim.pod.uid)
         self._cool(victim.rule)
         if requests is not None:
             requests.tell(self._doors.reporter.dated(begin, taken))
-        return True
+        return ""
 
     def _ask(self, requests: Requests, pod: Pod, outcome: NodeOutcome, taken: Taken) -> None:
         """Ask the API server for a pod; what comes of it, ``settle`` says."""
@@ -254,13 +259,14 @@ class Evictor:
         else:
             self._cpu_ns = self._doors.mono_ns()
 
-    def _refuse(self, starved: Sequence[tuple[Starved, NodeOutcome]], taken: Taken) -> None:
+    def _refuse(self, refused: Sequence[tuple[str, NodeOutcome]], taken: Taken) -> None:
         """Say it at once, for the governor waits for it, and then no more than once a second for each namespace."""
-        for one, outcome in starved:
-            kind = outcome.rule, one.victim.pod.namespace, one.why
+        for why, outcome in refused:
+            assert outcome.pod is not None
+            kind = outcome.rule, outcome.pod.namespace, why
             count = self._paced.count(kind, self._doors.mono_ns())
             if count:
-                self._say(msgspec.structs.replace(outcome, result="refused", reason=one.why, count=count), taken)
+                self._say(msgspec.structs.replace(outcome, result="refused", reason=why, count=count), taken)
 
     def _say(self, outcome: NodeOutcome, taken: Taken) -> None:
         self._doors.actuator.conclude(self._doors.reporter.dated(outcome, taken))

@@ -26,7 +26,8 @@ class Patience:
     def __init__(self) -> None:
         self.away = False
         """The last reply was none: retried, and all the while nobody can be evicted."""
-        self._why = ""
+        self.why = ""
+        """What is the matter with the server, or with who asks; "": nothing."""
         self._until_ns = 0
         self._backoff_s = BACKOFF_S
         self._kept: dict[str, tuple[int, str]] = {}
@@ -36,11 +37,14 @@ class Patience:
         trouble = _TROUBLES.get(reply.verdict)
         self.away = reply.verdict == "away"
         if trouble is None:
-            self._why, self._backoff_s = "", BACKOFF_S
+            self.why, self._until_ns, self._backoff_s = "", 0, BACKOFF_S
         else:
-            self._why = f"{trouble}: {reply.said}"
-            self._until_ns = now_ns + max(self._backoff_s, reply.retry_after_s or 0) * SECOND_NS
-            self._backoff_s = min(2 * self._backoff_s, BACKOFF_S_MAX)
+            self.why = f"{trouble}: {reply.said}"
+            asked_s = reply.retry_after_s or 0
+            if now_ns >= self._until_ns:  # else it was asked at the same time as the last one
+                self._until_ns = now_ns + self._backoff_s * SECOND_NS
+                self._backoff_s = min(2 * self._backoff_s, BACKOFF_S_MAX)
+            self._until_ns = max(self._until_ns, now_ns + asked_s * SECOND_NS)
         if reply.verdict in {"kept", "gone"}:
             wait_s = max(KEPT_S, reply.retry_after_s or 0)
             self._kept[reply.uid] = now_ns + wait_s * SECOND_NS, f"the API server keeps it: {reply.said}"
@@ -54,8 +58,8 @@ class Patience:
             asking: whether somebody else is being asked for: of a server in trouble one is enough.
 
         """
-        if self._why and (asking or now_ns < self._until_ns):
-            return self._why
+        if self.why and (asking or now_ns < self._until_ns):
+            return self.why
         until_ns, why = self._kept.get(uid, (0, ""))
         return why if now_ns < until_ns else ""
 

@@ -10,11 +10,12 @@ import msgspec
 
 from slacktide.agents.node.acts import pod_of
 from slacktide.agents.node.actuator import Actuator
+from slacktide.agents.node.evict.credit import Wallet
 from slacktide.agents.node.evict.eviction_api import Reply, Verdict, Wish
 from slacktide.agents.node.evict.patience import ANSWER_NS, Patience
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Reporter
-from slacktide.schemas.outcome import NodeOutcome, Result
+from slacktide.schemas.outcome import NodeOutcome, Result, Spent
 
 UNANSWERED = "the API server has not answered yet"
 _RESULTS: dict[Verdict, tuple[Result, str]] = {
@@ -79,6 +80,11 @@ class Requests:
         return self._patience.kept(self._mono_ns())
 
     @property
+    def trouble(self) -> str:
+        """Why the last one was not granted, where that had nothing to do with the pod; "": it was."""
+        return self._patience.why
+
+    @property
     def away(self) -> bool:
         """Whether the server is."""
         return self._patience.away
@@ -112,11 +118,11 @@ class Requests:
         """Put an Event on the pod of an outcome."""
         self._clerk.tell(outcome)
 
-    def settle(self, refund: Callable[[], None]) -> Sequence[Asked]:
+    def settle(self, wallet: Wallet) -> Sequence[Asked]:
         """Hear the replies, and say what came of those who do not go.
 
         Args:
-            refund: gives the credit of one back.
+            wallet: gets the credit back of those who stay.
 
         Returns:
             Those who go.
@@ -130,19 +136,21 @@ class Requests:
                 self._paid.discard(reply.uid)
                 going.append(asked)
                 continue
-            self._account(reply, asked, refund)
+            self._account(reply, asked, wallet)
             result, why = _RESULTS[reply.verdict]
-            reason = f"{why}: {reply.said}"
-            outcome = msgspec.structs.replace(asked.begin, result=result, reason=reason)
+            outcome = msgspec.structs.replace(asked.begin, result=result, reason=f"{why}: {reply.said}")
+            if asked.taken is not None:
+                spent = Spent(evictions=wallet.spent, epoch=wallet.epoch)
+                outcome = msgspec.structs.replace(outcome, spent=spent)
             self._actuator.conclude(self._reporter.dated(outcome, asked.taken))
         return going
 
-    def _account(self, reply: Reply, asked: Asked, refund: Callable[[], None]) -> None:
+    def _account(self, reply: Reply, asked: Asked, wallet: Wallet) -> None:
         """Who may have been evicted has been paid for; who certainly was not gives the credit back."""
         uid = pod_of(asked.begin)
         if reply.verdict == "away" and reply.heard:
             self._paid.add(uid)
         elif asked.spent:
-            refund()
+            wallet.refund()
         if reply.verdict == "gone":
             self._paid.discard(uid)
