@@ -179,6 +179,10 @@ class ApiServer:
             raise
         return True
 
+    def text(self, path: str) -> str:
+        """What a path that answers no object says, such as ``/metrics``, as the admin."""
+        return self._send("GET", path, None, {}, None)[1].decode()
+
     def post(self, path: str, body: Json) -> Json:
         """Create an object, as the admin."""
         return self.request("POST", path, body)
@@ -204,12 +208,13 @@ class ApiServer:
             raise KubectlError(f"kubectl {' '.join(args)}: {ran.stderr}{ran.stdout}")
         return ran.stdout
 
-    def apply(self, manifest: str | Path, namespace: str = "default") -> str:
+    def apply(self, manifest: str | Path, namespace: str | None = None) -> str:
         """``kubectl apply`` YAML: its text, a file, or a folder with a kustomization."""
+        where = [] if namespace is None else ["-n", namespace]
         if isinstance(manifest, str):
-            return self.kubectl("apply", "-n", namespace, "-f", "-", given=manifest)
+            return self.kubectl("apply", *where, "-f", "-", given=manifest)
         how = "-k" if manifest.is_dir() else "-f"
-        return self.kubectl("apply", "-n", namespace, how, str(manifest))
+        return self.kubectl("apply", *where, how, str(manifest))
 
     def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
         """Make a namespace of its own for a test, and return its name."""

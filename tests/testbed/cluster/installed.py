@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from .api_server import Json, KubectlError
 from .real_node import RealNode
 from .service_door import ServiceDoor
 
+FULL = bool(os.environ.get("SLACKTIDE_E2E"))
+"""Whether work and outages take as long as they are written, as ``make e2e`` has them; else shortened, for CI."""
 MANIFESTS = Path(__file__).parents[3] / "deploy/kubernetes"
 OWN = "slacktide-system"
 DEPLOYMENTS = ("slacktide-stream", "slacktide-bridge", "slacktide-webhook")
