@@ -242,6 +242,43 @@ def test_without_the_right_to_evict_victims_are_throttled_then_frozen_and_never_
     assert 'cannot create resource \\"pods/eviction\\"' in " ".join(reasons).replace('"', '\\"')
 
 
+def test_while_nobody_watches_over_evictions_victims_are_held_back_and_never_killed(killing) -> None:
+    """The server is there: the policy that lets an agent kill while it is away does not hold."""
+    node = killing
+    uid = node.run("job")
+    fence_is_away(node)
+    node.start()
+    for _ in range(10):
+        node.tick_and_hear()
+    reasons = {one.reason for one in node.outcomes(uid) if one.result == "refused"}
+
+    assert uid in node.machine.pods
+    assert "deletionTimestamp" not in pod_of(node, "job")["metadata"]
+    assert (node.agent.evicting.throttled, node.agent.evicting.frozen) == (True, 1)
+    assert node.agent.wallet.spent == 0
+    (reason,) = reasons
+    assert reason.startswith("the webhook that watches over evictions does not answer: 500 ")
+
+
+def fence_is_away(node: EvictingNode) -> None:
+    """Let a webhook that nobody serves be asked about each eviction of this agent's."""
+    account = f"system:serviceaccount:{node.account.namespace}:{node.account.name}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods/eviction"]}
+    webhook = {
+        "name": "evictions.example.io",
+        "clientConfig": {"url": "https://127.0.0.1:1/validate-evictions"},
+        "rules": [rule],
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "matchConditions": [{"name": "agent", "expression": f"request.userInfo.username == '{account}'"}],
+    }
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    node.server.post(path, {"metadata": {"name": node.account.name}, "webhooks": [webhook]})
+    uid = node.pods[-1].uid
+    assert eventually(lambda: reply_to(node, "job", uid).verdict == "fenced", 20)
+
+
 def test_a_token_that_was_replaced_is_used_at_once(node) -> None:
     uid = node.run("job")
     node.token.write_text("worn-out")
