@@ -47,6 +47,9 @@ class Listener(Protocol):
     def credits(self, records: list[Record], age_s: float) -> None:
         """Leases of this node, none of which came longer ago than that."""
 
+    def inventories(self, records: list[Record]) -> None:
+        """What the node is, and each change of it."""
+
 
 class Line:
     """Whether one connection works. Trouble and its end are said once."""
@@ -242,6 +245,8 @@ class Link:
                     self._metrics.foreign.inc(heard.foreign)
                     if heard.policies:
                         self._listener.policies(heard.policies)
+                    if heard.inventories:
+                        self._listener.inventories(heard.inventories)
                     if heard.credits:
                         self._listener.credits(heard.credits, heard.credit_age_s)
                     if heard.commands:

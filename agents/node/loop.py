@@ -21,7 +21,7 @@ from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.link import Link
-from slacktide.agents.node.pods.description import Description, Joined, Lister
+from slacktide.agents.node.pods.description import Description, Joined, Lister, Told
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State
 from slacktide.schemas import policy as policies
@@ -30,6 +30,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.health import Health
+from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
 
@@ -52,6 +53,8 @@ class LoopSettings:
     """The node and its pods, as kubectl prints them."""
     state_folder: Path
     """Of this agent alone: start counter, spool, what it knew last."""
+    told: bool = False
+    """Once the log tells of the node, as the bridge knows it from Kubernetes, that counts and not the file."""
     lister: Lister | None = None
     """Who lists the pods; None: the inventory does."""
     desk: Desk | None = None
@@ -102,6 +105,7 @@ class AgentLoop:
         self._state = State(settings.state_folder)
         self._spool = DiskSpool(settings.state_folder / "spool")
         self._inventory = description
+        self._inventory_epoch = 0
         self._refused = ""
         self._noted: set[str] = set()
         self._policy = self._state.policy() or policies.DEFAULT
@@ -214,6 +218,27 @@ class AgentLoop:
             self._agent.policy(self._policy)
         self._state.keep_policy(self._policy)
 
+    def inventories(self, records: list[Record]) -> None:
+        """The node was told of: the last one of the highest epoch counts. That it was removed changes nothing here."""
+        description = self._inventory
+        if not isinstance(description, Told):
+            return
+        news = False
+        for record in records:
+            if record.value is None:
+                continue
+            try:
+                told = decode(record.value, NodeInventory)
+            except BadMessageError as exc:
+                self._link.lay_aside(record, str(exc))
+                continue
+            if told.writer_epoch >= self._inventory_epoch and told.facts.name == self._settings.node:
+                self._inventory_epoch = told.writer_epoch
+                news = description.tell(told.facts) or news
+        if news and not self._closing:
+            self._told()
+            self._agent.inventory(description.value.facts, description.value.pods)
+
     async def _tick(self, stop: asyncio.Event) -> None:
         """A sample at each multiple of the interval since the start, unless one was just taken ahead of it.
 
@@ -312,7 +337,8 @@ class AgentLoop:
         self._noted = set(known.notes)
         if not refused:
             log.info("inventory in force", extra={"node": known.facts.name, "pods": len(known.pods)})
-        self._state.keep_inventory(known.facts, known.pods)
+        told = isinstance(self._inventory, Told) and self._inventory.facts is not None
+        self._state.keep_inventory(known.facts, known.pods, told=told)
 
     async def _finish(self) -> None:
         """No act follows the last one; its outcomes go out if the log is there, and stay in the spool if not."""
@@ -331,9 +357,11 @@ def _described(settings: LoopSettings) -> Description:
     last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
     node = settings.node
     file = Watched(settings.inventory, lambda document, name: described(document, name, node), last=last)
-    if settings.lister is None:
-        return file
-    return Joined(file, settings.lister, last=None if kept is None else kept.pods)
+    pods = None if kept is None else kept.pods
+    description = file if settings.lister is None else Joined(file, settings.lister, last=pods)
+    if not settings.told:
+        return description
+    return Told(description, last=kept.facts if kept is not None and kept.told else None)
 
 
 def _say_act(outcome: NodeOutcome) -> None:

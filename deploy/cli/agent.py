@@ -61,7 +61,7 @@ class NodeSettings(PodListSettings):
     proc_mount: Path = setting("Where /proc is.", folder(), default=Path("/proc"), hidden=True)
     inventory: Path | None = setting(
         "The node, and its pods where nobody else lists them, as `kubectl get node,pods -o yaml` prints them, watched; "
-        "none: this machine, no pods.",
+        "none: as the log tells of the node, where a bridge does; else this machine, no pods.",
         file(),
         default=None,
     )
@@ -162,6 +162,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         node=settings.node_name,
         bootstrap=settings.bootstrap,
         inventory=inventory,
+        told=settings.inventory is None,
         state_folder=settings.state_folder,
         lister=kubelet or host,
         desk=desk,
