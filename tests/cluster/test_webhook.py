@@ -5,57 +5,25 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import yaml
 
-from testbed.brokers import running
 from testbed.cluster.api_server import ApiServer, Json, RefusedError
 from testbed.cluster.webhook import (
+    COLOCATED,
     CONFIGURATIONS,
     NAMESPACE,
     SECRET,
     Webhook,
     agent_on,
     evict,
-    install,
-    until_asked,
 )
 from testbed.one_machine import eventually
 
 pytestmark = pytest.mark.cluster
 
-PROFILE = """\
-apiVersion: config.koordinator.sh/v1alpha1
-kind: ClusterColocationProfile
-metadata:
-  name: batch-workload-profile
-spec:
-  namespaceSelector:
-    matchLabels:
-      koordinator.sh/enable-colocation: "true"
-  selector:
-    matchLabels:
-      app-type: batch
-  qosClass: BE
-  priorityClassName: koord-batch
-  schedulerName: koord-scheduler
-  labels:
-    koordinator.sh/mutated: "true"
----
-apiVersion: config.koordinator.sh/v1alpha1
-kind: ClusterColocationProfile
-metadata:
-  name: probe
-spec:
-  selector:
-    matchLabels:
-      app-type: probe
-  labels:
-    probed: "true"
-"""
 JOB = """\
 metadata:
   labels:
@@ -94,43 +62,6 @@ spec:
   restartPolicy: Never
 """
 KIND = {"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile"}
-COLOCATED = {"koordinator.sh/enable-colocation": "true"}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[ApiServer]:
-    """An API server of these tests' own: what is installed is asked about every pod of it.
-
-    The policy that looks at evictions before the webhook does is taken out: here the fence stands alone.
-    """
-    with running(ApiServer) as api:
-        install(api)
-        api.apply(PROFILE)
-        api.delete(f"{CONFIGURATIONS}/validatingadmissionpolicybindings/slacktide-agent-evictions")
-        yield api
-
-
-@pytest.fixture(scope="module")
-def _webhook(cluster: ApiServer) -> Iterator[Webhook]:
-    webhook = Webhook(cluster, cluster.folder)
-    webhook.start()
-    until_asked(cluster, cluster.namespace())
-    yield webhook
-    webhook.stop()
-
-
-@pytest.fixture
-def webhook(_webhook: Webhook) -> Iterator[Webhook]:
-    """One replica, running; started again where a test has ended it."""
-    yield _webhook
-    if not _webhook.process.running:
-        _webhook.start()
-
-
-@pytest.fixture
-def batch(cluster: ApiServer) -> str:
-    """A namespace that profiles are for."""
-    return cluster.namespace("batch", COLOCATED)
 
 
 def create(api: ApiServer, namespace: str, template: str, **labels: str) -> Json:
@@ -148,9 +79,9 @@ def refused(api: ApiServer, pod: Json, by: Any, *, uid: str | None = None) -> tu
 
 
 def test_the_first_batch_job_of_the_quick_start_comes_out_as_it_says(
-    cluster: ApiServer, webhook: Webhook, batch: str
+    admitting: ApiServer, webhook: Webhook, batch: str
 ) -> None:
-    pod = create(cluster, batch, JOB)
+    pod = create(admitting, batch, JOB)
 
     assert pod["metadata"]["labels"] == {
         "app-type": "batch",
@@ -167,9 +98,9 @@ def test_the_first_batch_job_of_the_quick_start_comes_out_as_it_says(
 
 
 def test_the_manual_job_keeps_what_it_says_and_gets_the_annotation_that_the_node_reads(
-    cluster: ApiServer, webhook: Webhook, batch: str
+    admitting: ApiServer, webhook: Webhook, batch: str
 ) -> None:
-    pod = create(cluster, batch, MANUAL)
+    pod = create(admitting, batch, MANUAL)
 
     assert pod["metadata"]["labels"] == {"koordinator.sh/qosClass": "BE"}
     assert pod["spec"]["priority"] == 5000
@@ -177,93 +108,75 @@ def test_the_manual_job_keeps_what_it_says_and_gets_the_annotation_that_the_node
     assert set(pod["metadata"]["annotations"]) == {"node.koordinator.sh/extended-resource-spec"}
 
 
-def test_a_namespace_without_the_label_stays_untouched(cluster: ApiServer, webhook: Webhook) -> None:
-    pod = create(cluster, cluster.namespace(), JOB)
+def test_a_namespace_without_the_label_stays_untouched(admitting: ApiServer, webhook: Webhook) -> None:
+    pod = create(admitting, admitting.namespace(), JOB)
 
     assert pod["metadata"]["labels"] == {"app-type": "batch"}
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "2", "memory": "4Gi"}
     assert "annotations" not in pod["metadata"]
 
 
-def test_a_namespace_labelled_a_moment_ago_is_known(cluster: ApiServer, webhook: Webhook) -> None:
+def test_a_namespace_labelled_a_moment_ago_is_known(admitting: ApiServer, webhook: Webhook) -> None:
     """It is asked for where nothing was heard of it yet."""
     for _ in range(10):
-        pod = create(cluster, cluster.namespace("new", COLOCATED), JOB)
+        pod = create(admitting, admitting.namespace("new", COLOCATED), JOB)
 
         assert pod["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
 
 
 def test_a_profile_whose_priority_class_is_not_there_refuses_its_pods_and_says_so(
-    cluster: ApiServer, webhook: Webhook, batch: str
+    admitting: ApiServer, webhook: Webhook, batch: str
 ) -> None:
     lost = {"selector": {"matchLabels": {"app-type": "lost"}}, "priorityClassName": "koord-lost"}
-    cluster.apply(yaml.safe_dump(KIND | {"metadata": {"name": "lost"}, "spec": lost}))
+    admitting.apply(yaml.safe_dump(KIND | {"metadata": {"name": "lost"}, "spec": lost}))
 
     def said() -> str:
         with contextlib.suppress(RefusedError):
-            create(cluster, batch, JOB, **{"app-type": "lost"})
+            create(admitting, batch, JOB, **{"app-type": "lost"})
             return ""
         with pytest.raises(RefusedError) as error:
-            create(cluster, batch, JOB, **{"app-type": "lost"})
+            create(admitting, batch, JOB, **{"app-type": "lost"})
         return f"{error.value.status} {error.value}"
 
     told = eventually(said)
-    cluster.kubectl("delete", "clustercolocationprofile", "lost")
+    admitting.kubectl("delete", "clustercolocationprofile", "lost")
 
     assert told.startswith("422")
     assert "ClusterColocationProfile lost: there is no PriorityClass koord-lost; mend the profile" in told
 
 
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        ({"selector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, "spec.selector.matchExpressions[0]"),
-        ({"selector": {"matchLabels": {"a b": "c"}}}, "spec.selector.matchLabels"),
-        ({"namespaceSelector": {"matchExpressions": [{"key": "a", "operator": "Like"}]}}, "spec.namespaceSelector"),
-        ({"probability": "often"}, "spec.probability"),
-        ({"probability": 101}, "spec.probability"),
-    ],
-)
-def test_what_a_profile_cannot_mean_is_refused_when_it_is_applied(
-    cluster: ApiServer, spec: dict[str, Any], field: str
-) -> None:
-    path = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
-    with pytest.raises(RefusedError, match=field.replace("[", r"\[").replace("]", r"\]")):
-        cluster.post(path, KIND | {"metadata": {"name": f"odd-{secrets.token_hex(4)}"}, "spec": spec})
-
-
 @pytest.mark.parametrize("namespace", [NAMESPACE, "kube-system"])
-def test_its_own_namespace_and_the_systems_are_left_out(cluster: ApiServer, webhook: Webhook, namespace: str) -> None:
-    pod = create(cluster, namespace, JOB, **{"app-type": "probe"})
+def test_its_own_namespace_and_the_systems_are_left_out(admitting: ApiServer, webhook: Webhook, namespace: str) -> None:
+    pod = create(admitting, namespace, JOB, **{"app-type": "probe"})
 
     assert "probed" not in pod["metadata"]["labels"]
 
 
-def test_an_agent_evicts_a_best_effort_pod_of_its_own_node(cluster: ApiServer, webhook: Webhook, batch: str) -> None:
-    node = cluster.node()
-    pod = cluster.pod(batch, "worker", node=node, labels={"app-type": "batch"})
-    evict(cluster, pod, agent_on(cluster, node))
+def test_an_agent_evicts_a_best_effort_pod_of_its_own_node(admitting: ApiServer, webhook: Webhook, batch: str) -> None:
+    node = admitting.node()
+    pod = admitting.pod(batch, "worker", node=node, labels={"app-type": "batch"})
+    evict(admitting, pod, agent_on(admitting, node))
 
-    conditions = cluster.get(f"/api/v1/namespaces/{batch}/pods/worker")["status"]["conditions"]
+    conditions = admitting.get(f"/api/v1/namespaces/{batch}/pods/worker")["status"]["conditions"]
     assert [one["reason"] for one in conditions if one["type"] == "DisruptionTarget"] == ["EvictionByEvictionAPI"]
 
 
 def test_the_fence_refuses_what_is_not_the_agents_and_says_what_to_do(
-    cluster: ApiServer, webhook: Webhook, batch: str
+    admitting: ApiServer, webhook: Webhook, batch: str
 ) -> None:
-    mine, others = cluster.node(), cluster.node()
-    agent = agent_on(cluster, mine)
-    job = cluster.pod(batch, "worker", node=mine, labels={"app-type": "batch"})
-    elsewhere = cluster.pod(batch, "elsewhere", node=others, labels={"app-type": "batch"})
-    service = cluster.pod(batch, "web", node=mine, labels={"koordinator.sh/qosClass": "LS"})
-    unbound = cluster.account(NAMESPACE, "slacktide-agent")
+    mine, others = admitting.node(), admitting.node()
+    agent = agent_on(admitting, mine)
+    job = admitting.pod(batch, "worker", node=mine, labels={"app-type": "batch"})
+    elsewhere = admitting.pod(batch, "elsewhere", node=others, labels={"app-type": "batch"})
+    service = admitting.pod(batch, "web", node=mine, labels={"koordinator.sh/qosClass": "LS"})
+    unbound = admitting.account(NAMESPACE, "slacktide-agent")
 
     found = {
-        "another node's pod": refused(cluster, elsewhere, agent),
-        "an LS pod": refused(cluster, service, agent),
-        "a wrong uid": refused(cluster, job, agent, uid="0"),
-        "no uid": refused(cluster, job, agent, uid=""),
-        "an unbound token": refused(cluster, job, unbound),
+        "another node's pod": refused(admitting, elsewhere, agent),
+        "an LS pod": refused(admitting, service, agent),
+        "a wrong uid": refused(admitting, job, agent, uid="0"),
+        "no uid": refused(admitting, job, agent, uid=""),
+        "an unbound token": refused(admitting, job, unbound),
     }
 
     assert {what: status for what, (status, _) in found.items()} == {
@@ -282,24 +195,24 @@ def test_the_fence_refuses_what_is_not_the_agents_and_says_what_to_do(
     }
     assert [what for what, words in said.items() if words not in found[what][1]] == []
     for name in ("worker", "elsewhere", "web"):
-        assert "deletionTimestamp" not in cluster.get(f"/api/v1/namespaces/{batch}/pods/{name}")["metadata"]
+        assert "deletionTimestamp" not in admitting.get(f"/api/v1/namespaces/{batch}/pods/{name}")["metadata"]
     assert webhook.metric('slacktide_webhook_evictions_total{result="not_best_effort"}') == 1
 
 
 def test_the_webhook_away_pods_come_as_they_are_written_and_agents_evict_nobody(
-    cluster: ApiServer, webhook: Webhook, batch: str
+    admitting: ApiServer, webhook: Webhook, batch: str
 ) -> None:
-    node = cluster.node()
-    agent = agent_on(cluster, node)
-    job = cluster.pod(batch, "worker", node=node, labels={"app-type": "batch"})
+    node = admitting.node()
+    agent = agent_on(admitting, node)
+    job = admitting.pod(batch, "worker", node=node, labels={"app-type": "batch"})
     webhook.kill()
     before_s = time.monotonic()
-    pod = create(cluster, batch, JOB)
+    pod = create(admitting, batch, JOB)
     took_s = time.monotonic() - before_s
-    status, said = refused(cluster, job, agent)
-    other = cluster.pod(batch, "other", node=node)
-    evicted = cluster.kubectl("get", "--raw", f"/api/v1/namespaces/{batch}/pods/other")
-    cluster.request("POST", f"/api/v1/namespaces/{batch}/pods/other/eviction", {"metadata": {"name": "other"}})
+    status, said = refused(admitting, job, agent)
+    other = admitting.pod(batch, "other", node=node)
+    evicted = admitting.kubectl("get", "--raw", f"/api/v1/namespaces/{batch}/pods/other")
+    admitting.request("POST", f"/api/v1/namespaces/{batch}/pods/other/eviction", {"metadata": {"name": "other"}})
 
     assert pod["metadata"]["labels"] == {"app-type": "batch"}
     assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "2", "memory": "4Gi"}
@@ -308,14 +221,14 @@ def test_the_webhook_away_pods_come_as_they_are_written_and_agents_evict_nobody(
     assert other["metadata"]["uid"] in evicted, "everybody else's evictions go on as before"
 
 
-def test_replicas_that_start_at_once_share_one_certificate(cluster: ApiServer, webhook: Webhook) -> None:
+def test_replicas_that_start_at_once_share_one_certificate(admitting: ApiServer, webhook: Webhook) -> None:
     """The Secret is there already: whoever starts takes it, and patches nothing."""
     configuration = f"{CONFIGURATIONS}/mutatingwebhookconfigurations/slacktide"
-    secret, version = cluster.get(SECRET), cluster.get(configuration)["metadata"]["resourceVersion"]
+    secret, version = admitting.get(SECRET), admitting.get(configuration)["metadata"]["resourceVersion"]
     webhook.stop()
     webhook.start()
 
-    assert cluster.get(SECRET)["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]
-    assert cluster.get(configuration)["metadata"]["resourceVersion"] == version
-    trusts = cluster.get(configuration)["webhooks"][0]["clientConfig"]["caBundle"]
+    assert admitting.get(SECRET)["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]
+    assert admitting.get(configuration)["metadata"]["resourceVersion"] == version
+    trusts = admitting.get(configuration)["webhooks"][0]["clientConfig"]["caBundle"]
     assert trusts == secret["data"]["ca.crt"]

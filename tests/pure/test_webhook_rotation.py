@@ -7,6 +7,7 @@ import random
 from dataclasses import dataclass, replace
 
 import pytest
+from cryptography import x509
 
 from slacktide.agents.cluster.webhook.certificates import CertificateError, held_of, made, read, secret_data
 from slacktide.agents.cluster.webhook.rotation import Held, Pair, Terms, turned
@@ -140,3 +141,12 @@ def test_a_certificate_with_another_ones_key_is_refused() -> None:
 
     with pytest.raises(CertificateError, match="do not belong together"):
         read(one.certificate, two.key)
+
+
+def test_no_two_certificates_have_the_same_name() -> None:
+    """OpenSSL finds an issuer by its name, and would take the one for the other."""
+    one, two = (made(NAMES, common_name="a", now_ms=T0, life_ms=900_000) for _ in range(2))
+
+    assert x509.load_pem_x509_certificate(one.certificate).subject != (
+        x509.load_pem_x509_certificate(two.certificate).subject
+    )

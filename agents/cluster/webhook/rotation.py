@@ -68,11 +68,8 @@ def turned(held: Held | None, terms: Terms, make: Callable[[], Pair], *, trusted
         now_ms: UTC epoch milliseconds.
 
     """
-    if held is None:
-        return Held(served=make())
-    if now_ms >= held.served.until_ms:  # it is trusted by nobody now: whatever follows is no worse
-        usable = held.following is not None and now_ms < held.following.until_ms
-        return _next(held) if usable else Held(served=make())
+    if held is None or now_ms >= held.served.until_ms:
+        return _anew(held, make, now_ms)
     if held.following is None:
         return replace(held, following=make(), retired=b"") if _is_due(held.served, terms, now_ms) else held
     if not trusted:
@@ -81,6 +78,13 @@ def turned(held: Held | None, terms: Terms, make: Callable[[], Pair], *, trusted
         return replace(held, trusted_ms=now_ms)
     if now_ms - held.trusted_ms < terms.settle_ms:
         return held
+    return _next(held)
+
+
+def _anew(held: Held | None, make: Callable[[], Pair], now_ms: int) -> Held:
+    """Nothing that is trusted is served now, so that whatever comes is no worse."""
+    if held is None or held.following is None or now_ms >= held.following.until_ms:
+        return Held(served=make())
     return _next(held)
 
 

@@ -19,6 +19,37 @@ SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
 NAMESPACE, NAME = "slacktide-system", "slacktide-webhook"
 SECRET = f"/api/v1/namespaces/{NAMESPACE}/secrets/{NAME}-tls"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1"
+COLOCATED = {"koordinator.sh/enable-colocation": "true"}
+PROFILES = """\
+apiVersion: config.koordinator.sh/v1alpha1
+kind: ClusterColocationProfile
+metadata:
+  name: batch-workload-profile
+spec:
+  namespaceSelector:
+    matchLabels:
+      koordinator.sh/enable-colocation: "true"
+  selector:
+    matchLabels:
+      app-type: batch
+  qosClass: BE
+  priorityClassName: koord-batch
+  schedulerName: koord-scheduler
+  labels:
+    koordinator.sh/mutated: "true"
+---
+apiVersion: config.koordinator.sh/v1alpha1
+kind: ClusterColocationProfile
+metadata:
+  name: probe
+spec:
+  selector:
+    matchLabels:
+      app-type: probe
+  labels:
+    probed: "true"
+"""
+"""The quick start's, and one that shows whether anybody is asked."""
 NOWHERE = "127.0.0.1:1"
 """Of a broker: none."""
 
