@@ -446,8 +446,10 @@ def test_what_is_equal_is_written_the_same_whoever_said_it() -> None:
 
 def test_slacktides_own_switches_are_read() -> None:
     policy = policy_from(
-        colocation={"freeClassEnable": True}, threshold={"clusterStrategy": {"subPriorityEnable": True}}
+        colocation={"freeClassEnable": True},
+        threshold={"clusterStrategy": {"subPriorityEnable": True, "memoryEvictFallback": "kill"}},
     )
 
     assert policy.colocation.free_class_enable
     assert policy.resource_threshold.sub_priority_enable
+    assert policy.resource_threshold.mem_evict_fallback == "kill"

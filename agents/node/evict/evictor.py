@@ -164,11 +164,8 @@ class Evictor:
     def _refuses(self, victim: Eviction) -> str:
         """Why a pod cannot go now; "": it can."""
         pod, requests = victim.pod, self._requests
-        if requests is not None and not self._by_cgroup(victim):
-            if why := requests.refuses(pod.uid):
-                return why
-            if requests.paid(pod.uid):
-                return ""
+        if requests is not None and not self._by_cgroup(victim) and (why := requests.refuses(pod.uid)):
+            return why
         return "" if self._wallet.ready(self._doors.mono_ns(), pod.namespace) else NO_CREDIT
 
     def _by_cgroup(self, victim: Eviction) -> bool:
@@ -202,8 +199,8 @@ class Evictor:
             trouble = requests.trouble
             self._ask(requests, victim.pod, outcome, taken)
             return trouble
-        begin = self._meant(outcome, f"SIGTERM, and SIGKILL after {grace_ms} ms", spends=True)
-        self._victims.begin(begin, grace_ms, taken, self._spend)
+        begin = self._meant(outcome, f"SIGTERM, and SIGKILL after {grace_ms} ms")
+        self._victims.begin(begin, grace_ms, taken, lambda: self._wallet.spend(self._doors.mono_ns()))
         self._holdback.evicted(victim.pod.uid)
         self._cool(victim.rule)
         if requests is not None:
@@ -213,12 +210,10 @@ class Evictor:
     def _ask(self, requests: Requests, pod: Pod, outcome: NodeOutcome, taken: Taken) -> None:
         """Ask the API server for a pod; what comes of it, ``settle`` says."""
         wish, grace_ms = self._wish(pod)
-        spends = not requests.paid(pod.uid)
-        begin = self._meant(outcome, f"{THROUGH_API}, {grace_ms} ms to end", spends=spends)
+        begin = self._meant(outcome, f"{THROUGH_API}, {grace_ms} ms to end")
         self._doors.actuator.intend(self._doors.reporter.dated(begin, taken))
-        if spends:
-            self._spend()
-        requests.ask(wish, begin, grace_ms, taken, spent=spends)
+        self._wallet.reserve(self._doors.mono_ns())
+        requests.ask(wish, begin, grace_ms, taken)
 
     def _wish(self, pod: Pod) -> tuple[Wish, int]:
         """How a pod is asked for, and how long it then has to end, in ms."""
@@ -238,19 +233,16 @@ class Evictor:
         begin = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
         pod = Pod(uid=pod_of(begin), namespace=name.namespace, name=name.name)
         wish, grace_ms = self._wish(pod)
-        self._requests.ask(wish, begin, grace_ms, None, spent=False)
+        self._requests.ask(wish, begin, grace_ms, None)
 
-    def _meant(self, outcome: NodeOutcome, done: str, *, spends: bool) -> NodeOutcome:
+    def _meant(self, outcome: NodeOutcome, done: str) -> NodeOutcome:
         """What will be said of a pod if it goes."""
         return msgspec.structs.replace(
             outcome,
             result="applied",
             reason=f"{outcome.reason}; {done}" if outcome.reason else done,
-            spent=Spent(evictions=self._wallet.spent + spends, epoch=self._wallet.epoch),
+            spent=Spent(evictions=self._wallet.spent + 1, epoch=self._wallet.epoch),
         )
-
-    def _spend(self) -> None:
-        self._wallet.spend(self._doors.mono_ns())
 
     def _cool(self, rule: str) -> None:
         """From now on counts until the rules of this kind may name somebody again."""

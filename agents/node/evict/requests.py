@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import msgspec
 
-from slacktide.agents.node.acts import pod_of
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.credit import Wallet
 from slacktide.agents.node.evict.eviction_api import Reply, Verdict, Wish
@@ -50,9 +49,7 @@ class Asked:
     grace_ms: int
     """How long the kubelet will let it end by itself."""
     taken: Taken | None
-    """None: of an earlier run."""
-    spent: bool
-    """Whether credit was taken for it just now."""
+    """None: of an earlier run, and so is its credit."""
     asked_ns: int
 
 
@@ -66,7 +63,6 @@ class Requests:
         self._mono_ns = mono_ns
         self._patience = Patience()
         self._asked: dict[str, Asked] = {}
-        self._paid: set[str] = set()
 
     @property
     def dying(self) -> list[str]:
@@ -103,15 +99,9 @@ class Requests:
             return UNANSWERED
         return self._patience.refuses(uid, self._mono_ns(), asking=bool(self._asked))
 
-    def paid(self, uid: str) -> bool:
-        """Whether credit was taken for a pod that may be on its way out, for all that one knows."""
-        return uid in self._paid
-
-    def ask(self, wish: Wish, begin: NodeOutcome, grace_ms: int, taken: Taken | None, *, spent: bool) -> None:
-        """Ask for a pod; its outcome, ``begin``, stands as an intent already."""
-        now_ns = self._mono_ns()
-        asked = Asked(begin=begin, grace_ms=grace_ms, taken=taken, spent=spent, asked_ns=now_ns)
-        self._asked[wish.uid] = asked
+    def ask(self, wish: Wish, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
+        """Ask for a pod; its outcome, ``begin``, stands as an intent already, and credit is reserved."""
+        self._asked[wish.uid] = Asked(begin=begin, grace_ms=grace_ms, taken=taken, asked_ns=self._mono_ns())
         self._clerk.ask(wish)
 
     def tell(self, outcome: NodeOutcome) -> None:
@@ -122,7 +112,7 @@ class Requests:
         """Hear the replies, and say what came of those who do not go.
 
         Args:
-            wallet: gets the credit back of those who stay.
+            wallet: where credit was reserved for them.
 
         Returns:
             Those who go.
@@ -131,26 +121,20 @@ class Requests:
         going = []
         for reply in self._clerk.replies():
             self._patience.heard(reply, self._mono_ns())
-            asked = self._asked.pop(reply.uid)
+            asked = _settled(self._asked.pop(reply.uid), reply, wallet)
             if reply.verdict == "evicted":
-                self._paid.discard(reply.uid)
                 going.append(asked)
                 continue
-            self._account(reply, asked, wallet)
             result, why = _RESULTS[reply.verdict]
             outcome = msgspec.structs.replace(asked.begin, result=result, reason=f"{why}: {reply.said}")
-            if asked.taken is not None:
-                spent = Spent(evictions=wallet.spent, epoch=wallet.epoch)
-                outcome = msgspec.structs.replace(outcome, spent=spent)
             self._actuator.conclude(self._reporter.dated(outcome, asked.taken))
         return going
 
-    def _account(self, reply: Reply, asked: Asked, wallet: Wallet) -> None:
-        """Who may have been evicted has been paid for; who certainly was not gives the credit back."""
-        uid = pod_of(asked.begin)
-        if reply.verdict == "away" and reply.heard:
-            self._paid.add(uid)
-        elif asked.spent:
-            wallet.refund()
-        if reply.verdict == "gone":
-            self._paid.discard(uid)
+
+def _settled(asked: Asked, reply: Reply, wallet: Wallet) -> Asked:
+    """Credit goes with who goes, and with who may have: a server that is away may have heard."""
+    if asked.taken is None:  # an earlier run's
+        return asked
+    wallet.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.heard))
+    spent = Spent(evictions=wallet.spent, epoch=wallet.epoch)
+    return replace(asked, begin=msgspec.structs.replace(asked.begin, spent=spent))
