@@ -66,13 +66,13 @@ SAMPLE = Topic(name="slacktide.node.sample.v1", message=NodeSample, key="node", 
 BACKFILL = Topic(name="slacktide.node.sample.backfill.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS,
                  acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
 INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key="node", cleanup="compact",
-                  producers=("publisher",), consumers=("stream",))  # fmt: skip
+                  producers=("publisher", "bridge"), consumers=("stream", "agent", "bridge"))  # fmt: skip
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
-               producers=("publisher",), consumers=("stream", "agent", "governor"))  # fmt: skip
+               producers=("publisher", "bridge"), consumers=("stream", "agent", "governor", "bridge"))  # fmt: skip
 METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",
-               producers=("stream",), consumers=("governor", "operator"))  # fmt: skip
+               producers=("stream",), consumers=("governor", "bridge", "operator"))  # fmt: skip
 ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",
-                    producers=("stream",), consumers=("operator",))  # fmt: skip
+                    producers=("stream",), consumers=("bridge", "operator"))  # fmt: skip
 SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", cleanup="compact",
               producers=("stream",), consumers=("operator",))  # fmt: skip
 WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="node", retention_ms=HOUR_MS,
