@@ -75,6 +75,12 @@ class Webhook:
         self.process.stop(9)
 
     @property
+    def url(self) -> str:
+        """Where it answers: no name that a certificate has, but the address of one."""
+        service = self.api.get(f"/api/v1/namespaces/{NAMESPACE}/services/{NAME}")["spec"]
+        return f"https://{service['clusterIP']}:{service['ports'][0]['port']}"
+
+    @property
     def metrics(self) -> str:
         """What /metrics says."""
         return self._asked("/metrics")
