@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from slacktide.agents.cluster.bridge import node_metric, node_status
-from slacktide.agents.cluster.bridge.node_status import Shown
+from slacktide.agents.cluster.bridge.node_status import Shown, StatusWrite
 from slacktide.agents.cluster.bridge.pace import GAP_S, Budget, share
 from slacktide.agents.cluster.bridge.silence import Latest
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -23,12 +23,17 @@ class Write:
     kind: Literal["status", "metric"]
     node: str
     uid: str
-    body: dict[str, object]
+    of: StatusWrite | NodeMetric
     reason: str
     observed_ms: int
     """Of the sample behind it."""
     waits_s: float
     """For how long it could have gone out, or would have been the next; more goes first."""
+
+    @property
+    def body(self) -> dict[str, object]:
+        """The merge patch: made when it goes out, for a fleet waits for its turn."""
+        return self.of.body if isinstance(self.of, StatusWrite) else node_metric.status_of(self.of)
 
 
 @dataclass(slots=True)
@@ -116,7 +121,7 @@ class Writing:
             kind="status",
             node=name,
             uid=node.uid,
-            body=wanted.body,
+            of=wanted,
             reason=wanted.reason,
             observed_ms=said.observed_ms,
             waits_s=float("inf") if wanted.urgent else since_s,
@@ -133,7 +138,7 @@ class Writing:
             kind="metric",
             node=name,
             uid=node.uid,
-            body=node_metric.status_of(said),
+            of=said,
             reason="due",
             observed_ms=said.observed_ms,
             waits_s=since_s,

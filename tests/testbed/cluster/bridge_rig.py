@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -22,11 +22,16 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
 from testbed.cluster.api_server import ApiServer
+from testbed.cluster.manifests import SYSTEM
 from testbed.policies import config_map
 
 QUICK = Timing(duration_s=2, renew_deadline_s=1.5, retry_s=0.2)
 SAID_S = 0.3
+OPERATORS = "koordinator-system"
 GIB = 2**30
+
+
+_READS = re.compile(r'verb="(GET|LIST|WATCH)"')
 
 
 class Replica:
@@ -43,40 +48,44 @@ class Replica:
         await asyncio.wait_for(self._running, 10)
 
     async def kill(self) -> None:
-        """As a crash does: the lease stays where it was."""
+        """At once; the lease is given back all the same, where it can be."""
         self._running.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await self._running
 
 
 class BridgeRig:
-    """A namespace with lease and ConfigMap of its own, and a stream that says what it is told to, again and again."""
+    """Bridges under their own account, and a stream that says what it is told to, again and again."""
 
     def __init__(self, cluster: ApiServer, bootstrap: str) -> None:
         self.cluster = cluster
         self.bootstrap = bootstrap
-        self.namespace = cluster.namespace("bridge")
+        self._account = cluster.account(SYSTEM, "slacktide-bridge")
         self.allocatable: dict[str, NodeAllocatable] = {}
         self.metric: dict[str, NodeMetric] = {}
         self._replicas: list[Replica] = []
         self._seq = 0
 
-    def replica(self, name: str = "one", kubeconfig: Path | None = None) -> Replica:
+    def replica(self, name: str = "one", timing: Timing = QUICK) -> Replica:
         """Start a bridge."""
         settings = bridge.BridgeSettings(
             bootstrap=self.bootstrap,
-            access=access(kubeconfig or self.cluster.kubeconfig),
+            access=access(self._account.kubeconfig),
             replica=name,
-            namespace=self.namespace,
-            config_map=ConfigMapName(namespace=self.namespace, name="slo-controller-config"),
-            timing=QUICK,
+            namespace=SYSTEM,
+            config_map=ConfigMapName(namespace=OPERATORS, name="slo-controller-config"),
+            timing=timing,
         )
         self._replicas.append(Replica(settings))
         return self._replicas[-1]
 
     def say_policy(self, **configs: Any) -> None:
         """Apply the ConfigMap."""
-        self.cluster.apply(msgspec.json.encode(config_map(**configs)).decode(), self.namespace)
+        self.cluster.apply(msgspec.json.encode(config_map(**configs)).decode(), OPERATORS)
+
+    def withdraw_policy(self) -> None:
+        """Delete the ConfigMap."""
+        self.cluster.kubectl("delete", "configmap", "-n", OPERATORS, "--ignore-not-found", "slo-controller-config")
 
     def say(self, node: str, *, cpu: int | None, mem: int | None, mid: int | None = None, **other: Any) -> None:
         """From now on the stream says this of the node."""
@@ -118,6 +127,13 @@ class BridgeRig:
             for part in ("capacity", "allocatable")
         }
 
+    def writes(self, resource: str) -> int:
+        """How many writes to a resource the API server has counted, done or refused, whoever's they were."""
+        counted = self.cluster.text("/metrics")
+        lines = [line for line in counted.splitlines() if line.startswith("apiserver_request_total{")]
+        mine = [line for line in lines if f'resource="{resource}"' in line and not _READS.search(line)]
+        return sum(round(float(line.rpartition(" ")[2])) for line in mine)
+
     async def records(self, topic: str, key: str) -> list[Record]:
         """All records of a key so far."""
         async with aclosing(read_topic(self.bootstrap, topic, key=key)) as records:
@@ -140,6 +156,7 @@ async def bridged(cluster: ApiServer, bootstrap: str) -> AsyncIterator[BridgeRig
         streaming.cancel()
         await asyncio.gather(streaming, return_exceptions=True)
         await rig.close()
+        await asyncio.to_thread(rig.withdraw_policy)
 
 
 async def until(holds: Callable[[], Any], within_s: float = 20.0) -> None:
