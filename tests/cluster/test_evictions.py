@@ -7,6 +7,7 @@ import socket
 import ssl
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from slacktide.agents.node.evict.eviction_api import Wish, body_of, path_of, rep
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.evicting import EvictingNode, agent_account, events_on
+from testbed.cluster.webhook import Webhook, agent_on
 from testbed.one_machine import eventually
 
 pytestmark = pytest.mark.cluster
@@ -218,10 +220,16 @@ def test_a_pod_that_the_server_does_not_know_is_gone(node) -> None:
     uid = node.lists("job", "00000000-0000-0000-0000-000000000000")
     node.start()
     node.tick(replies=True)
-    (outcome,) = node.outcomes(uid)
+    dying = node.tick().evict.dying
+    node.kubelet()
+    node.tick()
+    node.tick()
+    begin, end = node.outcomes(uid)
 
-    assert (outcome.result, outcome.spent.evictions) == ("unchanged", 0)
-    assert outcome.reason.startswith("there is no such pod any more: 404 ")
+    assert (begin.result, begin.spent.evictions) == ("unchanged", 0)
+    assert begin.reason.startswith("there is no such pod any more: 404 ")
+    assert dying == [uid], "somebody has deleted it: it is on its way out"
+    assert (end.result, end.bound) == ("unchanged", "ended")
 
 
 def test_without_the_right_to_evict_victims_are_throttled_then_frozen_and_never_killed(killing) -> None:
@@ -258,6 +266,35 @@ def test_while_nobody_watches_over_evictions_victims_are_held_back_and_never_kil
     assert node.agent.wallet.spent == 0
     (reason,) = reasons
     assert reason.startswith("the webhook that watches over evictions does not answer: 500 ")
+
+
+def test_whom_the_fence_refuses_stays_and_the_next_one_goes(
+    admitting: ApiServer, webhook: Webhook, batch: str, tmp_path: Path
+) -> None:
+    """The agent's list is wrong in each way that there is; the webhook goes by the API server's."""
+    with contextlib.closing(EvictingNode(admitting, batch, tmp_path, account=partial(agent_on, admitting))) as node:
+        service = admitting.pod(batch, "web", node=node.name, labels={"koordinator.sh/qosClass": "LS"})
+        node.lists("web", service["metadata"]["uid"], priority=5_000)
+        admitting.pod(batch, "anew", node=node.name, labels={"koordinator.sh/qosClass": "BE"})
+        node.lists("anew", "00000000-0000-0000-0000-000000000000", priority=5_001)
+        elsewhere = admitting.pod(batch, "elsewhere", node=admitting.node(), labels={"koordinator.sh/qosClass": "BE"})
+        node.lists("elsewhere", elsewhere["metadata"]["uid"], priority=5_002)
+        job = node.run("job", priority=5_003, mem_bytes=0)
+        node.start()
+        for _ in range(3):
+            node.tick_and_hear()
+        told = {one.pod.name: (one.result, one.reason.split(": ")[0]) for one in node.outcomes()}
+        going = [name for name in ("web", "anew", "elsewhere", "job") if going_is(node, name)]
+
+    assert told["web"] == ("refused", "the API server keeps it")
+    assert told["elsewhere"] == ("refused", "the API server keeps it")
+    assert told["anew"] == ("unchanged", "there is no such pod any more")
+    assert (node.told(job)[-1], going) == (("applied", "formula"), ["job"])
+    assert node.agent.wallet.spent == 1
+
+
+def going_is(node: EvictingNode, name: str) -> bool:
+    return "deletionTimestamp" in pod_of(node, name)["metadata"]
 
 
 def fence_is_away(node: EvictingNode) -> None:

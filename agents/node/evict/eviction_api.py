@@ -27,6 +27,14 @@ evicted: it is on its way out. gone: there is no such pod any more. kept: this o
 forbidden: this agent may evict nobody. fenced: whoever watches over evictions does not answer. overloaded, away: so
 does the server itself; only after ``away`` is it not known whether it has heard.
 """
+WORDS: dict[Verdict, str] = {
+    "gone": "there is no such pod any more",
+    "kept": "the API server keeps it",
+    "forbidden": "the API server lets this agent evict nobody",
+    "fenced": "the webhook that watches over evictions does not answer",
+    "overloaded": "the API server is overloaded",
+    "away": "the API server is away",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -123,8 +123,9 @@ class Evictor:
             begin = asked.begin
             self._holdback.release(pod_of(begin))
             self._victims.follow(begin, asked.grace_ms, asked.taken)
-            self._cool(begin.rule)
-            self._requests.tell(self._doors.reporter.dated(begin, asked.taken))
+            if begin.result == "applied":
+                self._cool(begin.rule)
+                self._requests.tell(self._doors.reporter.dated(begin, asked.taken))
 
     def saw(self, reading: Reading, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> None:
         """The kernel was read: what best-effort pods got is remembered."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from slacktide.agents.node.evict.eviction_api import Reply
+from slacktide.agents.node.evict.eviction_api import WORDS, Reply
 
 SECOND_NS = 1_000_000_000
 BACKOFF_S, BACKOFF_S_MAX = 1, 30
@@ -12,12 +12,7 @@ KEPT_S = 10
 ANSWER_NS = 1_000_000_000
 """Who waits longer for an answer is not on its way out yet, for all that one knows."""
 
-_TROUBLES = {
-    "forbidden": "the API server lets this agent evict nobody",
-    "fenced": "the webhook that watches over evictions does not answer",
-    "overloaded": "the API server is overloaded",
-    "away": "the API server is away",
-}
+_TROUBLES = frozenset({"forbidden", "fenced", "overloaded", "away"})
 
 
 class Patience:
@@ -34,20 +29,20 @@ class Patience:
 
     def heard(self, reply: Reply, now_ns: int) -> None:
         """A reply came."""
-        trouble = _TROUBLES.get(reply.verdict)
+        said = f"{WORDS.get(reply.verdict, '')}: {reply.said}"
         self.away = reply.verdict == "away"
-        if trouble is None:
+        if reply.verdict not in _TROUBLES:
             self.why, self._until_ns, self._backoff_s = "", 0, BACKOFF_S
         else:
-            self.why = f"{trouble}: {reply.said}"
+            self.why = said
             asked_s = reply.retry_after_s or 0
             if now_ns >= self._until_ns:  # else it was asked at the same time as the last one
                 self._until_ns = now_ns + self._backoff_s * SECOND_NS
                 self._backoff_s = min(2 * self._backoff_s, BACKOFF_S_MAX)
             self._until_ns = max(self._until_ns, now_ns + asked_s * SECOND_NS)
-        if reply.verdict in {"kept", "gone"}:
+        if reply.verdict == "kept":
             wait_s = max(KEPT_S, reply.retry_after_s or 0)
-            self._kept[reply.uid] = now_ns + wait_s * SECOND_NS, f"the API server keeps it: {reply.said}"
+            self._kept[reply.uid] = now_ns + wait_s * SECOND_NS, said
 
     def refuses(self, uid: str, now_ns: int, *, asking: bool) -> str:
         """Why not to ask for a pod now; "": ask.

@@ -10,20 +10,21 @@ import msgspec
 
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.credit import Wallet
-from slacktide.agents.node.evict.eviction_api import Reply, Verdict, Wish
+from slacktide.agents.node.evict.eviction_api import WORDS, Reply, Verdict, Wish
 from slacktide.agents.node.evict.patience import ANSWER_NS, Patience
+from slacktide.agents.node.evict.victims import INTERRUPTED
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Reporter
 from slacktide.schemas.outcome import NodeOutcome, Result, Spent
 
 UNANSWERED = "the API server has not answered yet"
-_RESULTS: dict[Verdict, tuple[Result, str]] = {
-    "gone": ("unchanged", "there is no such pod any more"),
-    "kept": ("refused", "the API server keeps it"),
-    "forbidden": ("refused", "the API server lets this agent evict nobody"),
-    "fenced": ("refused", "the webhook that watches over evictions does not answer"),
-    "overloaded": ("refused", "the API server is overloaded"),
-    "away": ("failed", "the API server is away"),
+_RESULTS: dict[Verdict, Result] = {
+    "gone": "unchanged",
+    "kept": "refused",
+    "forbidden": "refused",
+    "fenced": "refused",
+    "overloaded": "refused",
+    "away": "failed",
 }
 
 
@@ -115,26 +116,28 @@ class Requests:
             wallet: where credit was reserved for them.
 
         Returns:
-            Those who go.
+            Those who go, by this or by somebody else's doing.
 
         """
         going = []
         for reply in self._clerk.replies():
             self._patience.heard(reply, self._mono_ns())
             asked = _settled(self._asked.pop(reply.uid), reply, wallet)
-            if reply.verdict == "evicted":
+            if reply.verdict in {"evicted", "gone"}:
                 going.append(asked)
-                continue
-            result, why = _RESULTS[reply.verdict]
-            outcome = msgspec.structs.replace(asked.begin, result=result, reason=f"{why}: {reply.said}")
-            self._actuator.conclude(self._reporter.dated(outcome, asked.taken))
+            else:
+                self._actuator.conclude(self._reporter.dated(asked.begin, asked.taken))
         return going
 
 
 def _settled(asked: Asked, reply: Reply, wallet: Wallet) -> Asked:
-    """Credit goes with who goes, and with who may have: a server that is away may have heard."""
-    if asked.taken is None:  # an earlier run's
-        return asked
-    wallet.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.heard))
-    spent = Spent(evictions=wallet.spent, epoch=wallet.epoch)
-    return replace(asked, begin=msgspec.structs.replace(asked.begin, spent=spent))
+    """As it is known now. Credit goes with who goes, and with who may have: a server that is away may have heard."""
+    begin, said = asked.begin, f"{WORDS.get(reply.verdict, '')}: {reply.said}"
+    if asked.taken is None:  # an earlier run's, which may have been heard
+        said = f"{INTERRUPTED}: {said}"
+    else:
+        wallet.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.heard))
+        begin = msgspec.structs.replace(begin, spent=Spent(evictions=wallet.spent, epoch=wallet.epoch))
+    if reply.verdict != "evicted":
+        begin = msgspec.structs.replace(begin, result=_RESULTS[reply.verdict], reason=said)
+    return replace(asked, begin=begin)

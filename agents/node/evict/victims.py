@@ -104,7 +104,7 @@ class Victims:
         self._actuator.conclude(self._reporter.dated(self._asked(begin), taken))
 
     def follow(self, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
-        """A pod goes, for it was evicted through the API.
+        """A pod goes, for it was evicted through the API, or somebody has deleted it before.
 
         Args:
             begin: what is to be said of it; it stands as an intent.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,18 @@ class Clock:
 class EvictingNode:
     """8 GiB, 4 of them a service's; evictions begin at half of it. Nobody but the guard decides."""
 
-    def __init__(self, server: ApiServer, namespace: str, folder: Path, **threshold: object) -> None:
+    def __init__(
+        self,
+        server: ApiServer,
+        namespace: str,
+        folder: Path,
+        *,
+        account: Callable[[str], Account] | None = None,
+        **threshold: object,
+    ) -> None:
         self.server, self.namespace = server, namespace
         self.name = server.node()
-        self.account = agent_account(server, namespace, self.name)
+        self.account = agent_account(server, namespace, self.name) if account is None else account(self.name)
         self.token = folder / "token"
         self.token.write_text(self.account.token)
         self.clock = Clock()
