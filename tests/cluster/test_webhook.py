@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 import time
 from typing import Any
 
@@ -232,3 +233,29 @@ def test_replicas_that_start_at_once_share_one_certificate(admitting: ApiServer,
     assert admitting.get(configuration)["metadata"]["resourceVersion"] == version
     trusts = admitting.get(configuration)["webhooks"][0]["clientConfig"]["caBundle"]
     assert trusts == secret["data"]["ca.crt"]
+
+
+def test_told_to_stop_it_answers_until_everybody_has_heard_of_it(admitting: ApiServer, webhook: Webhook) -> None:
+    """Whoever asks meanwhile is answered; pods that are created one after the other all come out changed."""
+    namespace = admitting.namespace()
+    ended = threading.Thread(target=webhook.stop)
+    ended.start()
+    until_s = time.monotonic() + 2
+    changed = []
+    while time.monotonic() < until_s:
+        changed.append("probed" in create(admitting, namespace, JOB, **{"app-type": "probe"})["metadata"]["labels"])
+    ended.join()
+
+    assert len(changed) > 5
+    assert all(changed)
+
+
+def test_without_its_configurations_it_says_that_nobody_asks(admitting: ApiServer, webhook: Webhook) -> None:
+    kept = admitting.get(f"{CONFIGURATIONS}/validatingwebhookconfigurations/slacktide")
+    admitting.delete(f"{CONFIGURATIONS}/validatingwebhookconfigurations/slacktide")
+    said = eventually(lambda: "validatingwebhookconfigurations" in webhook.fresh and webhook.fresh)
+    for field in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"):
+        kept["metadata"].pop(field, None)
+    admitting.post(f"{CONFIGURATIONS}/validatingwebhookconfigurations", kept)
+
+    assert "no validatingwebhookconfigurations/slacktide: nobody asks; apply the manifests" in str(said)

@@ -47,6 +47,8 @@ class Keeper:
     """
 
     def __init__(self, api: ApiServer, place: Place, terms: Terms, now_ms: Callable[[], int]) -> None:
+        self.unasked = ""
+        """Why nobody asks about new pods, or evictions: a configuration is not there."""
         self._api = api
         self._place = place
         self._terms = terms
@@ -137,6 +139,8 @@ class Keeper:
             except ApiRefusedError as exc:
                 if exc.status != NOT_FOUND:
                     raise
+        lost = [f"no {one.plural}/{self._place.configuration}" for one in CONFIGURATIONS if one not in found]
+        self.unasked = f"{' and '.join(lost)}: nobody asks; apply the manifests" if lost else ""
         return found
 
     async def _trust(self, configurations: Mapping[Resource, _Json], bundle: bytes) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ MUTATE_PODS, VALIDATE_EVICTIONS = "/mutate-pods", "/validate-evictions"
 QUESTION_BYTES_MAX = 8 * 1024 * 1024
 """The API server takes objects of 3 MiB at most; a question holds one."""
 CLOSING_S = 1.0
+KEPT_S = 120.0
+"""How long an idle connection is kept: longer than an API server does (90 s), so that none is cut as it is used."""
 
 _Answer = Callable[[bytes], Awaitable[bytes]]
 
@@ -27,17 +30,19 @@ class ServerError(SlacktideError):
 
 
 @asynccontextmanager
-async def serving(answers: Answers, tls: Tls, host: str, port: int) -> AsyncIterator[int]:
+async def serving(answers: Answers, tls: Tls, host: str, port: int, *, leaving: asyncio.Event) -> AsyncIterator[int]:
     """Serve until left; gives the port.
+
+    Once ``leaving`` is set, whoever asks is answered and then sent to another replica: its connection is closed.
 
     Raises:
         ServerError: the address could not be had.
 
     """
     app = web.Application(client_max_size=QUESTION_BYTES_MAX)
-    app.router.add_post(MUTATE_PODS, _handler(answers.mutate))
-    app.router.add_post(VALIDATE_EVICTIONS, _handler(answers.fence))
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S)
+    app.router.add_post(MUTATE_PODS, _handler(answers.mutate, leaving))
+    app.router.add_post(VALIDATE_EVICTIONS, _handler(answers.fence, leaving))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, keepalive_timeout=KEPT_S)
     await runner.setup()
     try:
         try:
@@ -49,16 +54,23 @@ async def serving(answers: Answers, tls: Tls, host: str, port: int) -> AsyncIter
         await runner.cleanup()
 
 
-def _handler(answer: _Answer) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _handler(answer: _Answer, leaving: asyncio.Event) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
-        try:
-            return web.Response(body=await answer(await request.read()), content_type="application/json")
-        except SlacktideError as exc:
-            # Not answered: what that means for the pod is the webhook configuration's failurePolicy.
-            log.error("not answered", extra={"path": request.path, "why": str(exc)})  # noqa: TRY400 - raised on purpose
-            return web.Response(status=500, text=str(exc))
-        except Exception:
-            log.exception("not answered", extra={"path": request.path})
-            return web.Response(status=500, text="an error of the webhook's own; its log says which")
+        response = await _response(answer, request)
+        if leaving.is_set():
+            response.force_close()
+        return response
 
     return handle
+
+
+async def _response(answer: _Answer, request: web.Request) -> web.Response:
+    """What is not answered is decided by the webhook configuration's failurePolicy."""
+    try:
+        return web.Response(body=await answer(await request.read()), content_type="application/json")
+    except SlacktideError as exc:
+        log.error("not answered", extra={"path": request.path, "why": str(exc)})  # noqa: TRY400 - raised on purpose
+        return web.Response(status=500, text=str(exc))
+    except Exception:
+        log.exception("not answered", extra={"path": request.path})
+        return web.Response(status=500, text="an error of the webhook's own; its log says which")

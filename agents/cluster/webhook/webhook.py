@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,18 +74,15 @@ class _Webhook:
         self._world = World(api)
         self._answers = Answers(api, self._world, left_out)
         self._seeker = Seeker(api, self._world, left_out, sender, now_ms)
-        self._pair = self._source(api, now_ms)
+        place = Place(namespace=settings.namespace, secret=SECRET, configuration=CONFIGURATION)
+        terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
+        self._keeper = Keeper(api, place, terms, now_ms)
         self._certificate = self._seeking = ""
 
-    def _source(self, api: ApiServer, now_ms: Callable[[], int]) -> Callable[[], Awaitable[Pair]]:
-        """Where the certificate comes from."""
-        settings = self._settings
-        folder = settings.cert_folder
-        if folder is not None:
-            return lambda: asyncio.to_thread(in_folder, folder)
-        terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
-        place = Place(namespace=settings.namespace, secret=SECRET, configuration=CONFIGURATION)
-        return Keeper(api, place, terms, now_ms).look
+    async def _pair(self) -> Pair:
+        """What is to be served."""
+        folder = self._settings.cert_folder
+        return await (self._keeper.look() if folder is None else asyncio.to_thread(in_folder, folder))
 
     async def run(self, stop: asyncio.Event) -> None:
         """Answer until ``stop`` is set."""
@@ -95,8 +92,9 @@ class _Webhook:
             tls = await self._first_tls(stop)
             if tls is None:
                 return
-            async with serving(self._answers, tls, self._settings.host, self._settings.port) as port:
-                log.info("answering", extra={"host": self._settings.host, "port": port})
+            host = self._settings.host
+            async with serving(self._answers, tls, host, self._settings.port, leaving=stop) as port:
+                log.info("answering", extra={"host": host, "port": port})
                 beside += [asyncio.create_task(work) for work in (self._renew(tls), self._seek(), self._tell())]
                 stopping = asyncio.create_task(stop.wait())
                 # What goes on beside never ends but by an error.
@@ -160,8 +158,7 @@ class _Webhook:
         await self._world.heard()
         self._health.not_ready = ""
         while True:
-            self._health.not_fresh = "; ".join(
-                why for why in (self._world.trouble, self._certificate, self._seeking, self._seeker.away) if why
-            )
+            troubles = (self._world.trouble, self._certificate, self._keeper.unasked, self._seeking, self._seeker.away)
+            self._health.not_fresh = "; ".join(why for why in troubles if why)
             self._world.count()
             await asyncio.sleep(BEAT_S)

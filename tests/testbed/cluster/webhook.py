@@ -85,6 +85,14 @@ class Webhook:
         """What /metrics says."""
         return self._asked("/metrics")
 
+    @property
+    def fresh(self) -> str:
+        """What /fresh says, good or bad."""
+        try:
+            return self._asked("/fresh")
+        except urllib.error.HTTPError as stale:
+            return stale.read().decode()
+
     def metric(self, name: str) -> float:
         """The value of a metric, with its labels as they are written; 0 where there is none."""
         found = re.search(rf"^{re.escape(name)} (\S+)$", self.metrics, re.MULTILINE)
