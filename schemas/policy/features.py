@@ -37,7 +37,13 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="NodeMetricReport",
         strategy="colocation",
-        fields=("metric_report_interval_s", "metric_aggregate_policy.durations_s", "metric_mem_collect_policy"),
+        fields=("metric_report_interval_s",),
+        lacks=lacks.nothing,
+    ),
+    Feature(
+        name="NodeMetricCollect",
+        strategy="colocation",
+        fields=("metric_aggregate_policy.durations_s", "metric_mem_collect_policy"),
         lacks=lacks.nothing,
     ),
     Feature(

@@ -18,6 +18,7 @@ from slacktide.agents.kafka import Out, Record, Sender, read_topic
 from slacktide.agents.kubernetes import access
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
@@ -108,13 +109,14 @@ class BridgeRig:
         sender = Sender(self.bootstrap, client_id="test-stream", acks="all")
         try:
             while True:
-                if not sender.connected:
-                    await sender.connect([ALLOCATABLE.name, METRIC.name])
                 said = [(ALLOCATABLE, one) for one in self.allocatable.values()]
                 said += [(METRIC, one) for one in self.metric.values()]
-                await sender.send(
-                    [Out(topic=topic.name, key=one.node.encode(), value=encode(one)) for topic, one in said]
-                )
+                with contextlib.suppress(LogError):  # the broker is away
+                    if not sender.connected:
+                        await sender.connect([ALLOCATABLE.name, METRIC.name])
+                    await sender.send(
+                        [Out(topic=topic.name, key=one.node.encode(), value=encode(one)) for topic, one in said]
+                    )
                 await asyncio.sleep(SAID_S)
         finally:
             await sender.close()
