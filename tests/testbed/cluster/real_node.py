@@ -245,6 +245,12 @@ class RealNode(ApiServer):
                 raise TimeoutError(f"{what}: not within {within_s:g} s")
             time.sleep(0.1)
 
+    def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
+        """Make a namespace in which pods can be made: the controllers have given it its default account."""
+        name = super().namespace(prefix, labels)
+        self.wait(lambda: self.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"), f"{name}'s account")
+        return name
+
     def pods(self, namespace: str, selector: str = "") -> list[Json]:
         """The pods of a namespace as they are now."""
         found: list[Json] = self.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}")["items"]
