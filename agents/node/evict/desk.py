@@ -10,6 +10,7 @@ from collections.abc import Callable
 from slacktide.agents.http import HttpError, UnreachedError
 from slacktide.agents.node.apiserver import ApiServer
 from slacktide.agents.node.evict.eviction_api import (
+    WORDS,
     Reply,
     Wish,
     body_of,
@@ -45,6 +46,7 @@ class Desk:
         self._events: deque[NodeOutcome] = deque(maxlen=EVENTS_MAX)
         self._changed = threading.Condition()
         self._closed = False
+        self._trouble = ""
         self._thread = threading.Thread(target=self._work, name="evictions", daemon=True)
         self._thread.start()
 
@@ -102,9 +104,18 @@ class Desk:
             with self._changed:
                 behind, self._wishes = self._wishes, deque()
             replies += [Reply(uid=one.uid, verdict="away", said=str(exc), heard=False) for one in behind]
+        self._say(wish, replies[0])
         with self._changed:
             self._replies.extend(replies)
         self.stir()
+
+    def _say(self, wish: Wish, reply: Reply) -> None:
+        """Each new trouble once."""
+        before, self._trouble = self._trouble, WORDS.get(reply.verdict, "")
+        if self._trouble and self._trouble != before:
+            log.warning("pod %s/%s is not evicted: %s: %s", wish.namespace, wish.name, self._trouble, reply.said)
+        elif before and not self._trouble:
+            log.info("the API server evicts again")
 
     def _told(self, outcome: NodeOutcome) -> bool:
         """Whether an Event is settled: told, told before, or refused for good."""
