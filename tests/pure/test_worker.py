@@ -237,6 +237,18 @@ def test_the_end_of_a_node_withdraws_its_figures_until_it_comes_again(worker: Wo
     assert METRIC.name in {out.topic for out in tell(worker, keyframe(4))}
 
 
+def test_a_removed_node_is_not_brought_back_by_a_writer_of_an_older_epoch(worker: Worker) -> None:
+    def told(epoch: int) -> NodeInventory:
+        return NodeInventory(node="node-1", revision="r", facts=FACTS, writer_epoch=epoch)
+
+    worker.inventory(inventory_record(told(2)))
+    worker.inventory(inventory_record(None))
+    worker.inventory(inventory_record(told(1)))
+    assert [out.topic for out in tell(worker, keyframe(1))] == [COMMAND.name]
+    worker.inventory(inventory_record(told(2)))
+    assert METRIC.name in {out.topic for out in tell(worker, keyframe(2))}
+
+
 def test_a_bad_inventory_is_a_dead_letter(worker: Worker) -> None:
     """Not JSON, or another node than its key."""
     other = NodeInventory(node="node-2", revision="r", facts=FACTS)
