@@ -19,7 +19,8 @@ class LackedMark(Message, frozen=True, kw_only=True):
 class MissedPod(Message, frozen=True, kw_only=True):
     """Created while the webhook was away, so that it was stored as it came: it runs, and holds what it asked for.
 
-    A pod stays as it was admitted; one that is created anew comes out as the profiles say.
+    A pod stays as it was admitted; one that is created anew comes out as the profiles say. Each replica says it once,
+    and again after a restart.
     """
 
     pod_uid: str
