@@ -31,8 +31,7 @@ class WebhookSettings(process.ProcessSettings):
         default=None,
     )
     namespace: str = setting(
-        "Its own, where its Service and Secret are. Not given: that of the service account or the kubeconfig.",
-        default="",
+        "Its own, where its Service and Secret are.", default="", shown="that of the service account or kubeconfig"
     )
     cert_folder: Path | None = setting(  # noqa: RUF009 - setting() makes a field
         "With tls.crt and tls.key, as cert-manager keeps them; read again as they change. Not given: it makes and "
@@ -46,7 +45,7 @@ class WebhookSettings(process.ProcessSettings):
 @click.command(epilog="Example: slacktide webhook --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")
 @configured(WebhookSettings)
 def command(settings: WebhookSettings) -> None:
-    """Answer the API server: new pods come out as ClusterColocationProfiles say; agents evict their own node's alone.
+    """Answer the API server: new pods come out as profiles say; an agent evicts best-effort pods of its own node alone.
 
     Any number of replicas share one certificate. SIGTERM: answers for three more seconds, so that no question is lost.
     """
