@@ -14,6 +14,10 @@ from slacktide.agents.http import TIMEOUT_S, Answer, HttpError, Request, Unreach
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 
 
+class CredentialsError(UnreachedError):
+    """A token or certificate will not do, one's own or the server's: it has heard nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """How a server is reached. Files are read anew for each connection, the token for each request: they rotate."""
@@ -56,7 +60,8 @@ class Https:
 
         Raises:
             HttpError: no whole answer; the server may have heard.
-            UnreachedError: nobody took the connection, or a file cannot be read; it has not.
+            UnreachedError: nobody took the connection; it has not.
+            CredentialsError: a file cannot be read, or the server's certificate is not accepted; nor has it.
 
         """
         try:
@@ -72,7 +77,10 @@ class Https:
             raise
         except (HttpError, OSError) as exc:
             self.close()
-            raise HttpError(self._said(exc)) from exc
+            if isinstance(exc, ssl.SSLCertVerificationError):
+                said = f"its certificate is not accepted: {exc.verify_message}; {self._untrusted}"
+                raise CredentialsError(said) from exc
+            raise HttpError(_why(exc)) from exc
 
     def close(self) -> None:
         """Hang up. Whoever asks again calls anew, with files as they are then: what was refused may be replaced."""
@@ -80,25 +88,20 @@ class Https:
             self._connection.close()
             self._connection = None
 
-    def _said(self, exc: Exception) -> str:
-        if isinstance(exc, ssl.SSLCertVerificationError):
-            return f"its certificate is not accepted: {exc.verify_message}; {self._untrusted}"
-        return _why(exc)
-
 
 def token_of(file: Path) -> str:
     """The token in a file.
 
     Raises:
-        UnreachedError: there is none.
+        CredentialsError: there is none.
 
     """
     try:
         text = file.read_text().strip()
     except (OSError, UnicodeDecodeError) as exc:
-        raise UnreachedError(f"the token {file} cannot be read: {_why(exc)}") from exc
+        raise CredentialsError(f"the token {file} cannot be read: {_why(exc)}") from exc
     if not _TOKEN.fullmatch(text):
-        raise UnreachedError(f"{file} holds no token: one line of text is accepted")
+        raise CredentialsError(f"{file} holds no token: one line of text is accepted")
     return text
 
 
@@ -109,7 +112,7 @@ def _trust(access: Access) -> ssl.SSLContext:
             context.load_cert_chain(access.cert, access.key)
     except OSError as exc:
         files = ", ".join(str(file) for file in (access.ca, access.cert, access.key) if file is not None)
-        raise UnreachedError(f"{files}: {_why(exc)}; accepted: PEM") from exc
+        raise CredentialsError(f"{files}: {_why(exc)}; accepted: PEM") from exc
     if access.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

@@ -332,7 +332,21 @@ def test_a_token_that_was_replaced_is_used_at_once(node) -> None:
     assert node.told(uid)[-1] == ("applied", "formula")
 
 
-def test_while_the_server_is_away_victims_are_held_back_and_go_when_it_is_back(node) -> None:
+def test_a_token_that_is_missing_is_no_server_that_is_away_and_nobody_is_killed(killing) -> None:
+    node = killing
+    uid = node.run("job")
+    node.token.unlink()
+    node.start()
+    for _ in range(8):
+        node.tick_and_hear()
+    refused = node.outcomes(uid)[0]
+
+    assert uid in node.machine.pods
+    assert (refused.result, node.agent.evicting.frozen) == ("refused", 1)
+    assert refused.reason.endswith(f"the token {node.token} cannot be read: No such file or directory")
+
+
+def test_while_the_server_is_away_victims_are_held_back_and_go_when_it_is_back(node, caplog) -> None:
     uid = node.run("job")
     node.start(credit=1)
     node.server.api.stop()
@@ -350,6 +364,8 @@ def test_while_the_server_is_away_victims_are_held_back_and_go_when_it_is_back(n
     node.tick()
     node.tick()
 
+    said = [record.getMessage() for record in caplog.records if record.name.endswith(".desk")]
+    assert [text.split(": ")[0] for text in said] == [f"pod {node.namespace}/job is not evicted"], "once"
     assert (throttled, frozen) == (True, 1)
     assert 2 <= asked <= len(failed) <= 4, "less and less often"
     assert failed[0].reason.startswith("the API server is away: no connection: Connection refused")

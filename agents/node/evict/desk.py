@@ -8,10 +8,12 @@ from collections import deque
 from collections.abc import Callable
 
 from slacktide.agents.http import HttpError, UnreachedError
+from slacktide.agents.https import CredentialsError
 from slacktide.agents.node.apiserver import ApiServer
 from slacktide.agents.node.evict.eviction_api import (
     WORDS,
     Reply,
+    Verdict,
     Wish,
     body_of,
     event_of,
@@ -98,12 +100,13 @@ class Desk:
         try:
             replies = [reply_of(wish, self._server.post(path_of(wish), body_of(wish)))]
         except HttpError as exc:
+            verdict: Verdict = "forbidden" if isinstance(exc, CredentialsError) else "away"
             heard = not isinstance(exc, UnreachedError)
-            replies = [Reply(uid=wish.uid, verdict="away", said=str(exc), heard=heard)]
+            replies = [Reply(uid=wish.uid, verdict=verdict, said=str(exc), heard=heard)]
             # Whoever waits behind it would wait in vain as long.
             with self._changed:
                 behind, self._wishes = self._wishes, deque()
-            replies += [Reply(uid=one.uid, verdict="away", said=str(exc), heard=False) for one in behind]
+            replies += [Reply(uid=one.uid, verdict=verdict, said=str(exc), heard=False) for one in behind]
         self._say(wish, replies[0])
         with self._changed:
             self._replies.extend(replies)
