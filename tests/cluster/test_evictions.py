@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from slacktide.agents import http
 from slacktide.agents.https import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.eviction_api import Wish, body_of, path_of, reply_of
@@ -372,6 +373,29 @@ def test_while_the_server_is_away_victims_are_held_back_and_go_when_it_is_back(n
     assert node.told(uid)[-3:] == [("applied", "thawed"), ("applied", "formula"), ("applied", "ended")]
     assert node.agent.wallet.spent == 1
     assert node.spool.interrupted() == []
+
+
+def test_a_server_that_never_answers_holds_nobody_up_and_what_it_may_have_heard_is_paid_for(node, monkeypatch) -> None:
+    monkeypatch.setattr(http, "TIMEOUT_S", 1.5)
+    uid = node.run("job")
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        node.url = f"https://127.0.0.1:{mute.getsockname()[1]}"
+        node.start()
+        began_s = time.monotonic()
+        node.tick()
+        node.tick()
+        took_s = time.monotonic() - began_s
+        meanwhile, throttled = node.outcomes(uid), node.agent.evicting.throttled
+        assert eventually(lambda: node.agent.replied() or len(node.outcomes(uid)) > len(meanwhile), 10)
+
+    assert took_s < 1, "the agent waits for no reply"
+    assert [(one.result, one.reason) for one in meanwhile] == [
+        ("refused", "the API server has not answered yet")
+    ]  # fmt: skip
+    assert throttled
+    failed = node.outcomes(uid)[-1]
+    assert (failed.result, failed.reason) == ("failed", "the API server is away: no whole answer within 1.5 s")
+    assert node.agent.wallet.spent == failed.spent.evictions == 1
 
 
 def test_while_the_server_is_away_a_pod_is_killed_where_the_policy_allows_it_and_throttling_was_not_enough(

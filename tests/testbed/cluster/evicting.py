@@ -71,7 +71,7 @@ class EvictingNode:
         account: Callable[[str], Account] | None = None,
         **threshold: object,
     ) -> None:
-        self.server, self.namespace = server, namespace
+        self.server, self.namespace, self.url = server, namespace, server.url
         self.name = server.node()
         self.account = agent_account(server, namespace, self.name) if account is None else account(self.name)
         self.token = folder / "token"
@@ -116,7 +116,7 @@ class EvictingNode:
         """A new agent; the node and the spool are as the last one left them."""
         self.boots += 1
         boot_id = f"{self.boots:012d}-0badcafe"
-        desk = Desk(Door(Access(url=self.server.url, token=self.token, ca=self.server.ca)), self._stirred.set)
+        desk = Desk(Door(Access(url=self.url, token=self.token, ca=self.server.ca)), self._stirred.set)
         self._desks.append(desk)
         capacity = Resources(cpu_milli=4_000, mem_bytes=8 * GIB)
         self.agent = NodeAgent(
