@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from urllib.request import urlopen
 
 import pytest
 
@@ -15,7 +16,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.policy import DEFAULT, KEY, Policy
 from slacktide.schemas.topics import INVENTORY, POLICY
-from testbed.brokers import EmbeddedBroker, running
+from testbed.brokers import EmbeddedBroker, free_port, running
 from testbed.cluster.api_server import ApiServer, RefusedError
 from testbed.cluster.bridge_rig import GIB, OPERATORS, BridgeRig, Replica, bridged, until
 from testbed.cluster.manifests import MANIFESTS, SYSTEM
@@ -215,7 +216,7 @@ async def test_what_happened_while_no_bridge_ran_is_made_up_for(rig: BridgeRig) 
             await asyncio.sleep(0.1)
     last = (await _policies(rig))[-1]
     assert (last.version, last.writer_epoch) == (good.version, good.writer_epoch + 1), "the last good one stays"
-    assert "cpuSuppressThresholdPercent" in two.health.not_fresh
+    await until(lambda: "cpuSuppressThresholdPercent" in two.health.not_fresh)
 
 
 async def test_without_a_config_map_everything_is_off_after_a_while(
@@ -229,7 +230,7 @@ async def test_without_a_config_map_everything_is_off_after_a_while(
     async with asyncio.timeout(10):
         while (await _policies(rig))[-1].version != DEFAULT.version:  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-    assert f"there is no ConfigMap {OPERATORS}/slo-controller-config" in replica.health.not_fresh
+    await until(lambda: f"there is no ConfigMap {OPERATORS}/slo-controller-config" in replica.health.not_fresh)
 
 
 async def test_it_goes_on_where_it_was_when_the_api_server_comes_back(rig: BridgeRig) -> None:
@@ -268,3 +269,21 @@ def _lists() -> float:
     return sum(
         sample.value for one in metrics.LISTED.collect() for sample in one.samples if sample.name.endswith("_total")
     )
+
+
+async def test_the_command_says_that_it_is_ready_and_gives_the_lease_back(rig: BridgeRig) -> None:
+    rig.say_policy(threshold=SUPPRESS)
+    port = free_port()
+    with rig.command("--replica-name", "by-hand", "--metrics-port", str(port)) as process:
+        await until(lambda: _holder(rig) == "by-hand" and _answers(port, "/ready"))
+        told = _answers(port, "/metrics")
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, 10) == 0
+    assert "slacktide_bridge_leading 1.0" in told
+    assert _holder(rig) == ""
+
+
+def _answers(port: int, path: str) -> str:
+    with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+        return answer.read().decode()
+    return ""

@@ -186,7 +186,9 @@ class _Leader:
             }
             for of, why in troubles.items():
                 metrics.TROUBLE.labels(of).set(bool(why))
-            silent = f"the log says nothing of {frozen} of {nodes} nodes: they are left as they are" if frozen else ""
+            silent = (
+                f"the log has fallen silent of {frozen} of {nodes} nodes: they are left as they are" if frozen else ""
+            )
             health.not_ready = self._publisher.away
             health.not_fresh = "; ".join(f"{of}: {why}" for of, why in troubles.items() if why) or silent
             await asyncio.sleep(LOOK_S)

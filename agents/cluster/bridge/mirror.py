@@ -53,8 +53,9 @@ class Mirror:
         return 0.0
 
     async def _status(self, api: ApiServer, write: Write) -> None:
-        await api.patch(NODES, write.node, write.body, Node, sub="status")
-        log.info("batch and mid resources written", extra={"node": write.node, "why": write.reason})
+        node = await api.patch(NODES, write.node, write.body, Node, sub="status")
+        self._writing.shows(write.node, node.shown())
+        log.debug("batch and mid resources written", extra={"node": write.node, "why": write.reason})
 
     async def _metric(self, api: ApiServer, write: Write) -> None:
         try:

@@ -40,6 +40,10 @@ class Latest(Generic[M]):
         """Nothing heard so far counts any more: the log was away."""
         self._heard.clear()
 
+    def is_silent(self, node: str, now_s: float) -> bool:
+        """Whether it was heard of, and is no more."""
+        return node in self._heard and self.of(node, now_s) is None
+
     def of(self, node: str, now_s: float) -> M | None:
         """What holds for the node; None: frozen."""
         last = self._heard.get(node)

@@ -77,6 +77,11 @@ class Writing:
         else:
             node.facts, node.shown, node.colocation = facts, shown, colocation
 
+    def shows(self, name: str, shown: Shown) -> None:
+        """The node shows this of the resources, as the answer to a write has it: its watch may be behind."""
+        if (node := self._nodes.get(name)) is not None:
+            node.shown = shown
+
     def gone(self, name: str) -> None:
         """There is no such node any more."""
         self._nodes.pop(name, None)
@@ -84,8 +89,8 @@ class Writing:
         self.allocatables.forget(name)
 
     def frozen(self, now_s: float) -> int:
-        """How many nodes nothing is known of that could be written."""
-        return sum(self.allocatables.of(name, now_s) is None for name in self._nodes)
+        """How many nodes the log has fallen silent of; those that it never spoke of have no agent."""
+        return sum(self.allocatables.is_silent(name, now_s) for name in self._nodes)
 
     def due(self, now_s: float) -> list[Write]:
         """What to write now: of each kind at most a second's share of the nodes, what is urgent or late first."""

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import AsyncIterator, Callable
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from typing import Any
 
@@ -79,6 +81,17 @@ class BridgeRig:
         )
         self._replicas.append(Replica(settings))
         return self._replicas[-1]
+
+    @contextlib.contextmanager
+    def command(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """``slacktide bridge`` as a process of its own, under the same account."""
+        where = ["--bootstrap", self.bootstrap, "--kubeconfig", str(self._account.kubeconfig), "--namespace", SYSTEM]
+        process = subprocess.Popen([sys.executable, "-m", "slacktide.deploy.cli.main", "bridge", *where, *arguments])
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
 
     def say_policy(self, **configs: Any) -> None:
         """Apply the ConfigMap."""
