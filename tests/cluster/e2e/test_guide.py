@@ -13,7 +13,7 @@ from testbed.cluster import images
 from testbed.cluster.installed import FULL, Installed
 from testbed.cluster.real_node import RealNode
 
-pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
 
 GUIDE = Path(__file__).with_name("guide")
 DEMO = "batch-demo"

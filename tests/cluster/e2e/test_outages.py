@@ -12,7 +12,7 @@ from testbed.cluster.api_server import Json, RefusedError
 from testbed.cluster.installed import FULL, OWN, Installed
 from testbed.cluster.real_node import RealNode
 
-pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
 
 OUTAGE_S = 60.0 if FULL else 8.0
 BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")

@@ -21,6 +21,7 @@ from testbed.rungs import cluster_program
 from .pki import Pki
 from .programs import Program
 
+KUBECTL_S = 240.0
 ADMIN = "/O=system:masters/CN=admin"
 MERGE = "application/merge-patch+json"
 Json = dict[str, Any]
@@ -203,7 +204,7 @@ class ApiServer:
 
         """
         command = [str(cluster_program("kubectl")), "--kubeconfig", str(config or self.kubeconfig), *args]
-        ran = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=60)
+        ran = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=KUBECTL_S)
         if ran.returncode:
             raise KubectlError(f"kubectl {' '.join(args)}: {ran.stderr}{ran.stdout}")
         return ran.stdout

@@ -38,9 +38,9 @@ def job(api: ApiServer, namespace: str, name: str, spec: Json, **parts: Any) -> 
     api.post(path, {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": template, **parts}})
 
 
-def set_policy(api: ApiServer, **threshold: Any) -> None:
+def set_policy(api: ApiServer, *, colocation: bool = True, **threshold: Any) -> None:
     """Write the operator's ConfigMap: room for what tests ask for on two CPUs, and thresholds as given."""
-    room = {"enable": True, "cpuReclaimThresholdPercent": 600, "memoryReclaimThresholdPercent": 200}
+    room = {"enable": colocation, "cpuReclaimThresholdPercent": 600, "memoryReclaimThresholdPercent": 200}
     data = {
         "colocation-config": json.dumps(room),
         "resource-threshold-config": json.dumps({"clusterStrategy": {"enable": True, **threshold}}),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import yaml
@@ -22,7 +24,7 @@ OWN = "slacktide-system"
 DEPLOYMENTS = ("slacktide-stream", "slacktide-bridge", "slacktide-webhook")
 WEBHOOK_PORT = 8443
 METRICS = "--metrics-host=127.0.0.1"
-ROLLOUT_S = 90.0
+ROLLOUT_S = 180.0
 CAP_SYS_RESOURCE = 24
 
 
@@ -112,6 +114,14 @@ class Installed:
             return self.node.kubectl("logs", workload, "-n", OWN, "--all-containers", "--tail=40")
         except KubectlError as none:
             return f"{none}\n{self.node.kubectl('get', 'events', '-n', OWN)}"
+
+    def explain(self, *args: str, given: str | None = None) -> str:
+        """What ``slacktide explain`` says, asked from outside the cluster."""
+        command = [sys.executable, "-m", "slacktide.deploy.cli.main", "explain", *args]
+        asked = [*command, "--bootstrap", self.kafka.bootstrap]
+        ran = subprocess.run(asked, input=given, capture_output=True, text=True, check=False, timeout=60)
+        assert ran.returncode == 0, f"explain {' '.join(args)}:\n{ran.stdout}{ran.stderr}"
+        return ran.stdout
 
     def stop(self) -> None:
         """Close the doors; the node takes the rest along."""
