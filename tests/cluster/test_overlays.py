@@ -52,15 +52,43 @@ def test_before_1_33_agents_may_ask_all_of_a_kubelet(api_server: ApiServer) -> N
     assert "nodes/proxy" not in str(plain)
 
 
-def test_a_kubelet_that_signs_for_itself_is_taken_as_it_is(api_server: ApiServer, tmp_path: Path) -> None:
+def with_component(server: ApiServer, name: str, folder: Path) -> list[Json]:
+    """All of Slacktide with a component, as a kustomization elsewhere says it."""
     kustomization = {
-        "resources": [relative(MANIFESTS, tmp_path)],
-        "components": [relative(MANIFESTS / "components/kubelet-self-signed", tmp_path)],
+        "resources": [relative(MANIFESTS, folder)],
+        "components": [relative(MANIFESTS / "components" / name, folder)],
     }
-    (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return built(server, folder)
 
-    assert "--kubelet-insecure" in agent_of(built(api_server, tmp_path))["containers"][0]["args"]
+
+def test_a_kubelet_that_signs_for_itself_is_taken_as_it_is(api_server: ApiServer, tmp_path: Path) -> None:
+    changed = with_component(api_server, "kubelet-self-signed", tmp_path)
+
+    assert "--kubelet-insecure" in agent_of(changed)["containers"][0]["args"]
     assert "--kubelet-insecure" not in agent_of(built(api_server, MANIFESTS))["containers"][0]["args"]
+
+
+def test_with_cert_manager_the_webhook_reads_its_certificate_and_needs_no_right_to_make_one(
+    api_server: ApiServer, tmp_path: Path
+) -> None:
+    changed = {
+        (each["kind"], each["metadata"]["name"]): each for each in with_component(api_server, "cert-manager", tmp_path)
+    }
+    spec = changed["Deployment", "slacktide-webhook"]["spec"]["template"]["spec"]
+    certificate = changed["Certificate", "slacktide-webhook"]
+    secrets = {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+    issued = f"{certificate['metadata']['namespace']}/{certificate['metadata']['name']}"
+
+    assert "--cert-folder=/etc/slacktide/tls" in spec["containers"][0]["args"]
+    assert "/etc/slacktide/tls" in {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert secrets == {certificate["spec"]["secretName"]}
+    assert certificate["spec"]["dnsNames"] == [f"slacktide-webhook.{SYSTEM}.svc"]
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert changed[kind, "slacktide"]["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": issued}
+    assert ("Role", "slacktide-webhook") not in changed
+    rules = changed["ClusterRole", "slacktide-webhook"]["rules"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list", "watch"}
 
 
 @pytest.fixture(scope="module")

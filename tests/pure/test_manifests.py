@@ -11,9 +11,13 @@ from typing import Any
 import pytest
 import yaml
 
+from slacktide.agents.cluster.bridge import bridge
+from slacktide.agents.cluster.webhook import webhook
 from slacktide.agents.cluster.webhook.fence import NODE_CLAIM
+from slacktide.deploy.cli.bridge import command as bridge_command
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.settings import envvar
+from slacktide.deploy.cli.webhook import command as webhook_command
 from testbed.cluster.manifests import MANIFESTS, SYSTEM, containers, kustomization, objects, workloads
 
 ROOT = MANIFESTS.parents[1]
@@ -137,8 +141,7 @@ def test_ports_are_those_that_the_commands_open() -> None:
 
 
 def test_the_api_server_finds_the_webhook() -> None:
-    webhook = importlib.import_module("slacktide.deploy.cli.webhook")
-    default = {parameter.name: parameter.default for parameter in webhook.command.params}
+    default = {parameter.name: parameter.default for parameter in webhook_command.params}
     (port,) = named("Service", "slacktide-webhook")["spec"]["ports"]
     container = named("Deployment", "slacktide-webhook")["spec"]["template"]["spec"]["containers"][0]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
@@ -155,22 +158,43 @@ def test_the_api_server_finds_the_webhook() -> None:
 
 
 def test_the_namespaces_left_out_are_those_that_the_webhook_leaves_out() -> None:
-    configuration = named("MutatingWebhookConfiguration", "slacktide")["webhooks"][0]
+    configuration = named("MutatingWebhookConfiguration", webhook.CONFIGURATION)["webhooks"][0]
     (expression,) = configuration["namespaceSelector"]["matchExpressions"]
 
     assert expression == {
         "key": "kubernetes.io/metadata.name",
         "operator": "NotIn",
-        "values": ["kube-system", SYSTEM],
+        "values": [webhook.SYSTEM_NAMESPACE, SYSTEM],
     }
 
 
+def test_rights_by_name_are_for_the_names_in_the_code() -> None:
+    by_name = {
+        (resource, name)
+        for role in of_kind("Role", "ClusterRole")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", ())
+    }
+    policy = {each.name: each.default for each in bridge_command.params}
+
+    assert by_name == {
+        ("leases", bridge.NAME),
+        ("secrets", webhook.SECRET),
+        ("configmaps", policy["policy_name"]),
+        ("mutatingwebhookconfigurations", webhook.CONFIGURATION),
+        ("validatingwebhookconfigurations", webhook.CONFIGURATION),
+    }
+    assert named("Service", webhook.NAME)
+    assert policy["policy_namespace"] == "koordinator-system"
+
+
 def test_the_fence_is_for_agents_alone_and_asks_for_the_claim_that_the_code_reads() -> None:
-    webhook = named("ValidatingWebhookConfiguration", "slacktide")["webhooks"][0]
+    (fence,) = named("ValidatingWebhookConfiguration", "slacktide")["webhooks"]
     policy = named("ValidatingAdmissionPolicy", "slacktide-agent-evictions")["spec"]
     by_agents = f"request.userInfo.username == 'system:serviceaccount:{SYSTEM}:slacktide-agent'"
 
-    assert [each["expression"] for each in webhook["matchConditions"]] == [by_agents]
+    assert [each["expression"] for each in fence["matchConditions"]] == [by_agents]
     assert [each["expression"] for each in policy["matchConditions"]] == [by_agents]
     assert f"'{NODE_CLAIM}'" in policy["validations"][0]["expression"]
 
