@@ -42,6 +42,17 @@ def test_the_bridge_writes_and_removes_batch_and_mid_resources(applied: ApiServe
     assert not (BATCH | MID).keys() & (removed["status"]["capacity"].keys() | removed["status"]["allocatable"].keys())
 
 
+def test_a_node_with_much_to_compare_is_not_too_costly_for_the_policy(applied: ApiServer, bridge: Account) -> None:
+    texts = {f"example.org/key-{number}": "x" * 60 for number in range(300)}
+    images = [{"names": [f"image-{number}-{name}" * 5 for name in range(5)]} for number in range(200)]
+    resources = {f"example.org/resource-{number}": "1" for number in range(100)}
+    status = {"images": images, "capacity": resources, "volumesInUse": [f"volume-{number}" for number in range(200)]}
+    node = applied.node(labels=texts, annotations=texts)
+    applied.patch(f"/api/v1/nodes/{node}/status", {"status": status})
+
+    assert status_patch(applied, node, {"status": {"capacity": BATCH, "allocatable": BATCH}}, bridge)
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
