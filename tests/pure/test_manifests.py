@@ -122,6 +122,7 @@ def test_containers_run_commands_with_options_that_there_are(container: Json) ->
     assert words[0] == "slacktide"
     assert command.params
     assert {word.partition("=")[0] for word in words[1:]} <= known
+    assert {one["name"] for one in container.get("env", []) if "value" in one} <= variables
     assert envvar("--bootstrap") in variables
     assert container["envFrom"] == [{"configMapRef": {"name": "slacktide-kafka"}}]
     assert list(named("ConfigMap", "slacktide-kafka")["data"]) == [envvar("--bootstrap")]
@@ -197,6 +198,10 @@ def test_the_fence_is_for_agents_alone_and_asks_for_the_claim_that_the_code_read
     assert [each["expression"] for each in fence["matchConditions"]] == [by_agents]
     assert [each["expression"] for each in policy["matchConditions"]] == [by_agents]
     assert f"'{NODE_CLAIM}'" in policy["validations"][0]["expression"]
+
+
+def test_no_service_speaks_through_the_environment_that_settings_come_from() -> None:
+    assert all(each["spec"]["template"]["spec"]["enableServiceLinks"] is False for each in workloads())
 
 
 def test_own_parts_are_not_for_others_to_preempt() -> None:
