@@ -7,7 +7,16 @@ import json
 import pytest
 
 from slacktide.agents.http import Answer
-from slacktide.agents.node.evict.eviction_api import NOTE_MAX, Reply, Wish, body_of, event_of, path_of, reply_of
+from slacktide.agents.node.evict.eviction_api import (
+    NOTE_MAX,
+    Reply,
+    Wish,
+    body_of,
+    event_of,
+    event_path_of,
+    path_of,
+    reply_of,
+)
 from slacktide.agents.node.evict.patience import BACKOFF_S_MAX, KEPT_S, Patience
 from slacktide.schemas.outcome import NodeOutcome, PodName
 
@@ -74,6 +83,15 @@ def test_an_eviction_names_the_very_pod_and_never_asks_for_no_grace() -> None:
     assert (body["apiVersion"], body["kind"]) == ("policy/v1", "Eviction")
     assert body["deleteOptions"] == {"preconditions": {"uid": "uid-1"}, "gracePeriodSeconds": 1}
     assert body_of(WISH)["deleteOptions"] == {"preconditions": {"uid": "uid-1"}}
+
+
+def test_a_name_that_is_none_leads_to_no_other_place() -> None:
+    odd = Wish(uid="uid-1", namespace="a/b", name="../nodes?x=\u00e9 \r\n", grace_s=None)
+
+    assert path_of(odd) == "/api/v1/namespaces/a%2Fb/pods/..%2Fnodes%3Fx%3D%C3%A9%20%0D%0A/eviction"
+    assert event_path_of(outcome(pod=PodName(namespace="a/b", name="c"))) == (
+        "/apis/events.k8s.io/v1/namespaces/a%2Fb/events"
+    )
 
 
 def outcome(**more: object) -> NodeOutcome:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
+from urllib.parse import quote
 
 import msgspec
 
@@ -79,7 +80,7 @@ class _Status(msgspec.Struct):
 
 def path_of(wish: Wish) -> str:
     """Where an eviction is asked for."""
-    return f"/api/v1/namespaces/{wish.namespace}/pods/{wish.name}/eviction"
+    return f"/api/v1/namespaces/{_quoted(wish.namespace)}/pods/{_quoted(wish.name)}/eviction"
 
 
 def body_of(wish: Wish) -> dict[str, object]:
@@ -141,7 +142,12 @@ def _said(answer: Answer, status: _Status, causes: list[_Cause]) -> str:
 def event_path_of(outcome: NodeOutcome) -> str:
     """Where an Event is told."""
     assert outcome.pod is not None
-    return f"/apis/events.k8s.io/v1/namespaces/{outcome.pod.namespace}/events"
+    return f"/apis/events.k8s.io/v1/namespaces/{_quoted(outcome.pod.namespace)}/events"
+
+
+def _quoted(name: str) -> str:
+    """A pod list may say anything: no name leads to another place."""
+    return quote(name, safe="")
 
 
 def event_of(outcome: NodeOutcome) -> dict[str, object]:
