@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from slacktide.agents.dead_letters import Letters, dead_letter
 from slacktide.agents.files import Watched
-from slacktide.agents.kafka import Out, Sender
+from slacktide.agents.kafka import Out, Record, Sender
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.headers import headers
@@ -17,7 +18,7 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, revision_of
 from slacktide.schemas.kubernetes import Described
 from slacktide.schemas.policy import KEY, Parsed, Policy
-from slacktide.schemas.topics import INVENTORY, POLICY
+from slacktide.schemas.topics import DEAD_LETTER, INVENTORY, POLICY
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ REPUBLISH_S = 60.0
 LOOK_S = 1.0
 AT_ONCE = 500
 """Records on their way together: a fleet of nodes is said in pieces that are each acknowledged in time."""
-TOPICS = (POLICY.name, INVENTORY.name)
+TOPICS = (POLICY.name, INVENTORY.name, DEAD_LETTER.name)
 
 _NOTHING = object()
 _Said = dict[tuple[str, str], Policy | NodeInventory | None]
@@ -40,6 +41,7 @@ class Publisher:
         ensure_topics: makes the topics where they are missing; a broker in memory forgets them. May raise LogError.
         now_ms: UTC epoch milliseconds.
         writer_epoch: 0 without Kubernetes: there is one writer and no election.
+        source: who says it.
 
     """
 
@@ -50,16 +52,23 @@ class Publisher:
         ensure_topics: Callable[[], Awaitable[object]],
         now_ms: Callable[[], int],
         writer_epoch: int = 0,
+        source: str = SOURCE,
     ) -> None:
         self.away = "nothing was published yet"
         """Why what is said is not in the log; "" where it is."""
-        self._sender = Sender(bootstrap, client_id=f"slacktide-{SOURCE}", acks="all")
+        self._sender = Sender(bootstrap, client_id=f"slacktide-{source}", acks="all")
         self._ensure_topics = ensure_topics
         self._now_ms = now_ms
         self._writer_epoch = writer_epoch
+        self._source = source
         self._said: _Said = {}
         self._changed: set[tuple[str, str]] = set()
+        self._letters = Letters()
         self._stirred = asyncio.Event()
+
+    def lay_aside(self, record: Record, reason: str) -> None:
+        """A record of whoever publishes cannot be used: a dead letter says so."""
+        self._letters.add(dead_letter(record, reader=self._source, reason=reason, now_ms=self._now_ms()))
 
     def policy(self, policy: Policy) -> None:
         """This policy is in force from now on."""
@@ -84,7 +93,7 @@ class Publisher:
                     quiet_s = await self._look(quiet_s)
                 except LogError as exc:
                     if not self.away:
-                        log.warning("the log is away", extra={"for": SOURCE, "why": str(exc)})
+                        log.warning("the log is away", extra={"for": self._source, "why": str(exc)})
                     self.away = str(exc)
                 await self._rest(stop)
         finally:
@@ -99,6 +108,9 @@ class Publisher:
             quiet_s = REPUBLISH_S
         whole = quiet_s >= REPUBLISH_S
         await self._publish(set(self._said) if whole else set(self._changed))
+        if letters := self._letters.some():
+            await self._sender.send(letters)
+            self._letters.sent(letters)
         if self.away and self._said:
             log.info("policy and inventory are in the log")
             self.away = ""
@@ -115,7 +127,7 @@ class Publisher:
         keys = sorted(which)
         for first in range(0, len(keys), AT_ONCE):
             saying = {key: self._said[key] for key in keys[first : first + AT_ONCE]}
-            await self._sender.send([_out(topic, key, said, self._now_ms()) for (topic, key), said in saying.items()])
+            await self._sender.send([self._out(topic, key, said) for (topic, key), said in saying.items()])
             # What was said anew while this was on its way is still to be sent.
             told = {key for key, said in saying.items() if self._said[key] is said}
             self._changed -= told
@@ -136,6 +148,15 @@ class Publisher:
             self._said[topic, key] = body
             self._changed.add((topic, key))
             self._stirred.set()
+
+    def _out(self, topic: str, key: str, body: Policy | NodeInventory | None) -> Out:
+        now_ms = self._now_ms()
+        return Out(
+            topic=topic,
+            key=key.encode(),
+            value=None if body is None else encode(msgspec.structs.replace(body, published_ms=now_ms)),
+            headers=headers(kind=topic, source=self._source, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms),
+        )
 
 
 async def publish_files(
@@ -172,12 +193,3 @@ def _tell_policy(publisher: Publisher, policy: Watched[Parsed]) -> None:
             log.warning("%s", note)
     # Refused or not: at a start the last good one, from an earlier run, is not in the log yet.
     publisher.policy(policy.value.policy)
-
-
-def _out(topic: str, key: str, body: Policy | NodeInventory | None, now_ms: int) -> Out:
-    return Out(
-        topic=topic,
-        key=key.encode(),
-        value=None if body is None else encode(msgspec.structs.replace(body, published_ms=now_ms)),
-        headers=headers(kind=topic, source=SOURCE, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms),
-    )

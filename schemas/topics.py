@@ -94,7 +94,7 @@ MISSED_POD = Topic(name="slacktide.pod.missed.v1", message=MissedPod, key="the p
                    retention_ms=7 * 24 * HOUR_MS, producers=("webhook",), consumers=("operator",))  # fmt: skip
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS,
-                    producers=("stream", "agent", "governor"), consumers=("operator",))  # fmt: skip
+                    producers=("stream", "agent", "governor", "bridge"), consumers=("operator",))  # fmt: skip
 
 TOPICS = (
     SAMPLE,

@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from slacktide.agents.dead_letters import Letters
 from slacktide.agents.kafka import NodeReader, Placed, Record, Sender
 from slacktide.agents.metrics import AgentMetrics
 from slacktide.agents.node.envelopes import of_dead_letter, of_outcome, of_sample
-from slacktide.agents.node.outbox import Backlog, Letters, Newest
+from slacktide.agents.node.outbox import Backlog, Newest
 from slacktide.agents.node.spool import Spool
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import NodeSample

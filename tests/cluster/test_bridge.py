@@ -12,10 +12,12 @@ import pytest
 from slacktide.agents.cluster.bridge import metrics, node_metric, pace
 from slacktide.agents.cluster.bridge.election import Election
 from slacktide.agents.cluster.bridge.lease import Timing
+from slacktide.agents.kafka import Out
 from slacktide.schemas.codec import decode
+from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.policy import DEFAULT, KEY, Policy
-from slacktide.schemas.topics import INVENTORY, POLICY
+from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, POLICY
 from testbed.brokers import EmbeddedBroker, free_port, running
 from testbed.cluster.api_server import ApiServer, RefusedError
 from testbed.cluster.bridge_rig import GIB, OPERATORS, BridgeRig, Replica, bridged, until
@@ -217,6 +219,22 @@ async def test_what_happened_while_no_bridge_ran_is_made_up_for(rig: BridgeRig) 
     last = (await _policies(rig))[-1]
     assert (last.version, last.writer_epoch) == (good.version, good.writer_epoch + 1), "the last good one stays"
     await until(lambda: "cpuSuppressThresholdPercent" in two.health.not_fresh)
+
+
+async def test_a_record_that_cannot_be_used_stops_nothing_and_is_laid_aside(rig: BridgeRig) -> None:
+    node = rig.cluster.node()
+    rig.say_policy(threshold=SUPPRESS)
+    replica = rig.replica()
+    await until(lambda: _works(replica))
+    await rig.put(Out(topic=ALLOCATABLE.name, key=node.encode(), value=b"{"))
+    await until(lambda: rig.resources(node)["capacity"] == {})
+    rig.say(node, cpu=1_500, mem=GIB)
+    await until(lambda: rig.resources(node)["capacity"])
+    async with asyncio.timeout(10):
+        while not (letters := await rig.records(DEAD_LETTER.name, node)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    letter = decode(letters[0].value, DeadLetter)
+    assert (letter.topic, letter.reader) == (ALLOCATABLE.name, "bridge")
 
 
 async def test_without_a_config_map_everything_is_off_after_a_while(

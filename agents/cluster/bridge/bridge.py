@@ -30,6 +30,7 @@ log = logging.getLogger(__name__)
 LOOK_S = 0.5
 RETRY_S = 1.0
 NAME = "slacktide-bridge"
+SOURCE = "bridge"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,11 +120,12 @@ class _Leader:
             ensure_topics=partial(create_topics, settings.bootstrap),
             now_ms=clock.wall_ms,
             writer_epoch=epoch,
+            source=SOURCE,
         )
         self._writing = Writing()
         self._nodes = NodeSource(self, past)
         self._policies = PolicySource(self, past, settings.config_map)
-        self._hearing = Hearing(settings.bootstrap, self._writing, clock)
+        self._hearing = Hearing(settings.bootstrap, self._writing, self._publisher.lay_aside, clock)
         self._mirror = Mirror(self._writing, clock)
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 

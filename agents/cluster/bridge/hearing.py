@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge import metrics
@@ -24,13 +25,24 @@ PAUSED_S = 5.0
 
 
 class Hearing:
-    """One reader of both topics, connected anew after any trouble."""
+    """One reader of both topics, connected anew after any trouble.
 
-    def __init__(self, bootstrap: str, writing: Writing, clock: Clock) -> None:
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        writing: what is to know.
+        lay_aside: takes records that cannot be used, each with the reason.
+        clock: the time.
+
+    """
+
+    def __init__(
+        self, bootstrap: str, writing: Writing, lay_aside: Callable[[Record, str], None], clock: Clock
+    ) -> None:
         self.trouble = "the log was not read yet"
         """Why nothing is heard; "" where it is."""
         self._reader = TailReader(bootstrap, TOPICS, client_id="slacktide-bridge")
         self._writing = writing
+        self._lay_aside = lay_aside
         self._clock = clock
 
     async def run(self) -> None:
@@ -87,8 +99,7 @@ class Hearing:
                 self._writing.allocatables.hear(allocatable, now_s)
         except BadMessageError as exc:
             metrics.REFUSED.labels(record.topic).inc()
-            place = f"{record.topic}/{record.partition}/{record.offset}"
-            log.warning("a record is passed over", extra={"record": place, "why": str(exc)})
+            self._lay_aside(record, str(exc))
 
     def _forget(self) -> None:
         self._writing.metrics.clear()

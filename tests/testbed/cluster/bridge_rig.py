@@ -134,6 +134,13 @@ class BridgeRig:
         finally:
             await sender.close()
 
+    async def put(self, record: Out) -> None:
+        """Send one record."""
+        sender = Sender(self.bootstrap, client_id="test", acks="all", timeout_s=5)
+        await sender.connect([record.topic])
+        await sender.send([record])
+        await sender.close()
+
     def resources(self, node: str) -> dict[str, dict[str, str]]:
         """What the node shows of batch and mid resources."""
         status = self.cluster.get(f"/api/v1/nodes/{node}")["status"]
