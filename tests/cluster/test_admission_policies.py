@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from testbed.cluster.api_server import Account, ApiServer, RefusedError
 from testbed.cluster.manifests import SYSTEM
+from testbed.cluster.webhook import Webhook
 
 pytestmark = pytest.mark.cluster
 
@@ -171,3 +174,23 @@ def test_pods_are_created_while_the_webhook_is_away(applied: ApiServer) -> None:
     namespace = applied.namespace(labels={"koordinator.sh/enable-colocation": "true"})
 
     assert applied.pod(namespace, "batch", labels={"app-type": "batch"})["metadata"]["uid"]
+
+
+def test_policy_and_fence_together_let_an_agent_evict_a_best_effort_pod_of_its_node(
+    applied: ApiServer, tmp_path: Path
+) -> None:
+    own, other = Victim(applied, applied.namespace()), Victim(applied, applied.namespace())
+    webhook = Webhook(applied, tmp_path)
+    webhook.start()
+    try:
+        until_s = time.monotonic() + 20
+        while "failed calling webhook" in (told := own.evict(other.bound, own.uid)):
+            assert time.monotonic() < until_s, told
+            time.sleep(0.2)
+
+        assert "an agent evicts pods of its own node alone" in told
+        assert "a token that is bound to its pod" in own.evict(own.unbound, own.uid)
+        assert "deleteOptions.preconditions.uid" in own.evict(own.bound, None)
+        assert own.evict(own.bound, own.uid) == ""
+    finally:
+        webhook.stop()
