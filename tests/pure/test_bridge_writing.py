@@ -14,6 +14,7 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.policy import Colocation
+from slacktide.schemas.units import cpu_milli, cpu_text, mem_text, whole
 from testbed.messages import any_message
 
 FACTS = NodeFacts(name="node-1", capacity=Resources(cpu_milli=8_000), allocatable=Resources(cpu_milli=8_000))
@@ -199,6 +200,11 @@ def test_a_failed_report_is_tried_again_after_a_while() -> None:
             run.wrote.append((now_s, write))
             run.writing.wrote(write, now_s, done=False)
     assert run.times("metric") == [0, 10]
+
+
+@given(st.integers(0, 2**50))
+def test_amounts_are_read_back_as_they_were(amount: int) -> None:
+    assert (cpu_milli(cpu_text(amount)), whole(mem_text(amount))) == (amount, amount)
 
 
 def test_amounts_are_written_as_kubernetes_writes_them() -> None:
