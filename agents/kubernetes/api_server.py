@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -20,8 +21,8 @@ T = TypeVar("T")
 REQUEST_S = 15.0
 PAGE = 500
 WATCH_S = 300
-SILENCE_S = 100.0
-"""A bookmark comes each minute: a watch that is silent for longer is dead, whatever its connection says."""
+SILENCE_S = 60.0
+"""A watch of what never changes says nothing at all: after so long it is asked for anew, for it may be dead."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 _encoder = msgspec.json.Encoder()
@@ -120,7 +121,7 @@ class ApiServer:
         fields: str = "",
         labels: str = "",
     ) -> AsyncGenerator[Event[T], None]:
-        """What happens after ``resource_version``, bookmarks among it; ends by itself after five minutes.
+        """What happens after ``resource_version``, bookmarks among it; ends by itself, at latest in silence.
 
         The first is a bookmark of that version: the server has taken the watch on. Go on from the last event's
         resource version. Close it (``contextlib.aclosing``) if you stop before its end.
@@ -141,6 +142,8 @@ class ApiServer:
             try:
                 async for line in lines(answer.content.iter_any()):
                     yield read_line(line, f"WATCH {self._where(path)}", _decoder(kind))
+            except TimeoutError:
+                return
             except (msgspec.DecodeError, ValueError) as exc:
                 raise ApiAwayError(f"WATCH {self._where(path)}: {exc}") from exc
 
@@ -202,15 +205,17 @@ class ApiServer:
         where = f"{method} {self._where(path)}"
         headers = self.access.headers() | ({"Content-Type": content_type} if content_type else {})
         try:
-            async with self._session.request(
-                method,
-                self.access.server + path,
-                params={key: value for key, value in query.items() if value},
-                data=data,
-                headers=headers,
-                timeout=patience,
-                server_hostname=self.access.tls_name or None,
-            ) as answer:
+            async with asyncio.timeout(REQUEST_S):
+                answer = await self._session.request(
+                    method,
+                    self.access.server + path,
+                    params={key: value for key, value in query.items() if value},
+                    data=data,
+                    headers=headers,
+                    timeout=patience,
+                    server_hostname=self.access.tls_name or None,
+                )
+            async with answer:
                 if answer.status >= 300:
                     raise refused(where, answer.status, await answer.read(), answer.headers.get("Retry-After"))
                 yield answer

@@ -15,7 +15,7 @@ from slacktide.agents.kubernetes.watch import Event
 
 T = TypeVar("T")
 PAUSE_S = 1.0
-PAUSE_MAX_S = 30.0
+PAUSE_MAX_S = 10.0
 GONE = 410
 
 
@@ -62,7 +62,7 @@ async def follow(
     """Say what there is and what becomes of it.
 
     A watch that ends goes on from where it was; only where that is too old (410) is all listed anew.
-    Trouble is said, waited out (1 s, doubling up to 30 s) and tried again. Close it when you stop.
+    Trouble is said, waited out (1 s, doubling up to 10 s) and tried again. Close it when you stop.
 
     Raises:
         ConfigError: the file with the token cannot be read.

@@ -204,6 +204,21 @@ async def test_what_can_not_be_gone_on_with_is_listed_anew(own_api_server: Clust
     assert "after" in [one["metadata"]["name"] for one in whole.items]
 
 
+async def test_a_watch_of_what_never_changes_is_asked_for_anew_and_that_is_no_trouble(
+    api_server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(api_server_module, "SILENCE_S", 2.0)
+    namespace = api_server.namespace()
+    async with _door(api_server) as api, aclosing(follow(api, CONFIGMAPS, dict, namespace=namespace)) as told:
+        assert isinstance(await anext(told), Whole)
+        listening = asyncio.ensure_future(anext(told))
+        await asyncio.wait({listening}, timeout=5)
+        assert not listening.done()
+        await api.create(CONFIGMAPS, _config("late", {}), dict, namespace=namespace)
+        async with asyncio.timeout(30):
+            assert isinstance(await listening, Changed)
+
+
 async def test_a_watch_outlives_its_api_server(own_api_server: Cluster) -> None:
     cluster = own_api_server
     async with _door(cluster) as api, aclosing(follow(api, CONFIGMAPS, dict, namespace="default")) as told:
@@ -213,7 +228,7 @@ async def test_a_watch_outlives_its_api_server(own_api_server: Cluster) -> None:
             assert isinstance(await anext(told), Trouble)
         await asyncio.to_thread(cluster.start)
         cluster.post("/api/v1/namespaces/default/configmaps", _config("after", {}))
-        async with asyncio.timeout(40):
+        async with asyncio.timeout(80):
             said = [one async for one in _until_changed(told)]
     assert said[-1].object["metadata"]["name"] == "after"
     assert not [one for one in said if isinstance(one, Whole)], "it goes on from where it was"
