@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-
-import msgspec
+from typing import Any
 
 from slacktide.schemas.command import Answer, NodeCommand, Origin, command_id
 from slacktide.schemas.inventory import NodeFacts, Pod
@@ -39,12 +38,14 @@ class Answerer:
         if sample.policy_version != self.policy.version:
             return self.blank(record, sample, answer="skipped", reason=OTHER_POLICY)
         decision = decide_node(sample, facts, pods, self.policy)
-        command = self.blank(record, sample, answer=answer_of(decision), reason=decision.limits.reason)
-        if command.answer != "set":
-            return command
+        answer = answer_of(decision)
+        if answer != "set":
+            return self.blank(record, sample, answer=answer, reason=decision.limits.reason)
         version = self.policy.version
-        return msgspec.structs.replace(
-            command,
+        return self._command(
+            record,
+            sample,
+            answer="set",
             hold=holds(decision.limits, sample, version),
             evict=[evict_of(one, sample, version) for one in decision.evict],
             settings=[setting_of(one, sample, version) for one in decision.settings],
@@ -52,6 +53,9 @@ class Answerer:
 
     def blank(self, record: Record, sample: NodeSample, *, answer: Answer, reason: str) -> NodeCommand:
         """Give the command without anything that shall hold or go."""
+        return self._command(record, sample, answer=answer, reason=reason)
+
+    def _command(self, record: Record, sample: NodeSample, **says: Any) -> NodeCommand:
         version = self.policy.version
         return NodeCommand(
             id=command_id(sample.node, sample.boot_id, sample.seq, "answer", sample.node, version),
@@ -62,9 +66,8 @@ class Answerer:
             policy_version=version,
             facts_revision=sample.facts_revision,
             pods_revision=sample.pods_revision,
-            answer=answer,
-            reason=reason,
             decided_ms=self.now_ms,
             worker=self.worker,
             sample=Origin(topic=record.topic, partition=record.partition, offset=record.offset),
+            **says,
         )

@@ -9,7 +9,6 @@ which can be taught. Of aiokafka 0.14.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import islice
 from typing import Any
 
 from aiokafka.consumer import fetcher
@@ -56,13 +55,10 @@ class _Batch:
         return getattr(self._batch, name)
 
     def __iter__(self) -> Iterator[Any]:
-        told = 0
         try:
-            for record in self._batch:
-                yield record
-                told += 1
+            return iter(list(self._batch))  # at once: one by one each record would pay for the care
         except UnicodeDecodeError:
-            yield from islice(self._again(), told, None)
+            return iter(self._again())
 
     def _again(self) -> _PatientBatch:
         batches = _MemoryRecordsPy(self._raw)

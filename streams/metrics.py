@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter as Counts
 from collections.abc import Iterable
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -54,13 +55,16 @@ for _answer in ("set", "keep", "skipped"):
 
 def count_written(outs: Iterable[Out]) -> None:
     """Count what the log has acknowledged."""
+    answers: Counts[str] = Counts()
     for out in outs:
         if out.answer:
-            ANSWERS.labels(out.answer).inc()
+            answers[out.answer] += 1
         if out.age_ms is not None:
             SAMPLE_AGE_SECONDS.observe(out.age_ms / 1_000)
         if out.topic == DEAD_LETTER.name:
             DEAD_LETTERS.inc()
+    for answer, count in answers.items():
+        ANSWERS.labels(answer).inc(count)
 
 
 def lag(partition: int, records: int, seconds: float) -> None:

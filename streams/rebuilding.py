@@ -1,10 +1,11 @@
 """Windows made whole beside the live work: what a partition's last owner knew of them, and what outages held back.
 
-A partition that is taken over is answered at once. Its windows follow: the samples of the last
-minute, that no segment holds, a segment for each node and minute that is over, the newest first,
-then what agents send late. All of it is mute: no sample is answered here. Until the policy's window
-is whole nothing is published of the partition's nodes, for figures over a part of it would jump;
-but at most for ``HELD_BACK_S``, then they are published and say how much they cover.
+A partition that is taken over is answered at once. Its windows follow: the samples that no segment
+holds and the live work has not read back, then a segment for each node and minute that is over, the
+newest first, then what agents send late. All of it is mute: no sample is answered here. Until the
+policy's window is whole nothing is published of the partition's nodes, for figures over a part of it
+would jump; but at most for ``HELD_BACK_S``, then they are published and say how much they cover. So
+the policy's windows of all partitions come first, then their half hours, then what is late.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
@@ -26,6 +28,9 @@ log = logging.getLogger(__name__)
 
 WINDOW_MS = 31 * 60_000
 """The longest window and a minute: older segments and samples fill nothing."""
+READ_BACK_MS = 20_000
+"""Read back into the live windows before the first answer: two keyframe intervals, so that all is said in them that a
+sample may name."""
 MINUTE_MS = 60_000
 LATE_MS = 5_000
 """How much sooner than a segment a sample may have been appended that is not in it: two clocks stamp them."""
@@ -36,8 +41,28 @@ SLICE = 50
 """Records between which the live work has its turn: some milliseconds."""
 SHARE = 0.75
 """Of the time, while there is history: the rest is the live work's in any case, and what history leaves of its own."""
-FETCH_WAIT_MS = 200
-"""History is in no hurry: a fetch for it may be held longer than one for samples."""
+READ_WAIT_MS = 20
+"""A fetch that is held at a partition's end holds up what is asked next on its connection."""
+LATE_WAIT_MS = 200
+"""What is late is in no hurry: a fetch for it may be held longer than one for samples."""
+
+
+@dataclass(slots=True)
+class _Taken:
+    """A partition that was taken over, and how far its windows are."""
+
+    first: Record
+    """From which on the worker answers it."""
+    at_s: float
+    before: int | None = None
+    """The offset of the first segment that was read."""
+    segments: int = 0
+    samples: int = 0
+
+    @property
+    def since_ms(self) -> int:
+        """What is older fills nothing."""
+        return self.first.timestamp_ms - WINDOW_MS
 
 
 class Rebuilding:
@@ -54,9 +79,13 @@ class Rebuilding:
         """
         self._worker = worker
         self._write = write
-        self._history = History(bootstrap, FETCH_WAIT_MS)
-        self._late = Follower(bootstrap, BACKFILL.name, FETCH_WAIT_MS)
-        self._due: dict[int, Record] = {}
+        self._history = History(bootstrap, READ_WAIT_MS)
+        self._late = Follower(bootstrap, BACKFILL.name, LATE_WAIT_MS)
+        self._due: dict[int, _Taken] = {}
+        self._half: dict[int, _Taken] = {}
+        """The policy's window is whole."""
+        self._whole: dict[int, _Taken] = {}
+        """Nothing is asked for any more but what comes late."""
         self._gone: set[int] = set()
         self._held_back: dict[int, asyncio.TimerHandle] = {}
         self._doors = contextlib.AsyncExitStack()
@@ -84,17 +113,21 @@ class Rebuilding:
 
     def take_over(self, partition: int, first: Record) -> None:
         """From this record on the worker answers that partition; publish nothing of it until its windows are whole."""
+        self.forget(partition)
         self._gone.discard(partition)
-        self._due[partition] = first
-        if not first.offset:
-            return  # nothing was said before it
+        loop = asyncio.get_running_loop()
+        taken = _Taken(first, loop.time())
+        if not first.offset:  # nothing was said before it
+            self._whole[partition] = taken
+            return
+        self._due[partition] = taken
         self._worker.hold_back(partition)
-        later = asyncio.get_running_loop().call_later(HELD_BACK_S, self._publish, partition)
-        self._held_back[partition] = later
+        self._held_back[partition] = loop.call_later(HELD_BACK_S, self._publish, partition)
 
     def forget(self, partition: int) -> None:
         """The partition has moved away."""
-        self._due.pop(partition, None)
+        for some in (self._due, self._half, self._whole):
+            some.pop(partition, None)
         self._gone.add(partition)
         self._publish(partition)
 
@@ -106,35 +139,57 @@ class Rebuilding:
 
         """
         while True:
-            while self._gone:
+            if self._gone:
                 await self._late.leave(self._gone.pop())
-            while self._due:
-                partition, first = self._due.popitem()
-                await self._rebuild(partition, first)
-            late = await self._late.some(SLICE)
-            metrics.BACKFILLED.inc(await self._in_turns(late, self._worker.fill))
+            elif self._due:
+                await self._step(self._due, self._fill_policys, self._half)
+            elif self._half:
+                await self._step(self._half, self._fill_rest, self._whole)
+            else:
+                if self._whole:
+                    partition, taken = self._whole.popitem()
+                    await self._late.take(partition, taken.since_ms)
+                late = await self._late.some(SLICE)
+                metrics.BACKFILLED.inc(await self._in_turns(late, self._worker.fill))
 
-    async def _rebuild(self, partition: int, first: Record) -> None:
-        began_s = asyncio.get_running_loop().time()
-        now_ms = first.timestamp_ms
-        segments = await self._history.span(WINDOW.name, partition, before=None, since_ms=now_ms - WINDOW_MS)
-        since_ms = now_ms - UNSEGMENTED_MS
-        read = await self._history.span(SAMPLE.name, partition, before=first.offset, since_ms=since_ms)
-        samples = unsegmented(read, segments)
-        await self._fill(partition, samples)
-        segments.reverse()
+    async def _step(
+        self, of: dict[int, _Taken], step: Callable[[int, _Taken], Awaitable[None]], then: dict[int, _Taken]
+    ) -> None:
+        """One partition's next step; what has moved away meanwhile, and may have come back, begins anew."""
+        partition, taken = next(iter(of.items()))
+        await step(partition, taken)
+        if of.get(partition) is taken:
+            then[partition] = of.pop(partition)
+
+    async def _fill_policys(self, partition: int, taken: _Taken) -> None:
+        """The policy's window: the samples that no segment holds, and the newest segments; then publish."""
+        now_ms = taken.first.timestamp_ms
         window_ms = self._worker.in_force.colocation.metric_aggregate_duration_s * 1_000
-        policy_ms = now_ms - window_ms - 2 * MINUTE_MS
-        await self._in_turns([each for each in segments if each.timestamp_ms >= policy_ms], self._worker.restore)
-        self._publish(partition)
-        await self._in_turns([each for each in segments if each.timestamp_ms < policy_ms], self._worker.restore)
-        await self._late.take(partition, now_ms - WINDOW_MS)
-        took_s = asyncio.get_running_loop().time() - began_s
-        metrics.REBUILT_SECONDS.observe(took_s)
-        log.info(
-            "windows rebuilt",
-            extra={"partition": partition, "segments": len(segments), "samples": len(samples), "s": round(took_s, 3)},
+        newer_ms = max(now_ms - window_ms - 2 * MINUTE_MS, taken.since_ms)
+        segments = await self._history.span(WINDOW.name, partition, before=None, since_ms=newer_ms)
+        read = await self._history.span(
+            SAMPLE.name, partition, before=taken.first.offset, since_ms=now_ms - UNSEGMENTED_MS
         )
+        heard_ms = now_ms - READ_BACK_MS
+        samples = unsegmented((sample for sample in read if sample.timestamp_ms < heard_ms), segments)
+        await self._fill(partition, samples)
+        await self._restore(partition, segments)
+        taken.before = segments[0].offset if segments else None
+        taken.segments, taken.samples = len(segments), len(samples)
+        self._publish(partition)
+
+    async def _fill_rest(self, partition: int, taken: _Taken) -> None:
+        """Half an hour: the older segments."""
+        segments = await self._history.span(WINDOW.name, partition, before=taken.before, since_ms=taken.since_ms)
+        await self._restore(partition, segments)
+        took_s = asyncio.get_running_loop().time() - taken.at_s
+        metrics.REBUILT_SECONDS.observe(took_s)
+        told = {"segments": taken.segments + len(segments), "samples": taken.samples, "s": round(took_s, 3)}
+        log.info("windows rebuilt", extra={"partition": partition, **told})
+
+    async def _restore(self, partition: int, segments: Sequence[Record]) -> None:
+        """The newest first; the older ones leave a node's newest time and pods as they are."""
+        await self._in_turns(segments[::-1], self._worker.restore, partition)
 
     async def _fill(self, partition: int, samples: Sequence[Record]) -> None:
         """Beside the live windows first, for in order and many nodes at once a sample costs a tenth."""
@@ -144,17 +199,23 @@ class Rebuilding:
             aside.learn(some)
             return []
 
-        await self._in_turns(samples, learn)
+        await self._in_turns(samples, learn, partition)
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         for _ in self._worker.fill_from(aside, partition, UNSEGMENTED_MS // MINUTE_MS + 1):
             await asyncio.sleep((loop.time() - began_s) * (1 - SHARE) / SHARE)
+            if partition in self._gone:
+                return
             began_s = loop.time()
 
-    async def _in_turns(self, records: Sequence[Record], fill: Callable[[Sequence[Record]], list[Out]]) -> int:
-        """Take records in slice by slice, and leave the loop to the live work as long as each took; how many."""
+    async def _in_turns(
+        self, records: Sequence[Record], fill: Callable[[Sequence[Record]], list[Out]], partition: int | None = None
+    ) -> int:
+        """Take records in slice by slice, the loop the live work's between, until their partition is gone; how many."""
         loop = asyncio.get_running_loop()
         for some in _slices(records):
+            if partition in self._gone:
+                break
             began_s = loop.time()
             outs = fill(some)
             await asyncio.sleep((loop.time() - began_s) * (1 - SHARE) / SHARE)

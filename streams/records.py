@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TypeAlias
+
+import msgspec
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
@@ -38,8 +39,7 @@ HEADERS_MAX = 32
 """What a dead letter repeats of a bad record beside its value: so that the letter itself is never too large."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record as it stands in the log."""
 
     topic: str
@@ -51,8 +51,7 @@ class Record:
     headers: Sequence[tuple[str, bytes]] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Out:
+class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record to be written; what follows ``headers`` is for whoever counts."""
 
     topic: str
@@ -122,7 +121,7 @@ class Writer:
     def shadow_answer(self, command: NodeCommand, partition: int) -> Out:
         """Say how another policy would have answered; nobody acts on it."""
         out = self._out(SHADOW_COMMAND.name, command, partition, command.id)
-        return replace(out, answer=command.answer)
+        return msgspec.structs.replace(out, answer=command.answer)
 
     def shadow_allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
         """Say what another policy would sell."""

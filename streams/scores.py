@@ -15,7 +15,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.schemas.score import NOTHING, NodeScore, Statistic, use_of
-from slacktide.streams.decisions.known_pods import asked_of
+from slacktide.streams.decisions.known_pods import KnownPods, known
 from slacktide.streams.decisions.load_aware_args import LoadAwareArgs
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod, estimate
 from slacktide.streams.decisions.load_aware_existing import is_prod
@@ -44,8 +44,8 @@ def node_score(
         policy: in force: whether koord-free is a class of its own, and where memory runs short.
 
     """
-    asked = asked_of(pods)
-    expected_more, prod_expected_more = _expected_more(metric, pods, asked.there, facts, policy)
+    listed = known(pods)
+    expected_more, prod_expected_more = _expected_more(metric, listed, facts, policy)
     return NodeScore(
         node=metric.node,
         boot_id=metric.boot_id,
@@ -57,7 +57,7 @@ def node_score(
         allocatable=Use(cpu_milli=facts.allocatable.cpu_milli or 0, mem_bytes=facts.allocatable.mem_bytes or 0),
         use=metric.node_use,
         system_use=metric.system_use,
-        prod_use=_prod_use(metric, asked.there),
+        prod_use=_prod_use(metric, listed.there),
         expected_more=expected_more,
         prod_expected_more=prod_expected_more,
         statistics=[
@@ -69,11 +69,11 @@ def node_score(
             )
             for one in metric.aggregates
         ],
-        batch_asked=asked.batch,
-        batch_left=_left(allocatable.batch_cpu_milli, allocatable.batch_mem_bytes, asked.batch),
-        mid_asked=asked.mid,
-        mid_left=_left(allocatable.mid_cpu_milli, allocatable.mid_mem_bytes, asked.mid),
-        pressure=list(_pressure(sample, facts, policy, asked.batch.cpu_milli)),
+        batch_asked=listed.batch_asked,
+        batch_left=_left(allocatable.batch_cpu_milli, allocatable.batch_mem_bytes, listed.batch_asked),
+        mid_asked=listed.mid_asked,
+        mid_left=_left(allocatable.mid_cpu_milli, allocatable.mid_mem_bytes, listed.mid_asked),
+        pressure=list(_pressure(sample, facts, policy, listed.batch_asked.cpu_milli)),
     )
 
 
@@ -87,11 +87,9 @@ def _prod_use(metric: NodeMetric, there: frozenset[str]) -> Use:
     return Use(cpu_milli=sum([use.cpu_milli for use in uses]), mem_bytes=sum([use.mem_bytes for use in uses]))
 
 
-def _expected_more(
-    metric: NodeMetric, pods: Sequence[Pod], there: frozenset[str], facts: NodeFacts, policy: Policy
-) -> tuple[Use, Use]:
+def _expected_more(metric: NodeMetric, pods: KnownPods, facts: NodeFacts, policy: Policy) -> tuple[Use, Use]:
     """Of all pods, and of production pods: what those will use that no average knows yet."""
-    unmeasured = there.difference([one.uid for one in metric.pods])
+    unmeasured = pods.there.difference([one.uid for one in metric.pods])
     if not unmeasured:  # mostly
         return NOTHING, NOTHING
     new = [LoadAwarePod(pod=pod) for pod in pods if pod.uid in unmeasured and pod.phase not in ENDED_PHASES]

@@ -12,6 +12,7 @@ import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 
@@ -32,20 +33,24 @@ from slacktide.schemas.topics import (
 )
 from slacktide.streams import metrics
 from slacktide.streams.kafka import History, Latest, Sender, present
-from slacktide.streams.rebuilding import Rebuilding
+from slacktide.streams.rebuilding import READ_BACK_MS, Rebuilding
 from slacktide.streams.shadow_shell import ShadowDoor
 from slacktide.streams.ticking import Ticking
 from slacktide.streams.worker import Out, Record, Worker
 
 log = logging.getLogger(__name__)
 
-READ_BACK_MS = 20_000
-"""Two keyframe intervals: whatever a sample may name has been said in them."""
 FOLLOW_WAIT_MS = 200
 """Policy and inventory change by hand: a fetch for them may be held longer than one for samples."""
+READ_BACK_WAIT_MS = 20
+"""A fetch that is held would hold up what is asked next on its connection, at each partition that is taken over."""
 RETRY_S = 1.0
 FRESH_S = 5.0
 BEAT_S = 0.25
+FIGURES_S = 0.2
+"""What was answered is in the windows, and published, so much later at most."""
+FIGURES_AT_ONCE = 128
+"""Samples that do not wait for others any longer."""
 LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
 """Topics with as many partitions as the samples': what is said of a node stays in its partition."""
 
@@ -60,8 +65,9 @@ class ShellSettings:
     """Workers of one group share the nodes out."""
     session_timeout_ms: int = 6_000
     """A worker silent for this long has lost its partitions. On the embedded broker a join waits half of it."""
-    fetch_wait_ms: int = 20
-    """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
+    fetch_wait_ms: int = 100
+    """How long the broker may hold a fetch. Kafka answers as soon as there is a record: a short wait only makes it be
+    asked more often. The embedded one holds each so long, which delays an answer by half."""
 
 
 class Session:
@@ -76,7 +82,7 @@ class Session:
         self._beat_s = 0.0
         self._sender = Sender(settings.bootstrap)
         self._latest = Latest(settings.bootstrap, (POLICY.name, INVENTORY.name), FOLLOW_WAIT_MS)
-        self._history = History(settings.bootstrap, settings.fetch_wait_ms)
+        self._history = History(settings.bootstrap, min(settings.fetch_wait_ms, READ_BACK_WAIT_MS))
         self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
         self._rebuilding = Rebuilding(worker, settings.bootstrap, self._write)
         self._ticking = Ticking(
@@ -116,7 +122,7 @@ class Session:
         self._beat_s = asyncio.get_running_loop().time()
         self._tasks = [
             asyncio.create_task(self._guarded(work))
-            for work in (self._beat, self._follow, self._watch, self._ticking.run, self._rebuilding.run)
+            for work in (self._beat, self._follow, self._watch, self._publish, self._ticking.run, self._rebuilding.run)
         ]
         return self
 
@@ -127,6 +133,9 @@ class Session:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if exc is None:
+            with contextlib.suppress(LogError):  # answered it is; the next owner reads it back
+                await self._figures()
         if not self._failed.cancel():
             self._failed.exception()  # told already, or overtaken by another
         self._share(frozenset())
@@ -194,19 +203,20 @@ class Session:
 
         """
         self._check_awake()
-        outs: list[Out] = []
+        some = {partition: records for partition, records in batches.items() if records}
+        for partition, records in some.items():
+            await self._take_over(partition, records[0])
+        # All at once: what a sample costs beside its own figures is shared by those that come together.
+        outs = self._worker.answers(chain.from_iterable(some.values()), self._now_ms())
+        nodes = {out.key for out in outs if out.topic == COMMAND.name}
         done: dict[int, int] = {}
-        for partition, records in batches.items():
-            if records:
-                await self._take_over(partition, records[0])
-                said = self._worker.samples(records, self._now_ms())
-                self._ticking.answered(partition, records, said)
-                outs += said
-                self._next[partition] = done[partition] = records[-1].offset + 1
+        for partition, records in some.items():
+            self._ticking.answered(partition, records, nodes)
+            self._next[partition] = done[partition] = records[-1].offset + 1
         self._check_awake()
         await self._write(outs)
-        if self._shadow is not None:
-            self._shadow.go_on()
+        if self._worker.unpublished >= FIGURES_AT_ONCE:
+            await self._figures()
         metrics.SAMPLES.inc(sum(len(records) for records in batches.values()))
         metrics.LATE_SAMPLES.set(self._worker.late_samples)
         for partition, position in done.items():
@@ -215,6 +225,19 @@ class Session:
             self._answered_at_s = asyncio.get_running_loop().time()
             self._health.not_fresh = self._ticking.alarm
         return done
+
+    async def _publish(self) -> None:
+        """Figures may wait for others: what a wave costs beside its samples is spent a few times a second."""
+        while True:
+            await asyncio.sleep(FIGURES_S)
+            if self._worker.unpublished:
+                self._check_awake()
+                await self._figures()
+
+    async def _figures(self) -> None:
+        await self._write(self._worker.figures(self._now_ms()))
+        if self._shadow is not None:
+            self._shadow.go_on()
 
     async def _take_over(self, partition: int, first: Record) -> None:
         """Learn what stands before a record that does not follow on what was read last, and see to its windows."""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.tick import Reached, WorkerTick
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, SAMPLE, SCORE
 from slacktide.streams import metrics
 from slacktide.streams.freshness.silence import TICK_MS, Silence, Verdict
 from slacktide.streams.kafka import Ends, History
@@ -112,11 +112,10 @@ class Ticking:
         """Samples were read back: their nodes are waited for."""
         self._silence.heard(partition, {text_of(one.key): one.offset for one in records if one.key and one.value})
 
-    def answered(self, partition: int, records: Sequence[Record], outs: Iterable[Out]) -> None:
-        """Samples were read. What could not be answered, for it is no sample, tells nothing of a node."""
+    def answered(self, partition: int, records: Sequence[Record], nodes: Container[bytes | None]) -> None:
+        """Samples were read; of these nodes. What could not be answered, for it is no sample, tells nothing of one."""
         if partition not in self._positions:
             return
-        nodes = {out.key for out in outs if out.topic == COMMAND.name}
         newest = {record.key: record.offset for record in records if record.key in nodes}
         self._silence.heard(partition, {text_of(key): offset for key, offset in newest.items() if key is not None})
         self._positions[partition] = records[-1].offset + 1

@@ -24,16 +24,16 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.answering import NO_FACTS, NO_PODS, OTHER_POLICY, Answerer
 from slacktide.streams.decisions.known_pods import KnownPods
-from slacktide.streams.records import TIME_MS_MAX, Out, Record, Writer, text_of
+from slacktide.streams.reading import check_amounts, check_key, sample_of
+from slacktide.streams.records import Out, Record, Writer, text_of
 from slacktide.streams.scores import node_score
 from slacktide.streams.shadow import Seen, Shadow
 from slacktide.streams.stale import LastSaid, Said
 from slacktide.streams.windows.figures import Candidate, allocatable_of, due
 from slacktide.streams.windows.node_window import NodeWindow
-from slacktide.streams.windows.segments import MINUTE_MS, restore, segment, until
+from slacktide.streams.windows.segments import MINUTE_MS, Minute, minute_of, restore, said_minute, said_seconds, segment
 from slacktide.streams.windows.windows import Arrival, Windows
 
 __all__ = ["NO_FACTS", "NO_PODS", "OTHER_POLICY", "Out", "Record", "Worker"]
@@ -42,12 +42,10 @@ T = TypeVar("T")
 
 REVISIONS_KEPT = 4
 """Of pods and of facts, per node: what a redelivered sample may still name."""
-AMOUNT_MAX = 2**50
-"""Of millicores, bytes and milliseconds in a sample: more is an error, not a machine."""
-
-
 WAVE = 128
 """Nodes whose windows are filled and published together: what fits a processor's cache."""
+FILLED_AT_ONCE = 16
+"""Nodes whose last minutes are filled in one step, which takes some milliseconds."""
 SEGMENT_SPREAD_MS = 4_000
 """Over so long after its end a minute's segments are said, node by node: not all at once."""
 
@@ -78,8 +76,7 @@ class _Node:
         return self.in_force[2]
 
 
-@dataclass(slots=True)
-class _Heard:
+class _Heard(msgspec.Struct):
     """A sample, and what it names."""
 
     record: Record
@@ -142,6 +139,7 @@ class Worker:
         self._last = LastSaid()
         self._windows = Windows()
         self._held_back: set[int] = set()
+        self._unpublished: list[_Heard] = []
 
     def policy(self, record: Record) -> list[Out]:
         """Take a policy over. A null changes nothing; a bad one is a dead letter, the last good one stays."""
@@ -164,7 +162,7 @@ class Worker:
             return self._remove(record)
         try:
             inventory = decode(record.value, NodeInventory)
-            _check_key(record, inventory.node, "NodeInventory")
+            check_key(record, inventory.node, "NodeInventory")
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), record.timestamp_ms)]
         self.inventories += 1
@@ -187,8 +185,8 @@ class Worker:
             if record.value is None:
                 continue
             try:
-                sample = _sample_of(record)
-                _check_amounts(sample)
+                sample = sample_of(record)
+                check_amounts(sample)
             except BadMessageError as exc:
                 outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
             else:
@@ -206,31 +204,34 @@ class Worker:
         return other
 
     def fill_from(self, other: Worker, partition: int, minutes: int) -> Iterator[None]:
-        """Take in the last minutes of what another has learned of the partition, where nothing covers them, by node."""
-        for name, node in other._nodes.get(partition, {}).items():
-            window = self._node(partition, name).window
-            newest = node.window.watermark_ms // MINUTE_MS
-            for minute in range(newest - minutes, newest + 1):
-                boot_id, seq = node.newest
-                said = segment(other._windows, node.window, minute, boot_id=boot_id, seq=seq)
-                if said is not None:
-                    restore(self._windows, window, until(said, node.window.watermark_ms))
+        """Take in the last minutes that another has learned of, where nothing covers them; some nodes a step."""
+        nodes = list(other._nodes.get(partition, {}).items())
+        for begin in range(0, len(nodes), FILLED_AT_ONCE):
+            found = []
+            for name, node in nodes[begin : begin + FILLED_AT_ONCE]:
+                window = self._node(partition, name).window
+                newest = node.window.watermark_ms // MINUTE_MS
+                each = (minute_of(other._windows, node.window, one) for one in range(newest - minutes, newest + 1))
+                found += [(window, one) for one in each if one is not None]
+            restore(self._windows, found)
             yield
 
     def restore(self, records: Iterable[Record]) -> list[Out]:
         """Take back minutes of windows that a partition's owners have said; bad ones are dead letters."""
         outs: list[Out] = []
+        found: list[tuple[NodeWindow, Minute]] = []
         for record in records:
             if record.value is None:
                 continue
             try:
-                said = decode(record.value, NodeWindowSegment)
-                _check_key(record, said.node, "NodeWindowSegment")
+                said = said_seconds(record.value)
+                check_key(record, said.node, "NodeWindowSegment")
                 node = self._node(record.partition, said.node)
-                restore(self._windows, node.window, said)
+                found.append((node.window, said_minute(said, record.value, node.window)))
                 node.minute = max(node.minute, said.begin_ms // MINUTE_MS + 1)
-            except (BadMessageError, ValueError, IndexError) as exc:
+            except BadMessageError as exc:
                 outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
+        restore(self._windows, found)
         return outs
 
     def hold_back(self, partition: int) -> None:
@@ -243,12 +244,26 @@ class Worker:
 
     def samples(self, records: Iterable[Record], now_ms: int) -> list[Out]:
         """Answer each sample once, then publish; a null is a deletion and asks nothing."""
+        return self.answers(records, now_ms) + self.figures(now_ms)
+
+    def answers(self, records: Iterable[Record], now_ms: int) -> list[Out]:
+        """Answer each sample once. What they come to is for ``figures``: a node waits for its answer, not for that."""
         outs: list[Out] = []
-        heard: list[_Heard] = []
         answerer = Answerer(worker=self.name, policy=self.in_force, now_ms=now_ms)
         for record in records:
             if record.value is not None:
-                outs += self._sample(record, answerer, heard)
+                outs += self._sample(record, answerer)
+        return outs
+
+    @property
+    def unpublished(self) -> int:
+        """Samples that are answered and in no window yet."""
+        return len(self._unpublished)
+
+    def figures(self, now_ms: int) -> list[Out]:
+        """Take what was answered into the windows, and publish what there is to say."""
+        heard, self._unpublished = self._unpublished, []
+        outs: list[Out] = []
         for wave in _waves(heard):
             outs += self._published(wave, now_ms)
         if self.shadow is not None:
@@ -258,6 +273,7 @@ class Worker:
 
     def forget(self, partition: int) -> None:
         """The partition has moved away, and with it its nodes."""
+        self._unpublished = [each for each in self._unpublished if each.node.partition != partition]
         for node in self._nodes.pop(partition, {}).values():
             self._windows.drop(node.window)
         self._held_back.discard(partition)
@@ -297,14 +313,14 @@ class Worker:
             outs.append(self._writer.answer(command, out.partition))
         return outs
 
-    def _sample(self, record: Record, answerer: Answerer, heard: list[_Heard]) -> list[Out]:
-        """Answer one sample, and hand it on where a window can take it."""
+    def _sample(self, record: Record, answerer: Answerer) -> list[Out]:
+        """Answer one sample, and keep it where a window can take it."""
         try:
-            sample = _sample_of(record)
+            sample = sample_of(record)
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), answerer.now_ms)]
         try:
-            _check_amounts(sample)
+            check_amounts(sample)
             each = self._heard(record, sample)
             command = answerer.decided(record, sample, each.facts, each.pods)
             out = self._writer.answer(command, record.partition)
@@ -315,14 +331,14 @@ class Worker:
                 self._writer.dead(record, why, answerer.now_ms),
                 self._writer.answer(command, record.partition),
             ]
-        heard.append(each)
+        self._unpublished.append(each)
         return [out]
 
     def _known(self, record: Record) -> _Heard | None:
         """A sample that is not answered here; None: it was a dead letter, or will be, where it is."""
         try:
-            sample = _sample_of(record)
-            _check_amounts(sample)
+            sample = sample_of(record)
+            check_amounts(sample)
         except BadMessageError:
             return None
         return self._heard(record, sample)
@@ -409,6 +425,7 @@ class Worker:
         self._removed.add(node)
         known = self._nodes.get(record.partition, {}).pop(node, None)
         if known is not None:
+            self._unpublished = [each for each in self._unpublished if each.node is not known]
             self._windows.drop(known.window)
         self._last.drop(record.partition, node)
         if self.shadow is not None:
@@ -435,36 +452,3 @@ def _waves(heard: Sequence[_Heard]) -> list[list[_Heard]]:
             turns.append([])
         turns[turn].append(each)
     return [turn[at : at + WAVE] for turn in turns for at in range(0, len(turn), WAVE)]
-
-
-def _sample_of(record: Record) -> NodeSample:
-    sample = decode(record.value, NodeSample)
-    _check_key(record, sample.node, "NodeSample")
-    return sample
-
-
-def _check_key(record: Record, wanted: str, kind: str) -> None:
-    if record.key != wanted.encode():
-        raise BadMessageError(kind, f"the record's key is {record.key!r}, not {wanted!r}")
-
-
-def _check_amounts(sample: NodeSample) -> None:
-    """Refuse figures that no machine has."""
-    amounts = {
-        "interval_ms": (sample.interval_ms,),
-        "seq": (sample.seq,),
-        "use.cpu_milli": (sample.use.cpu_milli,),
-        "use.mem_bytes": (sample.use.mem_bytes,),
-        "pod_use.cpu_milli": [use.cpu_milli for use in sample.pod_use],
-        "pod_use.mem_bytes": [use.mem_bytes for use in sample.pod_use],
-    }
-    for name, some in amounts.items():
-        known = [amount for amount in some if amount is not None]
-        if known and not 0 <= min(known) <= max(known) <= AMOUNT_MAX:
-            raise BadMessageError("NodeSample", f"{name} is {_worst(known)}, not from 0 to {AMOUNT_MAX}")
-    if sample.observed_ms > TIME_MS_MAX:
-        raise BadMessageError("NodeSample", f"observed_ms is {sample.observed_ms}, past the year 9999")
-
-
-def _worst(amounts: Sequence[int]) -> int:
-    return min(amounts) if min(amounts) < 0 else max(amounts)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import Phase, settings
+from hypothesis import HealthCheck, Phase, settings
 
 # `tests` is on the path (pyproject, pythonpath), so that helpers are modules with one name.
 from testbed import rungs
@@ -22,8 +22,10 @@ REQUIRE_ALL = bool(os.environ.get("SLACKTIDE_REQUIRE_ALL"))
 settings.register_profile(
     "mutation", max_examples=50, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
+# How long an example takes says how busy the machine is.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # A change is judged by the same examples each time; whoever develops meets new ones with every run.
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "default"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "any machine"))
 
 OUTCOMES = ("passed", "failed", "skipped", "xfailed")
 

@@ -47,7 +47,7 @@ class StreamSettings(process.ProcessSettings):
         "How long the broker may hold a fetch, in milliseconds. Kafka answers as soon as there is a record, "
         "the embedded broker after this time.",
         click.IntRange(1, 5_000),
-        default=20,
+        default=100,
     )
     shadow: Path | None = setting(  # noqa: RUF009 - setting() makes a field
         "A policy's file, as `slacktide policy lint` reads it, to decide the same samples by, beside the real answers, "

@@ -6,11 +6,12 @@ calculateOnNode. ``a x b%`` is the double product truncated, with b/100 taken fi
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import CalculatePolicy, Colocation
-from slacktide.schemas.qos import effective_qos
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.node_load import NodeLoad, high_priority
 from slacktide.streams.decisions.node_reserved import node_reserved
@@ -25,27 +26,30 @@ class BatchResource:
     because: tuple[Because, Because]
 
 
-@dataclass(slots=True)
-class Sums:
+Asked: TypeAlias = tuple[int, int | None, bool]
+"""What one pod asked for and used (None: it has no metric), of one resource, and whether it never counts less than it
+asked for. A metric without a pod asked for nothing."""
+
+
+class Sums(NamedTuple):
     """What high-priority pods asked for and used, of one resource."""
 
-    request: int = 0
-    used: int = 0
-    max_used_request: int = 0
+    request: int
+    used: int
+    max_used_request: int
 
-    def add(self, request: int, used: int | None, *, never_below_request: bool) -> None:
-        """Count a pod; None: it has no metric."""
-        self.request += request
+
+def sums(pods: Iterable[Asked]) -> Sums:
+    """All of them together."""
+    requests = uses = larger = 0
+    for request, used, never_below_request in pods:
+        requests += request
         if used is None:
-            self.used += request
-            return
-        self.used += request if never_below_request else used
-        self.max_used_request += max(request, used)
-
-    def add_dangling(self, used: int) -> None:
-        """Count a metric without a pod."""
-        self.used += used
-        self.max_used_request += used
+            uses += request
+            continue
+        uses += request if never_below_request else used
+        larger += request if request > used else used  # noqa: FURB136 - a call a pod is what this costs
+    return Sums(request=requests, used=uses, max_used_request=larger)
 
 
 def batch_resource(load: NodeLoad, colocation: Colocation) -> BatchResource:
@@ -84,16 +88,12 @@ def cpu_policy(colocation: Colocation) -> CalculatePolicy:
 
 
 def _high_priority_sums(load: NodeLoad) -> tuple[Sums, Sums]:
-    cpu, mem = Sums(), Sums()
     high = high_priority(load)
-    for pod, used in high.pods:
-        lse = effective_qos(pod.qos_label, pod.kube_qos) == "LSE"
-        cpu.add(pod.requests.cpu_milli or 0, used.cpu_milli if used else None, never_below_request=lse)
-        mem.add(pod.requests.mem_bytes or 0, used.mem_bytes if used else None, never_below_request=False)
-    for used in high.dangling:
-        cpu.add_dangling(used.cpu_milli)
-        mem.add_dangling(used.mem_bytes)
-    return cpu, mem
+    cpu: list[Asked] = [(pod.cpu_milli, use.cpu_milli if use else None, pod.lse) for pod, use in high.pods]
+    mem: list[Asked] = [(pod.mem_bytes, use.mem_bytes if use else None, False) for pod, use in high.pods]
+    cpu += [(0, use.cpu_milli, False) for use in high.dangling]
+    mem += [(0, use.mem_bytes, False) for use in high.dangling]
+    return sums(cpu), sums(mem)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,7 @@ from math import ceil
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.schemas.qos import effective_qos
-from slacktide.streams.decisions.batch_resource import Capacity, Sums, available, cpu_policy
+from slacktide.streams.decisions.batch_resource import Asked, Capacity, Sums, available, cpu_policy, sums
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.node_load import NodeLoad, high_priority
 from slacktide.streams.decisions.node_reserved import node_reserved
@@ -48,14 +47,6 @@ class _Shares:
     reserved_millibytes: int
 
 
-@dataclass(slots=True)
-class _ZoneSums(Sums):
-    """Unlike on the node, a pod without a metric counts in the larger of use and request too."""
-
-    def add(self, request: int, used: int | None, *, never_below_request: bool) -> None:
-        Sums.add(self, request, request if used is None else used, never_below_request=never_below_request)
-
-
 def batch_resource_zones(
     load: NodeLoad, colocation: Colocation, zones: Sequence[Zone], zones_of: Mapping[str, Sequence[int]]
 ) -> list[ZoneResource]:
@@ -71,8 +62,7 @@ def batch_resource_zones(
     if all(zone.allocatable.cpu_milli is None and zone.allocatable.mem_bytes is None for zone in zones):
         return []
     count = len(zones)
-    cpu, mem = [_ZoneSums() for _ in zones], [_ZoneSums() for _ in zones]
-    _add(load, zones_of, cpu, mem)
+    cpu, mem = _asked(load, zones_of, count)
     reserved = node_reserved(load.facts)
     shares = _Shares(
         system_milli=_part(load.system.cpu_milli + load.host_use.cpu_milli, count),
@@ -81,7 +71,8 @@ def batch_resource_zones(
         reserved_millibytes=_part((reserved.mem_bytes or 0) * 1000, count),
     )
     return [
-        _zone(zone, shares, of_cpu, of_mem, colocation) for zone, of_cpu, of_mem in zip(zones, cpu, mem, strict=True)
+        _zone(zone, shares, sums(of_cpu), sums(of_mem), colocation)
+        for zone, of_cpu, of_mem in zip(zones, cpu, mem, strict=True)
     ]
 
 
@@ -89,24 +80,31 @@ def _part(amount: int, parts: int) -> int:
     return ceil(float(amount) / parts)
 
 
-def _add(load: NodeLoad, zones_of: Mapping[str, Sequence[int]], cpu: Sequence[Sums], mem: Sequence[Sums]) -> None:
-    everywhere = range(len(cpu))
+def _asked(
+    load: NodeLoad, zones_of: Mapping[str, Sequence[int]], count: int
+) -> tuple[list[list[Asked]], list[list[Asked]]]:
+    """Of CPU and of memory, by zone.
+
+    Unlike on the node, a pod without a metric counts in the larger of use and request: its request stands for its use.
+    """
+    everywhere = range(count)
+    cpu: list[list[Asked]] = [[] for _ in everywhere]
+    mem: list[list[Asked]] = [[] for _ in everywhere]
     high = high_priority(load)
     for pod, used in high.pods:
         places = sorted({place for place in zones_of.get(pod.uid, ()) if place in everywhere}) or everywhere
         parts = len(places)
-        lse = effective_qos(pod.qos_label, pod.kube_qos) == "LSE"
-        asked_milli = _part(pod.requests.cpu_milli or 0, parts)
-        asked_millibytes = _part((pod.requests.mem_bytes or 0) * 1000, parts)
-        used_milli = None if used is None else _part(used.cpu_milli, parts)
-        used_millibytes = None if used is None else _part(used.mem_bytes * 1000, parts)
+        asked_milli, asked_millibytes = _part(pod.cpu_milli, parts), _part(pod.mem_bytes * 1000, parts)
+        used_milli = asked_milli if used is None else _part(used.cpu_milli, parts)
+        used_millibytes = asked_millibytes if used is None else _part(used.mem_bytes * 1000, parts)
         for place in places:
-            cpu[place].add(asked_milli, used_milli, never_below_request=lse)
-            mem[place].add(asked_millibytes, used_millibytes, never_below_request=False)
+            cpu[place].append((asked_milli, used_milli, pod.lse))
+            mem[place].append((asked_millibytes, used_millibytes, False))
     for used in high.dangling:
         for place in everywhere:
-            cpu[place].add_dangling(_part(used.cpu_milli, len(everywhere)))
-            mem[place].add_dangling(_part(used.mem_bytes * 1000, len(everywhere)))
+            cpu[place].append((0, _part(used.cpu_milli, count), False))
+            mem[place].append((0, _part(used.mem_bytes * 1000, count), False))
+    return cpu, mem
 
 
 def _zone(zone: Zone, shares: _Shares, cpu: Sums, mem: Sums, colocation: Colocation) -> ZoneResource:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from slacktide.schemas.message import Terms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Because:
+class Because(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The arithmetic behind one figure, as it was done: never computed a second time to be shown."""
 
     of: str

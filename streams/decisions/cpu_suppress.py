@@ -7,7 +7,6 @@ koordinator a7a1b76b, pkg/koordlet/qosmanager/plugins/cpusuppress/cpu_suppress.g
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -21,7 +20,7 @@ from slacktide.streams.decisions.be_limits import looser, normal_us, released, t
 from slacktide.streams.decisions.cpu_suppress_allowed import Allowed, CpuUse, be_allowed_cpu
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US, next_cfs_quota
 from slacktide.streams.decisions.cpu_suppress_cpuset import free_cpus, next_be_cpuset
-from slacktide.streams.decisions.known_pods import best_effort_of
+from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.node_cpus import node_cpus, pinned_pods
 from slacktide.streams.decisions.node_reserved import node_reserved
 
@@ -33,8 +32,7 @@ BY_QUOTA = "quota_"
 """Before a bound where the policy asks for a CPU set, and the node is held by quota."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Limits that shall hold, or why none can be named."""
 
     answer: Answer
@@ -45,8 +43,7 @@ class Decision:
     terms: Terms
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Step:
+class _Step(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one of the two knobs comes to, with the other given back."""
 
     wanted: Limits
@@ -88,7 +85,7 @@ def _suppress(
         capacity_milli=facts.capacity.cpu_milli or 0,
         reserved_milli=node_reserved(facts).cpu_milli or 0,
         node_used_cores=(sample.use.cpu_milli or 0) / 1000 + (rise.used_cores or 0),
-        pods=[*pod_cpu_uses(sample, pods), rise],
+        pods=[*_used(sample, pods), rise],
         threshold_pct=threshold.cpu_suppress_threshold_pct,
         min_pct=threshold.cpu_suppress_min_pct,
     )
@@ -164,13 +161,17 @@ def _free(facts: NodeFacts, pods: Sequence[Pod]) -> list[int]:
     return free_cpus(node_cpus(facts), pinned_pods(pods)) if facts.processors else []
 
 
-def pod_cpu_uses(sample: NodeSample, pods: Sequence[Pod]) -> list[tuple[float | None, bool]]:
-    """Each pod's CPU in cores and whether it is best-effort: by the pod list, else by where its cgroup lies."""
-    listed = best_effort_of(pods)
-    return [
-        (None if (milli := use.cpu_milli) is None else milli / 1000, listed.get(use.uid, use.best_effort_group))
-        for use in sample.pod_use
-    ]
+def _used(sample: NodeSample, pods: Sequence[Pod]) -> tuple[CpuUse, CpuUse]:
+    """What pods used, those that are best-effort together and the others: by the pod list, else by their cgroup."""
+    listed = known(pods).best_effort
+    all_milli = best_effort_milli = 0
+    for use in sample.pod_use:
+        if milli := use.cpu_milli:
+            all_milli += milli
+            if listed.get(use.uid, use.best_effort_group):
+                best_effort_milli += milli
+    others_milli = all_milli - best_effort_milli
+    return CpuUse(best_effort_milli / 1000, best_effort=True), CpuUse(others_milli / 1000, best_effort=False)
 
 
 def _rise(sample: NodeSample) -> CpuUse:

@@ -7,10 +7,11 @@ the sums over pods and host applications are exact, whatever their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-from math import fsum, inf
+from collections.abc import Collection
+from math import fsum
 from typing import NamedTuple
+
+import msgspec
 
 from slacktide.schemas.message import Terms
 
@@ -22,8 +23,7 @@ class CpuUse(NamedTuple):
     best_effort: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Allowed:
+class Allowed(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """May be negative: nobody is allowed less than nothing, but the arithmetic is kept."""
 
     allowed_milli: int
@@ -37,10 +37,10 @@ def be_allowed_cpu(
     capacity_milli: int,
     reserved_milli: int,
     node_used_cores: float,
-    pods: Iterable[CpuUse | tuple[float | None, bool]],
+    pods: Collection[CpuUse],
     threshold_pct: int,
     min_pct: int | None = None,
-    hosts: Iterable[CpuUse] = (),
+    hosts: Collection[CpuUse] = (),
 ) -> Allowed:
     """Allowed = capacity x threshold% - non-BE pods - non-BE host applications - system.
 
@@ -54,7 +54,6 @@ def be_allowed_cpu(
     pods_milli, hosts_milli = int(pods_nonbe_cores * 1000), int(hosts_nonbe_cores * 1000)
     system_milli = int(system_cores * 1000)
     formula_milli = ceiling_milli - pods_milli - hosts_milli - system_milli
-    minimum_milli = -inf if min_pct is None else capacity_milli * min_pct // 100
     terms: Terms = {
         "capacity_milli": capacity_milli,
         "threshold_pct": threshold_pct,
@@ -64,15 +63,15 @@ def be_allowed_cpu(
         "system_milli": system_milli,
         "formula_milli": formula_milli,
     }
-    if formula_milli >= minimum_milli:
-        return Allowed(allowed_milli=formula_milli, bound="formula", terms=terms)
-    return Allowed(
-        allowed_milli=int(minimum_milli), bound="minimum", terms=terms | {"minimum_milli": int(minimum_milli)}
-    )
+    if min_pct is not None and formula_milli < (minimum_milli := capacity_milli * min_pct // 100):
+        return Allowed(allowed_milli=minimum_milli, bound="minimum", terms=terms | {"minimum_milli": minimum_milli})
+    return Allowed(allowed_milli=formula_milli, bound="formula", terms=terms)
 
 
-def _sums(uses: Iterable[CpuUse | tuple[float | None, bool]]) -> tuple[float, float]:
+def _sums(uses: Collection[CpuUse]) -> tuple[float, float]:
     """All, and non-best-effort, cores; what has no metric counts nothing."""
+    if not uses:
+        return 0.0, 0.0
     known = [(used, best_effort) for used, best_effort in uses if used is not None]
     # fsum: the order of pods shall not decide the last digit.
     return fsum([used for used, _ in known]), fsum([used for used, best_effort in known if not best_effort])

@@ -7,7 +7,7 @@ is never close enough.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from slacktide.schemas.message import Terms
 
@@ -15,8 +15,7 @@ PERIOD_US = 100_000
 QUOTA_US_MIN = 2_000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class QuotaStep:
+class QuotaStep(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The quota that shall hold, per 100 ms period."""
 
     quota_us: int

@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod
 from slacktide.schemas.metric import Use
-from slacktide.schemas.qos import effective_priority_class, is_best_effort
+from slacktide.schemas.qos import effective_priority_class, effective_qos, is_best_effort
 from slacktide.schemas.score import use_of
 
+LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
+REQUEST_FIELDS = (
+    "batch_cpu_milli",
+    "batch_mem_bytes",
+    "mid_cpu_milli",
+    "mid_mem_bytes",
+    "free_cpu_milli",
+    "free_mem_bytes",
+)
+"""Of ``Resources``: what is sold by class."""
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
-    """What pods have asked for together."""
 
-    batch: Use
-    mid: Use
-    there: frozenset[str]
-    """Uids of pods that have not ended."""
+class HighPod(NamedTuple):
+    """A live pod that comes before batch pods."""
+
+    uid: str
+    cpu_milli: int
+    mem_bytes: int
+    """Both: what it asked for."""
+    lse: bool
 
 
 class KnownPods(list[Pod]):
@@ -31,37 +42,56 @@ class KnownPods(list[Pod]):
         return {pod.uid: is_best_effort(pod) for pod in self}
 
     @cached_property
-    def classes(self) -> Sequence[str]:
-        """Effective priority classes, in order of the list."""
-        return [effective_priority_class(pod) for pod in self]
+    def live(self) -> frozenset[str]:
+        """Uids of pods that hold what they asked for."""
+        return frozenset(pod.uid for pod in self if pod.phase in LIVE_PHASES)
 
     @cached_property
-    def asked(self) -> Asked:
-        """Of those that hold what they asked for."""
-        requests = [pod.requests for pod in self if pod.phase in LIVE_PHASES]
-        return Asked(
-            batch=use_of(
-                sum(asked.batch_cpu_milli or 0 for asked in requests),
-                sum(asked.batch_mem_bytes or 0 for asked in requests),
-            ),
-            mid=use_of(
-                sum(asked.mid_cpu_milli or 0 for asked in requests),
-                sum(asked.mid_mem_bytes or 0 for asked in requests),
-            ),
-            there=frozenset(pod.uid for pod in self if pod.phase not in ENDED_PHASES),
-        )
+    def there(self) -> frozenset[str]:
+        """Uids of pods that have not ended."""
+        return frozenset(pod.uid for pod in self if pod.phase not in ENDED_PHASES)
+
+    @cached_property
+    def high(self) -> Sequence[HighPod]:
+        """Live pods of neither batch nor free class, in order of the list."""
+        return [
+            HighPod(
+                uid=pod.uid,
+                cpu_milli=pod.requests.cpu_milli or 0,
+                mem_bytes=pod.requests.mem_bytes or 0,
+                lse=effective_qos(pod.qos_label, pod.kube_qos) == "LSE",
+            )
+            for pod, klass in self._live_classes
+            if klass not in LOW_CLASSES
+        ]
+
+    @cached_property
+    def prod_request(self) -> Use:
+        """What live production pods asked for together."""
+        prod = [pod.requests for pod, klass in self._live_classes if klass not in LOW_CLASSES and klass != "koord-mid"]
+        return Use(cpu_milli=sum(one.cpu_milli or 0 for one in prod), mem_bytes=sum(one.mem_bytes or 0 for one in prod))
+
+    @cached_property
+    def asked(self) -> Mapping[str, int]:
+        """What live pods asked for together of what is sold by class, by field of ``Resources``."""
+        live = [pod.requests for pod in self if pod.phase in LIVE_PHASES]
+        return {field: sum(getattr(one, field) or 0 for one in live) for field in REQUEST_FIELDS}
+
+    @cached_property
+    def batch_asked(self) -> Use:
+        """What live pods asked for together of batch resources."""
+        return use_of(self.asked["batch_cpu_milli"], self.asked["batch_mem_bytes"])
+
+    @cached_property
+    def mid_asked(self) -> Use:
+        """The same of mid resources."""
+        return use_of(self.asked["mid_cpu_milli"], self.asked["mid_mem_bytes"])
+
+    @cached_property
+    def _live_classes(self) -> Sequence[tuple[Pod, str]]:
+        return [(pod, effective_priority_class(pod)) for pod in self if pod.phase in LIVE_PHASES]
 
 
-def best_effort_of(pods: Sequence[Pod]) -> Mapping[str, bool]:
-    """Whether each pod is best-effort, by uid."""
-    return pods.best_effort if isinstance(pods, KnownPods) else KnownPods(pods).best_effort
-
-
-def classes_of(pods: Sequence[Pod]) -> Sequence[str]:
-    """The effective priority class of each pod."""
-    return pods.classes if isinstance(pods, KnownPods) else KnownPods(pods).classes
-
-
-def asked_of(pods: Sequence[Pod]) -> Asked:
-    """What the pods have asked for together."""
-    return pods.asked if isinstance(pods, KnownPods) else KnownPods(pods).asked
+def known(pods: Sequence[Pod]) -> KnownPods:
+    """The list itself, if it is known already."""
+    return pods if isinstance(pods, KnownPods) else KnownPods(pods)

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from slacktide.schemas.inventory import LIVE_PHASES, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.known_pods import classes_of
-from slacktide.streams.decisions.node_load import LOW_CLASSES, NodeLoad
+from slacktide.streams.decisions.known_pods import known
+from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.decisions.node_reserved import node_reserved
 
 STATIC = "static"
@@ -56,14 +55,14 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
 
     """
     reserved, facts = node_reserved(load.facts), load.facts
-    pods = [pod for pod, klass in zip(load.pods, classes_of(load.pods), strict=True) if _is_prod(pod, klass)]
+    prod = known(load.pods).prod_request
     cpu = _Figures(
         capacity=facts.capacity.cpu_milli or 0,
         reclaimable=reclaimable.cpu_milli,
         used=None if node_use is None else node_use.cpu_milli,
         reserved=reserved.cpu_milli or 0,
         system=load.system.cpu_milli + load.host_use.cpu_milli,
-        prod_request=sum(pod.requests.cpu_milli or 0 for pod in pods),
+        prod_request=prod.cpu_milli,
         unallocated_pct=colocation.mid_unallocated_pct,
         static_pct=colocation.mid_static_cpu_reserved_pct,
         threshold_pct=colocation.mid_cpu_threshold_pct,
@@ -74,7 +73,7 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
         used=None if node_use is None else node_use.mem_bytes,
         reserved=reserved.mem_bytes or 0,
         system=load.system.mem_bytes + load.host_use.mem_bytes,
-        prod_request=sum(pod.requests.mem_bytes or 0 for pod in pods),
+        prod_request=prod.mem_bytes,
         unallocated_pct=colocation.mid_unallocated_pct,
         static_pct=colocation.mid_static_mem_reserved_pct,
         threshold_pct=colocation.mid_mem_threshold_pct,
@@ -86,10 +85,6 @@ def mid_resource(load: NodeLoad, colocation: Colocation, *, reclaimable: Use, no
         mem_bytes=int(because_mem.terms["mid_bytes"]),
         because=(because_cpu, because_mem),
     )
-
-
-def _is_prod(pod: Pod, klass: str) -> bool:
-    return pod.phase in LIVE_PHASES and klass not in LOW_CLASSES and klass != "koord-mid"
 
 
 def _static(figures: _Figures, of: str, unit: str) -> Because:

@@ -7,7 +7,8 @@ hold something else than they do.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import Policy
@@ -17,8 +18,7 @@ from slacktide.streams.decisions.node_evict import Eviction, evictions
 from slacktide.streams.decisions.node_settings import WantedSetting, settings
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDecision:
+class NodeDecision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The result for one sample."""
 
     limits: Decision

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
@@ -27,6 +27,7 @@ from slacktide.streams.decisions.evict_tasks import EvictNode
 MEMORY_RULES, CPU_RULES = frozenset(memory_evict.FEATURES), frozenset(cpu_evict.FEATURES)
 """By which of the two a victim goes, its cool-down is told."""
 MEMORY_COOL_MS, CPU_COOL_MS = 4_000, 20_000
+_BY_MEMORY_USED = frozenset({"BEMemoryEvict", "MemoryEvict"})
 _NOWHERE = PodUse(uid="")
 _LACKS = {feature.name: feature.lacks for feature in FEATURES if feature.name in MEMORY_RULES | CPU_RULES}
 
@@ -45,12 +46,12 @@ class Eviction:
 def evictions(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> tuple[Eviction, ...]:
     """The victims, the first one first: those by memory, then those by CPU. A pod is named once."""
     threshold = resource_threshold_on(policy, facts)
-    features = {name for name, lacks in _LACKS.items() if not lacks(threshold)}
+    features = _acting(threshold)
     if _young(sample.evict.since_mem_ms, MEMORY_COOL_MS):
         features -= MEMORY_RULES
     if _young(sample.evict.since_cpu_ms, CPU_COOL_MS):
         features -= CPU_RULES
-    if not features:
+    if not features or (features <= _BY_MEMORY_USED and _below_line(sample, facts, threshold)):
         return ()
     node = _Node(sample, facts, pods, threshold, free_first=colocation_on(policy, facts).free_class_enable)
     dying = frozenset(sample.evict.dying)
@@ -60,6 +61,18 @@ def evictions(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy:
     if not features & CPU_RULES:
         return by_memory
     return by_memory + tuple(_named(node.by_cpu(features, dying.union(one.pod.uid for one in by_memory))))
+
+
+@lru_cache(maxsize=64)
+def _acting(threshold: ResourceThreshold) -> frozenset[str]:
+    """The features that these thresholds make act."""
+    return frozenset(name for name, lacks in _LACKS.items() if not lacks(threshold))
+
+
+def _below_line(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> bool:
+    """Whether a look at the node's memory tells that none is to be released, as of most samples."""
+    used, capacity, line_pct = sample.use.mem_bytes, facts.capacity.mem_bytes, threshold.mem_evict_threshold_pct
+    return not used or not capacity or line_pct is None or used * 100 // capacity < line_pct
 
 
 def _young(since_ms: int | None, cool_ms: int) -> bool:

@@ -8,11 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
+from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.metric import PodMetric, Use
-from slacktide.streams.decisions.known_pods import classes_of
+from slacktide.streams.decisions.known_pods import LOW_CLASSES, HighPod, known
 
-LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
 NOTHING = Use(cpu_milli=0, mem_bytes=0)
 
 
@@ -36,22 +35,18 @@ class NodeLoad:
 class HighPriority:
     """What comes before batch pods."""
 
-    pods: list[tuple[Pod, Use | None]]
-    """Live pods of neither batch nor free class, each with its use; None: it has no metric."""
+    pods: list[tuple[HighPod, Use | None]]
+    """Each with its use; None: it has no metric."""
     dangling: list[Use]
     """Metrics without a live pod, unless they say batch or free."""
 
 
 def high_priority(load: NodeLoad) -> HighPriority:
     """Sort out what batch pods have to leave alone."""
+    pods = known(load.pods)
     metrics = {metric.uid: metric for metric in load.metrics}
-    known = {pod.uid for pod in load.pods if pod.phase in LIVE_PHASES}
-    pods = [
-        (pod, metrics[pod.uid].use if pod.uid in metrics else None)
-        for pod, klass in zip(load.pods, classes_of(load.pods), strict=True)
-        if pod.phase in LIVE_PHASES and klass not in LOW_CLASSES
-    ]
-    dangling = [
-        metric.use for uid, metric in metrics.items() if uid not in known and metric.priority_class not in LOW_CLASSES
-    ]
-    return HighPriority(pods=pods, dangling=dangling)
+    dangling = [metrics[uid] for uid in metrics if uid not in pods.live]
+    return HighPriority(
+        pods=[(pod, metrics[pod.uid].use if pod.uid in metrics else None) for pod in pods.high],
+        dangling=[metric.use for metric in dangling if metric.priority_class not in LOW_CLASSES],
+    )

@@ -10,18 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from slacktide.schemas.inventory import LIVE_PHASES, Pod
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
-
-FIELDS = (
-    "batch_cpu_milli",
-    "batch_mem_bytes",
-    "mid_cpu_milli",
-    "mid_mem_bytes",
-    "free_cpu_milli",
-    "free_mem_bytes",
-)
+from slacktide.streams.decisions.known_pods import REQUEST_FIELDS, known
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,14 +32,13 @@ def published_floor(figures: Mapping[str, int | None], pods: Sequence[Pod]) -> F
         pods: the node's. Those neither Running nor Pending hold nothing.
 
     """
-    live = [pod for pod in pods if pod.phase in LIVE_PHASES]
-    because = tuple(_because(field, figures[field], live) for field in FIELDS if field in figures)
+    asked = known(pods).asked
+    because = tuple([_because(field, figures[field], asked[field]) for field in REQUEST_FIELDS if field in figures])
     kept = {one.of: None if one.bound == "removed" else int(one.terms["published"]) for one in because}
     return Floored(figures=kept, because=because)
 
 
-def _because(field: str, figure: int | None, live: Sequence[Pod]) -> Because:
-    floor = sum([getattr(pod.requests, field) or 0 for pod in live])
+def _because(field: str, figure: int | None, floor: int) -> Because:
     if figure is None and floor == 0:
         return floor_because(field, {"floor": 0})
     terms: Terms = {} if figure is None else {"figure": figure}

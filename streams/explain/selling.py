@@ -10,7 +10,7 @@ from slacktide.schemas.policy.effective import effective
 from slacktide.schemas.policy.idle import lacking
 from slacktide.schemas.policy.paths import key_of, path_of
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.node_load import LOW_CLASSES
+from slacktide.streams.decisions.known_pods import LOW_CLASSES
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node_log import NodeLog

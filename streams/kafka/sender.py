@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import (
     CorruptRecordException,
     IncompatibleBrokerVersion,
@@ -20,8 +20,10 @@ from aiokafka.errors import (
     UnknownError,
     UnsupportedVersionError,
 )
+from aiokafka.partitioner import DefaultPartitioner
 
 from slacktide.schemas.errors import LogError
+from slacktide.streams.kafka.batch import Batch, batches, check_size
 from slacktide.streams.kafka.common import close, trouble
 from slacktide.streams.records import Out
 
@@ -40,6 +42,7 @@ _CONTENT = (
 )
 """Refusals of a record for what is in it; anything else is trouble with the log."""
 _NOT_IDEMPOTENT = (IncompatibleBrokerVersion, UnknownError, UnsupportedVersionError)
+_partitioner = DefaultPartitioner()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,26 +112,37 @@ class Sender:
 
     async def _tried(self, outs: Iterable[Out]) -> list[tuple[Out, BaseException]]:
         """Write all; those that failed, each with why."""
-        queued: list[tuple[Out, asyncio.Future[object]]] = []
+        assert self._producer is not None, "enter it first"
+        placed: list[tuple[TopicPartition, Out]] = []
         failed: list[tuple[Out, BaseException]] = []
         for out in outs:
             try:
-                queued.append((out, await self._queued(out)))
-            except _CONTENT as exc:
+                check_size(out)
+            except MessageSizeTooLargeError as exc:
                 failed.append((out, exc))
-        answers = await asyncio.gather(*(future for _, future in queued), return_exceptions=True)
-        return failed + [
-            (out, got) for (out, _), got in zip(queued, answers, strict=True) if isinstance(got, BaseException)
-        ]
+            else:
+                number = await self._by_key(out) if out.partition is None else out.partition
+                placed.append((TopicPartition(out.topic, number), out))
+        made = batches(self._producer, placed)
+        written = [await self._queued(batch) for batch in made]
+        answers = await asyncio.gather(*written, return_exceptions=True)
+        for batch, got in zip(made, answers, strict=True):
+            if isinstance(got, BaseException):
+                failed += [(out, got) for out in batch.outs]
+        return failed
 
-    async def _queued(self, out: Out) -> asyncio.Future[object]:
+    async def _by_key(self, out: Out) -> int:
         assert self._producer is not None, "enter it first"
+        number: int = _partitioner(out.key, list(await self._producer.partitions_for(out.topic)), [])
+        return number
+
+    async def _queued(self, batch: Batch) -> asyncio.Future[object]:
+        assert self._producer is not None, "enter it first"
+        topic, number = batch.place
         try:
-            future: asyncio.Future[object] = await self._producer.send(
-                out.topic, key=out.key, value=out.value, partition=out.partition, headers=list(out.headers)
-            )
+            future: asyncio.Future[object] = await self._producer.send_batch(batch.builder, topic, partition=number)
         except AssertionError as exc:  # the client's way to say so
-            raise LogError(f"{out.topic} has no partition {out.partition}: make its topics equal") from exc
+            raise LogError(f"{topic} has no partition {number}: make its topics equal") from exc
         return future
 
     async def _begin_anew(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -306,7 +306,8 @@ def _only(what: str, carrier: Record, partition: int) -> Record:
     """The sample with this alone of what it carries, where the other one is."""
     sample = decode(carrier.value, NodeSample)
     other = "pods" if what == "facts" else "facts"
-    return replace(carrier, partition=partition, value=encode(msgspec.structs.replace(sample, **{other: None})))
+    changed = msgspec.structs.replace(sample, **{other: None})
+    return msgspec.structs.replace(carrier, partition=partition, value=encode(changed))
 
 
 def _refused(answer: Out, why: str) -> Out:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -193,7 +193,7 @@ class WhatIf:
         for key, asked in wave.items():
             self._said(asked.node, 0, said.get(key, ()), counted=asked.counted)
             sample = asked.node.other.sample(asked.sample, asked.pods, self._other.in_force.version)
-            would_be.append(replace(asked.record, value=encode(sample)))
+            would_be.append(msgspec.structs.replace(asked.record, value=encode(sample)))
         said = _by_node(self._other.samples(would_be, now_ms))
         for key, asked in wave.items():
             command = self._said(asked.node, 1, said.get(key, ()), counted=asked.counted)

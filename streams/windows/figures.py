@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 
+import msgspec
 import numpy as np
 
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -48,8 +49,7 @@ class Figures:
     allocatable: NodeAllocatable
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(msgspec.Struct, frozen=True):
     """A node whose newest sample is in its window, and what that sample names."""
 
     window: NodeWindow

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 FIGURES = 4
 """CPU and memory of the node, then of the system."""
 SECONDS = 1_800
+MINUTE = 60
+MINUTES = SECONDS // MINUTE
 LENGTHS_S = (300, 600, 1_800)
 PERCENTS = (50, 90, 95, 99)
 
@@ -105,35 +107,54 @@ class Rings:
         self._oldest[row] = min(int(self._oldest[row]), second)
         return weight_ms
 
-    def fill_block(self, row: int, second: int, covered_ms: Ints, figures: Floats) -> Ints:
-        """Add seconds in a row, as ``span`` gave them, to what is not covered of them; how much that was, ms each."""
-        numbers = np.arange(second, second + len(covered_ms))
-        if self._newest[row] < numbers[-1]:
-            self.advance(row, int(numbers[-1]))
-        slots = numbers % SECONDS
-        if numbers[0] <= self._newest[row] - SECONDS or self._covered[row, slots].any():
-            lacking_ms = np.maximum(covered_ms - self._covered[row, slots], 0)
-            each = zip(numbers.tolist(), lacking_ms.tolist(), figures.T, strict=True)
-            return np.array([self.fill(row, number, weight_ms, one) for number, weight_ms, one in each])
-        self._values[row][:, slots] = figures
-        self._covered[row, slots] = covered_ms
-        self._oldest[row] = min(int(self._oldest[row]), second)
-        if numbers[-1] == self._newest[row]:
-            self._weights[row] = np.where(np.isnan(figures[:, -1]), 0, covered_ms[-1])
-            self._sums[row] = np.nan_to_num(figures[:, -1]) * self._weights[row]
-        return covered_ms
+    def fill_minutes(self, rows: Ints, minutes: Ints, covered_ms: Ints, figures: Floats) -> Ints:
+        """Add minutes, as ``span`` gives them, to what is not covered of them; how much that was of each second, ms.
+
+        Args:
+            rows: of the nodes.
+            minutes: of event time, by number, one for each row; none of them twice in one place of the rings.
+            covered_ms: by second, at most a whole one.
+            figures: by figure and second; NaN: not known.
+
+        """
+        places = minutes % MINUTES
+        values = self._values.reshape(-1, FIGURES, MINUTES, MINUTE)
+        covered = self._covered.reshape(-1, MINUTES, MINUTE)
+        numbers = minutes[:, None] * MINUTE + np.arange(MINUTE)
+        newest = self._newest[rows, None]
+        there = (numbers <= newest) & (numbers > newest - SECONDS)
+        before_ms = covered[rows, places].astype(np.int64)
+        filled_ms = np.where(there, np.maximum(covered_ms - before_ms, 0), 0)
+        before = values[rows, :, places].astype(np.float64)
+        weights = np.where(np.isnan(before), 0, before_ms[:, None])
+        sums = np.where(weights > 0, before, 0) * weights
+        at, second = np.nonzero(numbers == newest)
+        weights[at, :, second], sums[at, :, second] = self._weights[rows[at]], self._sums[rows[at]]
+        known = ~np.isnan(figures)
+        weights += known * filled_ms[:, None]
+        sums += np.where(known, figures, 0) * filled_ms[:, None]
+        self._weights[rows[at]], self._sums[rows[at]] = weights[at, :, second], sums[at, :, second]
+        values[rows, :, places] = _average(sums, weights)
+        covered[rows, places] = before_ms + filled_ms
+        self._reach_back(rows, numbers, filled_ms)
+        return filled_ms
+
+    def _reach_back(self, rows: Ints, numbers: Ints, filled_ms: Ints) -> None:
+        some = filled_ms.any(1)
+        first = numbers[some, (filled_ms[some] > 0).argmax(1)]
+        np.minimum.at(self._oldest, rows[some], first)
 
     def advance(self, row: int, second: int) -> None:
         """Time has come to this second."""
         self._open(np.array([row]), np.array([second]))
 
-    def span(self, row: int, second: int, seconds: int) -> tuple[list[int], list[list[float]]]:
+    def span(self, row: int, second: int, seconds: int) -> tuple[Ints, Floats]:
         """Coverage and figures of so many seconds in a row; those that are not there are not covered."""
         numbers = np.arange(second, second + seconds)
         there = (numbers <= self._newest[row]) & (numbers > self._newest[row] - SECONDS) & (numbers >= 0)
-        covered = np.where(there, self._covered[row, numbers % SECONDS], 0)
-        values = np.where(covered > 0, self._values[row][:, numbers % SECONDS], np.nan)
-        return covered.tolist(), values.tolist()
+        covered: Ints = np.where(there, self._covered[row, numbers % SECONDS], 0)
+        values: Floats = np.where(covered > 0, self._values[row][:, numbers % SECONDS], np.nan)
+        return covered, values
 
     def spreads(self, rows: Ints) -> list[Spreads]:
         """Nearest-rank percentiles of seconds, and averages by what is covered of them, over 5, 10 and 30 minutes."""

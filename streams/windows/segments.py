@@ -7,158 +7,271 @@ it.
 
 from __future__ import annotations
 
-import msgspec
-import numpy as np
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain
+from typing import Annotated
 
+import numpy as np
+from msgspec import Meta
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.message import Count, Message
 from slacktide.schemas.window import NodeWindowSegment, PodSegment
 from slacktide.streams.windows.node_window import NodeWindow
-from slacktide.streams.windows.rings import Floats, Ints
-from slacktide.streams.windows.series import Series
+from slacktide.streams.windows.rings import MINUTE, MINUTES, Floats, Ints
+from slacktide.streams.windows.series import CELLS, Series
 from slacktide.streams.windows.windows import Windows
 
-MINUTE_MS = 60_000
-_SECONDS = 60
+MINUTE_MS = MINUTE * 1_000
+_WIRE_ORDER = [0, 2, 1, 3]
+"""A cell's figures as a segment has them, and the other way round."""
+_PODS = b',"pods":['
+_NO_PODS = np.zeros((0, 1, CELLS))
+
+_Amount = Annotated[float, Meta(ge=0, le=2.0**80)]
+"""Read as a float, which costs less on its way into an array."""
+_Figures = Annotated[list[_Amount | None], Meta(min_length=MINUTE, max_length=MINUTE)]
+_Covered = Annotated[list[Annotated[float, Meta(ge=0, le=1_000)]], Meta(min_length=MINUTE, max_length=MINUTE)]
 
 
-def segment(windows: Windows, window: NodeWindow, minute: int, *, boot_id: str, seq: int) -> NodeWindowSegment | None:
-    """One minute of event time, after it is over; None: nothing covers it.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Minute:
+    """One minute of a node, in arrays."""
+
+    begin_ms: int
+    end_ms: int
+    """How far time has come in it."""
+    covered_ms: Ints
+    """Of each second."""
+    figures: Floats
+    """By figure and second, as in the rings."""
+    uids: list[str]
+    pods: Floats
+    """Of each of these, by part of the minute, the cells of its series."""
+
+
+class SaidSeconds(Message, frozen=True, kw_only=True):
+    """Of a ``NodeWindowSegment`` what fills the rings. Its pods are four fifths of it, and most no window needs."""
+
+    node: str
+    observed_ms: Count
+    begin_ms: Annotated[int, Meta(ge=0, le=2**48, multiple_of=MINUTE_MS)]
+    covered_ms: _Covered
+    node_cpu_milli: _Figures
+    node_mem_bytes: _Figures
+    system_cpu_milli: _Figures
+    system_mem_bytes: _Figures
+
+
+class _SaidPod(Message, frozen=True, kw_only=True):
+    uid: str
+    cpu_milli_ms: _Amount
+    cpu_ms: _Amount
+    mem_bytes_ms: _Amount
+    mem_ms: _Amount
+    parts: list[tuple[_Amount, _Amount, _Amount, _Amount]] = []
+
+
+class _SaidPods(Message, frozen=True, kw_only=True):
+    pods: list[_SaidPod] = []
+
+
+def minute_of(windows: Windows, window: NodeWindow, number: int) -> Minute | None:
+    """One minute of event time, by number since the epoch; None: nothing covers it."""
+    covered_ms, figures = windows.rings.span(window.row, number * MINUTE, MINUTE)
+    if not covered_ms.any():
+        return None
+    begin_ms = number * MINUTE_MS
+    return Minute(
+        begin_ms=begin_ms,
+        end_ms=min(window.watermark_ms, begin_ms + MINUTE_MS),
+        covered_ms=covered_ms,
+        figures=figures,
+        uids=list(window.rows),
+        pods=_pods(windows.series, window, number),
+    )
+
+
+def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, seq: int) -> NodeWindowSegment | None:
+    """One minute of event time as it is said after it is over; None: nothing covers it.
 
     Args:
         windows: of the worker.
         window: the node's.
-        minute: by number, since the epoch.
+        number: of the minute, since the epoch.
         boot_id: of the node's newest sample.
         seq: of the node's newest sample.
 
     """
-    covered_ms, values = windows.rings.span(window.row, minute * _SECONDS, _SECONDS)
-    if not any(covered_ms):
+    its = minute_of(windows, window, number)
+    if its is None:
         return None
-    begin_ms = minute * MINUTE_MS
-    figures = [[None if value != value else int(value) for value in row] for row in values]  # noqa: PLR0124 - NaN
+    figures = [[None if value != value else int(value) for value in row] for row in its.figures.tolist()]  # noqa: PLR0124 - NaN
     return NodeWindowSegment(
         node=window.node,
         boot_id=boot_id,
         seq=seq,
-        observed_ms=min(window.watermark_ms, begin_ms + MINUTE_MS),
-        begin_ms=begin_ms,
-        covered_ms=covered_ms,
+        observed_ms=its.end_ms,
+        begin_ms=its.begin_ms,
+        covered_ms=its.covered_ms.tolist(),
         node_cpu_milli=figures[0],
         node_mem_bytes=figures[1],
         system_cpu_milli=figures[2],
         system_mem_bytes=figures[3],
-        pods=_pods(windows.series, window, minute),
+        pods=_written(its),
     )
 
 
-def until(said: NodeWindowSegment, end_ms: int) -> NodeWindowSegment:
-    """The part of a minute that is over by then: what comes of its rest nobody knows yet."""
-    seconds = -(-(end_ms - said.begin_ms) // 1_000)
-    if seconds >= len(said.covered_ms):
-        return said
-    return msgspec.structs.replace(
-        said,
-        covered_ms=said.covered_ms[:seconds],
-        node_cpu_milli=said.node_cpu_milli[:seconds],
-        node_mem_bytes=said.node_mem_bytes[:seconds],
-        system_cpu_milli=said.system_cpu_milli[:seconds],
-        system_mem_bytes=said.system_mem_bytes[:seconds],
-    )
+def said_seconds(raw: bytes) -> SaidSeconds:
+    """What a record says of seconds; it is read no further where its pods come last, as segments are written.
 
+    Raises:
+        BadMessageError: it cannot be read.
 
-def restore(windows: Windows, window: NodeWindow, said: NodeWindowSegment) -> int:
-    """Fill with a segment what nothing covers yet of its minute; how much that was, ms.
-
-    A node of which nothing is known yet gets its time and its pods from it, too.
     """
-    covered_ms = np.array(said.covered_ms, np.int64)
-    figures = np.array(
-        [said.node_cpu_milli, said.node_mem_bytes, said.system_cpu_milli, said.system_mem_bytes], np.float64
+    head, pods, _ = raw.partition(_PODS)
+    if pods:
+        with suppress(BadMessageError):
+            return decode(head + b"}", SaidSeconds)
+    return decode(raw, SaidSeconds)
+
+
+def said_minute(said: SaidSeconds, raw: bytes, window: NodeWindow) -> Minute:
+    """A minute as it was said of this window's node; its pods are left where the window does not reach back to it.
+
+    Raises:
+        BadMessageError: its pods cannot be read.
+
+    """
+    end_ms = min(said.observed_ms, said.begin_ms + MINUTE_MS)
+    within = _within(window, said.begin_ms, max(window.watermark_ms, end_ms))
+    pods = decode(raw, _SaidPods).pods if within else []
+    return Minute(
+        begin_ms=said.begin_ms,
+        end_ms=end_ms,
+        covered_ms=np.array(said.covered_ms, np.int64),
+        figures=np.array(
+            [said.node_cpu_milli, said.node_mem_bytes, said.system_cpu_milli, said.system_mem_bytes], np.float64
+        ),
+        uids=[pod.uid for pod in pods],
+        pods=_read(pods),
     )
-    if window.listed is None and not window.uids:
-        window.keep([pod.uid for pod in said.pods], windows.series)
-    windows.advance(window, min(said.observed_ms, said.begin_ms + MINUTE_MS))
-    filled_ms = windows.rings.fill_block(window.row, said.begin_ms // 1_000, covered_ms, figures)
-    filled = int(filled_ms.sum())
-    if filled and said.begin_ms + MINUTE_MS > window.watermark_ms - window.window_ms:
-        _restore_own(windows.series, window, said.begin_ms, filled_ms, figures)
-        _restore_pods(windows.series, window, said, filled / max(1, int(covered_ms.sum())))
-    return filled
 
 
-def _pods(series: Series, window: NodeWindow, minute: int) -> list[PodSegment]:
-    slots = _slots(window, minute)
+def restore(windows: Windows, minutes: Sequence[tuple[NodeWindow, Minute]]) -> None:
+    """Fill with minutes what nothing covers yet of them.
+
+    A node of which nothing is known yet gets its time and its pods from them, too.
+    """
+    for window, its in minutes:
+        if window.listed is None and not window.uids:
+            window.keep(its.uids, windows.series)
+        windows.advance(window, its.end_ms)
+    for turn in _turns(minutes):
+        filled_ms = windows.rings.fill_minutes(
+            np.array([window.row for window, _ in turn]),
+            np.array([its.begin_ms // MINUTE_MS for _, its in turn]),
+            np.array([its.covered_ms for _, its in turn]),
+            np.array([its.figures for _, its in turn]),
+        )
+        for (window, its), its_filled_ms in zip(turn, filled_ms, strict=True):
+            if _within(window, its.begin_ms, window.watermark_ms) and its_filled_ms.any():
+                _add(windows.series, window, its, its_filled_ms)
+
+
+def _within(window: NodeWindow, begin_ms: int, now_ms: int) -> bool:
+    return begin_ms + MINUTE_MS > now_ms - window.window_ms
+
+
+def _turns(minutes: Iterable[tuple[NodeWindow, Minute]]) -> list[list[tuple[NodeWindow, Minute]]]:
+    """The same in their order, so that no place in the rings is twice in a turn: as a rule all at once."""
+    turns: list[list[tuple[NodeWindow, Minute]]] = []
+    seen: dict[tuple[int, int], int] = {}
+    for window, its in minutes:
+        place = window.row, its.begin_ms // MINUTE_MS % MINUTES
+        turn = seen[place] = seen.get(place, -1) + 1
+        if turn == len(turns):
+            turns.append([])
+        turns[turn].append((window, its))
+    return turns
+
+
+def _pods(series: Series, window: NodeWindow, number: int) -> Floats:
+    """What the series of a node's pods hold of a minute, by pod and slot."""
+    slots = _slots_ended(window, number)
     if not window.rows or not len(slots):
-        return []
-    rows = np.fromiter(window.rows.values(), np.int64)
-    cells = np.rint(series.cells(rows, slots % window.slots)).astype(np.int64)
-    there = (slots > window.slot - window.slots) & (slots <= window.slot)
-    cells[:, ~there] = 0
-    totals = cells.sum(1)
-    return [
-        PodSegment(
-            uid=uid,
-            cpu_milli_ms=cpu,
-            mem_bytes_ms=mem,
-            cpu_ms=cpu_ms,
-            mem_ms=mem_ms,
-            parts=parts if len(slots) > 1 else [],
-        )
-        for uid, (cpu, mem, cpu_ms, mem_ms), parts in zip(
-            window.rows, totals.tolist(), cells[:, :, [0, 2, 1, 3]].tolist(), strict=True
-        )
-        if cpu_ms or mem_ms
-    ]
+        return np.zeros((len(window.rows), 1, CELLS))
+    cells = series.cells(window.all_rows[-len(window.rows) :], slots % window.slots)
+    cells[:, (slots <= window.slot - window.slots) | (slots > window.slot)] = 0
+    return cells
 
 
-def _slots(window: NodeWindow, minute: int) -> Ints:
+def _slots_ended(window: NodeWindow, number: int) -> Ints:
     """Numbers of the slots that go with a minute."""
-    begin_ms, end_ms = minute * MINUTE_MS, (minute + 1) * MINUTE_MS
+    begin_ms, end_ms = number * MINUTE_MS, (number + 1) * MINUTE_MS
     if window.slot_ms <= MINUTE_MS:
         return np.arange(begin_ms // window.slot_ms, end_ms // window.slot_ms)
     ends_here = end_ms % window.slot_ms == 0
     return np.arange(end_ms // window.slot_ms - 1, end_ms // window.slot_ms) if ends_here else np.zeros(0, np.int64)
 
 
-def _restore_own(series: Series, window: NodeWindow, begin_ms: int, filled_ms: Ints, figures: Floats) -> None:
-    """Node, system and coverage, from the seconds. A second that is covered counts as one sample."""
-    slots = (begin_ms + np.arange(len(filled_ms)) * 1_000) // window.slot_ms
-    for number in np.unique(slots[filled_ms > 0]).tolist():
-        if not window.slot - window.slots < number <= window.slot:
-            continue
-        inside = slots == number
-        weights = np.where(np.isnan(figures[:, inside]), 0, filled_ms[inside])
-        sums = (np.nan_to_num(figures[:, inside]) * weights).sum(1)
-        known = weights.sum(1)
-        cells = [
-            [sums[0], sums[1], known[0], known[1]],
-            [sums[2], sums[3], known[2], known[3]],
-            [filled_ms[inside].sum(), (filled_ms[inside] > 0).sum(), 0, 0],
-        ]
-        series.add(np.array(window.own), np.full(3, number % window.slots), np.array(cells, np.float64))
+def _written(its: Minute) -> list[PodSegment]:
+    cells = np.rint(its.pods).astype(np.int64)[:, :, _WIRE_ORDER]
+    in_parts = cells.shape[1] > 1
+    return [
+        PodSegment(uid=uid, cpu_milli_ms=cpu, cpu_ms=cpu_ms, mem_bytes_ms=mem, mem_ms=mem_ms, parts=parts)
+        for uid, (cpu, cpu_ms, mem, mem_ms), parts in zip(
+            its.uids, cells.sum(1).tolist(), cells.tolist() if in_parts else [[]] * len(cells), strict=True
+        )
+        if cpu_ms or mem_ms
+    ]
 
 
-def _restore_pods(series: Series, window: NodeWindow, said: NodeWindowSegment, share: float) -> None:
-    kept = [pod for pod in said.pods if pod.uid in window.rows]
-    if not kept:
-        return
-    rows = np.array([window.rows[pod.uid] for pod in kept])
-    whole = [[[pod.cpu_milli_ms, pod.cpu_ms, pod.mem_bytes_ms, pod.mem_ms]] for pod in kept]
-    parts = [pod.parts or one for pod, one in zip(kept, whole, strict=True)]
-    if len({len(each) for each in parts}) > 1:
-        parts = whole
-    amounts = np.array(parts, np.float64)[:, :, [0, 2, 1, 3]] * share
-    for slot, part, of_part in _shares(window, said.begin_ms, amounts.shape[1]):
-        series.add(rows, np.full(len(rows), slot % window.slots), amounts[:, part] * of_part)
-
-
-def _shares(window: NodeWindow, begin_ms: int, parts: int) -> list[tuple[int, int, float]]:
-    """Into which slots of the window the parts of a minute go: slot, part, and how much of the part."""
-    part_ms = MINUTE_MS // parts
-    if window.slot_ms >= part_ms:
-        found = [((begin_ms + part * part_ms) // window.slot_ms, part, 1.0) for part in range(parts)]
+def _read(pods: Sequence[_SaidPod]) -> Floats:
+    """The other way round; one part where they do not agree about how many there are."""
+    if not pods:
+        return _NO_PODS
+    count = len(pods[0].parts)
+    if count and all(len(pod.parts) == count for pod in pods):
+        figures = chain.from_iterable(chain.from_iterable(pod.parts for pod in pods))
     else:
-        each = part_ms // window.slot_ms
-        first = begin_ms // window.slot_ms
-        found = [(first + number, number // each, 1 / each) for number in range(parts * each)]
-    return [one for one in found if window.slot - window.slots < one[0] <= window.slot]
+        figures = chain.from_iterable((pod.cpu_milli_ms, pod.cpu_ms, pod.mem_bytes_ms, pod.mem_ms) for pod in pods)
+    return np.fromiter(figures, np.float64).reshape(len(pods), -1, CELLS)[:, :, _WIRE_ORDER]
+
+
+def _add(series: Series, window: NodeWindow, its: Minute, filled_ms: Ints) -> None:
+    """To the averages, by slots: node, system and coverage out of the seconds, pods as far as these were filled."""
+    count = max(1, MINUTE_MS // window.slot_ms)
+    numbers = its.begin_ms // window.slot_ms + np.arange(count)
+    there = (numbers > window.slot - window.slots) & (numbers <= window.slot)
+    rows = np.array([window.rows.get(uid, -1) for uid in its.uids], np.int64)
+    share = filled_ms.reshape(count, -1).sum(1) / np.maximum(1, its.covered_ms.reshape(count, -1).sum(1))
+    pods = its.pods[rows >= 0]
+    if pods.shape[1] != count:
+        pods = np.einsum("psc,st->ptc", pods, _overlaps(pods.shape[1], count))
+    amounts = np.concatenate([_own(its.figures, filled_ms, count), pods * share[:, None]])
+    series.add_block(np.concatenate([window.own, rows[rows >= 0]]), numbers[there] % window.slots, amounts[:, there])
+
+
+def _own(figures: Floats, filled_ms: Ints, count: int) -> Floats:
+    """Cells of node, system and coverage in so many slots. A second that is covered counts as one sample."""
+    known = ~np.isnan(figures)
+    sums = (np.where(known, figures, 0) * filled_ms).reshape(2, 2, count, -1).sum(-1)
+    weights = (known * filled_ms).reshape(2, 2, count, -1).sum(-1)
+    counts = np.zeros((1, count, CELLS))
+    counts[0, :, 0] = filled_ms.reshape(count, -1).sum(1)
+    counts[0, :, 1] = (filled_ms > 0).reshape(count, -1).sum(1)
+    return np.concatenate([np.concatenate([sums, weights], 1).transpose(0, 2, 1), counts])
+
+
+@lru_cache(maxsize=64)
+def _overlaps(parts: int, slots: int) -> Floats:
+    """How much of each part of a minute lies in each slot of it."""
+    part, slot = np.arange(parts)[:, None] / parts, np.arange(slots)[None, :] / slots
+    shared = np.minimum(part + 1 / parts, slot + 1 / slots) - np.maximum(part, slot)
+    found: Floats = np.maximum(shared, 0) * parts
+    return found

@@ -72,6 +72,14 @@ class Series:
         self._totals[rows] += after.astype(np.float64) - before
         self._cells[rows, slots] = after
 
+    def add_block(self, rows: Ints, slots: Ints, amounts: Floats) -> None:
+        """Add to these slots of all these rows, by row and slot."""
+        places = rows[:, None], slots[None, :]
+        before = self._cells[places]
+        after = (before + amounts).astype(np.float32)
+        self._totals[rows] += (after.astype(np.float64) - before).sum(1)
+        self._cells[places] = after
+
     def cells(self, rows: Ints, slots: Ints) -> Floats:
         """What these slots hold, by row and slot."""
         return self._cells[rows[:, None], slots[None, :]].astype(np.float64)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
 
 from slacktide.schemas.inventory import Pod
@@ -23,8 +24,7 @@ ROWS = 64
 RING_MS = SECONDS * 1_000
 
 
-@dataclass(slots=True, frozen=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True):
     """A sample on its way into its node's window."""
 
     window: NodeWindow

@@ -14,7 +14,7 @@ from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.sample import Limits
 
-MIB = 1 << 20
+MIB, SECOND_NS = 1 << 20, 1_000_000_000
 UID = "6a0e-11aa"
 UNLIMITED = Limits(be_cfs_quota_us=None)
 
@@ -119,6 +119,21 @@ def test_a_pod_made_anew_under_the_same_name_is_read_anew(groups, kernel) -> Non
     reading = reading_over(kernel, 0.3)
 
     assert use_of(reading).cpu_milli > 0
+    assert said(reading) == {}
+
+
+def test_a_still_pod_made_anew_under_the_same_name_is_read_anew(groups, kernel) -> None:
+    """Of a still pod only its CPU time is read: one that came back is told by it, or by its old file's being gone."""
+    groups.add_pod("besteffort", UID)
+    for second in range(1, 7):
+        kernel.read(second * SECOND_NS)
+    groups.remove(f"besteffort/pod{UID}")
+    groups.start(groups.add_pod("besteffort", UID))
+    time.sleep(0.3)
+    reading = kernel.read(7 * SECOND_NS)
+
+    assert use_of(reading).cpu_milli > 0
+    assert use_of(reading).mem_bytes > 0
     assert said(reading) == {}
 
 

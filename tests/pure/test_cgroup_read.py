@@ -305,6 +305,48 @@ def test_a_pods_memory_is_read_every_other_second(plain) -> None:
     assert seen == [70 * MIB, 100 * MIB]
 
 
+def still(plain: Node) -> CgroupKernel:
+    """A kernel that was read for five seconds, in which no pod used any CPU; then the pod's cache goes."""
+    kernel = plain.kernel()
+    for second in range(1, 6):
+        kernel.read(second * SECOND_NS)
+    name = next(name for name in plain.pod_files("besteffort", UID) if name.endswith("memory.stat"))
+    plain.write(plain.mount / name, "inactive_file 0\ntotal_inactive_file 0\n")
+    return kernel
+
+
+def test_what_was_read_of_a_still_pod_stands_for_ten_seconds(plain) -> None:
+    kernel = still(plain)
+    seen = [pods_of(kernel.read(at * SECOND_NS))[UID] for at in range(6, 15)]
+
+    assert [one.mem_bytes for one in seen] == 8 * [70 * MIB] + [100 * MIB]
+    assert {(one.cpu_milli, one.periods, one.throttled_periods) for one in seen} == {(0, 0, 0)}
+
+
+def test_a_still_pod_that_stirs_is_read_whole_at_once(plain) -> None:
+    kernel = still(plain)
+    for name in plain.pod_files("besteffort", UID):
+        if name.endswith("cpu.stat"):
+            add(plain.mount / name, "nr_periods 10\nnr_throttled 2", "nr_periods 20\nnr_throttled 9")
+        if name.endswith("cpuacct.usage" if plain.version == 1 else "cpu.stat"):
+            add(plain.mount / name, "5000000", "5250000")
+    use = pods_of(kernel.read(6 * SECOND_NS))[UID]
+
+    assert (use.periods, use.throttled_periods, use.mem_bytes) == (10, 7, 100 * MIB)
+    assert use.cpu_milli == 250
+
+
+def test_what_cannot_be_read_of_a_still_pod_is_tried_and_named_each_time(plain) -> None:
+    name = next(name for name in plain.pod_files("besteffort", UID) if name.endswith("memory.stat"))
+    kernel = plain.kernel()
+    plain.write(plain.mount / name, "?\n")
+    readings = [kernel.read(at * SECOND_NS) for at in range(1, 8)]
+    plain.add_pod("besteffort", UID)
+
+    assert all(name in said(reading) for reading in readings)
+    assert pods_of(kernel.read(8 * SECOND_NS))[UID].mem_bytes == 70 * MIB
+
+
 def test_a_replaced_plain_file_is_read_anew(plain) -> None:
     kernel = plain.kernel()
     kernel.read(SECOND_NS)

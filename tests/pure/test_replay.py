@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 
 import msgspec
 import pytest
@@ -26,12 +25,12 @@ TIGHT = policy_of(
     Colocation(enable=True, metric_aggregate_duration_s=10),
     ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota", cpu_suppress_threshold_pct=40),
 )
-POLICY_AT = replace(policy_record(), timestamp_ms=START_MS - 60_000)
+POLICY_AT = msgspec.structs.replace(policy_record(), timestamp_ms=START_MS - 60_000)
 
 
 def at(said: NodeSample, offset: int | None = None) -> Record:
     """The sample in the log at its own second."""
-    return replace(bare_record(said, offset=offset), timestamp_ms=START_MS + said.seq * 1_000)
+    return msgspec.structs.replace(bare_record(said, offset=offset), timestamp_ms=START_MS + said.seq * 1_000)
 
 
 def answers(worker: Worker, asked: Sequence[Record], late_ms: int = 20) -> list[Record]:
@@ -64,7 +63,7 @@ def trace(*more: Record, count: int = 25) -> list[Record]:
 
 
 def changed(records: list[Record], which: Record, value: bytes) -> list[Record]:
-    return [replace(one, value=value) if one is which else one for one in records]
+    return [msgspec.structs.replace(one, value=value) if one is which else one for one in records]
 
 
 def commands(records: list[Record]) -> list[Record]:
@@ -157,11 +156,11 @@ def test_an_answer_to_no_sample_is_found() -> None:
     """A well-formed one, with an id of its own."""
     stray = answers(worker(), [at(keyframe(77), offset=3)])[0]
 
-    assert not replayed(in_order([*RECORDS, replace(stray, timestamp_ms=START_MS + 9_000)])).equal
+    assert not replayed(in_order([*RECORDS, msgspec.structs.replace(stray, timestamp_ms=START_MS + 9_000)])).equal
 
 
 def test_answers_that_come_twice_are_equal_and_counted() -> None:
-    twice = [replace(record, offset=record.offset + 100) for record in COMMANDS[3:9]]
+    twice = [msgspec.structs.replace(record, offset=record.offset + 100) for record in COMMANDS[3:9]]
     result = replayed(in_order([*RECORDS, *twice]))
 
     assert (result.equal, result.commands) == (True, {"equal": 31, "repeated": 6})
@@ -173,7 +172,7 @@ def test_a_policy_that_a_worker_hears_of_later_is_no_false_alarm() -> None:
     blue = worker()
     heard = answers(blue, asked[:15])
     blue.policy(policy_record(TIGHT))
-    told = replace(policy_record(TIGHT), timestamp_ms=asked[11].timestamp_ms + 1, offset=1)
+    told = msgspec.structs.replace(policy_record(TIGHT), timestamp_ms=asked[11].timestamp_ms + 1, offset=1)
     result = replayed(in_order([POLICY_AT, told, *asked, *heard, *answers(blue, asked[15:])]))
 
     assert (result.equal, result.policies) == (True, 2)
@@ -183,7 +182,7 @@ def test_a_policy_that_a_worker_hears_of_later_is_no_false_alarm() -> None:
 def test_a_policy_that_no_longer_held_is_found() -> None:
     """A minute after the change nobody may answer by the old one."""
     asked = [*minute(12), *(at((keyframe if seq % 10 == 0 else sample)(seq)) for seq in range(12, 80))]
-    told = replace(policy_record(TIGHT), timestamp_ms=asked[5].timestamp_ms, offset=1)
+    told = msgspec.structs.replace(policy_record(TIGHT), timestamp_ms=asked[5].timestamp_ms, offset=1)
     result = replayed(in_order([POLICY_AT, told, *asked, *answers(worker(), asked)]))
 
     assert not result.equal
@@ -193,7 +192,7 @@ def test_a_policy_that_no_longer_held_is_found() -> None:
 def test_a_policy_that_was_compacted_away_is_said_and_not_judged() -> None:
     """Only the newest record of a compacted topic is sure to be there."""
     asked = minute()
-    newest = replace(policy_record(TIGHT), timestamp_ms=START_MS + 3_600_000)
+    newest = msgspec.structs.replace(policy_record(TIGHT), timestamp_ms=START_MS + 3_600_000)
     result = replayed(in_order([newest, *asked, *answers(worker(), asked)]))
 
     assert result.commands == {"not compared: by a policy that the trace does not have": 25}
@@ -202,7 +201,7 @@ def test_a_policy_that_was_compacted_away_is_said_and_not_judged() -> None:
 
 def test_the_newest_policy_alone_holds_from_the_beginning() -> None:
     """Its writer repeats it every minute, and older records of it are compacted away."""
-    again = replace(POLICY_AT, timestamp_ms=START_MS + 3_600_000)
+    again = msgspec.structs.replace(POLICY_AT, timestamp_ms=START_MS + 3_600_000)
 
     assert replayed(in_order([again, *RECORDS[1:]])).equal
 
@@ -248,7 +247,10 @@ def test_a_stretch_without_a_worker_is_no_false_alarm() -> None:
     """The guards decided; a worker that came later answered all the same."""
     asked = minute(40)
     blue = worker()
-    late = [replace(record, timestamp_ms=asked[30].timestamp_ms + 50) for record in answers(blue, asked[12:30])]
+    late = [
+        msgspec.structs.replace(record, timestamp_ms=asked[30].timestamp_ms + 50)
+        for record in answers(blue, asked[12:30])
+    ]
     result = replayed(in_order([POLICY_AT, *asked, *answers(worker(), asked[:12]), *late, *answers(blue, asked[30:])]))
 
     assert result.equal
@@ -299,7 +301,7 @@ def test_a_removed_node_is_no_false_alarm() -> None:
     blue = worker()
     first = answers(blue, asked[:12])
     blue.inventory(inventory_record(None))
-    gone = replace(inventory_record(None), timestamp_ms=asked[10].timestamp_ms + 500)
+    gone = msgspec.structs.replace(inventory_record(None), timestamp_ms=asked[10].timestamp_ms + 500)
     result = replayed(in_order([POLICY_AT, gone, *asked, *first, *answers(blue, asked[12:])]))
 
     assert result.equal

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.policy import Policy, policy_of

@@ -5,18 +5,19 @@ from __future__ import annotations
 from itertools import pairwise
 from math import ceil, isnan
 
-import msgspec
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
 from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.windows.rings import LENGTHS_S, SECONDS
-from slacktide.streams.windows.segments import restore, segment
+from slacktide.streams.windows.segments import Minute, minute_of, restore, said_minute, said_seconds, segment
 from slacktide.streams.windows.series import SLOTS_MAX, slot_ms
 from slacktide.streams.windows.windows import Arrival, Averages, Windows
 from testbed.samples import START_MS, sample
@@ -62,6 +63,18 @@ class OneNode:
         last = self.window.watermark_ms // 60_000
         each = (segment(self.windows, self.window, minute, boot_id="b", seq=1) for minute in range(last - 31, last))
         return [one for one in each if one is not None]
+
+    def minutes(self) -> list[Minute]:
+        last = self.window.watermark_ms // 60_000
+        each = (minute_of(self.windows, self.window, number) for number in range(last - 31, last + 1))
+        return [one for one in each if one is not None]
+
+    def read(self, one: NodeWindowSegment) -> Minute:
+        raw = encode(one)
+        return said_minute(said_seconds(raw), raw, self.window)
+
+    def restore(self, *minutes: Minute) -> None:
+        restore(self.windows, [(self.window, one) for one in minutes])
 
 
 def said(at_ms: int, interval_ms: int, cpu_milli: int | None, *pods: PodUse) -> NodeSample:
@@ -304,7 +317,7 @@ def test_a_restored_window_gives_the_same(window_s: int) -> None:
     node, other = OneNode(window_s * 1_000), OneNode(window_s * 1_000)
     busy(node, 2_000)
     for one in node.segments():
-        restore(other.windows, other.window, msgspec.json.decode(msgspec.json.encode(one), type=NodeWindowSegment))
+        other.restore(other.read(one))
     done_s = (other.window.watermark_ms - START_MS) // 1_000
     busy(other, 2_000 - done_s + 1, done_s - 1)
 
@@ -323,11 +336,75 @@ def test_a_window_that_lives_already_is_restored_behind_and_twice_is_once() -> N
     busy(other, 5, 595)
     for _ in range(2):
         for one in node.segments():
-            restore(other.windows, other.window, one)
+            other.restore(other.read(one))
 
     assert [covered_ms for covered_ms, _ in other.spreads()] == [covered_ms for covered_ms, _ in node.spreads()]
     assert other.averages.covered_ms <= 300_000
     assert abs(other.pods["a"].cpu_milli - node.pods["a"].cpu_milli) <= 3
+
+
+@pytest.mark.parametrize("window_s", [100, 300])
+def test_the_order_in_which_minutes_come_back_makes_no_difference(window_s: int) -> None:
+    """The newest first, as who takes over wants them; or all at once."""
+    node, one_by_one, at_once = OneNode(window_s * 1_000), OneNode(window_s * 1_000), OneNode(window_s * 1_000)
+    busy(node, 500)
+    for one in reversed(node.segments()):
+        one_by_one.restore(one_by_one.read(one))
+    at_once.restore(*(node.read(one) for one in node.segments()))
+
+    assert one_by_one.spreads() == at_once.spreads()
+    assert one_by_one.pods == at_once.pods
+    assert one_by_one.averages.covered_ms == at_once.averages.covered_ms > 0
+
+
+def test_pods_come_back_into_slots_of_another_length() -> None:
+    """The policy's window was another one when the minutes were said."""
+    node, other = OneNode(450_000), OneNode(300_000)
+    busy(node, 600)
+    for one in node.segments():
+        other.restore(other.read(one))
+
+    assert (node.window.slot_ms, other.window.slot_ms) == (15_000, 10_000)
+    assert other.averages.covered_ms == 300_000
+    same = OneNode(300_000)
+    busy(same, (other.window.watermark_ms - START_MS) // 1_000 - 1)
+    for uid, use in same.pods.items():
+        assert other.pods[uid].cpu_milli == pytest.approx(use.cpu_milli, abs=2)
+
+
+def test_what_no_window_needs_of_a_segment_is_not_read() -> None:
+    """The pods of a minute long past; a bad one within the window is refused."""
+    node, other = OneNode(60_000), OneNode(60_000)
+    busy(node, 300)
+    older, *_, newest = node.segments()
+    raw = encode(older).replace(b'"cpu_ms":', b'"cpu_ms":-')
+    bad = encode(newest).replace(b'"cpu_ms":', b'"cpu_ms":-')
+    other.restore(other.read(newest), said_minute(said_seconds(raw), raw, node.window))
+
+    assert sum(other.spreads()[-1][:1]) == sum(older.covered_ms) + sum(newest.covered_ms)
+    with pytest.raises(BadMessageError):
+        said_minute(said_seconds(bad), bad, node.window)
+
+
+@pytest.mark.parametrize(
+    ("was", "instead"),
+    [
+        ('"begin_ms":', '"begin_ms":1'),
+        ('"begin_ms":', '"begin_ms":99999999999999'),
+        ('"covered_ms":[', '"covered_ms":[1001,'),
+        ('"covered_ms":[', '"covered_ms":[-1,'),
+        ('"node_cpu_milli":[', '"node_cpu_milli":[5,'),
+        ('"system_mem_bytes":[', '"system_mem_bytes":[-5,'),
+        ('"uid":"a"', '"uid":7'),
+    ],
+)
+def test_a_segment_that_is_no_minute_is_refused(was: str, instead: str) -> None:
+    node = OneNode()
+    busy(node, 181)
+    raw = encode(node.segments()[-1]).replace(was.encode(), instead.encode())
+
+    with pytest.raises(BadMessageError):
+        said_minute(said_seconds(raw), raw, node.window)
 
 
 # Against a plain reference
@@ -405,3 +482,38 @@ def _same_percentiles(node: OneNode, spans: list, now_ms: int) -> None:
             assert all(low <= high for low, high in pairwise(figures[0][1:]))
         else:
             assert isnan(figures[0][0])
+
+
+WHOLE_STEP = st.tuples(
+    st.sampled_from([1, 1, 1, 2, 5, 40]),  # interval, s
+    st.sampled_from([0, 0, 0, 0, 3, 70, 400]),  # not covered before it, s
+    FIGURE,
+    st.tuples(FIGURE, FIGURE),
+)
+
+
+@settings(deadline=None)
+@given(data=st.data(), steps=st.lists(WHOLE_STEP, min_size=1, max_size=60), window_s=st.integers(1, 1_800))
+def test_minutes_taken_back_are_as_if_the_samples_had_been_heard(
+    data: st.DataObject, steps: list[tuple[int, int, int | None, tuple[int | None, int | None]]], window_s: int
+) -> None:
+    """By one that hears only the last samples, from one that heard all but the last; in any order, some twice."""
+    heard, first, last = OneNode(window_s * 1_000), OneNode(window_s * 1_000), OneNode(window_s * 1_000)
+    begin = data.draw(st.integers(0, len(steps)), "the other's first")
+    end = data.draw(st.integers(begin, len(steps)), "the one's end")
+    at_ms = 0
+    for number, (interval_s, gap_s, cpu_milli, (a, b)) in enumerate(steps):
+        at_ms += (gap_s + interval_s) * 1_000
+        for node in (heard, *([first] if number < end else []), *([last] if number >= begin else [])):
+            node.tell(at_ms, interval_s * 1_000, cpu_milli, pod("a", a), pod("b", b))
+    written = [last.read(one) for one in first.segments()]
+    for some in data.draw(st.lists(st.permutations(first.minutes() + written), min_size=1, max_size=2)):
+        last.restore(*some)
+
+    if begin < len(steps) or end == len(steps):
+        np.testing.assert_equal(last.spreads(), heard.spreads())
+    wanted, found = (node.windows.averages([node.window]) for node in (heard, last))
+    assert found.counts[0][0] == pytest.approx(wanted.counts[0][0], abs=1)
+    pods = slice(3, None if begin == end else 3)  # what both heard of a slot is shared out evenly
+    for own in (slice(0, 2), pods):
+        assert found.values[own] == pytest.approx(wanted.values[own], rel=1e-4, abs=1, nan_ok=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections import Counter
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
@@ -249,6 +251,50 @@ def test_a_removed_node_is_not_brought_back_by_a_writer_of_an_older_epoch(worker
     assert METRIC.name in {out.topic for out in tell(worker, keyframe(2))}
 
 
+@given(
+    told=st.lists(
+        st.tuples(st.sampled_from(["node-1", "node-2", "node-3"]), st.integers(100, 4_000)), min_size=1, max_size=30
+    ),
+    cuts=st.sets(st.integers(0, 30)),
+)
+def test_figures_are_the_same_whichever_answers_they_waited_for(told: list[tuple[str, int]], cuts: set[int]) -> None:
+    """And in the same order of each node."""
+    seqs = Counter[str]()
+    records = []
+    for node, cpu_milli in told:
+        seqs[node] += 1
+        use = NodeUse(cpu_milli=cpu_milli, mem_bytes=1)
+        records.append(record_of(keyframe(seqs[node], node, use=use)))
+    at_once, in_turns = Worker("w"), Worker("w")
+    for each in (at_once, in_turns):
+        each.policy(policy_record())
+
+    wanted = [out for record in records for out in at_once.samples([record], NOW_MS)]
+    found: list[Out] = []
+    for number, record in enumerate(records):
+        found += in_turns.answers([record], NOW_MS)
+        if number in cuts:
+            found += in_turns.figures(NOW_MS)
+    found += in_turns.figures(NOW_MS)
+
+    assert in_turns.unpublished == 0
+    for topic in (COMMAND.name, METRIC.name, ALLOCATABLE.name, SCORE.name):
+        for node in seqs:
+            of_node = [
+                [out for out in outs if (out.topic, out.key) == (topic, node.encode())] for outs in (found, wanted)
+            ]
+            assert of_node[0] == of_node[1]
+
+
+def test_of_a_node_that_has_gone_since_it_was_answered_nothing_is_published(worker: Worker) -> None:
+    worker.answers([record_of(keyframe(1))], NOW_MS)
+    worker.inventory(inventory_record(None))
+    worker.answers([record_of(keyframe(1, "node-2"), partition=3)], NOW_MS)
+    worker.forget(3)
+
+    assert worker.figures(NOW_MS) == []
+
+
 def test_a_bad_inventory_is_a_dead_letter(worker: Worker) -> None:
     """Not JSON, or another node than its key."""
     other = NodeInventory(node="node-2", revision="r", facts=FACTS)
@@ -465,7 +511,7 @@ def test_a_minute_is_said_once_when_it_is_over_and_another_worker_takes_it_up(wo
     other.publish(0)
     [metric], _ = figures(tell(other, keyframe(begin + 67)))
     assert metric.aggregates[0].covered_ms == 62_000
-    assert [out.topic for out in other.restore([replace(record, value=b"{")])] == [DEAD_LETTER.name]
+    assert [out.topic for out in other.restore([msgspec.structs.replace(record, value=b"{")])] == [DEAD_LETTER.name]
 
 
 def test_a_sample_that_comes_late_fills_its_gap_mute(worker: Worker) -> None:

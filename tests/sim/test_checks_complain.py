@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -285,7 +284,7 @@ class Changed(Worker):
 
     def samples(self, records, now_ms):
         return [
-            replace(out, value=encode(self.change(decode(out.value, NodeCommand))))
+            msgspec.structs.replace(out, value=encode(self.change(decode(out.value, NodeCommand))))
             if out.topic == COMMAND.name
             else out
             for out in super().samples(records, now_ms)
@@ -346,7 +345,7 @@ def test_a_worker_that_sells_less_than_was_sold_already(complaint):
             ]
 
         def _short(self, out):
-            return replace(
+            return msgspec.structs.replace(
                 out, value=encode(msgspec.structs.replace(decode(out.value, NodeAllocatable), batch_mem_bytes=0))
             )
 

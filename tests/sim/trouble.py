@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -77,7 +76,7 @@ class Trouble:
         """What becomes of a worker's record."""
         if not self.bent or out.topic != COMMAND.name or self.world.rng.random() >= self.bent:
             return out
-        return replace(out, value=encode(bent(self.world.rng, decode(out.value, NodeCommand))))
+        return msgspec.structs.replace(out, value=encode(bent(self.world.rng, decode(out.value, NodeCommand))))
 
     def _for_a_while(self, what: Callable[[], None], longest_ms: int = 15_000) -> None:
         """Undo it later, unless the trouble is over and all is undone already."""

@@ -32,7 +32,7 @@ Shell = Literal["faust", "plain"]
 PARTITIONS = 4
 SESSION_MS = 3_000
 """Short, for the embedded broker makes each join wait half of it, and a dead member's successor twice."""
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 
 logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself while a broker is away
 

@@ -64,8 +64,7 @@ class Ahead:
 
     def renew(self) -> None:
         """Follow groups that were made or removed; due each second."""
-        if self._pressure is not None and not self._closed:
-            self._pressure.look()
+        if self._pressure is not None and not self._closed and self._pressure.look():
             self._metrics.triggers(self._pressure.counts())
 
     def covers_tick(self) -> bool:

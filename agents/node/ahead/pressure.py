@@ -71,11 +71,20 @@ class PressureWatch:
         self._pressed = pressed
         self._triggers: dict[PressureFile, Trigger] = {}
         self._refused: set[PressureFile] = set()
+        self._there: list[PressureFile] | None = None
         self._said: set[tuple[Kind, str]] = set()
 
-    def look(self) -> None:
-        """Bring what is waited on to what is there: groups are made, removed and made again."""
+    def look(self) -> bool:
+        """Bring what is waited on to what is there: groups are made, removed and made again.
+
+        Returns:
+            Whether there was anything to do: there seldom is.
+
+        """
         there = self._waited.files()
+        if there == self._there and len(there) == len(self._triggers) + len(self._refused):
+            return False
+        self._there = there
         for file in self._triggers.keys() - set(there):
             self._forget(file)
         self._refused &= set(there)
@@ -84,6 +93,7 @@ class PressureWatch:
         for file in there:
             if file not in self._triggers and file not in self._refused:
                 self._wait_on(file)
+        return True
 
     def counts(self) -> Mapping[tuple[str, str], int]:
         """How many triggers of a kind are ``set``, and how many were ``refused``."""

@@ -102,18 +102,21 @@ class _Pod:
         self._quota = _Quota(hierarchy, group, room)
         self._containers: dict[_Key, _Container] = {}
         self._limits_us: dict[_Key, int] = {}
+        self._kept: Pod | None = None
         self._before: Counters | None = None
         self._calm = self._spared = 0
 
     def keep(self, pod: Pod) -> None:
         """Keep files of these containers, and of no others; look for those that have none yet."""
-        self._limits_us = {
-            _Key(one.name, one.id): one.limits.cpu_milli * _NORMAL_PERIOD_US // 1000
-            for one in pod.containers
-            if one.limits.cpu_milli and one.id
-        }
-        for key in self._containers.keys() - self._limits_us:
-            self._containers.pop(key).close()
+        if pod is not self._kept:  # the same until the list of pods changes
+            self._kept = pod
+            self._limits_us = {
+                _Key(one.name, one.id): one.limits.cpu_milli * _NORMAL_PERIOD_US // 1000
+                for one in pod.containers
+                if one.limits.cpu_milli and one.id
+            }
+            for key in self._containers.keys() - self._limits_us:
+                self._containers.pop(key).close()
         lacking = [key for key in self._limits_us if key not in self._containers]
         if lacking:
             self._find(pod, lacking)
@@ -127,13 +130,18 @@ class _Pod:
                 self._containers[key] = _Container(self._hierarchy, groups[key.name], self._room)
                 self._calm = 0
 
-    def may_be_spared(self) -> bool:
-        """Whether it is as calm as it was; asked once in each look."""
+    def may_be_spared(self, *, still: bool) -> bool:
+        """Whether it is as calm as it was; asked once in each look.
+
+        Args:
+            still: it used no CPU, and so was not stopped: nothing need be read.
+
+        """
         if self._calm < _CALM_LOOKS or self._spared >= _SPARED_LOOKS or self._before is None:
             return False
         known = self._before.pods
         self._spared += 1
-        return all(
+        return still or all(
             (name := "/".join(key)) in known and one.throttled() == known[name].throttled_periods
             for key, one in self._containers.items()
         )
@@ -178,12 +186,27 @@ class _Pod:
 
 
 class ContainersReader:
-    """The containers of the pods that it is asked for; of others it keeps no file."""
+    """The containers of the pods that it is asked for; of others it keeps no file.
 
-    def __init__(self, hierarchy: Hierarchy, room: Room, pod_group: Callable[[str], PurePosixPath | None]) -> None:
+    Args:
+        hierarchy: where the groups are.
+        room: for descriptors.
+        pod_group: a pod's group by its uid; None: it has none.
+        still: whether a pod was seen to use no CPU, of late and now.
+
+    """
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        room: Room,
+        pod_group: Callable[[str], PurePosixPath | None],
+        still: Callable[[str], bool],
+    ) -> None:
         self._hierarchy = hierarchy
         self._room = room
         self._pod_group = pod_group
+        self._still = still
         self._pods: dict[str, _Pod] = {}
 
     def read(self, pods: Sequence[Pod], mono_ns: int, spare: Collection[str] = ()) -> ContainersLook:
@@ -199,11 +222,10 @@ class ContainersReader:
             if one is None:
                 continue
             one.keep(pod)
-            read = None if pod.uid in spare and one.may_be_spared() else one.read(pod.uid, mono_ns, notes)
-            if read is None:
+            if pod.uid in spare and one.may_be_spared(still=self._still(pod.uid)):
                 calm.append(pod.uid)
             else:
-                containers += read
+                containers += one.read(pod.uid, mono_ns, notes)
         return ContainersLook(containers=containers, calm=frozenset(calm), missing=notes.missing)
 
     def close(self) -> None:

@@ -62,7 +62,7 @@ class CgroupKernel:
         room = Room.of_process()
         self._node = NodeReader(proc_mount, room)
         self._pods = PodsReader(self.hierarchy, room)
-        self._containers = ContainersReader(self.hierarchy, room, self._pods.group)
+        self._containers = ContainersReader(self.hierarchy, room, self._pods.group, self._pods.still)
         self._originals = Originals(state_folder)
         self._holder = Holder(self.hierarchy, self._originals)
         self._cpuset = None if self.hierarchy.cpuset is None else CpusetHolder(self.hierarchy, self.hierarchy.cpuset)

@@ -123,8 +123,14 @@ class CpuTime:
         """What it has counted since the group was made."""
         cpu_ns, periods, throttled = notes.figure(self._stat, self._figures) or (None, None, None)
         if self._cpuacct is not None:
-            cpu_ns = notes.figure(self._cpuacct, parse.number)
+            cpu_ns = self.cpu_ns(notes)
         return PodCounters(cpu_ns=cpu_ns, periods=periods, throttled_periods=throttled)
+
+    def cpu_ns(self, notes: Notes) -> int | None:
+        """Of all that, this alone: one file."""
+        if self._cpuacct is not None:
+            return notes.figure(self._cpuacct, parse.number)
+        return (notes.figure(self._stat, self._figures) or (None, None, None))[0]
 
     def throttled_periods(self, notes: Notes) -> int | None:
         """Of all that, this alone: one file."""
@@ -155,6 +161,10 @@ def kept(hierarchy: Hierarchy, root: Path, group: str, name: str, room: Room) ->
 
 MEM_NS_MIN = 1_500_000_000
 """From one look at a pod's memory to the next: it moves slowly, and the kernel adds it up anew for each look."""
+STILL_NS = 3_000_000_000
+"""A pod that used no CPU for so long is still: the kernel, some 2 s late, has added up what it did before."""
+STANDS_NS_MAX = 10_000_000_000
+"""What was read of a still pod stands so long at most, while it uses no CPU: others may reclaim its memory."""
 
 
 class _Pod:
@@ -175,11 +185,32 @@ class _Pod:
         self._inactive = parse.field(b"inactive_file" if unified else b"total_inactive_file")
         self._mem_bytes: int | None = None
         self._mem_ns = 0
+        self.still = False
+        self._whole: PodReading | None = None
+        self._whole_ns = self._used_ns = 0
 
     def read(self, mono_ns: int, notes: Notes) -> PodReading:
+        """Everything; of a still pod, whether it is still."""
+        before, noted = self._whole, len(notes.missing)
+        self.still = before is not None and self._stands(before, mono_ns)
+        if before is not None and self.still:
+            return before
         if self._mem_bytes is None or mono_ns - self._mem_ns >= MEM_NS_MIN:
             self._mem_bytes, self._mem_ns = self._working_set(notes), mono_ns
-        return PodReading(counters=self._cpu.read(notes), mem_bytes=self._mem_bytes, best_effort=self.best_effort)
+        now = PodReading(counters=self._cpu.read(notes), mem_bytes=self._mem_bytes, best_effort=self.best_effort)
+        if before is None or before.counters.cpu_ns != now.counters.cpu_ns:
+            self._used_ns = mono_ns
+        # What could not be read is tried, and named, each time.
+        self._whole, self._whole_ns = None if len(notes.missing) > noted else now, mono_ns
+        return now
+
+    def _stands(self, before: PodReading, mono_ns: int) -> bool:
+        return (
+            self._whole_ns - self._used_ns >= STILL_NS
+            and mono_ns - self._whole_ns < STANDS_NS_MAX
+            and before.counters.cpu_ns is not None
+            and self._cpu.cpu_ns(Notes()) == before.counters.cpu_ns
+        )
 
     def _working_set(self, notes: Notes) -> int | None:
         if self._memory is None:
@@ -224,6 +255,11 @@ class PodsReader:
         """A pod's group as of the last reading, relative to each root; None: it had none."""
         pod = self._pods.get(uid)
         return None if pod is None else PurePosixPath(pod.relative)
+
+    def still(self, uid: str) -> bool:
+        """Whether it has used no CPU for some seconds, as of the last reading."""
+        pod = self._pods.get(uid)
+        return pod is not None and pod.still
 
     def close(self) -> None:
         """Let go of all files."""

@@ -15,26 +15,29 @@ class LatencySensitiveUse:
     def __init__(self, hierarchy: Hierarchy) -> None:
         unified = hierarchy.version == 2
         root, name = (hierarchy.cpu, "cpu.stat") if unified else (hierarchy.cpuacct, "cpuacct.usage")
-        self._unified = unified
-        groups = () if root is None else (hierarchy.pods, hierarchy.tier(BEST_EFFORT))
-        self._files = [KeptFile(f"{root}/{group}/{name}", name, Room(1)) for group in groups]
+        self._count_ns = _usage_ns if unified else parse.number
+        self._known = root is not None
+        self._pods, self._best_effort = (
+            KeptFile(f"{root}/{group}/{name}", name, Room(1)) for group in (hierarchy.pods, hierarchy.tier(BEST_EFFORT))
+        )
         self._best_effort_ns = 0
 
     def cpu_ns(self) -> int | None:
         """All CPU time so far; None where it cannot be told, as once when the best-effort group was made anew."""
+        if not self._known:
+            return None
         try:
-            counts_ns = [self._count_ns(file.read()) for file in self._files]
+            pods_ns, best_effort_ns = self._count_ns(self._pods.read()), self._count_ns(self._best_effort.read())
         except (OSError, ValueError):
             return None
-        if not counts_ns:
-            return None
-        before_ns, self._best_effort_ns = self._best_effort_ns, counts_ns[1]
-        return None if counts_ns[1] < before_ns else counts_ns[0] - counts_ns[1]
+        before_ns, self._best_effort_ns = self._best_effort_ns, best_effort_ns
+        return None if best_effort_ns < before_ns else pods_ns - best_effort_ns
 
     def close(self) -> None:
         """Let go of the files."""
-        for file in self._files:
-            file.close()
+        self._pods.close()
+        self._best_effort.close()
 
-    def _count_ns(self, text: bytes) -> int:
-        return _USAGE_USEC(text) * 1000 if self._unified else parse.number(text)
+
+def _usage_ns(text: bytes) -> int:
+    return _USAGE_USEC(text) * 1000

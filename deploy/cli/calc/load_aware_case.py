@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from slacktide.deploy.cli.calc.case import Amount, Given, GivenPod, Percent, Seconds
 from slacktide.streams.decisions.because import Because

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from math import inf
 from typing import Annotated
 
 import msgspec
+from msgspec.structs import replace
 
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, Seconds, Whole
 from slacktide.schemas.errors import CaseError

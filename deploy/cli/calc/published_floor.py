@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, GivenPod
-from slacktide.streams.decisions.published_floor import FIELDS, published_floor
+from slacktide.streams.decisions.known_pods import REQUEST_FIELDS
+from slacktide.streams.decisions.published_floor import published_floor
 
 
 class Input(Given, frozen=True, kw_only=True):
@@ -15,7 +16,7 @@ class Input(Given, frozen=True, kw_only=True):
 
 def calculate(given: Input) -> Calculated:
     """Published figures, never below what runs there asked for."""
-    names = {field: field.replace("mem_bytes", "memory_bytes") for field in FIELDS}
+    names = {field: field.replace("mem_bytes", "memory_bytes") for field in REQUEST_FIELDS}
     figures = {field: given.figures[name] for field, name in names.items() if name in given.figures}
     floored = published_floor(figures, given.pods or ())
     return Calculated(

@@ -1,0 +1,68 @@
+"""What is to be written, put together for the client: by partition, in order, as few batches as hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.errors import MessageSizeTooLargeError
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from slacktide.streams.records import Out
+
+RECORD_BYTES_MAX = 1 << 20
+"""A larger one is refused here: a broker with a limit of its own would say the same."""
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """Records of one partition that the log takes or refuses together."""
+
+    place: TopicPartition
+    turn: int
+    """How many batches of the partition go before."""
+    builder: BatchBuilder
+    outs: list[Out] = field(default_factory=list)
+
+    def add(self, out: Out) -> bool:
+        """Whether there was room. The first one always has it."""
+        taken = self.builder.append(timestamp=None, key=out.key, value=out.value, headers=list(out.headers))
+        if taken is None:
+            return False
+        self.outs.append(out)
+        return True
+
+
+def batches(producer: AIOKafkaProducer, placed: Iterable[tuple[TopicPartition, Out]]) -> list[Batch]:
+    """The batches in which these go out, each partition's first ones before any second one.
+
+    A partition's next batch waits for the one before it: begun with, it would hold up all others.
+    """
+    newest: dict[TopicPartition, Batch] = {}
+    made: list[Batch] = []
+    for place, out in placed:
+        batch = newest.get(place)
+        if batch is None or not batch.add(out):
+            turn = 0 if batch is None else batch.turn + 1
+            batch = newest[place] = Batch(place, turn, producer.create_batch())
+            batch.add(out)
+            made.append(batch)
+    for batch in made:
+        batch.builder.close()
+    made.sort(key=lambda batch: batch.turn)
+    return made
+
+
+def check_size(out: Out) -> None:
+    """Refuse what is too large for any batch.
+
+    Raises:
+        MessageSizeTooLargeError: it is.
+
+    """
+    if len(out.value or b"") + len(out.key or b"") > RECORD_BYTES_MAX >> 2:
+        size = DefaultRecordBatchBuilder.estimate_size_in_bytes(out.key, out.value, list(out.headers))
+        if size > RECORD_BYTES_MAX:
+            raise MessageSizeTooLargeError(f"the record has {size} bytes, more than {RECORD_BYTES_MAX}")
