@@ -160,9 +160,9 @@ class Rings:
         """Nearest-rank percentiles of seconds, and averages by what is covered of them, over 5, 10 and 30 minutes."""
         reach = int(np.minimum(self._newest[rows] - self._oldest[rows] + 1, SECONDS).max(initial=1))
         values, covered = self._latest(rows, reach)
-        weights = np.where(np.isnan(values), np.float32(0), covered[:, None, :])
-        weighted = np.nan_to_num(values)
-        weighted *= weights
+        unknown = np.isnan(values)
+        gaps = bool(unknown.any())  # mostly there is none, and half of the work not to be done
+        weighted = (np.where(unknown, np.float32(0), values) if gaps else values) * covered[:, None, :]
         found: list[Spreads] = []
         for length_s in LENGTHS_S:
             if found and reach <= found[-1].length_s:
@@ -170,15 +170,19 @@ class Rings:
                 continue
             within = slice(0, length_s)
             sums = weighted[..., within].sum(-1, dtype=np.float64)
-            known_ms = weights[..., within].sum(-1, dtype=np.float64)
+            covered_ms = covered[:, within].sum(-1, dtype=np.int64)
+            known_ms, missing = np.broadcast_to(covered_ms[:, None], sums.shape), np.zeros(sums.shape, np.int64)
+            if gaps:
+                known_ms = np.where(unknown[..., within], 0, covered[:, None, within]).sum(-1, dtype=np.int64)
+                missing = unknown[..., within].sum(-1)
             averages = np.divide(sums, known_ms, out=np.full_like(sums, np.nan), where=known_ms > 0)
-            ranked = np.concatenate([averages[..., None], _percentiles(values[..., within])], -1)
-            found.append(Spreads(length_s, covered[:, within].sum(-1, dtype=np.int64).tolist(), ranked.tolist()))
+            ranked = np.concatenate([averages[..., None], _percentiles(values[..., within], missing)], -1)
+            found.append(Spreads(length_s, covered_ms.tolist(), ranked.tolist()))
         return found
 
     def _latest(self, rows: Ints, reach: int) -> tuple[Floats, Floats]:
         """Values and coverage of the last so many seconds, newest block first."""
-        values = np.full((len(rows), FIGURES, reach), np.nan, np.float32)
+        values = np.empty((len(rows), FIGURES, reach), np.float32)
         covered = np.zeros((len(rows), reach), np.float32)
         for at, row in enumerate(rows.tolist()):
             slot = int(self._newest[row]) % SECONDS + 1
@@ -189,7 +193,9 @@ class Rings:
                 tail = SECONDS - (reach - head)
                 values[at, :, head:] = self._values[row, :, tail:][:, ::-1]
                 covered[at, head:] = self._covered[row, tail:][::-1]
-        values[np.broadcast_to((covered == 0)[:, None, :], values.shape)] = np.nan
+        nowhere = covered == 0
+        if nowhere.any():
+            values[np.broadcast_to(nowhere[:, None, :], values.shape)] = np.nan
         return values, covered
 
     def _open(self, rows: Ints, seconds: Ints) -> None:
@@ -243,9 +249,9 @@ def _average(sums: Floats, weights: Floats) -> Floats:
     return np.rint(np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0))
 
 
-def _percentiles(values: Floats) -> Floats:
-    """Nearest rank over the last axis, of what is known. NaN sorts last."""
-    counts = values.shape[-1] - np.isnan(values).sum(-1)
+def _percentiles(values: Floats, missing: Ints) -> Floats:
+    """Nearest rank over the last axis, of what is known; so many are NaN, which sorts last."""
+    counts = values.shape[-1] - missing
     ranks = np.stack([np.maximum((counts * percent + 99) // 100 - 1, 0) for percent in PERCENTS], -1)
     ranked: Floats = np.take_along_axis(np.sort(values, axis=-1), ranks, -1)
     return ranked

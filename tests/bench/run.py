@@ -12,7 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import ahead, cost, crowd, idle, latency, memory, reaction, slowdown, start, takeover, throughput, webhook
+from bench import (
+    ahead,
+    cost,
+    crowd,
+    idle,
+    latency,
+    memory,
+    own_time,
+    reaction,
+    slowdown,
+    start,
+    takeover,
+    throughput,
+    webhook,
+)
 from bench.peers import measure as peers
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, table
@@ -25,6 +39,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "cost": cost.measure,
     "slowdown": slowdown.measure,
     "throughput": throughput.measure,
+    "profile": own_time.measure,
     "peers": peers.measure,
     "memory": memory.measure,
     "idle": idle.measure,

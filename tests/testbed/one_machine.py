@@ -161,7 +161,8 @@ class Up:
     @property
     def lines(self) -> list[dict]:
         """All that it and its parts have logged."""
-        return [json.loads(line) for line in self._log.read_text().splitlines() if line.startswith("{")]
+        whole, _, _ = self._log.read_text().rpartition("\n")  # a line may be half written
+        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
 
     @property
     def messages(self) -> list[str]:

@@ -71,7 +71,8 @@ def app(bootstrap: str, out: str, folder: str) -> faust.App:
     )
     samples = made.topic(SAMPLE.name, key_type=str, value_type=Sample, key_serializer="raw")
     answers = made.topic(out, key_type=str, key_serializer="raw", value_serializer="json")
-    minutes = made.Table("minutes", default=blank).tumbling(float(WINDOW_S), expires=2.0 * WINDOW_S)
+    # Generous: with two windows Faust, cleaning up every 30 s, also forgets minutes that still go on.
+    minutes = made.Table("minutes", default=blank).tumbling(float(WINDOW_S), expires=60.0 * WINDOW_S)
 
     async def window(stream: faust.StreamT[Sample]) -> None:
         async for sample in stream:
