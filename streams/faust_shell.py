@@ -87,11 +87,11 @@ async def _run_app(app: _App, session: Session, stop: asyncio.Event) -> None:
             await session.until(stop)
     finally:
         watching.cancel()
-        try:
-            async with asyncio.timeout(STOP_S):
-                await app.stop()
-        except TimeoutError as exc:
-            raise RuntimeError(f"Faust did not stop within {STOP_S:g} s") from exc
+        stopping = asyncio.ensure_future(app.stop())
+        await asyncio.wait({stopping}, timeout=STOP_S)  # a cancelled stop of Faust's goes on
+        if not stopping.done():
+            raise RuntimeError(f"Faust did not stop within {STOP_S:g} s")
+        stopping.result()
 
 
 async def _watch(app: _App, session: Session) -> None:
@@ -147,15 +147,15 @@ def _app(session: Session, settings: ShellSettings, folder: str) -> _App:
 def _answer(app: _App, session: Session) -> Callable[[faust.StreamT[Any]], Any]:
     async def answer(stream: faust.StreamT[Any]) -> None:
         async for fetched in stream:
+            if session.failed:
+                continue  # what Faust takes for done is neither answered nor committed: the next session fetches it
             try:
                 batches = {place.partition: [record_of(read) for read in batch] for place, batch in fetched.items()}
                 ends = {place.partition: app.consumer.highwater(place) for place in fetched}
                 done = await session.answer(batches, ends)
-            except Exception as exc:
-                # Told to Faust, it would drop the batch and go on with the next.
+            except Exception as exc:  # noqa: BLE001 - told to Faust, it would drop the batch and answer the next
                 session.fail(exc)
-                await asyncio.Event().wait()
-                raise
+                continue
             cast("_Consumer", app.consumer).answered |= {
                 TP(SAMPLE.name, partition): offset for partition, offset in done.items()
             }

@@ -19,6 +19,7 @@ from slacktide.streams.decisions.known_pods import KnownPods, known
 from slacktide.streams.decisions.load_aware_args import LoadAwareArgs
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod, estimate
 from slacktide.streams.decisions.load_aware_existing import is_prod
+from slacktide.streams.decisions.node_evict import mem_below_line
 
 CPU_SUPPRESSED = "cpu_suppressed"
 MEM_OVER_LINE = "mem_over_line"
@@ -106,9 +107,8 @@ def _pressure(sample: NodeSample, facts: NodeFacts, policy: Policy, batch_asked_
     allowed_milli = _allowed_milli(sample.limits)
     if allowed_milli is not None and allowed_milli < batch_asked_milli:
         yield CPU_SUPPRESSED
-    threshold, used = resource_threshold_on(policy, facts), sample.use.mem_bytes
-    line_pct, capacity = threshold.mem_evict_threshold_pct, facts.capacity.mem_bytes
-    if threshold.enable and line_pct is not None and used and capacity and used * 100 // capacity >= line_pct:
+    threshold = resource_threshold_on(policy, facts)
+    if threshold.enable and not mem_below_line(sample, facts, threshold):
         yield MEM_OVER_LINE
     if sample.evict.dying:
         yield EVICTING

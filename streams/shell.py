@@ -141,6 +141,11 @@ class Session:
         self._share(frozenset())
         await self._doors.aclose()
 
+    @property
+    def failed(self) -> bool:
+        """Whether it ends, and answers nothing any more."""
+        return self._failed.done()
+
     def fail(self, error: BaseException) -> None:
         """Something that runs beside has failed: end the session."""
         if not self._failed.done():
@@ -231,10 +236,10 @@ class Session:
         while True:
             await asyncio.sleep(FIGURES_S)
             if self._worker.unpublished:
-                self._check_awake()
                 await self._figures()
 
     async def _figures(self) -> None:
+        self._check_awake()
         await self._write(self._worker.figures(self._now_ms()))
         if self._shadow is not None:
             self._shadow.go_on()

@@ -51,7 +51,7 @@ def evictions(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy:
         features -= MEMORY_RULES
     if _young(sample.evict.since_cpu_ms, CPU_COOL_MS):
         features -= CPU_RULES
-    if not features or (features <= _BY_MEMORY_USED and _below_line(sample, facts, threshold)):
+    if not features or (features <= _BY_MEMORY_USED and mem_below_line(sample, facts, threshold)):
         return ()
     node = _Node(sample, facts, pods, threshold, free_first=colocation_on(policy, facts).free_class_enable)
     dying = frozenset(sample.evict.dying)
@@ -69,7 +69,7 @@ def _acting(threshold: ResourceThreshold) -> frozenset[str]:
     return frozenset(name for name, lacks in _LACKS.items() if not lacks(threshold))
 
 
-def _below_line(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> bool:
+def mem_below_line(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> bool:
     """Whether a look at the node's memory tells that none is to be released, as of most samples."""
     used, capacity, line_pct = sample.use.mem_bytes, facts.capacity.mem_bytes, threshold.mem_evict_threshold_pct
     return not used or not capacity or line_pct is None or used * 100 // capacity < line_pct

@@ -7,7 +7,6 @@ moved by more than a hundredth of the node, or it was made of other pods, facts 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import isnan
 
 import msgspec
@@ -39,14 +38,6 @@ WORTH_TELLING = 0.01
 FIELDS = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
 NO_FORECAST = Use(cpu_milli=0, mem_bytes=0)
 """What production pods will leave of what they asked for: nobody predicts it, so mid pods are sold nothing of it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figures:
-    """The two records that go out together: the one is the other's input."""
-
-    metric: NodeMetric
-    allocatable: NodeAllocatable
 
 
 class Candidate(msgspec.Struct, frozen=True):

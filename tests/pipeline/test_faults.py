@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import time
 from collections import Counter
@@ -16,6 +17,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import OUTCOME, SAMPLE
+from slacktide.streams.kafka.sender import SEND_S
 from testbed.agent_rig import agent_of
 from testbed.brokers import KafkaBroker, KafkaCluster
 from testbed.feed import Feed, Workers, agree
@@ -83,6 +85,24 @@ async def test_one_of_three_brokers_killed_under_load_costs_no_answer_and_repeat
     assert agree(rig.answers)
     assert max(Counter(acts(heard)).values()) == 1
     assert {outcome.node for outcome in heard} == {NODE}
+
+
+async def test_a_broker_that_stands_still_for_longer_than_a_write_may_take_costs_no_answer(
+    rig: Rig, kafka_broker: KafkaBroker, shell: Shell
+) -> None:
+    """The write fails while its samples are at hand: the session ends with them, and the next one answers them."""
+    async with Workers(rig) as workers:
+        workers.start(shell, "worker")
+        feed = Feed(rig)
+        await workers.answering("worker")
+        os.kill(kafka_broker.pid, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(SEND_S + 2.0)
+        finally:
+            os.kill(kafka_broker.pid, signal.SIGCONT)
+        await rig.answered(await feed.stop())
+
+    assert agree(rig.answers)
 
 
 async def test_a_worker_killed_beside_another_is_covered_by_the_guard_and_nothing_is_lost_or_done_twice(
