@@ -54,8 +54,14 @@ def cluster_program(name: str) -> Path:
     return given if given.exists() else cache() / "cluster" / "bin" / name
 
 
-def _absent(programs: tuple[str, ...]) -> list[str]:
-    return [name for name in programs if not os.access(cluster_program(name), os.X_OK)]
+def _unbuilt(*programs: str) -> Lack | None:
+    absent = [name for name in programs if not os.access(cluster_program(name), os.X_OK)]
+    if not absent:
+        return None
+    can = shutil.which("go") is not None
+    build = "tests/testbed/setup cluster"
+    get = build if can else f"install Go (https://go.dev/doc/install) && {build}"
+    return Lack(what=", ".join(absent), get=get, possible=can)
 
 
 def kafka_libs() -> Path:
@@ -137,10 +143,8 @@ def lacks_qemu() -> Lack | None:
 @functools.cache
 def lacks_cluster() -> Lack | None:
     """Etcd, kube-apiserver and kubectl, and openssl for their keys."""
-    absent = _absent(("etcd", "kube-apiserver", "kubectl"))
-    if absent:
-        possible = shutil.which("go") is not None
-        return Lack(what=", ".join(absent), get="tests/testbed/setup cluster", possible=possible)
+    if (lack := _unbuilt("etcd", "kube-apiserver", "kubectl")) is not None:
+        return lack
     if shutil.which("openssl") is None:
         return Lack(what="openssl", get="apt-get install openssl", possible=_installs_packages())
     return None
@@ -149,11 +153,9 @@ def lacks_cluster() -> Lack | None:
 @functools.cache
 def lacks_real_node() -> Lack | None:
     """What the API needs, the other programs of Kubernetes, containerd, and root with cgroup v1."""
-    if (lack := lacks_cluster() or lacks_cgroup_v1()) is not None:
+    unbuilt = _unbuilt("kube-controller-manager", "kube-scheduler", "kubelet", "pause", "burn")
+    if (lack := lacks_cluster() or lacks_cgroup_v1() or unbuilt) is not None:
         return lack
-    if absent := _absent(("kube-controller-manager", "kube-scheduler", "kubelet", "pause", "burn")):
-        possible = shutil.which("go") is not None
-        return Lack(what=", ".join(absent), get="tests/testbed/setup cluster", possible=possible)
     named = {"containerd": "containerd", "runc": "runc", "busybox": "busybox-static", "ip": "iproute2"}
     packages = [package for program, package in named.items() if shutil.which(program) is None]
     packages += [] if Path("/usr/lib/cni/bridge").exists() else ["containernetworking-plugins"]
