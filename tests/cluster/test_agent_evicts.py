@@ -51,7 +51,7 @@ async def put(bootstrap: str, topic: str, key: str, message) -> None:
 
 async def first(bootstrap: str, topic: str, kind, matches=lambda _: True):
     """The first record that matches; waits for it."""
-    until_s = time.monotonic() + 30
+    until_s = time.monotonic() + 60
     while time.monotonic() < until_s:
         async with contextlib.aclosing(read_topic(bootstrap, topic)) as reading:
             found = [one async for record in reading if matches(one := decode(record.value, kind))]

@@ -103,7 +103,7 @@ def both() -> Iterator[ApiServer]:
         server.kubectl("apply", "-k", str(MANIFESTS / "overlays/beside-koordinator"))
         server.node(OURS, labels={"colocation-agent": "slacktide"})
         server.node(THEIRS)
-        bridge, until_s = server.account(SYSTEM, "slacktide-bridge"), time.monotonic() + 30
+        bridge, until_s = server.account(SYSTEM, "slacktide-bridge"), time.monotonic() + 60
         while not wrote(server, bridge, THEIRS, str(time.monotonic_ns() % 10_000)):
             assert time.monotonic() < until_s, "the policies do not come into force"
             time.sleep(0.1)

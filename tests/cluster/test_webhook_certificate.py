@@ -119,7 +119,7 @@ async def test_it_turns_and_is_trusted_at_every_moment(admitting: ApiServer, web
 
     assert [len(found) for found in seen] == [2, 2]
     assert seen[0] == seen[1]
-    assert len(mutated) > 20
+    assert len(mutated) > 5
     assert all(mutated)
 
 

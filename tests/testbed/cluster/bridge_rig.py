@@ -181,7 +181,7 @@ async def bridged(cluster: ApiServer, bootstrap: str) -> AsyncIterator[BridgeRig
         await asyncio.to_thread(rig.withdraw_policy)
 
 
-async def until(holds: Callable[[], Any], within_s: float = 20.0) -> None:
+async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
     """Wait for it.
 
     Raises:

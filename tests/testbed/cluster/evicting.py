@@ -145,7 +145,7 @@ class EvictingNode:
             self.clock.now_ms += 1_000
             self.agent.overdue()
         if replies:
-            assert self._stirred.wait(10), "the API server does not reply"
+            assert self._stirred.wait(60), "the API server does not reply"
             self.agent.replied()
         return sample
 

@@ -15,7 +15,7 @@ from .api_server import ApiServer, Json, RefusedError
 
 MANIFESTS = Path(__file__).parents[3] / "deploy/kubernetes"
 SYSTEM = "slacktide-system"
-IN_FORCE_S = 30.0
+IN_FORCE_S = 60.0
 
 
 def kustomization(folder: Path) -> Json:

@@ -127,7 +127,7 @@ class Webhook:
 def install(api: ApiServer) -> None:
     """Apply the project's manifests; what they start is not run, for there is no kubelet."""
     api.kubectl("apply", "-k", str(MANIFESTS / "language"))
-    api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+    api.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
     api.kubectl("apply", "-k", str(MANIFESTS / "base"))
 
 
@@ -161,7 +161,7 @@ def evict(api: ApiServer, pod: Json, by: Account, *, uid: str | None = None) -> 
 
 def until_asked(api: ApiServer, namespace: str) -> None:
     """Wait until the API server asks the webhook: it hears of a changed configuration some hundred milliseconds on."""
-    labels, until_s = {"app-type": "probe"}, time.monotonic() + 20
+    labels, until_s = {"app-type": "probe"}, time.monotonic() + 60
     while time.monotonic() < until_s:
         name = f"probe-{secrets.token_hex(4)}"
         pod = api.pod(namespace, name, labels=labels)
