@@ -7,10 +7,10 @@ V := .venv/bin
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup demo test bench mutate lint types imports check schemas kafka lock wheel clean
+.PHONY: help setup demo test e2e bench mutate lint types imports check schemas kafka lock wheel clean
 
 help: ## What there is
-	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' Makefile | expand -t 10
 
 setup: .venv/.ready ## Make or refresh the environment (.venv), from the lock file
 
@@ -33,6 +33,10 @@ demo: setup ## See the loop close; options as ARGS="--seconds 30 --plain"
 test: setup ## Every rung that this machine can run; options for pytest as ARGS="-k quota"
 	@tests/testbed/setup
 	@$(V)/pytest $(ARGS)
+
+e2e: setup ## Slacktide on a real Kubernetes node, waits and outages in full (as root; builds Kubernetes once)
+	@tests/testbed/setup cluster
+	@SLACKTIDE_E2E=1 $(V)/pytest tests/cluster/e2e $(ARGS)
 
 bench: setup ## Print the figures that the project promises
 	@$(V)/python tests/bench $(ARGS)

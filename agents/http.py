@@ -1,11 +1,13 @@
-"""One bounded GET: whole within a time and a size, whatever the server does. Blocking: for a thread."""
+"""One bounded request: answered whole within a time and a size, whatever the server does. Blocking: for a thread."""
 
 from __future__ import annotations
 
+import re
 import socket
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, IncompleteRead
 from typing import Self
 
@@ -13,10 +15,25 @@ from slacktide.schemas.errors import SlacktideError
 
 TIMEOUT_S = 5.0
 BYTES_MAX = 32 * 1024 * 1024
+_SECONDS = re.compile(r"[0-9]{1,6}")
 
 
 class HttpError(SlacktideError):
     """A server is away, or did not answer as it should."""
+
+
+class UnreachedError(HttpError):
+    """No connection was made: the server has heard nothing of what was asked."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked for."""
+
+    path: str
+    headers: Mapping[str, str] = field(default_factory=dict)
+    method: str = "GET"
+    body: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +42,8 @@ class Answer:
 
     status: int
     body: bytes
+    retry_after_s: int | None = None
+    """When to ask again, where the server says so in seconds."""
 
     @property
     def words(self) -> str:
@@ -33,20 +52,26 @@ class Answer:
         return " ".join("".join(one if one.isprintable() else " " for one in text).split())
 
 
-def get(connection: HTTPConnection, path: str, headers: dict[str, str]) -> Answer:
+def ask(connection: HTTPConnection, request: Request) -> Answer:
     """Ask over a connection that is kept for the next time, or made anew where it has been closed.
+
+    Where a kept one fails it is asked again: what is asked must be harmless when it is done twice.
 
     Raises:
         HttpError: no whole answer within 5 s, one over 32 MiB, or none that is HTTP.
-        OSError: the connection failed.
+        UnreachedError: nobody took the connection.
+        OSError: it failed.
 
     """
     kept = connection.sock is not None
     with _Deadline(connection) as deadline:
         try:
-            return _exchange(connection, path, headers)
+            return _exchange(connection, request)
         except (OSError, HTTPException) as exc:
+            reached = connection.sock is not None
             connection.close()
+            if not reached and isinstance(exc, OSError):
+                raise UnreachedError(f"no connection: {exc.strerror or exc}") from exc
             if deadline.passed or isinstance(exc, TimeoutError):
                 raise HttpError(f"no whole answer within {TIMEOUT_S:g} s") from exc
             if not kept and isinstance(exc, HTTPException):
@@ -54,11 +79,11 @@ def get(connection: HTTPConnection, path: str, headers: dict[str, str]) -> Answe
             if not kept:
                 raise
     # A server may close a connection that was kept; that alone is no trouble.
-    return get(connection, path, headers)
+    return ask(connection, request)
 
 
-def _exchange(connection: HTTPConnection, path: str, headers: dict[str, str]) -> Answer:
-    connection.request("GET", path, headers=headers)
+def _exchange(connection: HTTPConnection, request: Request) -> Answer:
+    connection.request(request.method, request.path, body=request.body, headers=dict(request.headers))
     response = connection.getresponse()
     body = response.read(BYTES_MAX + 1)
     if len(body) > BYTES_MAX:
@@ -66,7 +91,8 @@ def _exchange(connection: HTTPConnection, path: str, headers: dict[str, str]) ->
         raise HttpError(f"the answer is over {BYTES_MAX // 1024**2} MiB")
     if response.length:  # a body cut short is not told otherwise, where a size was asked for
         raise IncompleteRead(body, response.length)
-    return Answer(status=response.status, body=body)
+    after = response.headers.get("Retry-After", "")
+    return Answer(status=response.status, body=body, retry_after_s=int(after) if _SECONDS.fullmatch(after) else None)
 
 
 class _Deadline:

@@ -8,8 +8,9 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
+from slacktide.agents.dead_letters import Letters, dead_letter
 from slacktide.agents.files import Watched
-from slacktide.agents.kafka import Out, Sender
+from slacktide.agents.kafka import Out, Record, Sender
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.headers import headers
@@ -17,18 +18,19 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, revision_of
 from slacktide.schemas.kubernetes import Described
 from slacktide.schemas.policy import KEY, Parsed, Policy
-from slacktide.schemas.topics import INVENTORY, POLICY
+from slacktide.schemas.topics import DEAD_LETTER, INVENTORY, POLICY
 
 log = logging.getLogger(__name__)
 
 SOURCE = "publisher"
-WRITER_EPOCH = 0
-"""Without Kubernetes there is one writer and no election."""
 REPUBLISH_S = 60.0
 LOOK_S = 1.0
-TOPICS = (POLICY.name, INVENTORY.name)
+AT_ONCE = 500
+"""Records on their way together: a fleet of nodes is said in pieces that are each acknowledged in time."""
+TOPICS = (POLICY.name, INVENTORY.name, DEAD_LETTER.name)
 
-_Said = dict[tuple[str, str], Policy | NodeInventory]
+_NOTHING = object()
+_Said = dict[tuple[str, str], Policy | NodeInventory | None]
 
 
 class Publisher:
@@ -38,29 +40,49 @@ class Publisher:
         bootstrap: ``host:port``, several with commas.
         ensure_topics: makes the topics where they are missing; a broker in memory forgets them. May raise LogError.
         now_ms: UTC epoch milliseconds.
+        writer_epoch: 0 without Kubernetes: there is one writer and no election.
+        source: who says it.
 
     """
 
     def __init__(
-        self, bootstrap: str, *, ensure_topics: Callable[[], Awaitable[object]], now_ms: Callable[[], int]
+        self,
+        bootstrap: str,
+        *,
+        ensure_topics: Callable[[], Awaitable[object]],
+        now_ms: Callable[[], int],
+        writer_epoch: int = 0,
+        source: str = SOURCE,
     ) -> None:
         self.away = "nothing was published yet"
         """Why what is said is not in the log; "" where it is."""
-        self._sender = Sender(bootstrap, client_id=f"slacktide-{SOURCE}", acks="all")
+        self._sender = Sender(bootstrap, client_id=f"slacktide-{source}", acks="all")
         self._ensure_topics = ensure_topics
         self._now_ms = now_ms
+        self._writer_epoch = writer_epoch
+        self._source = source
         self._said: _Said = {}
         self._changed: set[tuple[str, str]] = set()
+        self._letters = Letters()
         self._stirred = asyncio.Event()
+
+    def lay_aside(self, record: Record, reason: str) -> None:
+        """A record of whoever publishes cannot be used: a dead letter says so."""
+        self._letters.add(dead_letter(record, reader=self._source, reason=reason, now_ms=self._now_ms()))
 
     def policy(self, policy: Policy) -> None:
         """This policy is in force from now on."""
-        self._say(POLICY.name, KEY, msgspec.structs.replace(policy, writer_epoch=WRITER_EPOCH))
+        self._say(POLICY.name, KEY, msgspec.structs.replace(policy, writer_epoch=self._writer_epoch))
 
     def inventory(self, facts: NodeFacts) -> None:
         """The node is like this from now on."""
-        inventory = NodeInventory(node=facts.name, revision=revision_of(facts), facts=facts, writer_epoch=WRITER_EPOCH)
+        revision = revision_of(facts)
+        inventory = NodeInventory(node=facts.name, revision=revision, facts=facts, writer_epoch=self._writer_epoch)
         self._say(INVENTORY.name, facts.name, inventory)
+
+    def removed(self, node: str) -> None:
+        """The node is gone."""
+        self._say(INVENTORY.name, node, None)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Keep the log told until ``stop`` is set."""
@@ -71,7 +93,7 @@ class Publisher:
                     quiet_s = await self._look(quiet_s)
                 except LogError as exc:
                     if not self.away:
-                        log.warning("the log is away", extra={"for": SOURCE, "why": str(exc)})
+                        log.warning("the log is away", extra={"for": self._source, "why": str(exc)})
                     self.away = str(exc)
                 await self._rest(stop)
         finally:
@@ -86,6 +108,9 @@ class Publisher:
             quiet_s = REPUBLISH_S
         whole = quiet_s >= REPUBLISH_S
         await self._publish(set(self._said) if whole else set(self._changed))
+        if letters := self._letters.some():
+            await self._sender.send(letters)
+            self._letters.sent(letters)
         if self.away and self._said:
             log.info("policy and inventory are in the log")
             self.away = ""
@@ -99,12 +124,16 @@ class Publisher:
             await self._sender.connect(TOPICS)
 
     async def _publish(self, which: set[tuple[str, str]]) -> None:
-        if not which:
-            return
-        saying = {key: self._said[key] for key in sorted(which)}
-        await self._sender.send([_out(topic, key, said, self._now_ms()) for (topic, key), said in saying.items()])
-        # What was said anew while this was on its way is still to be sent.
-        self._changed -= {key for key, said in saying.items() if self._said[key] is said}
+        keys = sorted(which)
+        for first in range(0, len(keys), AT_ONCE):
+            saying = {key: self._said[key] for key in keys[first : first + AT_ONCE]}
+            await self._sender.send([self._out(topic, key, said) for (topic, key), said in saying.items()])
+            # What was said anew while this was on its way is still to be sent.
+            told = {key for key, said in saying.items() if self._said[key] is said}
+            self._changed -= told
+            for key in told:
+                if self._said[key] is None:
+                    del self._said[key]
 
     async def _rest(self, stop: asyncio.Event) -> None:
         """A second, less where something changed."""
@@ -114,11 +143,20 @@ class Publisher:
         for one in waiting:
             one.cancel()
 
-    def _say(self, topic: str, key: str, body: Policy | NodeInventory) -> None:
-        if self._said.get((topic, key)) != body:
+    def _say(self, topic: str, key: str, body: Policy | NodeInventory | None) -> None:
+        if self._said.get((topic, key), _NOTHING) != body:
             self._said[topic, key] = body
             self._changed.add((topic, key))
             self._stirred.set()
+
+    def _out(self, topic: str, key: str, body: Policy | NodeInventory | None) -> Out:
+        now_ms = self._now_ms()
+        return Out(
+            topic=topic,
+            key=key.encode(),
+            value=None if body is None else encode(msgspec.structs.replace(body, published_ms=now_ms)),
+            headers=headers(kind=topic, source=self._source, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms),
+        )
 
 
 async def publish_files(
@@ -155,12 +193,3 @@ def _tell_policy(publisher: Publisher, policy: Watched[Parsed]) -> None:
             log.warning("%s", note)
     # Refused or not: at a start the last good one, from an earlier run, is not in the log yet.
     publisher.policy(policy.value.policy)
-
-
-def _out(topic: str, key: str, body: Policy | NodeInventory, now_ms: int) -> Out:
-    return Out(
-        topic=topic,
-        key=key.encode(),
-        value=encode(msgspec.structs.replace(body, published_ms=now_ms)),
-        headers=headers(kind=topic, source=SOURCE, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms),
-    )

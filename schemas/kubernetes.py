@@ -84,6 +84,24 @@ def described(document: object, file: str, node: str | None = None) -> Described
     return Described(facts=facts, pods=pods, notes=tuple(reader.notes))
 
 
+def node_of(item: object, file: str) -> Described:
+    """Read one Node; pods are not told.
+
+    Args:
+        item: the Node as plain data.
+        file: where it comes from, for messages.
+
+    Raises:
+        ConfigError: with every finding: file, field path, value, what is accepted.
+
+    """
+    reader = Reader(file)
+    facts = _facts("node", reader.mapping(item, "node"), reader)
+    if reader.findings:
+        raise ConfigError(reader.findings[:FINDINGS_MAX])
+    return Described(facts=facts, pods=[], notes=tuple(reader.notes))
+
+
 def _items(document: object, reader: Reader) -> list[tuple[str, Mapping[str, Any]]]:
     kind = document.get("kind") if isinstance(document, dict) else None
     if kind != "List":

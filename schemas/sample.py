@@ -80,6 +80,8 @@ class EvictState(Message, frozen=True, kw_only=True):
     """Uids of evicted pods that are still there; what they use counts as released."""
     stuck: list[str] = []
     """Uids of those who are there although they were killed: nobody's victims, and nothing of theirs is released."""
+    kept: list[str] = []
+    """Uids of those whom the API server did not let go just now, as for a PodDisruptionBudget: they go last."""
     be_cpu: BeCpuWindow | None = None
     """Where a rule asks for it."""
 

@@ -16,6 +16,7 @@ from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
@@ -65,13 +66,13 @@ SAMPLE = Topic(name="slacktide.node.sample.v1", message=NodeSample, key="node", 
 BACKFILL = Topic(name="slacktide.node.sample.backfill.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS,
                  acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
 INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key="node", cleanup="compact",
-                  producers=("publisher",), consumers=("stream",))  # fmt: skip
+                  producers=("publisher", "bridge"), consumers=("stream", "agent", "bridge"))  # fmt: skip
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
-               producers=("publisher",), consumers=("stream", "agent", "governor"))  # fmt: skip
+               producers=("publisher", "bridge"), consumers=("stream", "agent", "governor", "bridge"))  # fmt: skip
 METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",
-               producers=("stream",), consumers=("governor", "operator"))  # fmt: skip
+               producers=("stream",), consumers=("governor", "bridge", "operator"))  # fmt: skip
 ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",
-                    producers=("stream",), consumers=("operator",))  # fmt: skip
+                    producers=("stream",), consumers=("bridge", "operator"))  # fmt: skip
 SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", cleanup="compact",
               producers=("stream",), consumers=("operator",))  # fmt: skip
 WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="node", retention_ms=HOUR_MS,
@@ -89,9 +90,11 @@ OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node
 CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key="node", partitions=1,
                cleanup="compact", segment_ms=HOUR_MS,
                producers=("governor",), consumers=("agent", "governor"))  # fmt: skip
+MISSED_POD = Topic(name="slacktide.pod.missed.v1", message=MissedPod, key="the pod's uid", partitions=1,
+                   retention_ms=7 * 24 * HOUR_MS, producers=("webhook",), consumers=("operator",))  # fmt: skip
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS,
-                    producers=("stream", "agent", "governor"), consumers=("operator",))  # fmt: skip
+                    producers=("stream", "agent", "governor", "bridge"), consumers=("operator",))  # fmt: skip
 
 TOPICS = (
     SAMPLE,
@@ -108,6 +111,7 @@ TOPICS = (
     SHADOW_ALLOCATABLE,
     OUTCOME,
     CREDIT,
+    MISSED_POD,
     DEAD_LETTER,
 )
 BY_NAME = {topic.name: topic for topic in TOPICS}

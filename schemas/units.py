@@ -49,3 +49,19 @@ def whole(text: object) -> int:
 def decimal(text: str) -> float | None:
     """A plain decimal of a label or annotation, infinite where it is too large; None where the text is none."""
     return float(text) if _DECIMAL.fullmatch(text) else None
+
+
+def cpu_text(milli: int) -> str:
+    """Millicores as Kubernetes writes CPU: ``138m``, ``2``."""
+    return f"{milli}m" if milli % 1000 else str(milli // 1000)
+
+
+def mem_text(amount: int) -> str:
+    """Bytes as Kubernetes writes memory: the largest binary unit that divides them, ``17828Ki``, ``1815637738``."""
+    power = 0
+    while amount and power < len(_BINARY) - 1 and amount % 1024 == 0:
+        amount, power = amount // 1024, power + 1
+    return f"{amount}{_BINARY[power]}"
+
+
+_BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")

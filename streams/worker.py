@@ -133,6 +133,7 @@ class Worker:
         """What decides the same samples by another policy, into topics of its own."""
         self._writer = Writer(f"stream/{name}")
         self._policy_epoch = 0
+        self._inventory_epoch = 0
         self._nodes: dict[int, dict[str, _Node]] = {}
         self._removed: set[str] = set()
         self._last = LastSaid()
@@ -153,7 +154,10 @@ class Worker:
         return []
 
     def inventory(self, record: Record) -> list[Out]:
-        """Hear of a node. A null removes it: its figures go, and come again only with its inventory."""
+        """Hear of a node. A null removes it: its figures go, and come again only with its inventory.
+
+        What a writer of an older epoch says brings nothing back.
+        """
         if record.value is None:
             return self._remove(record)
         try:
@@ -162,7 +166,9 @@ class Worker:
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), record.timestamp_ms)]
         self.inventories += 1
-        self._removed.discard(inventory.node)
+        if inventory.writer_epoch >= self._inventory_epoch:
+            self._inventory_epoch = inventory.writer_epoch
+            self._removed.discard(inventory.node)
         return []
 
     def learn(self, records: Iterable[Record]) -> None:

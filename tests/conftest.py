@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, Phase, settings
 # `tests` is on the path (pyproject, pythonpath), so that helpers are modules with one name.
 from testbed import rungs
 from testbed.brokers import EmbeddedBroker, KafkaBroker, KafkaCluster, running
+from testbed.cluster.api_server import ApiServer
+from testbed.cluster.real_node import RealNode, running_node
 
 REQUIRE_ALL = bool(os.environ.get("SLACKTIDE_REQUIRE_ALL"))
 """A rung that this machine could run must not be skipped: what CI asks."""
@@ -71,6 +73,26 @@ def broker(request: pytest.FixtureRequest) -> EmbeddedBroker | KafkaBroker:
     """Both brokers in turn, each without topics: ``.bootstrap``, ``.apply_topics()``, ``.stop()``, ``.start()``."""
     found: EmbeddedBroker | KafkaBroker = request.getfixturevalue(f"{request.param}_broker")
     return found
+
+
+@pytest.fixture(scope="session")
+def api_server() -> Iterator[ApiServer]:
+    """A Kubernetes API, started once for all tests. Tests that name it carry the mark ``cluster``."""
+    with running(ApiServer) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def real_node() -> Iterator[RealNode]:
+    """A cluster of one real node, which is this machine. Tests that name it carry the mark ``realnode``."""
+    with running_node() as node:
+        yield node
+
+
+@pytest.fixture
+def namespace(api_server: ApiServer) -> str:
+    """A namespace that no other test has."""
+    return api_server.namespace()
 
 
 @pytest.hookimpl(trylast=True)

@@ -13,6 +13,7 @@ from slacktide.agents.kafka.admin import (
 from slacktide.agents.kafka.reader import Heard, NodeReader
 from slacktide.agents.kafka.records import Out, Placed, Record, partition_of
 from slacktide.agents.kafka.sender import Sender
+from slacktide.agents.kafka.tail import TailReader
 from slacktide.streams import lenient
 
 lenient.install()
@@ -25,6 +26,7 @@ __all__ = [
     "Placed",
     "Record",
     "Sender",
+    "TailReader",
     "TopicState",
     "create_topics",
     "describe_topics",

@@ -12,11 +12,13 @@ from aiokafka.errors import KafkaError
 from slacktide.agents.kafka.closing import stop
 from slacktide.agents.kafka.records import Record, partition_of, record_of
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.topics import COMMAND, CREDIT, POLICY
+from slacktide.schemas.topics import COMMAND, CREDIT, INVENTORY, POLICY
 
 REQUEST_MS = 5_000
 METADATA_MS = 30_000
 SILENCE_MS = 1_000
+TOLD_AGAIN = 4_000
+"""Records before a partition's end: its nodes, 20 to 100 of them, are each told of every minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,12 +33,16 @@ class Heard:
     """Of this node."""
     credit_age_s: float
     """None of them came longer ago than this."""
+    inventories: list[Record]
+    """Of this node: the first time those of the last minutes, then what comes."""
     foreign: int
     """Other nodes' answers, dropped unread."""
 
 
 class NodeReader:
-    """Reads commands and credit from their end and the policy from its beginning. After any failure connect anew.
+    """Reads commands and credit from their end, policy from its beginning, inventory from a while before its end.
+
+    After any failure connect anew.
 
     A lease that was said before may be over by now: the governor says it again.
     """
@@ -54,6 +60,7 @@ class NodeReader:
         self._commands = TopicPartition(COMMAND.name, 0)
         self._policies = TopicPartition(POLICY.name, 0)
         self._credits = TopicPartition(CREDIT.name, 0)
+        self._inventories = TopicPartition(INVENTORY.name, 0)
         self._credits_polled_ms: int | None = None
         self._credits_whole_s = 0.0
         """When all credit that had come was certainly read."""
@@ -111,6 +118,7 @@ class NodeReader:
             policies=policies,
             credits=self._mine(got.get(self._credits, [])),
             credit_age_s=self._credit_age_s(),
+            inventories=self._mine(got.get(self._inventories, [])),
             foreign=len(commands) - len(mine),
         )
 
@@ -122,19 +130,23 @@ class NodeReader:
 
     async def _assign(self, consumer: Any) -> None:
         there = await consumer.topics()
-        missing = [name for name in (COMMAND.name, POLICY.name, CREDIT.name) if name not in there]
+        needed = (COMMAND.name, POLICY.name, CREDIT.name, INVENTORY.name)
+        missing = [name for name in needed if name not in there]
         if missing:
             raise LogError(f"{self._bootstrap}: no topic {missing[0]}: slacktide topics apply")
         count = len(await consumer._client._wait_on_metadata(COMMAND.name))  # noqa: SLF001 - as subscribe() does
         self.partition = partition_of(self._node, count)
         self._commands = TopicPartition(COMMAND.name, self.partition)
-        tps = [self._commands, self._policies, self._credits]
+        self._inventories = TopicPartition(INVENTORY.name, self.partition)
+        tps = [self._commands, self._policies, self._credits, self._inventories]
         asked_s = asyncio.get_running_loop().time()
         begin, end = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
         consumer.assign(tps)
         consumer.seek(self._commands, end[self._commands])
         consumer.seek(self._credits, end[self._credits])
         consumer.seek(self._policies, begin[self._policies])
+        inventories = self._inventories
+        consumer.seek(inventories, max(begin[inventories], end[inventories] - TOLD_AGAIN))
         self._policy_held, self._polled_ms = [], ()
         self._credits_polled_ms = None
         self._credits_whole_s = self._read_s = asked_s
@@ -169,7 +181,7 @@ class NodeReader:
 
         A broker that lost its memory may say nothing to an offset that is not there any more.
         """
-        tps = (self._commands, self._policies, self._credits)
+        tps = (self._commands, self._policies, self._credits, self._inventories)
         for tp in tps:
             end = self._consumer.highwater(tp)
             if end is not None and await self._consumer.position(tp) > end:

@@ -16,6 +16,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.evict.credit import Wallet
 from slacktide.agents.node.evict.evictor import Doors, Evictor
+from slacktide.agents.node.evict.requests import Clerk
 from slacktide.agents.node.evict.standing import Standing
 from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.knobs.bursts import Bursts
@@ -75,6 +76,7 @@ class NodeAgent:
         pods: Sequence[Pod],
         settings: AgentSettings,
         tuned: Tuned | None = None,
+        clerk: Clerk | None = None,
         heard: Callable[[NodeOutcome], None] = lambda _: None,
     ) -> None:
         self.node = node
@@ -106,6 +108,7 @@ class NodeAgent:
             reporter=self._reporter,
             refusals=self._refusals,
             mono_ns=clock.mono_ns,
+            clerk=clerk,
         )
         self._evictor = Evictor(doors, self.wallet, grace_ms_max=settings.grace_ms_max, dry_run=settings.dry_run)
         self._tuner = Tuner(kernel, self._actuator, self._reporter, tuned or Tuned(), dry_run=settings.dry_run)
@@ -148,6 +151,10 @@ class NodeAgent:
     def credit(self, credit: EvictionCredit, since_ns: int) -> None:
         """The governor grants this node evictions; ``since_ns``: when it had certainly not said so yet."""
         self.wallet.hear(credit, since_ns)
+
+    def replied(self) -> None:
+        """The API server has replied to an eviction: say at once what came of it."""
+        self._evictor.settle()
 
     def start(self) -> None:
         """Settle what the last run left open. Once, before the first sample."""

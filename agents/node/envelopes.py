@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
-
+from slacktide.agents.dead_letters import dead_letter
 from slacktide.agents.kafka import Out, Record
 from slacktide.schemas.codec import encode
-from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
 from slacktide.schemas.headers import headers
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, OUTCOME, SAMPLE
-
-TEXT_BYTES_MAX = 1_024
-HEADERS_MAX = 32
+from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLE
 
 
 def of_sample(sample: NodeSample) -> Out:
@@ -41,32 +36,7 @@ def of_outcome(outcome: NodeOutcome) -> Out:
 
 def of_dead_letter(record: Record, *, node: str, reason: str, now_ms: int) -> Out:
     """A record that this node cannot use, with where it came from; never itself too large to be sent."""
-    value = record.value or b""
-    letter = DeadLetter(
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
-        reason=reason[:TEXT_BYTES_MAX],
-        reader=f"agent/{node}",
-        refused_ms=now_ms,
-        key=None if record.key is None else _text(record.key),
-        headers={name[:TEXT_BYTES_MAX]: _text(raw or b"") for name, raw in record.headers[:HEADERS_MAX]},
-        value_base64=None if record.value is None else b64encode(value[:VALUE_BYTES_MAX]).decode(),
-        value_bytes=len(value),
-    )
-    event_id = f"{record.topic}/{record.partition}/{record.offset}"
-    return Out(
-        topic=DEAD_LETTER.name,
-        key=(record.key or b"")[:TEXT_BYTES_MAX],
-        value=encode(letter),
-        headers=headers(
-            kind=DEAD_LETTER.name,
-            source=f"agent/{node}",
-            subject=letter.key or "",
-            event_id=event_id,
-            event_ms=now_ms,
-        ),
-    )
+    return dead_letter(record, reader=f"agent/{node}", reason=reason, now_ms=now_ms)
 
 
 def _out(topic: str, node: str, body: Message, event_id: str, event_ms: int, trace: str) -> Out:
@@ -78,7 +48,3 @@ def _out(topic: str, node: str, body: Message, event_id: str, event_ms: int, tra
             kind=topic, source=f"agent/{node}", subject=node, event_id=event_id, event_ms=event_ms, trace=trace
         ),
     )
-
-
-def _text(raw: bytes) -> str:
-    return raw[:TEXT_BYTES_MAX].decode(errors="backslashreplace")

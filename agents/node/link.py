@@ -12,10 +12,11 @@ import logging
 from collections.abc import Callable
 from typing import Protocol
 
+from slacktide.agents.dead_letters import Letters
 from slacktide.agents.kafka import NodeReader, Placed, Record, Sender
 from slacktide.agents.metrics import AgentMetrics
 from slacktide.agents.node.envelopes import of_dead_letter, of_outcome, of_sample
-from slacktide.agents.node.outbox import Backlog, Letters, Newest
+from slacktide.agents.node.outbox import Backlog, Newest
 from slacktide.agents.node.spool import Spool
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import NodeSample
@@ -46,6 +47,9 @@ class Listener(Protocol):
 
     def credits(self, records: list[Record], age_s: float) -> None:
         """Leases of this node, none of which came longer ago than that."""
+
+    def inventories(self, records: list[Record]) -> None:
+        """What the node is, and each change of it."""
 
 
 class Line:
@@ -242,6 +246,8 @@ class Link:
                     self._metrics.foreign.inc(heard.foreign)
                     if heard.policies:
                         self._listener.policies(heard.policies)
+                    if heard.inventories:
+                        self._listener.inventories(heard.inventories)
                     if heard.credits:
                         self._listener.credits(heard.credits, heard.credit_age_s)
                     if heard.commands:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from slacktide.agents.clock import Clock, SystemClock
@@ -15,11 +16,12 @@ from slacktide.agents.metrics import AgentMetrics, Cause
 from slacktide.agents.node.acts import ends_or_stops
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
+from slacktide.agents.node.evict.desk import Desk
 from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.link import Link
-from slacktide.agents.node.pods.description import Description, Joined, Lister
+from slacktide.agents.node.pods.description import Description, Joined, Lister, Told
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State
 from slacktide.schemas import policy as policies
@@ -28,6 +30,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.health import Health
+from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
 
@@ -50,8 +53,12 @@ class LoopSettings:
     """The node and its pods, as kubectl prints them."""
     state_folder: Path
     """Of this agent alone: start counter, spool, what it knew last."""
+    told: bool = False
+    """Once the log tells of the node, as the bridge knows it from Kubernetes, that counts and not the file."""
     lister: Lister | None = None
     """Who lists the pods; None: the inventory does."""
+    desk: Desk | None = None
+    """Who asks the API server for evictions; None: there is none, and pods end through their cgroups."""
     sample_interval_ms: int = 1_000
     fetch_wait_ms: int = 500
     """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
@@ -98,6 +105,7 @@ class AgentLoop:
         self._state = State(settings.state_folder)
         self._spool = DiskSpool(settings.state_folder / "spool")
         self._inventory = description
+        self._inventory_epoch = 0
         self._refused = ""
         self._noted: set[str] = set()
         self._policy = self._state.policy() or policies.DEFAULT
@@ -121,6 +129,7 @@ class AgentLoop:
             pods=self._inventory.value.pods,
             settings=settings.agent,
             tuned=Tuned(settings.state_folder),
+            clerk=settings.desk,
             heard=self._heard,
         )
         self._ahead = Ahead(
@@ -139,6 +148,7 @@ class AgentLoop:
         """Tick until told to stop."""
         self._agent.start()
         self._told()
+        self._hear_replies()
         self._ahead.start()
         beside = [asyncio.create_task(work()) for work in (self._link.run, self._keep_watching)]
         ticking = asyncio.create_task(self._tick(stop))
@@ -151,6 +161,8 @@ class AgentLoop:
             if self._deadline is not None:
                 self._deadline.cancel()
             self._ahead.close()
+            if self._settings.desk is not None:
+                self._settings.desk.stir = lambda: None
             for task in (ticking, *beside):
                 task.cancel()
             await asyncio.gather(ticking, *beside, return_exceptions=True)
@@ -206,6 +218,27 @@ class AgentLoop:
             self._agent.policy(self._policy)
         self._state.keep_policy(self._policy)
 
+    def inventories(self, records: list[Record]) -> None:
+        """The node was told of: the last one of the highest epoch counts. That it was removed changes nothing here."""
+        description = self._inventory
+        if not isinstance(description, Told):
+            return
+        news = False
+        for record in records:
+            if record.value is None:
+                continue
+            try:
+                told = decode(record.value, NodeInventory)
+            except BadMessageError as exc:
+                self._link.lay_aside(record, str(exc))
+                continue
+            if told.writer_epoch >= self._inventory_epoch and told.facts.name == self._settings.node:
+                self._inventory_epoch = told.writer_epoch
+                news = description.tell(told.facts) or news
+        if news and not self._closing:
+            self._told()
+            self._agent.inventory(description.value.facts, description.value.pods)
+
     async def _tick(self, stop: asyncio.Event) -> None:
         """A sample at each multiple of the interval since the start, unless one was just taken ahead of it.
 
@@ -258,6 +291,16 @@ class AgentLoop:
         if ends_or_stops(outcome) and outcome.result in {"applied", "failed"}:
             _say_act(outcome)
 
+    def _hear_replies(self) -> None:
+        """Of the API server, as soon as they come; each tick hears them, too."""
+        loop, desk = asyncio.get_running_loop(), self._settings.desk
+        if desk is not None:
+            desk.stir = partial(loop.call_soon_threadsafe, self._replied)
+
+    def _replied(self) -> None:
+        if not self._closing:
+            self._agent.replied()
+
     def _say_health(self) -> None:
         guard = self._agent.in_charge == "guard"
         spool = self._spool
@@ -294,7 +337,8 @@ class AgentLoop:
         self._noted = set(known.notes)
         if not refused:
             log.info("inventory in force", extra={"node": known.facts.name, "pods": len(known.pods)})
-        self._state.keep_inventory(known.facts, known.pods)
+        told = isinstance(self._inventory, Told) and self._inventory.facts is not None
+        self._state.keep_inventory(known.facts, known.pods, told=told)
 
     async def _finish(self) -> None:
         """No act follows the last one; its outcomes go out if the log is there, and stay in the spool if not."""
@@ -313,9 +357,11 @@ def _described(settings: LoopSettings) -> Description:
     last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
     node = settings.node
     file = Watched(settings.inventory, lambda document, name: described(document, name, node), last=last)
-    if settings.lister is None:
-        return file
-    return Joined(file, settings.lister, last=None if kept is None else kept.pods)
+    pods = None if kept is None else kept.pods
+    description = file if settings.lister is None else Joined(file, settings.lister, last=pods)
+    if not settings.told:
+        return description
+    return Told(description, last=kept.facts if kept is not None and kept.told else None)
 
 
 def _say_act(outcome: NodeOutcome) -> None:

@@ -1,10 +1,9 @@
-"""What waits to be sent, in memory and bounded: the newest sample, those that an outage held back, and dead letters."""
+"""What waits to be sent, in memory and bounded: the newest sample, and those that an outage held back."""
 
 from __future__ import annotations
 
 import asyncio
 from bisect import insort
-from collections import deque
 from operator import itemgetter
 
 from slacktide.agents.kafka import Out
@@ -14,8 +13,6 @@ from slacktide.schemas.sample import NodeSample
 BACKLOG_SAMPLES_MAX = 600
 BACKLOG_BYTES_MAX = 4 * 1024 * 1024
 """Ten minutes of seconds, or what a node with very many pods says in less: the oldest go first."""
-LETTERS_BYTES_MAX = 4 * 1024 * 1024
-BATCH_BYTES = 512 * 1024
 
 
 class Newest:
@@ -87,38 +84,6 @@ class Backlog:
                 self._bytes -= _size(self._waiting.pop(0)[1])
         if not self._waiting:
             self._there.clear()
-
-
-class Letters:
-    """Dead letters in order; of a flood the last few megabytes."""
-
-    def __init__(self) -> None:
-        self._waiting: deque[Out] = deque()
-        self._bytes = 0
-
-    def add(self, letter: Out) -> None:
-        """Keep one, at the cost of the oldest."""
-        self._waiting.append(letter)
-        self._bytes += _size(letter)
-        while self._bytes > LETTERS_BYTES_MAX:
-            self._bytes -= _size(self._waiting.popleft())
-
-    def some(self) -> list[Out]:
-        """The oldest, about as many as one batch carries."""
-        found: list[Out] = []
-        size = 0
-        for letter in self._waiting:
-            size += _size(letter)
-            if found and size > BATCH_BYTES:
-                break
-            found.append(letter)
-        return found
-
-    def sent(self, letters: list[Out]) -> None:
-        """The log has these; some may have been given up meanwhile."""
-        for letter in letters:
-            if self._waiting and self._waiting[0] is letter:
-                self._bytes -= _size(self._waiting.popleft())
 
 
 def _size(out: Out) -> int:

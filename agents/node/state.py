@@ -23,6 +23,8 @@ class KeptInventory(Message, frozen=True, kw_only=True):
 
     facts: NodeFacts
     pods: list[Pod]
+    told: bool = False
+    """The facts are those that the log told."""
 
 
 class State:
@@ -45,9 +47,9 @@ class State:
         """Remember the policy in force."""
         self._write(self._policy, policy)
 
-    def keep_inventory(self, facts: NodeFacts, pods: Sequence[Pod]) -> None:
-        """Remember the node as it is."""
-        self._write(self._inventory, KeptInventory(facts=facts, pods=list(pods)))
+    def keep_inventory(self, facts: NodeFacts, pods: Sequence[Pod], *, told: bool = False) -> None:
+        """Remember the node as it is; ``told``: by the log."""
+        self._write(self._inventory, KeptInventory(facts=facts, pods=list(pods), told=told))
 
     def _read(self, path: Path, kind: type[M]) -> M | None:
         try:

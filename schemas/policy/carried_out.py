@@ -5,7 +5,9 @@ from __future__ import annotations
 CARRIED_OUT = frozenset(
     {
         "NodeMetric",
+        "NodeMetricReport",
         "BatchResource",
+        "ResourceSync",
         "BECPUSuppress",
         "BECPUSuppress (cpuset)",
         "BEMemoryEvict",

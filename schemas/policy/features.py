@@ -37,7 +37,13 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="NodeMetricReport",
         strategy="colocation",
-        fields=("metric_report_interval_s", "metric_aggregate_policy.durations_s", "metric_mem_collect_policy"),
+        fields=("metric_report_interval_s",),
+        lacks=lacks.nothing,
+    ),
+    Feature(
+        name="NodeMetricCollect",
+        strategy="colocation",
+        fields=("metric_aggregate_policy.durations_s", "metric_mem_collect_policy"),
         lacks=lacks.nothing,
     ),
     Feature(
@@ -95,13 +101,18 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="BEMemoryEvict",
         strategy="resource_threshold",
-        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct"),
+        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct", "mem_evict_fallback"),
         lacks=lacks.thresholded(lacks.memory_used),
     ),
     Feature(
         name="MemoryEvict",
         strategy="resource_threshold",
-        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct", "evict_enabled_priority_threshold"),
+        fields=(
+            "mem_evict_threshold_pct",
+            "mem_evict_lower_pct",
+            "evict_enabled_priority_threshold",
+            "mem_evict_fallback",
+        ),
         lacks=lacks.thresholded(lacks.memory_evict),
     ),
     Feature(
@@ -111,6 +122,7 @@ _NODE: tuple[Feature, ...] = (
             "mem_allocatable_evict_threshold_pct",
             "mem_allocatable_evict_lower_pct",
             "allocatable_evict_priority_threshold",
+            "mem_evict_fallback",
         ),
         lacks=lacks.thresholded(lacks.memory_allocatable),
     ),

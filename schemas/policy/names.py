@@ -56,6 +56,7 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "cpuAllocatableEvictLowerPercent": "cpu_allocatable_evict_lower_pct",
         "memoryAllocatableEvictThresholdPercent": "mem_allocatable_evict_threshold_pct",
         "memoryAllocatableEvictLowerPercent": "mem_allocatable_evict_lower_pct",
+        "memoryEvictFallback": "mem_evict_fallback",
         "subPriorityEnable": "sub_priority_enable",
         "cpusetMinCPUs": "cpuset_cpus_min",
     },

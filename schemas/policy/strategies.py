@@ -20,6 +20,7 @@ CalculatePolicy = Literal["usage", "request", "maxUsageRequest"]
 SuppressPolicy = Literal["cpuset", "cfsQuota"]
 BurstPolicy = Literal["none", "auto", "cpuBurstOnly", "cfsQuotaBurstOnly"]
 CollectPolicy = Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"]
+EvictFallback = Literal["freeze", "kill"]
 Priority = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 
@@ -82,6 +83,9 @@ class ResourceThreshold(Message, frozen=True, kw_only=True):
     cpu_allocatable_evict_lower_pct: Share | None = None
     mem_allocatable_evict_threshold_pct: Share | None = None
     mem_allocatable_evict_lower_pct: Share | None = None
+    mem_evict_fallback: EvictFallback = "freeze"
+    """Slacktide's own: what follows on little CPU while the API server is away, when memory is short: victims stand
+    still, or are ended through their cgroup, without the API's leave."""
     sub_priority_enable: bool = False
     """Slacktide's own: the label koordinator.sh/priority orders best-effort victims of one priority."""
     cpuset_cpus_min: Annotated[int, msgspec.Meta(ge=1)] = 2

@@ -28,12 +28,16 @@ class Order:
     sub_priority: bool = False
     """The label koordinator.sh/priority orders best-effort pods of one numeric priority."""
 
-    def before_all(self, candidate: EvictPod) -> tuple[bool, bool]:
+    def before_all(self, candidate: EvictPod) -> tuple[bool, bool, bool]:
         """False sorts before True."""
         dying = self.dying_first and candidate.already_evicted
-        return not dying, not (self.free_first and effective_priority_class(candidate.pod) == "koord-free")
+        return (
+            not dying,
+            candidate.kept,
+            not (self.free_first and effective_priority_class(candidate.pod) == "koord-free"),
+        )
 
-    def best_effort_rank(self, candidate: EvictPod) -> tuple[bool, bool, int, int]:
+    def best_effort_rank(self, candidate: EvictPod) -> tuple[bool, bool, bool, int, int]:
         """Numeric priority as it is: none is 0, no class's default."""
         sub = _sub_priority(candidate) if self.sub_priority else 0
         return *self.before_all(candidate), candidate.pod.priority or 0, sub

@@ -31,6 +31,8 @@ class EvictPod:
     """Millicores or bytes of the decision's measure, as last measured; None: no metric."""
     already_evicted: bool = False
     """Evicted in an earlier run and still there."""
+    kept: bool = False
+    """It could not be evicted a moment ago."""
     spared: bool = False
     """It counts for what was requested, and may not go whatever it says itself."""
 

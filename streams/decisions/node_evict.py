@@ -127,7 +127,7 @@ class _Node:
         if pod.uid in dying:  # the kernel may be rid of it before the pod list is
             return EvictPod(pod=pod, used=used or 0, already_evicted=True)
         touchable = use.best_effort_group and is_best_effort(pod) and pod.uid not in self.sample.evict.stuck
-        return EvictPod(pod=pod, used=used, spared=not touchable)
+        return EvictPod(pod=pod, used=used, kept=pod.uid in self.sample.evict.kept, spared=not touchable)
 
     def _cpu_milli(self) -> int | None:
         """Over the policy's window; where it names none, since the previous sample."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.decisions.evict_observed import observed
 from slacktide.streams.explain.evidence import Finding, Place, Said
 
 _SUFFIX = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]+)")
@@ -94,21 +95,6 @@ def _eviction(group: Sequence[Said[NodeOutcome]]) -> Eviction | None:
         count=act.count,
         places=[one.place for one in group],
     )
-
-
-def observed(terms: Terms) -> str:
-    """Threshold against what was seen, by the names that the rules give them; "": no rule that is known here."""
-    if "used_pct" in terms:
-        return f"{terms['used_pct']:g}% used, threshold {terms['threshold_pct']:g}%"
-    if "average_satisfied_ratio" in terms:
-        ratio = 100 * terms["average_satisfied_ratio"]
-        return f"{ratio:.0f}% of the requested CPU was had, threshold {terms['lower_pct']:g}%"
-    for unit in ("milli", "bytes"):
-        sold = terms.get(f"allocatable_{unit}")
-        if sold is not None and f"requested_{unit}" in terms:
-            share = f"{100 * terms[f'requested_{unit}'] / sold:.0f}%" if sold else "all, for none is sold,"
-            return f"{share} of what is sold was requested, threshold {terms['threshold_pct']:g}%"
-    return ""
 
 
 def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Iterator[Finding]:

@@ -12,7 +12,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench import ahead, cost, crowd, idle, latency, memory, own_time, reaction, slowdown, start, takeover, throughput
+from bench import (
+    ahead,
+    cost,
+    crowd,
+    idle,
+    latency,
+    memory,
+    own_time,
+    reaction,
+    slowdown,
+    start,
+    takeover,
+    throughput,
+    webhook,
+)
 from bench.peers import measure as peers
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, table
@@ -29,6 +43,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "peers": peers.measure,
     "memory": memory.measure,
     "idle": idle.measure,
+    "webhook": webhook.measure,
     "takeover": takeover.measure,
     "fleet": crowd.measure,
 }

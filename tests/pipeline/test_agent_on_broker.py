@@ -12,11 +12,12 @@ from slacktide.agents.kafka import Out, Record, Sender, partition_of, read_topic
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.health import Health
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, revision_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, OUTCOME, POLICY, SAMPLE
+from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, INVENTORY, OUTCOME, POLICY, SAMPLE
 from testbed.agent_rig import INTERVAL_MS, agent_of
 from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import EmbeddedBroker
@@ -189,3 +190,46 @@ async def test_without_a_log_the_agent_starts_with_the_policy_that_it_knew_last(
                 return node.quota_us < cut_us
 
             await until(cut, within_s=5)
+
+
+def inventory_record(epoch: int, **labels: str) -> Out:
+    size = Resources(cpu_milli=8_000, mem_bytes=2**34, batch_cpu_milli=3_000)
+    facts = NodeFacts(name=NODE, capacity=size, allocatable=size, labels=labels)
+    told = NodeInventory(node=NODE, revision=revision_of(facts), facts=facts, writer_epoch=epoch)
+    return Out(topic=INVENTORY.name, key=NODE.encode(), value=encode(told))
+
+
+async def test_a_node_is_as_the_log_tells_and_stays_so_without_it(
+    embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    embedded_broker.apply_topics(PARTITIONS)
+    where = embedded_broker.bootstrap
+
+    async def pools() -> list[str]:
+        return [one.facts.labels.get("pool", "") for one in await samples(where) if one.facts is not None]
+
+    with VirtualNode(tmp_path) as node:
+        await put(where, policy_record(), inventory_record(2, pool="mixed"))
+        async with agent_of(node, where, tmp_path, told=True):
+            await until(lambda: _ends(pools, "mixed"))
+            removed = Out(topic=INVENTORY.name, key=NODE.encode(), value=None)
+            await put(where, inventory_record(1, pool="of an older bridge"), removed)
+            await put(where, inventory_record(3, pool="batch"))
+            await until(lambda: _ends(pools, "batch"))
+        assert "of an older bridge" not in await pools()
+        embedded_broker.forget()
+        embedded_broker.apply_topics(PARTITIONS)
+        async with agent_of(node, where, tmp_path, told=True):
+            await until(samples_come(where))
+        assert set(await pools()) == {"batch"}, "what was told is kept"
+
+
+async def _ends(pools, last: str) -> bool:
+    return (await pools())[-1:] == [last]
+
+
+def samples_come(where: str):
+    async def come() -> bool:
+        return bool(await samples(where))
+
+    return come

@@ -13,11 +13,12 @@ import pytest
 
 from slacktide.agents import http
 from slacktide.agents.files import Watched
+from slacktide.agents.https import Access
 from slacktide.agents.kafka import read_topic
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import WATCH_S, LoopSettings, run
 from slacktide.agents.node.pods.description import Joined
-from slacktide.agents.node.pods.kubelet import Access, Kubelet, KubeletError
+from slacktide.agents.node.pods.kubelet import Kubelet, KubeletError
 from slacktide.agents.node.state import State
 from slacktide.schemas.codec import decode
 from slacktide.schemas.health import Health

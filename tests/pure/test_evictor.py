@@ -9,6 +9,7 @@ import pytest
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.evict.credit import NO_CREDIT
+from slacktide.agents.node.evict.eviction_api import Reply, Wish
 from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
@@ -58,10 +59,36 @@ class Clock:
         return 1_700_000_000_000 + self.now_ms
 
 
+class Cluster:
+    """An API server that grants every eviction of a pod that it knows, and a kubelet that ends it at once."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.machine = machine
+        self.granted: list[str] = []
+        self._waiting: list[Reply] = []
+
+    def ask(self, wish: Wish) -> None:
+        there = wish.uid in self.machine.pods
+        if there:
+            self.granted.append(wish.uid)
+            self.machine.terminate_pod(wish.uid)
+        self._waiting.append(Reply(uid=wish.uid, verdict="evicted" if there else "gone", said="so"))
+
+    def replies(self) -> list[Reply]:
+        replies, self._waiting = self._waiting, []
+        return replies
+
+    def tell(self, outcome: NodeOutcome) -> None:
+        """Nobody looks at Events here."""
+
+
 class Bench:
     """One node in memory whose guard decides at each sample, and its best-effort pods, 1 GiB each."""
 
-    def __init__(self, pods: int = 3, *, credit: int = 100, folder: Path | None = None, **settings) -> None:
+    def __init__(
+        self, pods: int = 3, *, credit: int = 100, folder: Path | None = None, clustered: bool = False, **settings
+    ) -> None:
+        self.clustered = clustered
         self.clock = Clock()
         self.machine = Machine(cpus=4, mem_bytes=8 * GIB)
         self.pods = [SERVICE, *map(job, range(pods))]
@@ -90,6 +117,7 @@ class Bench:
         self.boots += 1
         self.boot_id = f"{self.boots:012d}-0badcafe"
         self.kernel = VirtualKernel(self.machine)
+        self.cluster = Cluster(self.machine) if self.clustered else None
         self.agent = NodeAgent(
             node="node-1",
             boot_id=self.boot_id,
@@ -100,6 +128,7 @@ class Bench:
             facts=FACTS,
             pods=self.pods,
             settings=self.settings,
+            clerk=self.cluster,
         )
         self.agent.start()
 
@@ -399,14 +428,15 @@ class Crashing:
         self.left = steps
         acts = [(bench.spool, name) for name in ("intend", "conclude")]
         acts += [(bench.best_effort, name) for name in ("terminate", "kill", "freeze", "thaw")]
-        acts += [(bench.agent.wallet, "spend")]
+        acts += [(bench.agent.wallet, name) for name in ("spend", "reserve", "settle")]
+        acts += [(bench.cluster, name) for name in ("ask", "tell") if bench.cluster is not None]
         for owner, name in acts:
             setattr(owner, name, self._stepping(getattr(owner, name)))
 
     def _stepping(self, act):
-        def stepping(*given):
+        def stepping(*given, **named):
             self._step()
-            done = act(*given)
+            done = act(*given, **named)
             self._step()
             return done
 
@@ -448,6 +478,24 @@ def test_a_crash_at_any_step_evicts_nobody_twice_and_tells_of_each_once(tmp_path
         ends = [one.target for one in bench.of_pods() if one.bound in {"ended", "killed"}]
 
         assert len(gone) == 2, "as many as without a crash"
+        assert sorted(begun) == sorted(ends) == [f"pod/{uid}" for uid in sorted(gone)], f"at step {crashes}"
+        assert bench.spool.interrupted() == []
+    assert crashes > 20
+
+
+def test_through_the_api_a_crash_at_any_step_evicts_as_many_and_tells_of_each_once() -> None:
+    """Who is gone before the next agent asks once more has been evicted, for all that this one knows, by somebody."""
+    crashes = 0
+    while True:
+        bench = Bench(clustered=True)
+        if lived(bench, crashes + 1, ticks=12):
+            break
+        crashes += 1
+        gone = {"be-0", "be-1", "be-2"} - bench.machine.pods.keys()
+        begun = [one.target for one in bench.of_pods() if one.spent and one.result in {"applied", "unchanged"}]
+        ends = [one.target for one in bench.of_pods() if one.bound == "ended"]
+
+        assert len(gone) == 2, f"as many as without a crash: at step {crashes}"
         assert sorted(begun) == sorted(ends) == [f"pod/{uid}" for uid in sorted(gone)], f"at step {crashes}"
         assert bench.spool.interrupted() == []
     assert crashes > 20

@@ -104,7 +104,7 @@ def test_what_is_no_config_map_is_refused(document: object) -> None:
 def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> None:
     parsed = parse(
         config_map(
-            {"degradeTimeMinutes": 15, "cpuReclaimThreshold": 60},
+            {"midUnallocatedPercent": 15, "cpuReclaimThreshold": 60},
             {"clusterStrategy": {}, "nodeStrategies": [], "clusterStrategies": {}},
             **{"system-config": "{}", "typo-config": ""},
         ),
@@ -115,7 +115,7 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
         'data["system-config"]: not yet in effect',
         'data["typo-config"]: unknown, ignored',
         'data["colocation-config"].cpuReclaimThreshold: unknown, ignored',
-        'data["colocation-config"].degradeTimeMinutes: checked, not yet in effect',
+        'data["colocation-config"].midUnallocatedPercent: checked, not yet in effect',
         'data["resource-threshold-config"].clusterStrategies: unknown, ignored',
     ]
 
@@ -446,8 +446,10 @@ def test_what_is_equal_is_written_the_same_whoever_said_it() -> None:
 
 def test_slacktides_own_switches_are_read() -> None:
     policy = policy_from(
-        colocation={"freeClassEnable": True}, threshold={"clusterStrategy": {"subPriorityEnable": True}}
+        colocation={"freeClassEnable": True},
+        threshold={"clusterStrategy": {"subPriorityEnable": True, "memoryEvictFallback": "kill"}},
     )
 
     assert policy.colocation.free_class_enable
     assert policy.resource_threshold.sub_priority_enable
+    assert policy.resource_threshold.mem_evict_fallback == "kill"

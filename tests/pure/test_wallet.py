@@ -119,3 +119,16 @@ def test_in_any_order_of_leases_only_the_newest_total_counts(said: list[tuple[in
             each.spend(S)
 
     assert wallet.spent == alone.spent
+
+
+def test_credit_that_is_reserved_is_nobody_elses_and_is_told_of_only_once_it_is_spent() -> None:
+    wallet = Wallet(BOOT)
+    wallet.hear(lease(1), since_ns=0)
+    wallet.reserve(S)
+    assert (wallet.ready(S, "batch"), wallet.spent) == (False, 0)
+    wallet.settle(goes=False)
+    assert (wallet.ready(S, "batch"), wallet.spent) == (True, 0)
+    wallet.reserve(S)
+    wallet.settle(goes=True)
+
+    assert (wallet.ready(S, "batch"), wallet.spent) == (False, 1)

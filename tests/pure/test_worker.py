@@ -239,6 +239,18 @@ def test_the_end_of_a_node_withdraws_its_figures_until_it_comes_again(worker: Wo
     assert METRIC.name in {out.topic for out in tell(worker, keyframe(4))}
 
 
+def test_a_removed_node_is_not_brought_back_by_a_writer_of_an_older_epoch(worker: Worker) -> None:
+    def told(epoch: int) -> NodeInventory:
+        return NodeInventory(node="node-1", revision="r", facts=FACTS, writer_epoch=epoch)
+
+    worker.inventory(inventory_record(told(2)))
+    worker.inventory(inventory_record(None))
+    worker.inventory(inventory_record(told(1)))
+    assert [out.topic for out in tell(worker, keyframe(1))] == [COMMAND.name]
+    worker.inventory(inventory_record(told(2)))
+    assert METRIC.name in {out.topic for out in tell(worker, keyframe(2))}
+
+
 @given(
     told=st.lists(
         st.tuples(st.sampled_from(["node-1", "node-2", "node-3"]), st.integers(100, 4_000)), min_size=1, max_size=30

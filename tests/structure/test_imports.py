@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-HEAVY = ("faust", "mode", "numpy", "kubernetes_asyncio", "rich")
+HEAVY = ("faust", "mode", "numpy", "kubernetes_asyncio", "aiohttp", "cryptography", "rich")
 
 
 def loaded_by(code: str) -> set[str]:

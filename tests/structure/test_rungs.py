@@ -12,9 +12,9 @@ HERE = Path(__file__).parent
 
 
 @functools.cache
-def run(file: str, *, require_all: bool) -> tuple[int, str]:
+def run(file: str, *, require_all: bool, **environment: str) -> tuple[int, str]:
     """Run one file in a pytest of its own."""
-    given = os.environ | {"SLACKTIDE_REQUIRE_ALL": "1" if require_all else "", "COLUMNS": "200"}
+    given = os.environ | {"SLACKTIDE_REQUIRE_ALL": "1" if require_all else "", "COLUMNS": "200"} | environment
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", str(HERE / file)]
     done = subprocess.run(command, cwd=HERE.parents[1], env=given, capture_output=True, text=True, check=False)
     return done.returncode, done.stdout
@@ -49,3 +49,12 @@ def test_each_rung_is_accounted_for() -> None:
 
     assert "pure                         1 passed, 2 skipped" in account
     assert "Apache Kafka                 none" in account
+
+
+def test_where_kubernetes_can_neither_be_found_nor_built_its_rung_is_left_out_and_says_so(tmp_path: Path) -> None:
+    nothing = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "KUBEBUILDER_ASSETS": ""}
+    code, said = run("../cluster/test_test_bed.py", require_all=True, **nothing)
+
+    assert code == 0
+    assert "passed" not in said.splitlines()[-1]
+    assert "Kubernetes API: skipped for want of etcd, kube-apiserver, kubectl; to get it: install Go" in said

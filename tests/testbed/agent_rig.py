@@ -17,7 +17,7 @@ INTERVAL_MS = 250
 
 
 @contextlib.asynccontextmanager
-async def agent_of(node: VirtualNode, bootstrap: str, folder: Path) -> AsyncIterator[Health]:
+async def agent_of(node: VirtualNode, bootstrap: str, folder: Path, *, told: bool = False) -> AsyncIterator[Health]:
     """The agent of a virtual node, in this process; stopped in order at the end."""
     state = folder / "state"
     state.mkdir(exist_ok=True)
@@ -27,6 +27,7 @@ async def agent_of(node: VirtualNode, bootstrap: str, folder: Path) -> AsyncIter
         node=NODE,
         bootstrap=bootstrap,
         inventory=node.inventory,
+        told=told,
         state_folder=state,
         sample_interval_ms=INTERVAL_MS,
         fetch_wait_ms=20,

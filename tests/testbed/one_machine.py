@@ -26,7 +26,7 @@ TICK_S = 0.05
 T = TypeVar("T")
 
 
-def eventually(ask: Callable[[], T], within_s: float = 15.0, *, every_s: float = 0.05) -> T:
+def eventually(ask: Callable[[], T], within_s: float = 60.0, *, every_s: float = 0.05) -> T:
     """Ask until the answer is true; the last answer, true or not."""
     until_s = time.monotonic() + within_s
     while not (answer := ask()) and time.monotonic() < until_s:

@@ -47,6 +47,23 @@ def cache() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "slacktide"
 
 
+def cluster_program(name: str) -> Path:
+    """One of Kubernetes' programs: of ``KUBEBUILDER_ASSETS`` where it is there, as for envtest, else of the cache."""
+    named = os.environ.get("KUBEBUILDER_ASSETS")
+    given = Path(named or "/nowhere") / name
+    return given if given.exists() else cache() / "cluster" / "bin" / name
+
+
+def _unbuilt(*programs: str) -> Lack | None:
+    absent = [name for name in programs if not os.access(cluster_program(name), os.X_OK)]
+    if not absent:
+        return None
+    can = shutil.which("go") is not None
+    build = "tests/testbed/setup cluster"
+    get = build if can else f"install Go (https://go.dev/doc/install) && {build}"
+    return Lack(what=", ".join(absent), get=get, possible=can)
+
+
 def kafka_libs() -> Path:
     """The folder with Apache Kafka's jars, filled by ``tests/testbed/setup kafka``."""
     return cache() / f"kafka-{KAFKA_VERSION}"
@@ -123,7 +140,39 @@ def lacks_qemu() -> Lack | None:
     return None
 
 
-LACKS = {"kafka": lacks_kafka, "kernel": lacks_cgroup_v1, "uml": lacks_uml, "qemu": lacks_qemu}
+@functools.cache
+def lacks_cluster() -> Lack | None:
+    """Etcd, kube-apiserver and kubectl, and openssl for their keys."""
+    if (lack := _unbuilt("etcd", "kube-apiserver", "kubectl")) is not None:
+        return lack
+    if shutil.which("openssl") is None:
+        return Lack(what="openssl", get="apt-get install openssl", possible=_installs_packages())
+    return None
+
+
+@functools.cache
+def lacks_real_node() -> Lack | None:
+    """What the API needs, the other programs of Kubernetes, containerd, and root with cgroup v1."""
+    unbuilt = _unbuilt("kube-controller-manager", "kube-scheduler", "kubelet", "pause", "burn")
+    if (lack := lacks_cluster() or lacks_cgroup_v1() or unbuilt) is not None:
+        return lack
+    named = {"containerd": "containerd", "runc": "runc", "busybox": "busybox-static", "ip": "iproute2"}
+    packages = [package for program, package in named.items() if shutil.which(program) is None]
+    packages += [] if Path("/usr/lib/cni/bridge").exists() else ["containernetworking-plugins"]
+    if packages:
+        get = f"apt-get install --no-install-recommends {' '.join(packages)}"
+        return Lack(what=", ".join(packages), get=get, possible=_installs_packages())
+    return None
+
+
+LACKS = {
+    "kafka": lacks_kafka,
+    "kernel": lacks_cgroup_v1,
+    "uml": lacks_uml,
+    "qemu": lacks_qemu,
+    "cluster": lacks_cluster,
+    "realnode": lacks_real_node,
+}
 """By marker."""
 
 RUNGS = (
@@ -134,11 +183,21 @@ RUNGS = (
     "cgroup v2 (user-mode Linux)",
     "cgroup v2 (QEMU)",
     "Apache Kafka",
+    "Kubernetes API",
+    "Kubernetes node",
     "install",
 )
 """In the order in which they run: what costs least tells first."""
-BY_MARKER = {"kafka": RUNGS[6], "qemu": RUNGS[5], "uml": RUNGS[4], "kernel": RUNGS[3], "install": RUNGS[7]}
-BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[7]}
+BY_MARKER = {
+    "realnode": RUNGS[8],
+    "cluster": RUNGS[7],
+    "kafka": RUNGS[6],
+    "qemu": RUNGS[5],
+    "uml": RUNGS[4],
+    "kernel": RUNGS[3],
+    "install": RUNGS[9],
+}
+BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[9]}
 
 
 def rung_of(item: pytest.Item) -> str:

@@ -16,6 +16,7 @@ class Wallet:
         self.epoch = 0
         """The highest of a governor that was heard of."""
         self._boot_id = boot_id
+        self._reserved = 0
         self._newest = (0, -1)
         self._granted = 0
         self._spared: frozenset[str] = frozenset()
@@ -51,7 +52,7 @@ class Wallet:
 
     def ready(self, now_ns: int, namespace: str) -> bool:
         """Whether one more pod of the namespace may go now."""
-        if self.spent >= self._granted or namespace in self._spared:
+        if self.spent + self._reserved >= self._granted or namespace in self._spared:
             return False
         return now_ns < self._until_ns or self._outlasts
 
@@ -59,6 +60,16 @@ class Wallet:
         """A pod goes; to be said before it is asked to go."""
         self.spent += 1
         self._outlasted = self._outlasted or now_ns >= self._until_ns
+
+    def reserve(self, now_ns: int) -> None:
+        """A pod may go, which somebody else says: till then nobody else goes for it, and nobody is told of it."""
+        self._reserved += 1
+        self._outlasted = self._outlasted or now_ns >= self._until_ns
+
+    def settle(self, *, goes: bool) -> None:
+        """It is said whether a pod goes for which credit was reserved; one that may have gone goes."""
+        self._reserved -= 1
+        self.spent += goes
 
     @property
     def _outlasts(self) -> bool:

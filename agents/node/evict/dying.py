@@ -1,4 +1,7 @@
-"""What follows after a pod was asked to end: grace, SIGKILL, and again. Pure: told what is seen, says what is due."""
+"""What follows after a pod was asked to end: grace, SIGKILL, and again. Pure: told what is seen, says what is due.
+
+Of a pod that was evicted through the API the kubelet takes care: it is only watched.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,8 @@ from typing import Literal
 
 KILL_AGAIN_NS = 5_000_000_000
 STUCK_NS = 10_000_000_000
-"""After the first SIGKILL. Who is there still waits for the kernel, or is started anew by somebody."""
+"""After the first SIGKILL, or the end of the grace that the kubelet grants. Who is there still waits for the kernel, or
+is started anew by somebody."""
 
 Due = Literal["nothing", "kill", "over"]
 
@@ -18,6 +22,8 @@ class Dying:
 
     grace_ns: int
     asked_ns: int
+    kubelets: bool = False
+    """The kubelet ends it."""
     first_killed_ns: int | None = None
     last_killed_ns: int | None = None
 
@@ -31,7 +37,7 @@ class Dying:
         """
         if processes == 0:
             return "over"
-        if now_ns - self.asked_ns < self.grace_ns:
+        if self.kubelets or now_ns - self.asked_ns < self.grace_ns:
             return "nothing"
         if self.last_killed_ns is not None and now_ns - self.last_killed_ns < KILL_AGAIN_NS:
             return "nothing"
@@ -45,6 +51,8 @@ class Dying:
 
     def stuck(self, now_ns: int) -> bool:
         """Whether nobody should wait for it any longer."""
+        if self.kubelets:
+            return now_ns - self.asked_ns >= self.grace_ns + STUCK_NS
         return self.first_killed_ns is not None and now_ns - self.first_killed_ns >= STUCK_NS
 
     def since_ms(self, now_ns: int) -> int:

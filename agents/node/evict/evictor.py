@@ -1,4 +1,7 @@
-"""Carries evictions out as far as credit goes, and remembers them; victims without credit are held back."""
+"""Carries evictions out as far as credit goes, and remembers them; victims who cannot be evicted are held back.
+
+In a cluster they go through the Eviction API, else through their cgroups.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,11 @@ from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.be_cpu import BeCpuHistory
 from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.evict.credit import NO_CREDIT, Wallet
-from slacktide.agents.node.evict.holdback import THAWED, Holdback, Wanted
+from slacktide.agents.node.evict.eviction_api import Wish
+from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved, Wanted
+from slacktide.agents.node.evict.requests import Clerk, Requests
 from slacktide.agents.node.evict.standing import Standing
-from slacktide.agents.node.evict.victims import Victims
+from slacktide.agents.node.evict.victims import INTERRUPTED, Victims
 from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Paced, Refusals
@@ -27,6 +32,8 @@ from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import BeCpuWindow, EvictState
 from slacktide.streams.decisions.node_evict import MEMORY_RULES, Eviction
 
+THROUGH_API = "through the Eviction API"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
@@ -37,6 +44,8 @@ class Doors:
     reporter: Reporter
     refusals: Refusals
     mono_ns: Callable[[], int]
+    clerk: Clerk | None
+    """Who asks the API server; None: there is none, and pods end through their cgroups."""
 
 
 class Evictor:
@@ -48,6 +57,9 @@ class Evictor:
         self._grace_ms_max = grace_ms_max
         self._dry_run = dry_run
         self._victims = Victims(doors.best_effort, doors.actuator, doors.reporter, doors.mono_ns)
+        self._requests = (
+            None if doors.clerk is None else Requests(doors.clerk, doors.actuator, doors.reporter, doors.mono_ns)
+        )
         self._holdback = Holdback(
             best_effort=doors.best_effort,
             actuator=doors.actuator,
@@ -57,6 +69,7 @@ class Evictor:
         )
         self._be_cpu = BeCpuHistory()
         self._window: BeCpuWindow | None = None
+        self._may_kill = False
         self._paced = Paced()
         self._mem_ns: int | None = None
         # A node that has just come up is busy: by CPU nobody goes at once.
@@ -79,50 +92,90 @@ class Evictor:
             return
         intents = list(filter(ends_or_stops, self._doors.actuator.interrupted()))
         self._holdback.resume(one for one in intents if one.bound == THAWED)
-        for end in self._victims.resume([one for one in intents if one.bound != THAWED]):
+        ends, begun = self._victims.resume([one for one in intents if one.bound != THAWED])
+        for end in ends:
             self._cool(end.rule)
+        for begin in begun:
+            self._begin_again(begin)
 
     def state(self, now_ns: int) -> EvictState:
         """What the node remembers of evictions, at this monotonic instant."""
         return EvictState(
             since_mem_ms=None if self._mem_ns is None else (now_ns - self._mem_ns) // 1_000_000,
             since_cpu_ms=(now_ns - self._cpu_ns) // 1_000_000,
-            dying=self._victims.dying,
+            dying=self._victims.dying + ([] if self._requests is None else self._requests.dying),
             stuck=self._victims.stuck,
+            kept=[] if self._requests is None else self._requests.kept,
             be_cpu=self._window,
         )
 
     def look(self) -> None:
         """See who is gone, before the kernel is read: what they used is then seen to be free."""
+        self.settle()
         self._victims.look()
         self._holdback.look()
+
+    def settle(self) -> None:
+        """Hear what the API server replied, if there is one."""
+        if self._requests is None:
+            return
+        for asked in self._requests.settle(self._wallet):
+            begin = asked.begin
+            self._holdback.release(pod_of(begin))
+            self._victims.follow(begin, asked.grace_ms, asked.taken)
+            if begin.result == "applied":
+                self._cool(begin.rule)
+                self._requests.tell(self._doors.reporter.dated(begin, asked.taken))
 
     def saw(self, reading: Reading, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> None:
         """The kernel was read: what best-effort pods got is remembered."""
         self._be_cpu.saw(now_ns, reading, facts, pods)
-        self._window = self._be_cpu.window(resource_threshold_on(policy, facts))
+        threshold = resource_threshold_on(policy, facts)
+        self._window = self._be_cpu.window(threshold)
+        self._may_kill = threshold.mem_evict_fallback == "kill"
 
     def carry_out(self, victims: Sequence[Eviction], taken: Taken, origin: Origin, reason: str) -> None:
-        """Evict, as far as credit goes; with none left, hold the victims back."""
-        starved: list[tuple[Eviction, NodeOutcome]] = []
+        """Evict, as far as credit and the API server go; else hold the victims back."""
+        starved: list[Starved] = []
+        refused: list[tuple[str, NodeOutcome]] = []
         fed = False
         for victim in victims:
             outcome = self._begun(victim, taken, origin, reason)
-            if victim.pod.uid in self._victims or not self._there(outcome, taken):
+            if self._on_its_way(victim.pod.uid) or not self._there(outcome, taken):
                 continue
             if self._dry_run:
                 self._say(msgspec.structs.replace(outcome, result="dry-run"), taken)
-            elif self._wallet.ready(self._doors.mono_ns(), victim.pod.namespace):
-                self._evict(victim, outcome, taken)
-                fed = True
+            elif why := self._refuses(victim):
+                starved.append(Starved(victim=victim, why=why))
+                refused.append((why, outcome))
+            elif why := self._evict(victim, outcome, taken):
+                starved.append(Starved(victim=victim, why=why))
             else:
-                starved.append((victim, outcome))
-        self._refuse([outcome for _, outcome in starved], taken)
-        self._holdback.step(Wanted(starved=[victim for victim, _ in starved], fed=fed, taken=taken, origin=origin))
+                fed = fed or victim.pod.uid in self._victims
+        self._refuse(refused, taken)
+        self._holdback.step(Wanted(starved=starved, fed=fed, taken=taken, origin=origin))
 
     def close(self) -> None:
         """Who is held back goes on; who is dying is left to the next start."""
         self._holdback.close()
+
+    def _on_its_way(self, uid: str) -> bool:
+        return uid in self._victims or (self._requests is not None and self._requests.open(uid))
+
+    def _refuses(self, victim: Eviction) -> str:
+        """Why a pod cannot go now; "": it can."""
+        pod, requests = victim.pod, self._requests
+        if requests is not None and not self._by_cgroup(victim) and (why := requests.refuses(pod.uid)):
+            return why
+        return "" if self._wallet.ready(self._doors.mono_ns(), pod.namespace) else NO_CREDIT
+
+    def _by_cgroup(self, victim: Eviction) -> bool:
+        """Whether a pod ends without the API server: there is none, or it is away and the policy lets us."""
+        if self._requests is None:
+            return True
+        if not self._may_kill or victim.rule not in MEMORY_RULES:
+            return False
+        return self._holdback.exhausted and self._requests.away and not self._requests.asked(victim.pod.uid)
 
     def _begun(self, victim: Eviction, taken: Taken, origin: Origin, reason: str) -> NodeOutcome:
         begun = begun_on(victim.pod, cause_of(victim, taken, origin, reason), self._doors.reporter)
@@ -139,18 +192,58 @@ class Evictor:
         self._doors.refusals.add(self._doors.reporter.dated(not_there, taken), self._doors.mono_ns())
         return False
 
-    def _evict(self, victim: Eviction, outcome: NodeOutcome, taken: Taken) -> None:
+    def _evict(self, victim: Eviction, outcome: NodeOutcome, taken: Taken) -> str:
+        """Let a pod go; why it is held back all the same, for nobody may hear."""
         grace_ms = min(victim.pod.grace_s * 1_000, self._grace_ms_max)
-        done = f"SIGTERM, and SIGKILL after {grace_ms} ms"
-        begin = msgspec.structs.replace(
+        requests = self._requests
+        if requests is not None and not self._by_cgroup(victim):
+            trouble = requests.trouble
+            self._ask(requests, victim.pod, outcome, taken)
+            return trouble
+        begin = self._meant(outcome, f"SIGTERM, and SIGKILL after {grace_ms} ms")
+        self._victims.begin(begin, grace_ms, taken, lambda: self._wallet.spend(self._doors.mono_ns()))
+        self._holdback.evicted(victim.pod.uid)
+        self._cool(victim.rule)
+        if requests is not None:
+            requests.tell(self._doors.reporter.dated(begin, taken))
+        return ""
+
+    def _ask(self, requests: Requests, pod: Pod, outcome: NodeOutcome, taken: Taken) -> None:
+        """Ask the API server for a pod; what comes of it, ``settle`` says."""
+        wish, grace_ms = self._wish(pod)
+        begin = self._meant(outcome, f"{THROUGH_API}, {grace_ms} ms to end")
+        self._doors.actuator.intend(self._doors.reporter.dated(begin, taken))
+        self._wallet.reserve(self._doors.mono_ns())
+        requests.ask(wish, begin, grace_ms, taken)
+
+    def _wish(self, pod: Pod) -> tuple[Wish, int]:
+        """How a pod is asked for, and how long it then has to end, in ms."""
+        shorter = pod.grace_s * 1_000 > self._grace_ms_max
+        grace_s = max(1, -(-self._grace_ms_max // 1_000)) if shorter else pod.grace_s
+        wish = Wish(uid=pod.uid, namespace=pod.namespace, name=pod.name, grace_s=grace_s if shorter else None)
+        return wish, grace_s * 1_000
+
+    def _begin_again(self, begin: NodeOutcome) -> None:
+        """What an earlier run may not have begun: through the API it is asked once more, for it may have."""
+        if self._requests is None:
+            failed = msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not begun")
+            self._doors.actuator.conclude(failed)
+            return
+        name = begin.pod
+        assert name is not None
+        begin = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
+        pod = Pod(uid=pod_of(begin), namespace=name.namespace, name=name.name)
+        wish, grace_ms = self._wish(pod)
+        self._requests.ask(wish, begin, grace_ms, None)
+
+    def _meant(self, outcome: NodeOutcome, done: str) -> NodeOutcome:
+        """What will be said of a pod if it goes."""
+        return msgspec.structs.replace(
             outcome,
             result="applied",
             reason=f"{outcome.reason}; {done}" if outcome.reason else done,
             spent=Spent(evictions=self._wallet.spent + 1, epoch=self._wallet.epoch),
         )
-        self._victims.begin(begin, grace_ms, taken, lambda: self._wallet.spend(self._doors.mono_ns()))
-        self._holdback.evicted(victim.pod.uid)
-        self._cool(victim.rule)
 
     def _cool(self, rule: str) -> None:
         """From now on counts until the rules of this kind may name somebody again."""
@@ -159,13 +252,14 @@ class Evictor:
         else:
             self._cpu_ns = self._doors.mono_ns()
 
-    def _refuse(self, starved: Sequence[NodeOutcome], taken: Taken) -> None:
+    def _refuse(self, refused: Sequence[tuple[str, NodeOutcome]], taken: Taken) -> None:
         """Say it at once, for the governor waits for it, and then no more than once a second for each namespace."""
-        for outcome in starved:
+        for why, outcome in refused:
             assert outcome.pod is not None
-            count = self._paced.count((outcome.rule, outcome.pod.namespace), self._doors.mono_ns())
+            kind = outcome.rule, outcome.pod.namespace, why
+            count = self._paced.count(kind, self._doors.mono_ns())
             if count:
-                self._say(msgspec.structs.replace(outcome, result="refused", reason=NO_CREDIT, count=count), taken)
+                self._say(msgspec.structs.replace(outcome, result="refused", reason=why, count=count), taken)
 
     def _say(self, outcome: NodeOutcome, taken: Taken) -> None:
         self._doors.actuator.conclude(self._doors.reporter.dated(outcome, taken))

@@ -1,7 +1,8 @@
-"""Holds victims back for whom there is no credit: little CPU for all best-effort pods, then one pod frozen at a time.
+"""Holds victims back who cannot be evicted, for want of credit or by the API server's word.
 
-Of each frozen pod the outcome that it was thawed stands in the spool as an intent, before it is frozen: whatever ends
-the agent, the next start knows which frozen pods are its own. Nobody else's are ever thawed.
+First all best-effort pods get little CPU, then one pod is frozen at a time. Of each frozen pod the outcome that it was
+thawed stands in the spool as an intent, before it is frozen: whatever ends the agent, the next start knows which frozen
+pods are its own. Nobody else's are ever thawed.
 """
 
 from __future__ import annotations
@@ -39,11 +40,19 @@ class _Frozen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Starved:
+    """A victim that cannot be evicted now."""
+
+    victim: Eviction
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Wanted:
     """What one decision wanted, and got."""
 
-    starved: Sequence[Eviction]
-    """Victims for whom there was no credit, the first one first."""
+    starved: Sequence[Starved]
+    """The first one first."""
     fed: bool
     """Whether there was credit for one."""
     taken: Taken
@@ -93,6 +102,11 @@ class Holdback:
             self._froze(pod_of(intent), _Frozen(thawed=intent, taken=None))
         self._undo_all("the agent starts")
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether little CPU has been tried for long enough."""
+        return self._restraint.exhausted(self._mono_ns())
+
     def look(self) -> None:
         """Forget the frozen pods that are gone."""
         for uid in list(self._frozen):
@@ -104,9 +118,14 @@ class Holdback:
         if uid in self._frozen:
             self._let_go(uid, "applied", "evicted")
 
+    def release(self, uid: str) -> None:
+        """Somebody else ends a pod: it goes on to do so."""
+        if uid in self._frozen:
+            self._thaw(uid, "evicted")
+
     def step(self, wanted: Wanted) -> None:
         """Hold victims back one step more, or let all go on."""
-        starved = {one.pod.uid: one for one in wanted.starved}
+        starved = {one.victim.pod.uid: one for one in wanted.starved}
         for move in self._restraint.due(list(starved), fed=wanted.fed, now_ns=self._mono_ns()):
             if move.kind == "throttle":
                 self._hold_throttle(wanted.starved[0], wanted)
@@ -129,11 +148,12 @@ class Holdback:
         else:
             self._thaw(move.uid, why)
 
-    def _hold_throttle(self, victim: Eviction, wanted: Wanted) -> None:
+    def _hold_throttle(self, first: Starved, wanted: Wanted) -> None:
+        victim = first.victim
         self._throttle = victim, wanted
         self._actuator.cap_us = QUOTA_US_MIN
         self._restraint.did(Move("throttle"), self._mono_ns())
-        self._say_limits(victim, wanted, "throttled", f"{NO_CREDIT} to evict {victim.pod.namespace}/{victim.pod.name}")
+        self._say_limits(victim, wanted, "throttled", _to_evict(first))
 
     def _lift(self, why: str) -> None:
         assert self._throttle is not None
@@ -156,9 +176,10 @@ class Holdback:
         )
         self._actuator.perform(act, outcome, dated=lambda report: self._reporter.dated(report, wanted.taken))
 
-    def _freeze(self, victim: Eviction, wanted: Wanted) -> None:
-        uid, taken = victim.pod.uid, wanted.taken
-        cause = cause_of(victim, taken, wanted.origin, NO_CREDIT, bound=FROZEN)
+    def _freeze(self, starved: Starved, wanted: Wanted) -> None:
+        victim, taken = starved.victim, wanted.taken
+        uid = victim.pod.uid
+        cause = cause_of(victim, taken, wanted.origin, starved.why, bound=FROZEN)
         decided = begun_on(victim.pod, cause, self._reporter)
         frozen = msgspec.structs.replace(sub_act(decided, FROZEN), result="applied")
         if trouble := self._best_effort.freeze_trouble:
@@ -180,7 +201,7 @@ class Holdback:
             self._say(msgspec.structs.replace(frozen, result="failed", reason=str(exc)), known.taken)
             self._thaw(uid, "it could not be frozen")
             return
-        reason = NO_CREDIT if stopped else f"{NO_CREDIT}; a process stops as soon as the kernel lets it"
+        reason = frozen.reason if stopped else f"{frozen.reason}; a process stops as soon as the kernel lets it"
         self._say(msgspec.structs.replace(frozen, reason=reason), known.taken)
 
     def _froze(self, uid: str, known: _Frozen) -> None:
@@ -223,3 +244,9 @@ class Holdback:
         if not self._said_trouble:
             self._said_trouble = True
             self._say(outcome, taken)
+
+
+def _to_evict(starved: Starved) -> str:
+    pod = starved.victim.pod
+    named = f"{pod.namespace}/{pod.name}"
+    return f"{NO_CREDIT} to evict {named}" if starved.why == NO_CREDIT else f"{named} cannot be evicted: {starved.why}"

@@ -1,6 +1,6 @@
-"""How victims without credit are held back: first all best-effort pods get little CPU, then victims stand still. Pure.
+"""How victims are held back who cannot be evicted: first all best-effort pods get little CPU, then they stand still.
 
-Nothing here is final: all of it is undone once nobody has been wanted for a while, or as soon as credit came.
+Pure. Nothing here is final: all of it is undone once nobody has been wanted for a while, or as soon as credit came.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Restraint:
         """The next steps, in their order.
 
         Args:
-            starved: victims for whom there is no credit, the first one first.
+            starved: victims who cannot be evicted, the first one first.
             fed: whether there was credit for a victim.
             now_ns: the monotonic instant.
 
@@ -67,6 +67,10 @@ class Restraint:
         else:
             self.frozen.remove(move.uid)
 
+    def exhausted(self, now_ns: int) -> bool:
+        """Whether little CPU alone was given its time."""
+        return self.throttled and now_ns - self._throttled_ns >= FREEZE_AFTER_NS
+
     def cannot(self, uid: str) -> None:
         """This one cannot be frozen: others are, until all is undone."""
         self._spared.add(uid)
@@ -74,7 +78,7 @@ class Restraint:
     def _harder(self, starved: Sequence[str], now_ns: int) -> list[Move]:
         if not self.throttled:
             return [Move("throttle")]
-        if now_ns - self._throttled_ns < FREEZE_AFTER_NS:
+        if not self.exhausted(now_ns):
             return []
         if self._froze_ns is not None and now_ns - self._froze_ns < FREEZE_APART_NS:
             return []

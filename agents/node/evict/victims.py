@@ -23,6 +23,8 @@ from slacktide.schemas.outcome import NodeOutcome
 ENDED = "ended"
 """The bound of a pod's second outcome, as long as it is not known how it ends."""
 INTERRUPTED = "the agent stopped in the midst of it"
+BY_KUBELET = "evicted through the API: the kubelet ends it"
+"""What an intent of an end says where that is so, for the next start."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -66,23 +68,22 @@ class Victims:
         """Uids of those who do not end although they were killed."""
         return [uid for uid, victim in self._victims.items() if victim.stuck]
 
-    def resume(self, intents: Sequence[NodeOutcome]) -> list[NodeOutcome]:
+    def resume(self, intents: Sequence[NodeOutcome]) -> tuple[list[NodeOutcome], list[NodeOutcome]]:
         """Go on with those whom an earlier run asked to go; their grace begins anew.
 
         Args:
             intents: of evictions, as an earlier run left them open.
 
         Returns:
-            Those who are on their way out, each as its second outcome is meant.
+            Those who are on their way out, each as its second outcome is meant; then those who may not have been
+            asked, each as its first one is.
 
         """
         begun = {pod_of(one): one for one in intents if one.spent is not None}
         ends = [one for one in intents if one.spent is None]
         for end in ends:
-            self._go_on(pod_of(end), end, begun.pop(pod_of(end), None))
-        for begin in begun.values():
-            self._actuator.conclude(msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not begun"))
-        return ends
+            self._go_on(end, begun.pop(pod_of(end), None))
+        return ends, list(begun.values())
 
     def begin(self, begin: NodeOutcome, grace_ms: int, taken: Taken, spend: Callable[[], None]) -> None:
         """Ask a pod to go.
@@ -95,16 +96,26 @@ class Victims:
 
         """
         begin = self._reporter.dated(begin, taken)
-        terms = {"grace_ms": grace_ms}
-        end = msgspec.structs.replace(sub_act(begin, ENDED), bound=ENDED, reason="", terms=terms, spent=None)
+        end = _end_of(begin, grace_ms)
         self._actuator.intend(begin)
         self._actuator.intend(end)
         spend()
-        now_ns = self._mono_ns()
-        self._victims[pod_of(begin)] = _Victim(
-            dying=Dying(grace_ns=grace_ms * 1_000_000, asked_ns=now_ns), end=end, taken=taken
-        )
+        self._enter(end, taken)
         self._actuator.conclude(self._reporter.dated(self._asked(begin), taken))
+
+    def follow(self, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
+        """A pod goes, for it was evicted through the API, or somebody has deleted it before.
+
+        Args:
+            begin: what is to be said of it; it stands as an intent.
+            grace_ms: how long the kubelet lets it end by itself.
+            taken: the sample that it follows from; None: of an earlier run.
+
+        """
+        end = msgspec.structs.replace(_end_of(begin, grace_ms), reason=BY_KUBELET)
+        self._actuator.intend(end)
+        self._enter(end, taken)
+        self._actuator.conclude(self._reporter.dated(begin, taken))
 
     def look(self) -> None:
         """See who is gone, and kill whose grace is over."""
@@ -127,13 +138,19 @@ class Victims:
             return msgspec.structs.replace(begin, result="failed", reason=str(exc))
         return begin
 
-    def _go_on(self, uid: str, end: NodeOutcome, begin: NodeOutcome | None) -> None:
-        grace_ms = int(end.terms.get("grace_ms", 0))
-        dying = Dying(grace_ns=grace_ms * 1_000_000, asked_ns=self._mono_ns())
-        self._victims[uid] = _Victim(dying=dying, end=end, taken=None)
-        if begin is not None:  # it may not have been asked yet
-            asked = self._asked(msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}"))
-            self._actuator.conclude(self._reporter.dated(asked, None))
+    def _enter(self, end: NodeOutcome, taken: Taken | None) -> None:
+        grace_ns = int(end.terms.get("grace_ms", 0)) * 1_000_000
+        dying = Dying(grace_ns=grace_ns, asked_ns=self._mono_ns(), kubelets=end.reason == BY_KUBELET)
+        self._victims[pod_of(end)] = _Victim(dying=dying, end=end, taken=taken)
+
+    def _go_on(self, end: NodeOutcome, begin: NodeOutcome | None) -> None:
+        self._enter(end, None)
+        if begin is None:
+            return
+        begin = msgspec.structs.replace(begin, reason=f"{INTERRUPTED}: {begin.reason}")
+        if end.reason != BY_KUBELET:  # it may not have been asked yet
+            begin = self._asked(begin)
+        self._actuator.conclude(self._reporter.dated(begin, None))
 
     def _left(self, uid: str, victim: _Victim) -> int | None:
         try:
@@ -153,10 +170,11 @@ class Victims:
     def _conclude_end(self, victim: _Victim) -> None:
         after_ms = victim.dying.since_ms(self._mono_ns())
         killed = victim.dying.first_killed_ns is not None
+        how = "gone" if victim.dying.kubelets else "killed" if killed else "ended by itself"
         end = msgspec.structs.replace(
             victim.end,
             bound="killed" if killed else ENDED,
-            reason=f"{'killed' if killed else 'ended by itself'} after {after_ms} ms",
+            reason=f"{how} after {after_ms} ms",
             terms=victim.end.terms | {"after_ms": after_ms},
         )
         self._actuator.conclude(self._reporter.dated(end, victim.taken))
@@ -164,8 +182,16 @@ class Victims:
     def _say_stuck(self, victim: _Victim, processes: int | None) -> None:
         victim.stuck = True
         left = "its processes cannot be counted" if processes is None else f"{processes} processes are left"
-        why = victim.trouble or "they wait for the kernel, or are started anew"
+        when, why = "SIGKILL", victim.trouble or "they wait for the kernel, or are started anew"
+        if victim.dying.kubelets:
+            when, why = "its grace", victim.trouble or "does the kubelet run, and reach the API server?"
         stuck = msgspec.structs.replace(
-            sub_act(victim.end, "stuck"), result="failed", bound="stuck", reason=f"{left} after SIGKILL: {why}"
+            sub_act(victim.end, "stuck"), result="failed", bound="stuck", reason=f"{left} after {when}: {why}"
         )
         self._actuator.conclude(self._reporter.dated(stuck, victim.taken))
+
+
+def _end_of(begin: NodeOutcome, grace_ms: int) -> NodeOutcome:
+    """What is meant to be said of a pod's end."""
+    terms = {"grace_ms": grace_ms}
+    return msgspec.structs.replace(sub_act(begin, ENDED), bound=ENDED, reason="", terms=terms, spent=None)

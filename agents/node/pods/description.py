@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Protocol
 
 from slacktide.agents.files import Watched
 from slacktide.schemas.errors import SlacktideError
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.kubernetes import Described, Listed
 
 
@@ -48,6 +49,50 @@ class Lister(Protocol):
             SlacktideError: they cannot be told.
 
         """
+
+
+class Told:
+    """A node as the log tells of it, where it does: Kubernetes' view of it. Its pods are another's to tell.
+
+    Args:
+        other: the pods, and the node until the log has told of it.
+        last: what the log told an earlier run; None: nothing.
+
+    """
+
+    def __init__(self, other: Description, *, last: NodeFacts | None) -> None:
+        self._other = other
+        self._facts = last
+        self.value = self._joined()
+        self.refused = other.refused
+
+    @property
+    def changed(self) -> bool:
+        """Whether to poll."""
+        return self._other.changed
+
+    @property
+    def facts(self) -> NodeFacts | None:
+        """What the log told of the node; None: nothing yet."""
+        return self._facts
+
+    def poll(self) -> bool:
+        """Look at the pods anew."""
+        told = self._other.poll()
+        self.value, self.refused = self._joined(), self._other.refused
+        return told
+
+    def tell(self, facts: NodeFacts) -> bool:
+        """The log tells that the node is so; whether that is news."""
+        if facts == self._facts:
+            return False
+        self._facts = facts
+        self.value = self._joined()
+        return True
+
+    def _joined(self) -> Described:
+        other = self._other.value
+        return other if self._facts is None else replace(other, facts=self._facts)
 
 
 class Joined:

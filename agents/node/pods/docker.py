@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from slacktide.agents.http import TIMEOUT_S, HttpError, get
+from slacktide.agents.http import TIMEOUT_S, HttpError, Request, ask
 from slacktide.schemas.errors import SlacktideError
 
 T = TypeVar("T")
@@ -75,7 +75,7 @@ class Docker:
         """None: there is no such thing."""
         connection = _UnixConnection(self.path)
         try:
-            answer = get(connection, path, {"Accept": "application/json"})
+            answer = ask(connection, Request(path=path, headers={"Accept": "application/json"}))
         except (HttpError, OSError) as exc:
             said = exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
             raise DockerError(f"Docker at {self.path}: {said}") from exc

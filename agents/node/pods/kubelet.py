@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
-from http.client import HTTPSConnection
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 
-from slacktide.agents.http import TIMEOUT_S, Answer, HttpError, get
+from slacktide.agents.http import HttpError
+from slacktide.agents.https import Access, Https
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.kubernetes import Listed, listed
 
 _PATH = "/pods"
 _PORT = 10250
-_TOKEN = re.compile(r"[\x21-\x7e]+")
+_UNTRUSTED = "name the host as the certificate does, give its authority with --kubelet-ca, or --kubelet-insecure"
 _ADVICE = {
     401: "does it know this token (authentication.webhook.enabled, a service account of its cluster) "
     "or client certificate (authentication.x509.clientCAFile)?",
@@ -30,21 +25,6 @@ _ADVICE = {
 
 class KubeletError(SlacktideError):
     """The kubelet is away, or does not say which pods it has."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Access:
-    """How a kubelet is reached. Files are read anew for each connection, the token for each request: they rotate."""
-
-    url: str
-    """Such as ``https://127.0.0.1:10250``."""
-    token: Path | None = None
-    ca: Path | None = None
-    """None: the machine's own authorities."""
-    cert: Path | None = None
-    key: Path | None = None
-    insecure: bool = False
-    """Take whoever answers for the kubelet."""
 
 
 class _PodList(msgspec.Struct):
@@ -71,14 +51,12 @@ class Kubelet:
     """It goes by no file of its own."""
 
     def __init__(self, access: Access, runs: Callable[[str], bool] = lambda _: False) -> None:
-        parts = urlsplit(access.url)
-        if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
-            raise KubeletError(f"{access.url}: not the address of a kubelet; accepted: https://HOST:{_PORT}")
+        try:
+            self._server = Https(access, port=_PORT, untrusted=_UNTRUSTED)
+        except ValueError as exc:
+            raise KubeletError(f"{access.url}: not the address of a kubelet; accepted: https://HOST:{_PORT}") from exc
         self.where = f"{access.url.rstrip('/')}{_PATH}"
-        self._access = access
         self._runs = runs
-        self._host, self._port = parts.hostname, parts.port or _PORT
-        self._connection: HTTPSConnection | None = None
         self._read: dict[bytes, Listed] = {}
         self._pods: dict[str, Pod] = {}
 
@@ -98,10 +76,8 @@ class Kubelet:
         return Listed(pods=list(self._pods.values()), notes=tuple(notes))
 
     def close(self) -> None:
-        """Hang up. Whoever asks again calls anew, with files as they are then: what was refused may be replaced."""
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
+        """Hang up. Whoever asks again calls anew."""
+        self._server.close()
 
     def _items(self) -> list[msgspec.Raw]:
         body = self._body()
@@ -121,55 +97,11 @@ class Kubelet:
 
     def _body(self) -> bytes:
         try:
-            answer = self._ask()
-        except (HttpError, OSError) as exc:
-            self.close()
-            raise KubeletError(f"{self.where}: {_said(exc)}") from exc
+            answer = self._server.ask(_PATH)
+        except HttpError as exc:
+            raise KubeletError(f"{self.where}: {exc}") from exc
         if answer.status != 200:
             self.close()
             advice = _ADVICE.get(answer.status, "is this a kubelet?")
             raise KubeletError(f"{self.where}: {answer.status} {answer.words}: {advice}")
         return answer.body
-
-    def _ask(self) -> Answer:
-        headers = {"Accept": "application/json"}
-        if self._access.token is not None:
-            headers["Authorization"] = f"Bearer {_token(self._access.token)}"
-        if self._connection is None:
-            self._connection = HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=_trust(self._access))
-        return get(self._connection, _PATH, headers)
-
-
-def _token(file: Path) -> str:
-    try:
-        text = file.read_text().strip()
-    except (OSError, UnicodeDecodeError) as exc:
-        raise HttpError(f"the token {file} cannot be read: {_said(exc)}") from exc
-    if not _TOKEN.fullmatch(text):
-        raise HttpError(f"{file} holds no token: one line of text is accepted")
-    return text
-
-
-def _trust(access: Access) -> ssl.SSLContext:
-    try:
-        context = ssl.create_default_context(cafile=access.ca)
-        if access.cert is not None:
-            context.load_cert_chain(access.cert, access.key)
-    except OSError as exc:
-        files = ", ".join(str(file) for file in (access.ca, access.cert, access.key) if file is not None)
-        raise HttpError(f"{files}: {_said(exc)}; accepted: PEM") from exc
-    if access.insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
-
-
-def _said(exc: Exception) -> str:
-    if isinstance(exc, ssl.SSLCertVerificationError):
-        return (
-            f"its certificate is not accepted: {exc.verify_message}; name the host as the certificate does, "
-            "give its authority with --kubelet-ca, or --kubelet-insecure"
-        )
-    if isinstance(exc, OSError):
-        return exc.strerror or str(exc)
-    return str(exc)

@@ -13,7 +13,9 @@ import click
 
 from slacktide.agents.files import load_yaml
 from slacktide.agents.node.cgroup.layout import PlainHost
-from slacktide.deploy.cli.doctor import cgroup_facts, host_facts, machine_facts
+from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
+from slacktide.deploy.cli.doctor import api_facts, cgroup_facts, host_facts, machine_facts
+from slacktide.deploy.cli.doctor.api_checks import api_findings
 from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings, writable
 from slacktide.deploy.cli.doctor.finding import Finding, ready
 from slacktide.deploy.cli.doctor.host_checks import host_findings
@@ -34,6 +36,9 @@ class DoctorSettings:
     bootstrap: str | None = setting(
         "Kafka to ask, several with commas; none: the log is left out.", HostPort(), default=None
     )
+    api_server: str | None = setting(API_SERVER, default=None)
+    api_token: Path | None = setting(API_TOKEN, file(), default=None)
+    api_ca: Path | None = setting(API_CA, file(), default=None)
     policy: Path | None = setting("A policy: what of it would do nothing on this machine.", file(), default=None)
     kubepods: str | None = setting(KUBEPODS, default=None)
     host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
@@ -55,19 +60,20 @@ class DoctorSettings:
         """Refuse what contradicts itself.
 
         Raises:
-            click.UsageError: two options do not go together.
+            click.UsageError: two options do not go together, or one lacks another.
 
         """
         refuse_both(self.kubepods, self.host_workloads)
+        refuse_alone(self.api_server, self.api_token, self.api_ca)
 
 
 @click.command(epilog="Example: slacktide doctor --bootstrap kafka-1:9092 --policy policy.yaml")
 @configured(DoctorSettings)
 def command(settings: DoctorSettings) -> None:
-    """Say whether this machine, and the log it would talk to, is ready for an agent and a worker.
+    """Say whether this machine, and the log and the cluster it would talk to, is ready for an agent and a worker.
 
     Changes nothing: control files are opened for writing and not written, and no record is sent. Run it as the user
-    that the agent will be.
+    that the agent will be, and with its token, as in its pod.
 
     Exit code 0: nothing failed, warnings are allowed; 1: something failed.
 
@@ -96,6 +102,9 @@ def _findings(settings: DoctorSettings) -> Iterator[Finding]:
         from slacktide.deploy.cli.doctor import log_facts  # noqa: PLC0415 - loads Kafka: not for --help
 
         yield from log_findings(asyncio.run(log_facts.gather(settings.bootstrap)))
+    access = access_of(settings.api_server, settings.api_token, settings.api_ca)
+    if access is not None:
+        yield from api_findings(api_facts.gather(access))
     if settings.policy is not None:
         yield from policy_findings(str(settings.policy), _policy(settings.policy), cgroups, machine.cpus)
 

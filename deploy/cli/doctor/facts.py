@@ -125,3 +125,52 @@ class NoLog:
 
     bootstrap: str
     trouble: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiRight:
+    """Something that may be done in the whole cluster."""
+
+    verb: str
+    group: str = ""
+    resource: str
+    subresource: str = ""
+
+
+EVICTIONS = ApiRight(verb="create", resource="pods", subresource="eviction")
+EVENTS = ApiRight(verb="create", group="events.k8s.io", resource="events")
+KUBELET_PODS = ApiRight(verb="get", resource="nodes", subresource="pods")
+KUBELET_PROXY = ApiRight(verb="get", resource="nodes", subresource="proxy")
+API_RIGHTS = (EVICTIONS, EVENTS, KUBELET_PODS, KUBELET_PROXY)
+"""What an agent asks for; of the last two it needs one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenFacts:
+    """What a token says of itself."""
+
+    pod: str
+    """Namespace and name of the pod that it is bound to; "": to none."""
+    node: str
+    """Of that pod; "": it does not say."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiFacts:
+    """An API server as this machine meets it."""
+
+    url: str
+    version: str
+    """Such as ``v1.34.4``."""
+    minor: int | None
+    """34 of that; None: not told."""
+    token: TokenFacts
+    rights: Mapping[ApiRight, bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NoApi:
+    """An API server that could not be asked."""
+
+    url: str
+    trouble: str

@@ -198,6 +198,13 @@ def test_who_does_not_end_though_killed_is_nobodys_victim_and_releases_nothing()
     assert named(short_of(85, evict=EvictState(stuck=["c"]))) == ["b", "a"]
 
 
+def test_who_is_kept_by_the_api_server_goes_after_all_others_and_goes_if_they_are_not_enough() -> None:
+    """25 GiB are wanted: c's 20 and b's 10 were enough, and so are c's and those of the other two."""
+    assert named(short_of(85)) == ["c", "b"]
+    assert named(short_of(85, evict=EvictState(kept=["c"])))[-1] == "c"
+    assert set(named(short_of(85, evict=EvictState(kept=["a", "b", "c"])))) == {"c", "b"}
+
+
 def test_who_may_not_go_still_counts_for_what_was_requested() -> None:
     taken = short_of(pod_use=[use("a"), use("b", best_effort=False), use("c", best_effort=False)])
 

@@ -1,0 +1,1 @@
+"""What touches the API server: the bridge between it and the log, and the webhook that it asks."""

@@ -1,0 +1,196 @@
+"""One replica of the bridge, put together: whoever holds the lease works, the others wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from functools import partial
+
+from slacktide.agents.clock import Clock, SystemClock
+from slacktide.agents.cluster.bridge import metrics
+from slacktide.agents.cluster.bridge.election import Election
+from slacktide.agents.cluster.bridge.hearing import Hearing
+from slacktide.agents.cluster.bridge.lease import TIMING, Timing, epoch_of
+from slacktide.agents.cluster.bridge.mirror import Mirror
+from slacktide.agents.cluster.bridge.node_status import Shown
+from slacktide.agents.cluster.bridge.past import Past, read_back
+from slacktide.agents.cluster.bridge.sources import ConfigMapName, NodeSource, PolicySource
+from slacktide.agents.cluster.bridge.writing import Writing
+from slacktide.agents.kafka import create_topics
+from slacktide.agents.kubernetes import Access, ApiError, ApiServer
+from slacktide.agents.publisher import Publisher
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.health import Health
+from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.policy import Policy
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 0.5
+RETRY_S = 1.0
+NAME = "slacktide-bridge"
+SOURCE = "bridge"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeSettings:
+    """How one replica runs."""
+
+    bootstrap: str
+    access: Access
+    replica: str
+    """Its name, as no other has it."""
+    namespace: str
+    """Of the lease."""
+    config_map: ConfigMapName
+    timing: Timing = TIMING
+
+
+async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> None:
+    """Run one replica until ``stop`` is set; then the lease is given back.
+
+    Raises:
+        ConfigError: the service account's token cannot be read any more.
+
+    """
+    clock = SystemClock()
+    async with ApiServer(settings.access, name=NAME) as api:
+        election = Election(
+            api,
+            namespace=settings.namespace,
+            name=NAME,
+            me=settings.replica,
+            clock=clock,
+            timing=settings.timing,
+        )
+        waiting = asyncio.create_task(_tell_of_waiting(election, health))
+        try:
+            await election.run(stop, lambda: _lead(settings, api, election, health, clock))
+        finally:
+            waiting.cancel()
+
+
+async def _tell_of_waiting(election: Election, health: Health) -> None:
+    """A replica that waits for the lease is ready, as soon as it has seen it."""
+    while True:
+        if not election.leading:
+            health.not_ready, health.not_fresh = election.trouble, ""
+        await asyncio.sleep(LOOK_S)
+
+
+async def _lead(settings: BridgeSettings, api: ApiServer, election: Election, health: Health, clock: Clock) -> None:
+    """A leader's work, until it is cancelled."""
+    health.not_ready = "leading: what an earlier leader left in the log is being read"
+    past = await _past(settings.bootstrap, health)
+    epoch = epoch_of(election.transitions, past.epoch)
+    while epoch - 1 != election.transitions:
+        try:
+            await election.count_from(epoch - 1)
+        except ApiError as exc:
+            health.not_ready = str(exc)
+            await asyncio.sleep(RETRY_S)
+    try:
+        metrics.LEADING.set(1)
+        metrics.EPOCH.set(epoch)
+        log.info("writing", extra={"writer_epoch": epoch})
+        await _Leader(settings, past, epoch, clock).run(api, health)
+    finally:
+        metrics.LEADING.set(0)
+        metrics.EPOCH.set(0)
+
+
+async def _past(bootstrap: str, health: Health) -> Past:
+    while True:
+        try:
+            await create_topics(bootstrap)
+            return await read_back(bootstrap)
+        except LogError as exc:
+            health.not_ready = str(exc)
+            await asyncio.sleep(RETRY_S)
+
+
+class _Leader:
+    """One term."""
+
+    def __init__(self, settings: BridgeSettings, past: Past, epoch: int, clock: Clock) -> None:
+        self._clock = clock
+        self._publisher = Publisher(
+            settings.bootstrap,
+            ensure_topics=partial(create_topics, settings.bootstrap),
+            now_ms=clock.wall_ms,
+            writer_epoch=epoch,
+            source=SOURCE,
+        )
+        self._writing = Writing()
+        self._nodes = NodeSource(self, past)
+        self._policies = PolicySource(self, past, settings.config_map)
+        self._hearing = Hearing(settings.bootstrap, self._writing, self._publisher.lay_aside, clock)
+        self._mirror = Mirror(self._writing, clock)
+        self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
+
+    async def run(self, api: ApiServer, health: Health) -> None:
+        """For ever."""
+        never = asyncio.Event()
+        works = (
+            self._publisher.run(never),
+            self._nodes.run(api),
+            self._policies.run(api),
+            self._hearing.run(),
+            self._mirror.run(api),
+            self._tell(health),
+        )
+        tasks = [asyncio.create_task(work) for work in works]
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def node(self, uid: str, facts: NodeFacts, shown: Shown) -> None:
+        """A node is so."""
+        self._publisher.inventory(facts)
+        self._writing.node(uid, facts, shown, self._clock.mono_ns() / 1e9)
+
+    def removed(self, name: str) -> None:
+        """There is no such node any more."""
+        self._publisher.removed(name)
+        self._writing.gone(name)
+
+    def policy(self, policy: Policy) -> None:
+        """This policy is in force."""
+        log.info("policy in force", extra={"version": policy.version})
+        self._publisher.policy(policy)
+        self._writing.policy(policy)
+
+    def trouble(self, of: str, why: str) -> None:
+        """Why nothing new is heard, or what is wrong with it."""
+        if why and self._troubles[of] != why:
+            log.warning("trouble with %s", of, extra={"why": why})
+        self._troubles[of] = why
+
+    def listed(self, of: str) -> None:
+        """All of them were read at once."""
+        metrics.LISTED.labels(of).inc()
+
+    async def _tell(self, health: Health) -> None:
+        while True:
+            nodes, frozen = len(self._writing.nodes), self._writing.frozen(self._clock.mono_ns() / 1e9)
+            metrics.NODES.set(nodes)
+            metrics.FROZEN.set(frozen)
+            troubles = {
+                **self._troubles,
+                "log": self._publisher.away or self._hearing.trouble,
+                "writes": self._mirror.trouble,
+            }
+            for of, why in troubles.items():
+                metrics.TROUBLE.labels(of).set(bool(why))
+            silent = (
+                f"the log has fallen silent of {frozen} of {nodes} nodes: they are left as they are" if frozen else ""
+            )
+            health.not_ready = self._publisher.away
+            health.not_fresh = "; ".join(f"{of}: {why}" for of, why in troubles.items() if why) or silent
+            await asyncio.sleep(LOOK_S)

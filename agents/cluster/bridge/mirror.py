@@ -1,0 +1,86 @@
+"""Writes to the API server what is due, each second, a few at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.bridge import metrics, node_metric
+from slacktide.agents.cluster.bridge.sources import Node
+from slacktide.agents.cluster.bridge.writing import Write, Writing
+from slacktide.agents.kubernetes import NODE_METRICS, NODES, ApiAwayError, ApiError, ApiRefusedError, ApiServer
+
+log = logging.getLogger(__name__)
+
+ROUND_S = 1.0
+AT_ONCE = 8
+PAUSE_MAX_S = 30.0
+NOT_FOUND, CONFLICT, TOO_MANY = 404, 409, 429
+
+
+class Mirror:
+    """The one writer to Nodes and NodeMetrics."""
+
+    def __init__(self, writing: Writing, clock: Clock) -> None:
+        self.trouble = ""
+        """Why the last write failed; "" where it did not."""
+        self._writing = writing
+        self._clock = clock
+        self._few = asyncio.Semaphore(AT_ONCE)
+        self._pause_s = 0.0
+
+    async def run(self, api: ApiServer) -> None:
+        """For ever. An API server that is away, or asks to wait, is left alone: 1 s, doubling up to 30 s."""
+        while True:
+            due = self._writing.due(self._clock.mono_ns() / 1e9)
+            waits = await asyncio.gather(*(self._write(api, write) for write in due))
+            if due:
+                longest_s = max(waits)
+                self._pause_s = min(PAUSE_MAX_S, max(longest_s, 2 * self._pause_s)) if longest_s else 0.0
+            await asyncio.sleep(max(ROUND_S, self._pause_s))
+
+    async def _write(self, api: ApiServer, write: Write) -> float:
+        """One write; returns for how long the API server is better left alone."""
+        async with self._few:
+            try:
+                await self._status(api, write) if write.kind == "status" else await self._metric(api, write)
+            except ApiError as exc:
+                return self._failed(write, exc)
+        self._writing.wrote(write, self._clock.mono_ns() / 1e9, done=True)
+        metrics.WRITES.labels(write.kind, "done").inc()
+        self.trouble = ""
+        return 0.0
+
+    async def _status(self, api: ApiServer, write: Write) -> None:
+        node = await api.patch(NODES, write.node, write.body, Node, sub="status")
+        self._writing.shows(write.node, node.shown())
+        log.debug("batch and mid resources written", extra={"node": write.node, "why": write.reason})
+
+    async def _metric(self, api: ApiServer, write: Write) -> None:
+        try:
+            await api.patch(NODE_METRICS, write.node, write.body, dict, sub="status")
+        except ApiRefusedError as exc:
+            if exc.status != NOT_FOUND:
+                raise
+        else:
+            return
+        try:
+            await api.create(NODE_METRICS, node_metric.created(write.node, write.uid), dict)
+        except ApiRefusedError as exc:
+            if exc.status != CONFLICT:
+                raise
+        await api.patch(NODE_METRICS, write.node, write.body, dict, sub="status")
+
+    def _failed(self, write: Write, exc: ApiError) -> float:
+        self._writing.wrote(write, self._clock.mono_ns() / 1e9, done=False)
+        away = isinstance(exc, ApiAwayError)
+        metrics.WRITES.labels(write.kind, "away" if away else "refused").inc()
+        if isinstance(exc, ApiRefusedError) and exc.status == NOT_FOUND and write.kind == "status":
+            return 0.0  # the node was deleted: its watch will say so
+        if not self.trouble:
+            log.warning("a write failed", extra={"node": write.node, "what": write.kind, "why": str(exc)})
+        self.trouble = str(exc)
+        if isinstance(exc, ApiRefusedError):
+            return max(ROUND_S, exc.retry_after_s) if exc.status == TOO_MANY or exc.status >= 500 else 0.0
+        return ROUND_S

@@ -1,0 +1,95 @@
+"""The kind NodeMetric, as the log's record of a node has it.
+
+Field names: koordinator a7a1b76b, apis/slo/v1alpha1/nodemetric_types.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from slacktide.agents.kubernetes import NODE_METRICS
+from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Use
+from slacktide.schemas.policy import Colocation
+from slacktide.schemas.units import cpu_text, mem_text
+
+Json = dict[str, object]
+INTERVAL_S = 60
+"""The least: one write per node and minute."""
+SPREADS = ("avg", "p50", "p90", "p95", "p99")
+
+
+def is_due(said: NodeMetric, *, reported_ms: int | None, since_s: float, colocation: Colocation) -> bool:
+    """Whether the node's metric is reported now.
+
+    A silent node's is not: its ``updateTime`` shall grow old.
+
+    Args:
+        said: what the stream says; not frozen.
+        reported_ms: ``observed_ms`` of the last report; None: there was none.
+        since_s: how long ago that was.
+        colocation: in force on the node.
+
+    """
+    if said.stale_ms > 0 or said.observed_ms == reported_ms:
+        return False
+    return reported_ms is None or since_s >= max(INTERVAL_S, colocation.metric_report_interval_s)
+
+
+def created(node: str, uid: str) -> Json:
+    """The object as it is made; it goes with its node."""
+    owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": uid}
+    return {
+        "apiVersion": NODE_METRICS.api_version,
+        "kind": "NodeMetric",
+        "metadata": {"name": node, "ownerReferences": [owner]},
+        "spec": {},
+    }
+
+
+def status_of(said: NodeMetric) -> Json:
+    """The merge patch for ``nodemetrics/status``."""
+    node: Json = {
+        "nodeUsage": _usage(said.node_use),
+        "systemUsage": _usage(said.system_use),
+        "aggregatedNodeUsages": _aggregated(said.aggregates, "node"),
+        "aggregatedSystemUsages": _aggregated(said.aggregates, "system"),
+    }
+    pods = [_pod(pod) for pod in said.pods if pod.name]
+    updated = datetime.fromtimestamp(said.observed_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
+    return {"status": {"updateTime": updated, "nodeMetric": node, "podsMetric": pods}}
+
+
+def _pod(pod: PodMetric) -> Json:
+    named = {"namespace": pod.namespace, "name": pod.name, "priority": pod.priority_class, "qos": pod.qos}
+    return {**{key: text for key, text in named.items() if text}, "podUsage": _usage(pod.use)}
+
+
+def _usage(use: Use) -> Json:
+    return _resources(use.cpu_milli, use.mem_bytes)
+
+
+def _aggregated(aggregates: Iterable[Aggregate], of: str) -> list[Json]:
+    return [
+        {
+            "duration": duration_text(one.window_ms),
+            "usage": {
+                spread: _resources(
+                    getattr(getattr(one, f"{of}_cpu_milli"), spread), getattr(getattr(one, f"{of}_mem_bytes"), spread)
+                )
+                for spread in SPREADS
+            },
+        }
+        for one in aggregates
+    ]
+
+
+def _resources(cpu_milli: int, mem_bytes: int) -> Json:
+    return {"resources": {"cpu": cpu_text(cpu_milli), "memory": mem_text(mem_bytes)}}
+
+
+def duration_text(ms: int) -> str:
+    """A span as Go writes it, such as ``5m0s``."""
+    minutes, seconds = divmod(ms // 1_000, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}h{minutes}m{seconds}s" if hours else f"{minutes}m{seconds}s" if minutes else f"{seconds}s"

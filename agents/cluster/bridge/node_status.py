@@ -1,0 +1,103 @@
+"""Whether a node's batch and mid resources are written, and what: one status patch for all of them.
+
+Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource: written where a resource came, went or moved by more
+than a tenth, or where the last write is older than 300 s. What does not change anything is not written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.errors import QuantityError
+from slacktide.schemas.policy import Colocation
+from slacktide.schemas.units import whole
+from slacktide.streams.decisions.resource_sync_decision import Pair, resource_sync_decision
+
+TIERS = (
+    {"batch_cpu_milli": "kubernetes.io/batch-cpu", "batch_mem_bytes": "kubernetes.io/batch-memory"},
+    {"mid_cpu_milli": "kubernetes.io/mid-cpu", "mid_mem_bytes": "kubernetes.io/mid-memory"},
+)
+"""Name on the node by field; CPU in millicores, memory in bytes."""
+NAMES = {field: name for tier in TIERS for field, name in tier.items()}
+Figures = Mapping[str, int | None]
+"""By field; None: the node has no such resource."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What a node shows of these resources."""
+
+    capacity: Figures
+    allocatable: Figures
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusWrite:
+    """A write that is wanted, and why."""
+
+    figures: Figures
+    reason: str
+    urgent: bool
+    """It takes back what may be placed on a node of which nobody knows any more, or mends what contradicts itself."""
+
+    @property
+    def body(self) -> dict[str, object]:
+        """The merge patch for ``nodes/status``; null removes."""
+        amounts = {NAMES[field]: None if value is None else str(value) for field, value in self.figures.items()}
+        return {"status": {"capacity": amounts, "allocatable": amounts}}
+
+
+def shown(capacity: Mapping[str, str] | None, allocatable: Mapping[str, str] | None) -> Shown:
+    """Read these resources from a node's status; an amount that cannot be read counts as another."""
+    return Shown(capacity=_figures(capacity or {}), allocatable=_figures(allocatable or {}))
+
+
+def figures_of(said: NodeAllocatable) -> Figures:
+    """What is to be on the node."""
+    return {field: getattr(said, field) for field in NAMES}
+
+
+def status_write(shown: Shown, said: NodeAllocatable, colocation: Colocation, since_s: float) -> StatusWrite | None:
+    """What to write to the node, if anything.
+
+    Args:
+        shown: what stands on it now.
+        said: what the stream says; not frozen.
+        colocation: in force on the node.
+        since_s: how long ago it was written to.
+
+    """
+    figures = figures_of(said)
+    if shown.capacity == figures == shown.allocatable:
+        return None
+    moved = [tier for tier in TIERS if _moved(tier, shown.allocatable, figures, colocation.resource_diff_threshold)]
+    if shown.capacity != shown.allocatable:
+        return StatusWrite(figures=figures, reason="capacity and allocatable differ", urgent=True)
+    if moved:
+        withdrawn = said.degraded or said.stale_ms > 0 or _gone(shown.allocatable, figures)
+        return StatusWrite(figures=figures, reason="moved", urgent=withdrawn)
+    if since_s >= colocation.update_time_threshold_s:
+        return StatusWrite(figures=figures, reason="due", urgent=False)
+    return None
+
+
+def _moved(tier: Mapping[str, str], old: Figures, new: Figures, threshold: float) -> bool:
+    pairs = [Pair(of=field, old=old[field], new=new[field]) for field in tier]
+    return resource_sync_decision(pairs, threshold).need_sync
+
+
+def _gone(old: Figures, new: Figures) -> bool:
+    return any(old[field] is not None and new[field] is None for field in NAMES)
+
+
+def _figures(amounts: Mapping[str, str]) -> dict[str, int | None]:
+    return {field: _amount(amounts.get(name)) for field, name in NAMES.items()}
+
+
+def _amount(text: str | None) -> int | None:
+    try:
+        return None if text is None else whole(text)
+    except QuantityError:
+        return -1

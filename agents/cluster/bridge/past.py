@@ -1,0 +1,70 @@
+"""What an earlier leader left in the log: how high its epoch was, which nodes it told of, the last good policy."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from slacktide.agents.kafka import read_topic
+from slacktide.agents.publisher import REPUBLISH_S
+from slacktide.schemas import policy as policies
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.topics import INVENTORY, POLICY
+
+ROUNDS = 3
+"""Of republishing: that far before the last policy each living node was told of at least once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What there is."""
+
+    epoch: int
+    """The highest of any writer."""
+    nodes: frozenset[str]
+    """Those that were told of and not removed."""
+    policy: Policy | None
+    """The last good one of the highest epoch."""
+
+
+async def read_back(bootstrap: str) -> Past:
+    """Read the policy's topic, and of the inventory's what its last writer said in its last minutes.
+
+    Raises:
+        LogError: the broker cannot be reached, or lacks a topic.
+
+    """
+    policy: Policy | None = None
+    newest_ms: int | None = None
+    async with aclosing(read_topic(bootstrap, POLICY.name)) as records:
+        async for record in records:
+            newest_ms = record.timestamp_ms
+            try:
+                said = policies.read(record.key, record.value)
+            except BadMessageError:
+                continue
+            if policy is None or said.writer_epoch >= policy.writer_epoch:
+                policy = said
+    since_ms = None if newest_ms is None else newest_ms - round(ROUNDS * REPUBLISH_S * 1_000)
+    nodes, epoch = await _inventory(bootstrap, since_ms)
+    return Past(epoch=max(epoch, policy.writer_epoch if policy else 0), nodes=nodes, policy=policy)
+
+
+async def _inventory(bootstrap: str, since_ms: int | None) -> tuple[frozenset[str], int]:
+    nodes: set[str] = set()
+    epoch = 0
+    async with aclosing(read_topic(bootstrap, INVENTORY.name, since_ms=since_ms)) as records:
+        async for record in records:
+            name = (record.key or b"").decode(errors="replace")
+            if record.value is None:
+                nodes.discard(name)
+                continue
+            nodes.add(name)
+            try:
+                epoch = max(epoch, decode(record.value, NodeInventory).writer_epoch)
+            except BadMessageError:
+                continue
+    return frozenset(nodes), epoch

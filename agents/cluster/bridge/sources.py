@@ -1,0 +1,193 @@
+"""Kubernetes' Nodes and the operator's ConfigMap, as they are and as they change, said to whoever has to know."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Protocol
+
+import msgspec
+
+from slacktide.agents.cluster.bridge.node_status import Shown, shown
+from slacktide.agents.cluster.bridge.past import Past
+from slacktide.agents.kubernetes import CONFIGMAPS, NODES, ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.kubernetes import node_of
+from slacktide.schemas.policy import DEFAULT, Policy, parse
+
+log = logging.getLogger(__name__)
+
+ABSENT_S = 10.0
+"""A ConfigMap that is deleted and made anew was never away."""
+
+
+class Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a Node's metadata is read."""
+
+    name: str
+    uid: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What of its status is."""
+
+    capacity: dict[str, str] | None = None
+    allocatable: dict[str, str] | None = None
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a Node is."""
+
+    metadata: Metadata
+    status: Status = Status()
+
+    def shown(self) -> Shown:
+        """Its batch and mid resources."""
+        return shown(self.status.capacity, self.status.allocatable)
+
+
+class Listener(Protocol):
+    """Who has to know. Called on the loop's thread."""
+
+    def node(self, uid: str, facts: NodeFacts, shown: Shown) -> None:
+        """A node is so."""
+
+    def removed(self, name: str) -> None:
+        """There is no such node any more."""
+
+    def policy(self, policy: Policy) -> None:
+        """This policy is in force."""
+
+    def trouble(self, of: str, why: str) -> None:
+        """Why nothing new is heard of ``nodes`` or ``policy``, or what is wrong with it; "" where all is well."""
+
+    def listed(self, of: str) -> None:
+        """All nodes were read at once, not only what became of them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigMapName:
+    """Where the operator's policy lies."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"ConfigMap {self.namespace}/{self.name}"
+
+
+class NodeSource:
+    """Follows the Nodes."""
+
+    def __init__(self, listener: Listener, past: Past) -> None:
+        self._listener = listener
+        self._known = set(past.nodes)
+        self._refused: dict[str, str] = {}
+
+    async def run(self, api: ApiServer) -> None:
+        """For ever."""
+        async with aclosing(follow(api, NODES, Node)) as told:
+            async for one in told:
+                self._listener.trouble("nodes", one.why if isinstance(one, Trouble) else "")
+                match one:
+                    case Whole(items=items):
+                        self._whole(items)
+                    case Changed(object=node):
+                        self._changed(node)
+                    case Gone(name=name):
+                        self._gone(name)
+
+    def _whole(self, nodes: list[Node]) -> None:
+        self._listener.listed("nodes")
+        for name in sorted(self._known - {node.metadata.name for node in nodes}):
+            self._gone(name)
+        for node in nodes:
+            self._changed(node)
+
+    def _changed(self, node: Node) -> None:
+        name = node.metadata.name
+        self._known.add(name)
+        try:
+            described = node_of(msgspec.to_builtins(node), f"Node {name}")
+        except ConfigError as exc:
+            self._said(name, str(exc))
+            return
+        self._said(name, "\n".join(described.notes))
+        self._listener.node(node.metadata.uid, described.facts, node.shown())
+
+    def _gone(self, name: str) -> None:
+        self._known.discard(name)
+        self._refused.pop(name, None)
+        self._listener.removed(name)
+
+    def _said(self, name: str, why: str) -> None:
+        """Once."""
+        if why and self._refused.get(name) != why:
+            log.warning("%s", why)
+        self._refused[name] = why
+
+
+class PolicySource:
+    """Follows one ConfigMap. One that is refused changes nothing: the last good one stays, even an earlier leader's."""
+
+    def __init__(self, listener: Listener, past: Past, config_map: ConfigMapName) -> None:
+        self._listener = listener
+        self._last = past.policy
+        self._config_map = config_map
+        self._absent: asyncio.TimerHandle | None = None
+        self._why = ""
+        """What is wrong with the ConfigMap."""
+
+    async def run(self, api: ApiServer) -> None:
+        """For ever."""
+        name = self._config_map
+        following = follow(api, CONFIGMAPS, dict, namespace=name.namespace, fields=f"metadata.name={name.name}")
+        try:
+            async with aclosing(following) as told:
+                async for one in told:
+                    match one:
+                        case Trouble(why=why):
+                            self._listener.trouble("policy", why)
+                        case Changed(object=document) | Whole(items=[document]):
+                            self._there(document)
+                        case Whole() | Gone():
+                            self._not_there()
+                        case Over():
+                            self._listener.trouble("policy", self._why)
+        finally:
+            self._back()
+
+    def _there(self, document: dict[str, object]) -> None:
+        self._back()
+        try:
+            parsed = parse({**document, "kind": "ConfigMap"}, str(self._config_map))  # items of a list name no kind
+        except ConfigError as exc:
+            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message says it all
+            self._is(f"refused, the last good one stays: {exc}", self._last)
+            return
+        for note in parsed.notes:
+            log.warning("%s", note)
+        self._is("", parsed.policy)
+
+    def _not_there(self) -> None:
+        if self._absent is None:
+            self._absent = asyncio.get_running_loop().call_later(ABSENT_S, self._default)
+
+    def _default(self) -> None:
+        self._is(f"there is no {self._config_map}: everything is off", DEFAULT)
+
+    def _back(self) -> None:
+        if self._absent is not None:
+            self._absent.cancel()
+            self._absent = None
+
+    def _is(self, why: str, policy: Policy | None) -> None:
+        self._why, self._last = why, policy
+        self._listener.trouble("policy", why)
+        if policy is not None:
+            self._listener.policy(policy)

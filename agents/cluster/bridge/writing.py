@@ -1,0 +1,150 @@
+"""Which nodes are written to at this moment: all that is known of them, held against what the log says."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from slacktide.agents.cluster.bridge import node_metric, node_status
+from slacktide.agents.cluster.bridge.node_status import Shown, StatusWrite
+from slacktide.agents.cluster.bridge.pace import GAP_S, Budget, share
+from slacktide.agents.cluster.bridge.silence import Latest
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.policy import DEFAULT, Colocation, Policy
+from slacktide.schemas.policy.effective import colocation_on
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One write that is due."""
+
+    kind: Literal["status", "metric"]
+    node: str
+    uid: str
+    of: StatusWrite | NodeMetric
+    reason: str
+    observed_ms: int
+    """Of the sample behind it."""
+    waits_s: float
+    """For how long it could have gone out, or would have been the next; more goes first."""
+
+    @property
+    def body(self) -> dict[str, object]:
+        """The merge patch: made when it goes out, for a fleet waits for its turn."""
+        return self.of.body if isinstance(self.of, StatusWrite) else node_metric.status_of(self.of)
+
+
+@dataclass(slots=True)
+class _Node:
+    uid: str
+    facts: NodeFacts
+    shown: Shown
+    colocation: Colocation
+    budget: Budget
+    reported_ms: int | None = None
+    reported_s: float = 0.0
+    tried_s: float | None = None
+
+
+@dataclass(slots=True)
+class Writing:
+    """What the bridge knows. Times are monotonic seconds."""
+
+    metrics: Latest[NodeMetric] = field(default_factory=Latest)
+    allocatables: Latest[NodeAllocatable] = field(default_factory=Latest)
+    _policy: Policy = DEFAULT
+    _nodes: dict[str, _Node] = field(default_factory=dict)
+
+    @property
+    def nodes(self) -> frozenset[str]:
+        """All that Kubernetes has, as far as it is known."""
+        return frozenset(self._nodes)
+
+    def policy(self, policy: Policy) -> None:
+        """This one is in force."""
+        self._policy = policy
+        for node in self._nodes.values():
+            node.colocation = colocation_on(policy, node.facts)
+
+    def node(self, uid: str, facts: NodeFacts, shown: Shown, now_s: float) -> None:
+        """The node is so."""
+        colocation = colocation_on(self._policy, facts)
+        node = self._nodes.get(facts.name)
+        if node is None or node.uid != uid:
+            self._nodes[facts.name] = _Node(uid, facts, shown, colocation, Budget(begun_s=now_s))
+        else:
+            node.facts, node.shown, node.colocation = facts, shown, colocation
+
+    def shows(self, name: str, shown: Shown) -> None:
+        """The node shows this of the resources, as the answer to a write has it: its watch may be behind."""
+        if (node := self._nodes.get(name)) is not None:
+            node.shown = shown
+
+    def gone(self, name: str) -> None:
+        """There is no such node any more."""
+        self._nodes.pop(name, None)
+        self.metrics.forget(name)
+        self.allocatables.forget(name)
+
+    def frozen(self, now_s: float) -> int:
+        """How many nodes the log has fallen silent of; those that it never spoke of have no agent."""
+        return sum(self.allocatables.is_silent(name, now_s) for name in self._nodes)
+
+    def due(self, now_s: float) -> list[Write]:
+        """What to write now: of each kind at most a second's share of the nodes, what is urgent or late first."""
+        most = share(len(self._nodes))
+        statuses = [write for name, node in self._nodes.items() if (write := self._status(name, node, now_s))]
+        metrics = [write for name, node in self._nodes.items() if (write := self._metric(name, node, now_s))]
+        return [
+            *sorted(statuses, key=lambda write: (-write.waits_s, write.node))[:most],
+            *sorted(metrics, key=lambda write: (-write.waits_s, write.node))[:most],
+        ]
+
+    def wrote(self, write: Write, now_s: float, *, done: bool) -> None:
+        """It went out, and succeeded or not."""
+        node = self._nodes.get(write.node)
+        if node is None or node.uid != write.uid:
+            return
+        if write.kind == "status":
+            node.budget.wrote(now_s)
+        elif done:
+            node.reported_ms, node.reported_s, node.tried_s = write.observed_ms, now_s, None
+        else:
+            node.tried_s = now_s
+
+    def _status(self, name: str, node: _Node, now_s: float) -> Write | None:
+        said = self.allocatables.of(name, now_s)
+        if said is None:
+            return None
+        since_s = node.budget.since_s(now_s)
+        wanted = node_status.status_write(node.shown, said, node.colocation, since_s)
+        if wanted is None or not node.budget.allows(now_s, urgent=wanted.urgent):
+            return None
+        return Write(
+            kind="status",
+            node=name,
+            uid=node.uid,
+            of=wanted,
+            reason=wanted.reason,
+            observed_ms=said.observed_ms,
+            waits_s=float("inf") if wanted.urgent else since_s,
+        )
+
+    def _metric(self, name: str, node: _Node, now_s: float) -> Write | None:
+        said = self.metrics.of(name, now_s)
+        if said is None or (node.tried_s is not None and now_s < node.tried_s + GAP_S):
+            return None
+        since_s = now_s - node.reported_s
+        if not node_metric.is_due(said, reported_ms=node.reported_ms, since_s=since_s, colocation=node.colocation):
+            return None
+        return Write(
+            kind="metric",
+            node=name,
+            uid=node.uid,
+            of=said,
+            reason="due",
+            observed_ms=said.observed_ms,
+            waits_s=since_s,
+        )

@@ -1,0 +1,102 @@
+"""The two questions and their answers: bytes of an AdmissionReview in, bytes of one out."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Container
+from typing import Any
+
+from slacktide.agents.cluster.webhook import review
+from slacktide.agents.cluster.webhook.fence import Eviction, Refusal, away, eviction_of, refusal
+from slacktide.agents.cluster.webhook.metrics import ADMISSION, ADMISSIONS, EVICTIONS
+from slacktide.agents.cluster.webhook.mutation import admission
+from slacktide.agents.cluster.webhook.world import World
+from slacktide.agents.kubernetes import PODS, ApiRefusedError, ApiServer
+from slacktide.schemas.errors import SlacktideError
+
+log = logging.getLogger(__name__)
+
+READ_S = 3.0
+"""The fence's look at the pod, below the time that the API server waits for an answer."""
+NOT_FOUND = 404
+
+
+class NotKnownError(SlacktideError):
+    """What profiles there are is not known, so that no pod can be changed by them."""
+
+
+class Answers:
+    """Answers by what is known of the cluster.
+
+    Args:
+        api: asked for each pod that is to be evicted, for that must be no older than the question.
+        world: what is known of the cluster.
+        left_out: namespaces whose pods are never changed, lest what starts the webhook waits for it.
+
+    """
+
+    def __init__(self, api: ApiServer, world: World, left_out: Container[str]) -> None:
+        self._api = api
+        self._world = world
+        self._left_out = left_out
+
+    async def mutate(self, raw: bytes) -> bytes:
+        """What becomes of a new pod.
+
+        Raises:
+            BadMessageError: not a question about a pod.
+            NotKnownError: it is not known yet what profiles there are. The API server then stores the pod as it came.
+
+        """
+        try:
+            with ADMISSION.time():
+                return await self._mutated(review.asked(raw))
+        except Exception:
+            ADMISSIONS.labels("failed").inc()
+            raise
+
+    async def _mutated(self, request: review.Request) -> bytes:
+        if request.namespace in self._left_out:
+            ADMISSIONS.labels("left_out").inc()
+            return review.allowed(request)
+        if lacking := self._world.lacking:
+            raise NotKnownError(f"profiles, namespaces or priority classes are not known: {lacking}")
+        labels = await self._world.namespace_labels(request.namespace)
+        profiles = [one.profile for one in self._world.profiles.objects.values()]
+        done = admission(request, profiles, self._world.priority_classes.objects, labels)
+        ADMISSIONS.labels(done.result).inc()
+        if done.result != "refused":
+            return review.allowed(request, done.patch)
+        message = f"{done.refused}; mend the profile, or take its labels off the pod or its namespace"
+        return review.refused(request, review.Status(code=422, reason="Invalid", message=message))
+
+    async def fence(self, raw: bytes) -> bytes:
+        """Whether an agent may evict a pod.
+
+        Raises:
+            BadMessageError: not such a question. The API server then refuses the eviction.
+
+        """
+        request = review.asked(raw)
+        eviction = eviction_of(request)
+        refused = eviction if isinstance(eviction, Refusal) else await self._refusal(eviction)
+        EVICTIONS.labels("allowed" if refused is None else refused.why).inc()
+        if refused is None:
+            return review.allowed(request)
+        log.warning(
+            "an eviction was refused", extra={"asked_by": request.user_info.username, "why": refused.status.message}
+        )
+        return review.refused(request, refused.status)
+
+    async def _refusal(self, eviction: Eviction) -> Refusal | None:
+        try:
+            async with asyncio.timeout(READ_S):
+                pod: dict[str, Any] = await self._api.get(
+                    PODS, eviction.name, dict[str, Any], namespace=eviction.namespace
+                )
+        except ApiRefusedError as exc:
+            return refusal(eviction, None) if exc.status == NOT_FOUND else away(eviction, str(exc))
+        except (SlacktideError, TimeoutError) as exc:
+            return away(eviction, str(exc) or f"no answer within {READ_S:g} s")
+        return refusal(eviction, pod)

@@ -1,0 +1,115 @@
+"""Whether an agent may evict a pod: one of its own node, best-effort, and the very one that it decided on. Pure.
+
+Role-based access control cannot say this: it lets an agent evict every pod or none. The API server puts into a token
+that is bound to a pod which node that pod is on (Kubernetes 1.30 and newer); no agent can claim another one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from slacktide.agents.cluster.webhook.review import Request, Status
+from slacktide.schemas.kubernetes import listed
+from slacktide.schemas.qos import LABEL_QOS, effective_qos
+
+NODE_CLAIM = "authentication.kubernetes.io/node-name"
+EVICTABLE = "BE"
+
+Why = Literal["no_node_claim", "no_uid", "pod_gone", "other_uid", "other_node", "unreadable", "not_best_effort", "away"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """Why an eviction may not be."""
+
+    why: Why
+    status: Status
+    """For the agent: what is wrong, and what to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """What an agent wants to evict, and whose agent it is."""
+
+    namespace: str
+    name: str
+    pod_uid: str
+    node: str
+
+    @property
+    def pod(self) -> str:
+        """Its name, for messages."""
+        return f"pod {self.namespace}/{self.name}"
+
+
+def eviction_of(request: Request) -> Eviction | Refusal:
+    """Read whose agent wants which pod gone; without a node or a uid there is nothing to compare."""
+    nodes = (request.user_info.extra or {}).get(NODE_CLAIM) or []
+    if len(nodes) != 1 or not nodes[0]:
+        return _forbidden(
+            "no_node_claim",
+            f"the token of {request.user_info.username} names no node: evict with a token that is bound to the agent's "
+            "own pod (a projected serviceAccountToken volume; Kubernetes 1.30 or newer puts the node into it)",
+        )
+    uid = _uid(request.object or {})
+    if not uid:
+        return _forbidden(
+            "no_uid",
+            "deleteOptions.preconditions.uid is missing: name the uid of the pod that was decided on, so that no "
+            "other pod of its name goes",
+        )
+    return Eviction(namespace=request.namespace, name=request.name, pod_uid=uid, node=nodes[0])
+
+
+def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None:
+    """Why the pod, as the API server has it now, may not be evicted; None: it may. No pod: there is none."""
+    if pod is None:
+        message = f"{eviction.pod} is not there: it is gone already; take it off the list"
+        return Refusal(why="pod_gone", status=Status(code=404, reason="NotFound", message=message))
+    uid, node = (pod.get("metadata") or {}).get("uid"), (pod.get("spec") or {}).get("nodeName") or ""
+    if uid != eviction.pod_uid:
+        message = (
+            f"{eviction.pod} has the uid {uid}, not {eviction.pod_uid}: the pod that was decided on is gone, and one "
+            "of its name took its place; decide anew on the newest pod list"
+        )
+        return Refusal(why="other_uid", status=Status(code=409, reason="Conflict", message=message))
+    if node != eviction.node:
+        where = f"on node {node}" if node else "on no node yet"
+        return _forbidden(
+            "other_node",
+            f"{eviction.pod} is {where}, the token is for node {eviction.node}: an agent evicts pods of its own node "
+            "alone; leave it to that node's agent",
+        )
+    return _unless_best_effort(eviction, pod)
+
+
+def away(eviction: Eviction, why: str) -> Refusal:
+    """The pod could not be looked at, so it stays."""
+    message = f"{eviction.pod} could not be read ({why}), so it stays; try again in a few seconds"
+    return Refusal(why="away", status=Status(code=503, reason="ServiceUnavailable", message=message))
+
+
+def _unless_best_effort(eviction: Eviction, pod: Mapping[str, Any]) -> Refusal | None:
+    found = listed(pod, "API server")
+    if not found.pods:
+        return _forbidden("unreadable", f"{eviction.pod} cannot be read, so it stays: {'; '.join(found.notes)}")
+    qos = effective_qos(found.pods[0].qos_label, found.pods[0].kube_qos)
+    if qos == EVICTABLE:
+        return None
+    return _forbidden(
+        "not_best_effort",
+        f"{eviction.pod} is of QoS class {qos}, and agents evict class {EVICTABLE} alone; where it is batch work, "
+        f"create it with the label {LABEL_QOS}: {EVICTABLE}",
+    )
+
+
+def _uid(eviction: Mapping[str, Any]) -> str:
+    options = eviction.get("deleteOptions") or {}
+    uid = (options.get("preconditions") or {}).get("uid")
+    return uid if isinstance(uid, str) else ""
+
+
+def _forbidden(why: Why, message: str) -> Refusal:
+    return Refusal(why=why, status=Status(code=403, reason="Forbidden", message=message))

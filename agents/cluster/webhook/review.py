@@ -1,0 +1,96 @@
+"""AdmissionReview: what the API server asks a webhook, and what it is answered.
+
+Reading: kubernetes v1.34, staging/src/k8s.io/api/admission/v1/types.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from slacktide.schemas.errors import BadMessageError
+
+API_VERSION = "admission.k8s.io/v1"
+KIND = "AdmissionReview"
+
+
+class UserInfo(msgspec.Struct, frozen=True, gc=False):
+    """Who asks the API server."""
+
+    username: str = ""
+    extra: dict[str, list[str]] | None = None
+    """What a token says beside the name: which pod it was made for, and on which node that is."""
+
+
+class Request(msgspec.Struct, frozen=True, rename="camel"):
+    """What somebody wants done."""
+
+    uid: str
+    operation: str = ""
+    namespace: str = ""
+    name: str = ""
+    user_info: UserInfo = UserInfo()
+    object: dict[str, Any] | None = None
+
+
+class _Asked(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str = ""
+    request: Request | None = None
+
+
+class Status(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Why something is refused, for the one who wanted it."""
+
+    code: int
+    reason: str
+    message: str
+
+
+class _Response(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
+    uid: str
+    allowed: bool
+    status: Status | None = None
+    patch_type: str | None = None
+    patch: bytes | None = None
+
+
+class _Answered(msgspec.Struct, frozen=True, rename="camel"):
+    response: _Response
+    api_version: str = API_VERSION
+    kind: str = KIND
+
+
+_decoder = msgspec.json.Decoder(_Asked)
+_encoder = msgspec.json.Encoder()
+
+
+def asked(raw: bytes) -> Request:
+    """Read what is asked.
+
+    Raises:
+        BadMessageError: no AdmissionReview of version v1 with a request.
+
+    """
+    try:
+        review = _decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise BadMessageError(KIND, str(exc)) from exc
+    if review.api_version != API_VERSION or review.request is None:
+        raise BadMessageError(KIND, f"apiVersion {review.api_version!r}; {API_VERSION} with a request is answered")
+    return review.request
+
+
+def allowed(request: Request, patch: Sequence[dict[str, Any]] = ()) -> bytes:
+    """It may be done, changed by a JSON patch where there is one."""
+    if not patch:
+        return _encoder.encode(_Answered(response=_Response(uid=request.uid, allowed=True)))
+    encoded = _encoder.encode(patch)
+    response = _Response(uid=request.uid, allowed=True, patch_type="JSONPatch", patch=encoded)
+    return _encoder.encode(_Answered(response=response))
+
+
+def refused(request: Request, status: Status) -> bytes:
+    """It may not be done."""
+    return _encoder.encode(_Answered(response=_Response(uid=request.uid, allowed=False, status=status)))

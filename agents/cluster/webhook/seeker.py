@@ -1,0 +1,157 @@
+"""Looks for pods that were created past the webhook, and says which in the log."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
+from contextlib import suppress
+
+from slacktide.agents.cluster.webhook.metrics import MISSED
+from slacktide.agents.cluster.webhook.missed import StoredPod, lacked
+from slacktide.agents.cluster.webhook.world import World
+from slacktide.agents.kafka import Out, Sender
+from slacktide.agents.kubernetes import PODS, ApiServer
+from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.headers import headers
+from slacktide.schemas.inventory import LIVE_PHASES
+from slacktide.schemas.missed_pod import MissedPod
+from slacktide.schemas.policy.selector import Selector, matches
+from slacktide.schemas.topics import MISSED_POD
+from slacktide.streams.decisions.label_selector import InvalidSelector, is_empty
+from slacktide.streams.decisions.webhook_colocation_profile import Profile
+
+log = logging.getLogger(__name__)
+
+SOURCE = "webhook"
+NAMED_MAX = 5
+
+
+class Seeker:
+    """Compares the pods that profiles are for with what the profiles set.
+
+    Args:
+        api: where the pods are listed, by the profiles' own selectors.
+        world: profiles and namespaces.
+        left_out: namespaces whose pods are never changed.
+        sender: to the log.
+        now_ms: UTC epoch milliseconds.
+
+    """
+
+    def __init__(
+        self, api: ApiServer, world: World, left_out: Container[str], sender: Sender, now_ms: Callable[[], int]
+    ) -> None:
+        self.missed: dict[str, MissedPod] = {}
+        """By uid: as they were first found, for as long as they exist."""
+        self.away = ""
+        """Why the log has not all of them yet; "" where it has."""
+        self._told: set[str] = set()
+        self._api = api
+        self._world = world
+        self._left_out = left_out
+        self._sender = sender
+        self._now_ms = now_ms
+
+    async def look(self) -> None:
+        """Once: list, compare, tell.
+
+        Raises:
+            ApiError: the pods cannot be listed; what was found before stays.
+
+        """
+        found = {pod.metadata.uid: pod async for pod in self._candidates() if pod.metadata.uid}
+        now = {uid: missed for uid, pod in found.items() if (missed := self._missed(pod)) is not None}
+        fresh = [missed for uid, missed in now.items() if uid not in self.missed]
+        self.missed = {uid: self.missed.get(uid, missed) for uid, missed in now.items()}
+        self._told &= set(self.missed)
+        MISSED.set(sum(missed.phase in LIVE_PHASES for missed in now.values()))
+        if fresh:
+            names = ", ".join(f"{one.namespace}/{one.name}" for one in fresh[:NAMED_MAX])
+            log.warning("pods were created past the webhook", extra={"count": len(fresh), "pods": names})
+        await self._tell([missed for uid, missed in self.missed.items() if uid not in self._told])
+
+    async def _candidates(self) -> AsyncIterator[StoredPod]:
+        profiles = [dated.profile for dated in self._world.profiles.objects.values()]
+        for namespace, labels in sorted(set(self._scopes(profiles))):
+            for pod in (await self._api.list(PODS, StoredPod, namespace=namespace, labels=labels)).items:
+                yield pod
+
+    def _scopes(self, profiles: Iterable[Profile]) -> Iterator[tuple[str, str]]:
+        """Where to look, as a namespace ("": all) and a label selector."""
+        for profile in profiles:
+            namespace, own = profile.namespace_selector, profile.selector
+            if isinstance(namespace, InvalidSelector) or isinstance(own, InvalidSelector):
+                continue
+            if is_empty(own) and not is_empty(namespace):
+                known = self._world.namespaces.objects.items()
+                yield from ((name, "") for name, found in known if matches(namespace, found.labels))
+            else:
+                yield "", label_selector(own)
+
+    def _missed(self, pod: StoredPod) -> MissedPod | None:
+        metadata = pod.metadata
+        if metadata.namespace in self._left_out:
+            return None
+        namespace = self._world.namespaces.objects.get(metadata.namespace)
+        lacks = lacked(pod, namespace, self._world.profiles.objects.values())
+        if not lacks:
+            return None
+        return MissedPod(
+            pod_uid=metadata.uid,
+            namespace=metadata.namespace,
+            name=metadata.name,
+            phase=pod.status.phase,
+            created_ms=pod.created_ms,
+            found_ms=self._now_ms(),
+            lacks=lacks,
+        )
+
+    async def _tell(self, missed: list[MissedPod]) -> None:
+        if not missed:
+            return
+        try:
+            if not self._sender.connected:
+                await self._sender.connect([MISSED_POD.name])
+            await self._sender.send([_out(one) for one in missed])
+        except LogError as exc:
+            if not self.away:
+                log.warning("the log is away", extra={"for": SOURCE, "why": str(exc)})
+            self.away = str(exc)
+            return
+        self.away = ""
+        self._told |= {one.pod_uid for one in missed}
+
+    async def close(self) -> None:
+        """Hang up."""
+        with suppress(LogError):
+            await self._sender.close()
+
+
+def label_selector(selector: Selector) -> str:
+    """As a list request takes it."""
+    parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    for one in selector.match_expressions:
+        values = ",".join(one.values)
+        match one.operator:
+            case "In":
+                parts.append(f"{one.key} in ({values})")
+            case "NotIn":
+                parts.append(f"{one.key} notin ({values})")
+            case "Exists":
+                parts.append(one.key)
+            case "DoesNotExist":
+                parts.append(f"!{one.key}")
+    return ",".join(parts)
+
+
+def _out(missed: MissedPod) -> Out:
+    uid = missed.pod_uid
+    return Out(
+        topic=MISSED_POD.name,
+        key=uid.encode(),
+        value=encode(missed),
+        headers=headers(
+            kind=MISSED_POD.name, source=SOURCE, subject=uid, event_id=f"missed/{uid}", event_ms=missed.found_ms
+        ),
+    )

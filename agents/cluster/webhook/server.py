@@ -1,0 +1,76 @@
+"""The HTTPS server that the API server asks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from slacktide.agents.cluster.webhook.answers import Answers
+from slacktide.agents.cluster.webhook.tls import Tls
+from slacktide.schemas.errors import SlacktideError
+
+log = logging.getLogger(__name__)
+
+MUTATE_PODS, VALIDATE_EVICTIONS = "/mutate-pods", "/validate-evictions"
+QUESTION_BYTES_MAX = 8 * 1024 * 1024
+"""The API server takes objects of 3 MiB at most; a question holds one."""
+CLOSING_S = 1.0
+KEPT_S = 120.0
+"""How long an idle connection is kept: longer than an API server does (90 s), so that none is cut as it is used."""
+
+_Answer = Callable[[bytes], Awaitable[bytes]]
+
+
+class ServerError(SlacktideError):
+    """The address could not be had."""
+
+
+@asynccontextmanager
+async def serving(answers: Answers, tls: Tls, host: str, port: int, *, leaving: asyncio.Event) -> AsyncIterator[int]:
+    """Serve until left; gives the port.
+
+    Once ``leaving`` is set, whoever asks is answered and then sent to another replica: its connection is closed.
+
+    Raises:
+        ServerError: the address could not be had.
+
+    """
+    app = web.Application(client_max_size=QUESTION_BYTES_MAX)
+    app.router.add_post(MUTATE_PODS, _handler(answers.mutate, leaving))
+    app.router.add_post(VALIDATE_EVICTIONS, _handler(answers.fence, leaving))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, keepalive_timeout=KEPT_S)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port, ssl_context=tls.context).start()
+        except OSError as exc:
+            raise ServerError(f"{host}:{port}: {exc.strerror}; choose another address with --host and --port") from exc
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _handler(answer: _Answer, leaving: asyncio.Event) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        response = await _response(answer, request)
+        if leaving.is_set():
+            response.force_close()
+        return response
+
+    return handle
+
+
+async def _response(answer: _Answer, request: web.Request) -> web.Response:
+    """What is not answered is decided by the webhook configuration's failurePolicy."""
+    try:
+        return web.Response(body=await answer(await request.read()), content_type="application/json")
+    except SlacktideError as exc:
+        log.error("not answered", extra={"path": request.path, "why": str(exc)})  # noqa: TRY400 - raised on purpose
+        return web.Response(status=500, text=str(exc))
+    except Exception:
+        log.exception("not answered", extra={"path": request.path})
+        return web.Response(status=500, text="an error of the webhook's own; its log says which")

@@ -1,0 +1,164 @@
+"""The webhook's parts together: certificate, what is known of the cluster, server, and the look for missed pods."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from slacktide.agents.cluster.webhook.answers import Answers
+from slacktide.agents.cluster.webhook.keeper import Keeper, Place
+from slacktide.agents.cluster.webhook.rotation import Pair, Terms
+from slacktide.agents.cluster.webhook.seeker import Seeker
+from slacktide.agents.cluster.webhook.server import serving
+from slacktide.agents.cluster.webhook.tls import Tls, in_folder
+from slacktide.agents.cluster.webhook.world import World
+from slacktide.agents.kafka import Sender
+from slacktide.agents.kubernetes import Access, ApiServer
+from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.health import Health
+
+log = logging.getLogger(__name__)
+
+NAME = "slacktide-webhook"
+"""Of the Service, and of this program."""
+SECRET = "slacktide-webhook-tls"  # noqa: S105 - its name
+CONFIGURATION = "slacktide"
+SYSTEM_NAMESPACE = "kube-system"
+ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - what it means to listen there
+DRAIN_S = 3.0
+"""From being told to stop to not listening: API servers and Services hear of it meanwhile."""
+BEAT_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """How the webhook runs."""
+
+    access: Access
+    namespace: str
+    """Where its Service and its Secret are."""
+    host: str
+    port: int
+    bootstrap: str
+    cert_folder: Path | None = None
+    """With tls.crt and tls.key, which somebody else renews; None: it makes its own."""
+    terms: Terms | None = None
+    """How its own certificates live; None: by the defaults, for the Service's names."""
+    look_s: float = 10.0
+    """Between two looks at the certificate."""
+    seek_s: float = 60.0
+    """Between two looks for missed pods."""
+
+
+def names_of(namespace: str, host: str) -> frozenset[str]:
+    """What the server is called: by its Service, and by its address where it listens on one alone."""
+    service = f"{NAME}.{namespace}.svc"
+    return frozenset({service, f"{service}.cluster.local"} | ({host} - ANY_ADDRESS))
+
+
+async def run(settings: WebhookSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
+    """Answer until ``stop`` is set."""
+    async with ApiServer(settings.access, name=NAME) as api:
+        await _Webhook(api, settings, health, now_ms).run(stop)
+
+
+class _Webhook:
+    def __init__(self, api: ApiServer, settings: WebhookSettings, health: Health, now_ms: Callable[[], int]) -> None:
+        left_out = frozenset({settings.namespace, SYSTEM_NAMESPACE})
+        sender = Sender(settings.bootstrap, client_id=NAME, acks="all")
+        self._settings = settings
+        self._health = health
+        self._world = World(api)
+        self._answers = Answers(api, self._world, left_out)
+        self._seeker = Seeker(api, self._world, left_out, sender, now_ms)
+        place = Place(namespace=settings.namespace, secret=SECRET, configuration=CONFIGURATION)
+        terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
+        self._keeper = Keeper(api, place, terms, now_ms)
+        self._certificate = self._seeking = ""
+
+    async def _pair(self) -> Pair:
+        """What is to be served."""
+        folder = self._settings.cert_folder
+        return await (self._keeper.look() if folder is None else asyncio.to_thread(in_folder, folder))
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Answer until ``stop`` is set."""
+        following = asyncio.create_task(self._world.run())
+        beside = [following]
+        try:
+            tls = await self._first_tls(stop)
+            if tls is None:
+                return
+            host = self._settings.host
+            async with serving(self._answers, tls, host, self._settings.port, leaving=stop) as port:
+                log.info("answering", extra={"host": host, "port": port})
+                beside += [asyncio.create_task(work) for work in (self._renew(tls), self._seek(), self._tell())]
+                stopping = asyncio.create_task(stop.wait())
+                # What goes on beside never ends but by an error.
+                await asyncio.wait({stopping, *beside}, return_when=asyncio.FIRST_COMPLETED)
+                stopping.cancel()
+                if stop.is_set():
+                    self._health.not_ready = "stopping"
+                    await asyncio.sleep(DRAIN_S)
+        finally:
+            for task in beside:
+                task.cancel()
+            ended = await asyncio.gather(*beside, return_exceptions=True)
+            await self._seeker.close()
+        for error in ended:
+            if isinstance(error, Exception):
+                raise error
+
+    async def _first_tls(self, stop: asyncio.Event) -> Tls | None:
+        """Wait for the first certificate; None: told to stop before there was one."""
+        while not stop.is_set():
+            try:
+                return Tls(await self._pair())
+            except SlacktideError as exc:
+                if self._health.not_ready != str(exc):
+                    log.warning("no certificate yet", extra={"why": str(exc)})
+                self._health.not_ready = str(exc)
+                await asyncio.sleep(BEAT_S)
+        return None
+
+    async def _renew(self, tls: Tls) -> None:
+        """Serve what is to be served, for ever."""
+        while True:
+            await asyncio.sleep(self._settings.look_s)
+            try:
+                if tls.serve(await self._pair()):
+                    log.info("another certificate is served")
+            except SlacktideError as exc:
+                if not self._certificate:
+                    log.warning("the certificate cannot be looked after", extra={"why": str(exc)})
+                self._certificate = str(exc)
+            else:
+                self._certificate = ""
+
+    async def _seek(self) -> None:
+        """Look for missed pods, for ever."""
+        await self._world.heard()
+        while True:
+            try:
+                if not self._world.lacking:
+                    await self._seeker.look()
+            except SlacktideError as exc:
+                if not self._seeking:
+                    log.warning("missed pods cannot be looked for", extra={"why": str(exc)})
+                self._seeking = str(exc)
+            else:
+                self._seeking = ""
+            await asyncio.sleep(self._settings.seek_s)
+
+    async def _tell(self) -> None:
+        """Keep health and figures current, for ever."""
+        await self._world.heard()
+        self._health.not_ready = ""
+        while True:
+            troubles = (self._world.trouble, self._certificate, self._keeper.unasked, self._seeking, self._seeker.away)
+            self._health.not_fresh = "; ".join(why for why in troubles if why)
+            self._world.count()
+            await asyncio.sleep(BEAT_S)

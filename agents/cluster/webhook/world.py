@@ -1,0 +1,151 @@
+"""What a pod's admission needs to know of the cluster, followed at the API server."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from contextlib import aclosing
+from typing import Any, Generic, TypeVar
+
+from slacktide.agents.cluster.webhook.metrics import PROFILES
+from slacktide.agents.cluster.webhook.missed import DatedProfile, Namespace, dated, namespace_of
+from slacktide.agents.cluster.webhook.profile import priority_class_of
+from slacktide.agents.kubernetes import (
+    NAMESPACES,
+    PRIORITY_CLASSES,
+    ApiError,
+    ApiServer,
+    Changed,
+    Gone,
+    Resource,
+    Trouble,
+    Whole,
+    follow,
+)
+from slacktide.agents.kubernetes import PROFILES as PROFILE_KIND
+from slacktide.schemas.errors import BadMessageError
+from slacktide.streams.decisions.label_selector import InvalidSelector
+from slacktide.streams.decisions.webhook_colocation_profile import PriorityClass, Profile
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+LOOK_UP_S = 1.0
+"""A namespace may be so new that nothing was heard of it: it is asked for, within what an admission may take."""
+
+
+class Followed(Generic[T]):
+    """The objects of one kind, by name, as they were last heard of."""
+
+    def __init__(self, resource: Resource, read: Callable[[Mapping[str, Any]], T]) -> None:
+        self.objects: dict[str, T] = {}
+        self.heard = asyncio.Event()
+        """Set once it is known what there is, or that it cannot be known for now."""
+        self.whole = False
+        """Whether it was ever known what there is."""
+        self.trouble = ""
+        """Why nothing is heard at present; "" where all is well."""
+        self.unusable: set[str] = set()
+        self._resource = resource
+        self._read = read
+
+    async def run(self, api: ApiServer) -> None:
+        """Follow for ever."""
+        async with aclosing(follow(api, self._resource, dict[str, Any])) as telling:
+            async for told in telling:
+                match told:
+                    case Trouble():
+                        self._troubled(told.why)
+                    case Whole():
+                        self.objects.clear()
+                        self.unusable.clear()
+                        for item in told.items:
+                            self.take(item)
+                        self.whole, self.trouble = True, ""
+                    case Changed():
+                        self.take(told.object)
+                        self.trouble = ""
+                    case Gone():
+                        self._forget(told.name)
+                        self.trouble = ""
+                self.heard.set()
+
+    def take(self, item: Mapping[str, Any]) -> None:
+        """The object is like this now; one that cannot be read is for nothing, and said."""
+        name = str(item["metadata"]["name"])
+        self._forget(name)
+        try:
+            self.objects[name] = self._read(item)
+        except BadMessageError as exc:
+            self.unusable.add(name)
+            log.warning(
+                "an object cannot be used", extra={"kind": self._resource.plural, "object": name, "why": str(exc)}
+            )
+
+    def _forget(self, name: str) -> None:
+        self.objects.pop(name, None)
+        self.unusable.discard(name)
+
+    def _troubled(self, why: str) -> None:
+        if not self.trouble:
+            log.warning("the API server does not tell", extra={"kind": self._resource.plural, "why": why})
+        self.trouble = why
+
+
+class World:
+    """Profiles, namespaces and priority classes."""
+
+    def __init__(self, api: ApiServer) -> None:
+        self.profiles: Followed[DatedProfile] = Followed(PROFILE_KIND, dated)
+        self.namespaces: Followed[Namespace] = Followed(NAMESPACES, namespace_of)
+        self.priority_classes: Followed[PriorityClass] = Followed(PRIORITY_CLASSES, priority_class_of)
+        self._api = api
+
+    async def run(self) -> None:
+        """Follow all of them for ever."""
+        async with asyncio.TaskGroup() as following:
+            for one in self._all:
+                following.create_task(one.run(self._api))
+
+    async def heard(self) -> None:
+        """Wait until each is known, or known to be unknown."""
+        for one in self._all:
+            await one.heard.wait()
+
+    @property
+    def lacking(self) -> str:
+        """Why no pod can be judged yet; "" where all was known once."""
+        return "; ".join(one.trouble or "nothing heard yet" for one in self._all if not one.whole)
+
+    @property
+    def trouble(self) -> str:
+        """Why what is known may be out of date; "" where it is not."""
+        return "; ".join(one.trouble for one in self._all if one.trouble)
+
+    async def namespace_labels(self, name: str) -> Mapping[str, str] | None:
+        """Labels of a namespace; None: they cannot be had."""
+        found = self.namespaces.objects.get(name)
+        if found is None:
+            try:
+                async with asyncio.timeout(LOOK_UP_S):
+                    item: dict[str, Any] = await self._api.get(NAMESPACES, name, dict[str, Any])
+            except (ApiError, TimeoutError) as exc:
+                log.warning("a namespace cannot be read", extra={"namespace": name, "why": str(exc)})
+                return None
+            found = namespace_of(item)
+        return found.labels
+
+    def count(self) -> None:
+        """Tell how many profiles there are, and how many of them are for no pod."""
+        invalid = sum(_is_invalid(one.profile) for one in self.profiles.objects.values())
+        PROFILES.labels("usable").set(len(self.profiles.objects) - invalid)
+        PROFILES.labels("unusable").set(invalid + len(self.profiles.unusable))
+
+    @property
+    def _all(self) -> tuple[Followed[DatedProfile], Followed[Namespace], Followed[PriorityClass]]:
+        return self.profiles, self.namespaces, self.priority_classes
+
+
+def _is_invalid(profile: Profile) -> bool:
+    return isinstance(profile.selector, InvalidSelector) or isinstance(profile.namespace_selector, InvalidSelector)

@@ -1,0 +1,123 @@
+"""HTTPS to a server that knows tokens and client certificates, which rotate. Blocking: for a thread."""
+
+from __future__ import annotations
+
+import re
+import ssl
+from dataclasses import dataclass
+from http.client import HTTPSConnection
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from slacktide.agents.http import TIMEOUT_S, Answer, HttpError, Request, UnreachedError, ask
+
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+
+
+class CredentialsError(UnreachedError):
+    """A token or certificate will not do, one's own or the server's: it has heard nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access:
+    """How a server is reached. Files are read anew for each connection, the token for each request: they rotate."""
+
+    url: str
+    """Such as ``https://127.0.0.1:10250``."""
+    token: Path | None = None
+    ca: Path | None = None
+    """None: the machine's own authorities."""
+    cert: Path | None = None
+    key: Path | None = None
+    insecure: bool = False
+    """Take whoever answers for the server."""
+
+
+class Https:
+    """One server, over a connection that is kept.
+
+    Args:
+        access: how it is reached.
+        port: where the address names none.
+        untrusted: what to do about a certificate that is not accepted, for messages.
+
+    Raises:
+        ValueError: the address is not ``https://HOST`` or ``https://HOST:PORT``.
+
+    """
+
+    def __init__(self, access: Access, *, port: int, untrusted: str) -> None:
+        parts = urlsplit(access.url)
+        if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
+            raise ValueError(access.url)
+        self._access = access
+        self._untrusted = untrusted
+        self._host, self._port = parts.hostname, parts.port or port
+        self._connection: HTTPSConnection | None = None
+
+    def ask(self, path: str, *, method: str = "GET", body: bytes | None = None) -> Answer:
+        """Ask in JSON; what is asked must be harmless when it is done twice.
+
+        Raises:
+            HttpError: no whole answer; the server may have heard.
+            UnreachedError: nobody took the connection; it has not.
+            CredentialsError: a file cannot be read, or the server's certificate is not accepted; nor has it.
+
+        """
+        try:
+            headers = {"Accept": "application/json"} | ({} if body is None else {"Content-Type": "application/json"})
+            if self._access.token is not None:
+                headers["Authorization"] = f"Bearer {token_of(self._access.token)}"
+            if self._connection is None:
+                context = _trust(self._access)
+                self._connection = HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=context)
+            return ask(self._connection, Request(path=path, headers=headers, method=method, body=body))
+        except UnreachedError:
+            self.close()
+            raise
+        except (HttpError, OSError) as exc:
+            self.close()
+            if isinstance(exc, ssl.SSLCertVerificationError):
+                said = f"its certificate is not accepted: {exc.verify_message}; {self._untrusted}"
+                raise CredentialsError(said) from exc
+            raise HttpError(_why(exc)) from exc
+
+    def close(self) -> None:
+        """Hang up. Whoever asks again calls anew, with files as they are then: what was refused may be replaced."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+
+def token_of(file: Path) -> str:
+    """The token in a file.
+
+    Raises:
+        CredentialsError: there is none.
+
+    """
+    try:
+        text = file.read_text().strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise CredentialsError(f"the token {file} cannot be read: {_why(exc)}") from exc
+    if not _TOKEN.fullmatch(text):
+        raise CredentialsError(f"{file} holds no token: one line of text is accepted")
+    return text
+
+
+def _trust(access: Access) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=access.ca)
+        if access.cert is not None:
+            context.load_cert_chain(access.cert, access.key)
+    except OSError as exc:
+        files = ", ".join(str(file) for file in (access.ca, access.cert, access.key) if file is not None)
+        raise CredentialsError(f"{files}: {_why(exc)}; accepted: PEM") from exc
+    if access.insecure:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+def _why(exc: Exception) -> str:
+    return exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)

@@ -1,0 +1,109 @@
+"""What is said from now on in whole topics: all partitions from their end, without a consumer group."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from slacktide.agents.kafka.closing import stop
+from slacktide.agents.kafka.records import Record, record_of
+from slacktide.schemas.errors import LogError
+
+REQUEST_MS = 5_000
+METADATA_MS = 30_000
+FETCH_WAIT_MS = 200
+SILENCE_MS = 1_000 + 2 * FETCH_WAIT_MS
+
+
+class TailReader:
+    """For latest state that comes again by itself: whoever reads from the end hears nothing that is out of date.
+
+    After any failure connect anew.
+    """
+
+    def __init__(self, bootstrap: str, topics: Sequence[str], *, client_id: str) -> None:
+        self._bootstrap = bootstrap
+        self._topics = tuple(topics)
+        self._client_id = client_id
+        self._consumer: Any = None
+        self._tps: tuple[TopicPartition, ...] = ()
+        self._polled_ms: tuple[int | None, ...] = ()
+
+    async def connect(self) -> None:
+        """Connect, and stand at the end of each partition.
+
+        Raises:
+            LogError: the broker cannot be reached, or lacks a topic.
+
+        """
+        await self.close()
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=self._bootstrap,
+            client_id=self._client_id,
+            group_id=None,
+            request_timeout_ms=REQUEST_MS,
+            metadata_max_age_ms=METADATA_MS,
+            fetch_max_wait_ms=FETCH_WAIT_MS,
+            auto_offset_reset="none",  # a position that is not there: connect anew
+        )
+        try:
+            async with asyncio.timeout(2 * REQUEST_MS / 1000):
+                await consumer.start()
+                await self._assign(consumer)
+        except (KafkaError, TimeoutError) as exc:
+            await stop(consumer)
+            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
+        except BaseException:
+            await stop(consumer)
+            raise
+        self._consumer = consumer
+
+    async def read(self) -> list[Record]:
+        """Wait for what comes next; empty after a second or two of silence.
+
+        Raises:
+            LogError: the broker is away, or its log is not the one that was being read.
+
+        """
+        try:
+            got = await self._consumer.getmany(timeout_ms=SILENCE_MS)
+            if not got:
+                await self._look_closer()
+        except KafkaError as exc:
+            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
+        return [record_of(one) for records in got.values() for one in records]
+
+    async def close(self) -> None:
+        """Disconnect."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await stop(consumer)
+
+    async def _assign(self, consumer: Any) -> None:
+        there = await consumer.topics()
+        tps: list[TopicPartition] = []
+        for topic in self._topics:
+            if topic not in there:
+                raise LogError(f"{self._bootstrap}: no topic {topic}: slacktide topics apply")
+            partitions = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - as subscribe() does
+            tps += [TopicPartition(topic, partition) for partition in sorted(partitions)]
+        ends = await consumer.end_offsets(tps)
+        consumer.assign(tps)
+        for tp, end in ends.items():
+            consumer.seek(tp, end)
+        self._tps, self._polled_ms = tuple(tps), ()
+
+    async def _look_closer(self) -> None:
+        """In silence: is the broker there, and is its log still the one that was being read?"""
+        for tp in self._tps:
+            end = self._consumer.highwater(tp)
+            if end is not None and await self._consumer.position(tp) > end:
+                raise LogError(f"{self._bootstrap}: {tp.topic} was re-created")
+        polled_ms = tuple(self._consumer.last_poll_timestamp(tp) for tp in self._tps)
+        if polled_ms == self._polled_ms:
+            raise LogError(f"{self._bootstrap}: no fetch was answered for {SILENCE_MS / 1000:g} s")
+        self._polled_ms = polled_ms

@@ -1,0 +1,54 @@
+"""The one door to the Kubernetes API server: plain JSON in and out. No other module of ours speaks to it over aiohttp.
+
+Needs the extra ``[cluster]``. Objects are decoded into whatever the caller gives: ``dict``, or a msgspec struct of
+the fields that it reads. Nothing generated, nothing cached, nothing retried: what to do about an error is the caller's.
+"""
+
+from __future__ import annotations
+
+from slacktide.agents.kubernetes.access import Access, access
+from slacktide.agents.kubernetes.api_server import ApiServer, Listed
+from slacktide.agents.kubernetes.errors import ApiAwayError, ApiError, ApiRefusedError
+from slacktide.agents.kubernetes.follow import Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.agents.kubernetes.resource import (
+    CONFIGMAPS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODE_METRICS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    PROFILES,
+    SECRETS,
+    Resource,
+)
+from slacktide.agents.kubernetes.watch import Event
+
+__all__ = [
+    "CONFIGMAPS",
+    "EVENTS",
+    "LEASES",
+    "NAMESPACES",
+    "NODES",
+    "NODE_METRICS",
+    "PODS",
+    "PRIORITY_CLASSES",
+    "PROFILES",
+    "SECRETS",
+    "Access",
+    "ApiAwayError",
+    "ApiError",
+    "ApiRefusedError",
+    "ApiServer",
+    "Changed",
+    "Event",
+    "Gone",
+    "Listed",
+    "Over",
+    "Resource",
+    "Trouble",
+    "Whole",
+    "access",
+    "follow",
+]

@@ -1,0 +1,236 @@
+"""Requests to one API server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Generic, Self, TypeVar
+
+import aiohttp
+import msgspec
+
+from slacktide.agents.kubernetes.access import Access
+from slacktide.agents.kubernetes.errors import ApiAwayError, refused
+from slacktide.agents.kubernetes.resource import Resource
+from slacktide.agents.kubernetes.watch import Event, lines, read_line
+
+T = TypeVar("T")
+REQUEST_S = 15.0
+PAGE = 500
+WATCH_S = 300
+SILENCE_S = 60.0
+"""A watch of what never changes says nothing at all: after so long it is asked for anew, for it may be dead."""
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+_encoder = msgspec.json.Encoder()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listed(Generic[T]):
+    """A collection as it was at one moment."""
+
+    items: list[T]
+    resource_version: str
+    """From where a watch goes on."""
+
+
+class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+    more: str = msgspec.field(name="continue", default="")
+
+
+class _Page(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
+    metadata: _Metadata
+    items: list[T] | None = None
+
+
+_decoder: Callable[[Any], msgspec.json.Decoder[Any]] = cache(msgspec.json.Decoder)
+
+
+class ApiServer:
+    """One API server, for as long as it is entered. Objects come as ``kind``: ``dict``, or a msgspec struct.
+
+    All methods but ``watch`` answer within 15 s. All raise:
+        ApiAwayError: it cannot be reached, broke off, or answered with what is no such object.
+        ApiRefusedError: it answered with an error.
+        ConfigError: the file with the token cannot be read.
+
+    Args:
+        access: where it is, and as whom to speak.
+        name: of this program, in the server's audit log and as owner of the fields that it sets.
+
+    """
+
+    def __init__(self, access: Access, *, name: str) -> None:
+        self.access = access
+        self._name = name
+        self._session: aiohttp.ClientSession | None = None
+
+    async def __aenter__(self) -> Self:
+        self._session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(ssl=self.access.tls, limit=32),
+            headers={"User-Agent": self._name, "Accept": JSON},
+        )
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._session is not None, "entered before"
+        await self._session.close()
+
+    async def text(self, path: str) -> str:
+        """What a path answers, such as ``/readyz`` or ``/version``."""
+        return (await self._asked("GET", path)).decode(errors="replace")
+
+    async def get(self, resource: Resource, name: str, kind: type[T], *, namespace: str = "", sub: str = "") -> T:
+        """One object."""
+        return _read(await self._asked("GET", resource.path(namespace=namespace, name=name, sub=sub)), kind)
+
+    async def list(
+        self, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = ""
+    ) -> Listed[T]:
+        """All objects, read page by page; "" as namespace: of all of them.
+
+        Args:
+            resource: which.
+            kind: what each is read into.
+            namespace: where.
+            fields: a field selector, such as ``metadata.name=x``.
+            labels: a label selector.
+
+        """
+        items: list[T] = []
+        query = {"limit": str(PAGE), "fieldSelector": fields, "labelSelector": labels, "continue": ""}
+        while True:
+            body = await self._asked("GET", resource.path(namespace=namespace), query=query)
+            page = _read(body, _Page[kind])  # type: ignore[valid-type]
+            items += page.items or []
+            if not page.metadata.more:
+                return Listed(items=items, resource_version=page.metadata.resource_version)
+            query["continue"] = page.metadata.more
+
+    async def watch(
+        self,
+        resource: Resource,
+        kind: type[T],
+        *,
+        resource_version: str,
+        namespace: str = "",
+        fields: str = "",
+        labels: str = "",
+    ) -> AsyncGenerator[Event[T], None]:
+        """What happens after ``resource_version``, bookmarks among it; ends by itself, at latest in silence.
+
+        The first is a bookmark of that version: the server has taken the watch on. Go on from the last event's
+        resource version. Close it (``contextlib.aclosing``) if you stop before its end.
+        Its ApiRefusedError has status 410 where that version is too old: list anew.
+        """
+        query = {
+            "watch": "1",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": resource_version,
+            "timeoutSeconds": str(WATCH_S),
+            "fieldSelector": fields,
+            "labelSelector": labels,
+        }
+        path = resource.path(namespace=namespace)
+        patience = aiohttp.ClientTimeout(total=None, sock_connect=REQUEST_S, sock_read=SILENCE_S)
+        async with self._answered("GET", path, query=query, patience=patience) as answer:
+            yield Event(type="BOOKMARK", object=None, resource_version=resource_version)
+            try:
+                async for line in lines(answer.content.iter_any()):
+                    yield read_line(line, f"WATCH {self._where(path)}", _decoder(kind))
+            except TimeoutError:
+                return
+            except (msgspec.DecodeError, ValueError) as exc:
+                raise ApiAwayError(f"WATCH {self._where(path)}: {exc}") from exc
+
+    async def create(
+        self, resource: Resource, body: object, kind: type[T], *, namespace: str = "", name: str = "", sub: str = ""
+    ) -> T:
+        """Create an object; with ``name`` and ``sub``, post to a subresource such as ``eviction``."""
+        path = resource.path(namespace=namespace, name=name, sub=sub)
+        return _read(await self._asked("POST", path, body=body, content_type=JSON), kind)
+
+    async def replace(
+        self, resource: Resource, name: str, body: object, kind: type[T], *, namespace: str = "", sub: str = ""
+    ) -> T:
+        """Put an object in place of the one whose resource version it names; 409 where there is a newer one."""
+        path = resource.path(namespace=namespace, name=name, sub=sub)
+        return _read(await self._asked("PUT", path, body=body, content_type=JSON), kind)
+
+    async def patch(
+        self, resource: Resource, name: str, body: object, kind: type[T], *, namespace: str = "", sub: str = ""
+    ) -> T:
+        """Merge into an object, or its subresource such as ``status``; null removes."""
+        path = resource.path(namespace=namespace, name=name, sub=sub)
+        return _read(await self._asked("PATCH", path, body=body, content_type=MERGE_PATCH), kind)
+
+    async def delete(self, resource: Resource, name: str, *, namespace: str = "") -> None:
+        """Delete an object."""
+        await self._asked("DELETE", resource.path(namespace=namespace, name=name))
+
+    async def _asked(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str] | None = None,
+        body: object = None,
+        content_type: str = "",
+    ) -> bytes:
+        changes = {"fieldManager": self._name} if method in {"POST", "PUT", "PATCH"} else {}
+        data = None if body is None else _encoder.encode(body)
+        patience = aiohttp.ClientTimeout(total=REQUEST_S)
+        async with self._answered(
+            method, path, query={**(query or {}), **changes}, data=data, content_type=content_type, patience=patience
+        ) as answer:
+            got: bytes = await answer.read()
+            return got
+
+    @asynccontextmanager
+    async def _answered(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Mapping[str, str],
+        patience: aiohttp.ClientTimeout,
+        data: bytes | None = None,
+        content_type: str = "",
+    ) -> AsyncIterator[aiohttp.ClientResponse]:
+        assert self._session is not None, "async with ApiServer(...)"
+        where = f"{method} {self._where(path)}"
+        headers = self.access.headers() | ({"Content-Type": content_type} if content_type else {})
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                answer = await self._session.request(
+                    method,
+                    self.access.server + path,
+                    params={key: value for key, value in query.items() if value},
+                    data=data,
+                    headers=headers,
+                    timeout=patience,
+                    server_hostname=self.access.tls_name or None,
+                )
+            async with answer:
+                if answer.status >= 300:
+                    raise refused(where, answer.status, await answer.read(), answer.headers.get("Retry-After"))
+                yield answer
+        except TimeoutError as exc:
+            raise ApiAwayError(f"{where}: no answer in time; is the API server up, and reachable from here?") from exc
+        except (aiohttp.ClientError, OSError) as exc:
+            raise ApiAwayError(f"{where}: {str(exc) or type(exc).__name__}") from exc
+
+    def _where(self, path: str) -> str:
+        return self.access.server + path
+
+
+def _read(body: bytes, kind: type[T]) -> T:
+    try:
+        got: T = _decoder(kind).decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ApiAwayError(f"an answer that is no such object: {exc}") from exc
+    return got

@@ -1,0 +1,40 @@
+"""Kinds of objects by where they lie."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from urllib.parse import quote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One kind of objects, as the API server's paths have it."""
+
+    group: str = ""
+    """"": the core group."""
+    version: str = "v1"
+    plural: str
+
+    @property
+    def api_version(self) -> str:
+        """As ``apiVersion`` says it."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def path(self, *, namespace: str = "", name: str = "", sub: str = "") -> str:
+        """Path of one object or of a collection; without a namespace, of all of them."""
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        parts += ["namespaces", namespace] if namespace else []
+        parts += [part for part in (self.plural, name, sub) if part]
+        return "/" + "/".join(quote(part, safe="") for part in parts)
+
+
+NODES = Resource(plural="nodes")
+NAMESPACES = Resource(plural="namespaces")
+PODS = Resource(plural="pods")
+CONFIGMAPS = Resource(plural="configmaps")
+SECRETS = Resource(plural="secrets")
+EVENTS = Resource(group="events.k8s.io", plural="events")
+LEASES = Resource(group="coordination.k8s.io", plural="leases")
+PRIORITY_CLASSES = Resource(group="scheduling.k8s.io", plural="priorityclasses")
+NODE_METRICS = Resource(group="slo.koordinator.sh", version="v1alpha1", plural="nodemetrics")
+PROFILES = Resource(group="config.koordinator.sh", version="v1alpha1", plural="clustercolocationprofiles")

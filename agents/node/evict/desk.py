@@ -1,0 +1,138 @@
+"""Asks the API server for evictions, and tells it of them, on a thread of its own: the agent never waits for either."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+
+from slacktide.agents.http import HttpError, UnreachedError
+from slacktide.agents.https import CredentialsError
+from slacktide.agents.node.apiserver import ApiServer
+from slacktide.agents.node.evict.eviction_api import (
+    WORDS,
+    Reply,
+    Verdict,
+    Wish,
+    body_of,
+    event_of,
+    event_path_of,
+    path_of,
+    reply_of,
+)
+from slacktide.schemas.outcome import NodeOutcome
+
+log = logging.getLogger(__name__)
+
+EVENTS_MAX = 100
+"""Of an outage the last ones are told; all of it is in the log."""
+EVENT_RETRY_S = 5.0
+CLOSE_S = 1.0
+
+
+class Desk:
+    """Takes wishes and Events in, gives replies out. Its methods never wait but ``close``, for a moment.
+
+    Args:
+        server: the API server; nobody else asks over it.
+        stir: called on the desk's thread as soon as there is a reply.
+
+    """
+
+    def __init__(self, server: ApiServer, stir: Callable[[], object] = lambda: None) -> None:
+        self.stir = stir
+        self._server = server
+        self._wishes: deque[Wish] = deque()
+        self._replies: deque[Reply] = deque()
+        self._events: deque[NodeOutcome] = deque(maxlen=EVENTS_MAX)
+        self._changed = threading.Condition()
+        self._closed = False
+        self._trouble = ""
+        self._thread = threading.Thread(target=self._work, name="evictions", daemon=True)
+        self._thread.start()
+
+    def ask(self, wish: Wish) -> None:
+        """Have a pod evicted; the reply comes later, and certainly."""
+        with self._changed:
+            self._wishes.append(wish)
+            self._changed.notify()
+
+    def replies(self) -> list[Reply]:
+        """Those that came since the last call."""
+        with self._changed:
+            found = list(self._replies)
+            self._replies.clear()
+        return found
+
+    def tell(self, outcome: NodeOutcome) -> None:
+        """Put an Event on the pod of an outcome, now or when the server is back."""
+        with self._changed:
+            self._events.append(outcome)
+            self._changed.notify()
+
+    def close(self) -> None:
+        """Ask nobody any more; Events that are due are still tried once."""
+        with self._changed:
+            self._closed = True
+            self.stir = lambda: None
+            self._changed.notify()
+        self._thread.join(CLOSE_S)
+
+    def _work(self) -> None:
+        pause_s: float | None = None
+        while True:
+            with self._changed:
+                while not (self._wishes or self._closed or (self._events and pause_s is None)):
+                    if not self._changed.wait(pause_s):
+                        pause_s = None
+                if self._closed and (pause_s is not None or not self._events):
+                    break
+                wish = self._wishes.popleft() if self._wishes and not self._closed else None
+                outcome = self._events[0] if wish is None else None
+            if wish is not None:
+                self._grant(wish)
+            elif outcome is not None:
+                pause_s = None if self._told(outcome) else EVENT_RETRY_S
+        self._server.close()
+
+    def _grant(self, wish: Wish) -> None:
+        try:
+            replies = [reply_of(wish, self._server.post(path_of(wish), body_of(wish)))]
+        except HttpError as exc:
+            verdict: Verdict = "forbidden" if isinstance(exc, CredentialsError) else "away"
+            heard = not isinstance(exc, UnreachedError)
+            replies = [Reply(uid=wish.uid, verdict=verdict, said=str(exc), heard=heard)]
+            # Whoever waits behind it would wait in vain as long.
+            with self._changed:
+                behind, self._wishes = self._wishes, deque()
+            replies += [Reply(uid=one.uid, verdict=verdict, said=str(exc), heard=False) for one in behind]
+        self._say(wish, replies[0])
+        with self._changed:
+            self._replies.extend(replies)
+        self.stir()
+
+    def _say(self, wish: Wish, reply: Reply) -> None:
+        """Each new trouble once."""
+        before, self._trouble = self._trouble, WORDS.get(reply.verdict, "")
+        if self._trouble and self._trouble != before:
+            log.warning("pod %s/%s is not evicted: %s: %s", wish.namespace, wish.name, self._trouble, reply.said)
+        elif before and not self._trouble:
+            log.info("the API server evicts again")
+
+    def _told(self, outcome: NodeOutcome) -> bool:
+        """Whether an Event is settled: told, told before, or refused for good."""
+        try:
+            answer = self._server.post(event_path_of(outcome), event_of(outcome))
+        except HttpError:
+            return False
+        if answer.status == 429 or answer.status >= 500:
+            return False
+        if answer.status not in {200, 201, 202, 409}:
+            assert outcome.pod is not None
+            pod = f"{outcome.pod.namespace}/{outcome.pod.name}"
+            log.warning("no Event on pod %s: %d %s", pod, answer.status, answer.words)
+        with self._changed:
+            if self._events and self._events[0] is outcome:
+                self._events.popleft()
+        return True

@@ -1,0 +1,179 @@
+"""The Eviction API in words: what is asked of it, what its answers mean, and the Event that tells of it. Pure.
+
+Reading: kubernetes v1.34, pkg/registry/core/pod/storage/eviction.go; staging apiserver, endpoints/filters
+(maxinflight, priority-and-fairness) and admission/plugin/webhook/errors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+from urllib.parse import quote
+
+import msgspec
+
+from slacktide.agents.http import Answer
+from slacktide.schemas.knob import uid_of
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.decisions.evict_observed import observed
+
+CONTROLLER = "slacktide.io/agent"
+"""Who tells, in an Event."""
+NOTE_MAX, NAME_MAX = 1_024, 253
+Verdict = Literal["evicted", "gone", "kept", "forbidden", "fenced", "overloaded", "away"]
+"""What came of asking for a pod.
+
+evicted: it is on its way out. gone: there is no such pod any more. kept: this one may not go now, others may.
+forbidden: this agent may evict nobody. fenced: whoever watches over evictions does not answer. overloaded, away: so
+does the server itself; only after ``away`` is it not known whether it has heard.
+"""
+WORDS: dict[Verdict, str] = {
+    "gone": "there is no such pod any more",
+    "kept": "the API server keeps it",
+    "forbidden": "the API server lets this agent evict nobody",
+    "fenced": "the webhook that watches over evictions does not answer",
+    "overloaded": "the API server is overloaded",
+    "away": "the API server is away",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """A pod to be evicted."""
+
+    uid: str
+    namespace: str
+    name: str
+    grace_s: int | None
+    """Shorter than the pod itself asks for; None: as it does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What came of a wish."""
+
+    uid: str
+    verdict: Verdict
+    said: str
+    """By the server, or of it."""
+    retry_after_s: int | None = None
+    heard: bool = True
+    """False: it certainly has not been asked for."""
+
+
+class _Cause(msgspec.Struct):
+    reason: str = ""
+    message: str = ""
+
+
+class _Details(msgspec.Struct):
+    causes: list[_Cause] | None = None
+
+
+class _Status(msgspec.Struct):
+    """A Status object, as far as it is read."""
+
+    message: str = ""
+    details: _Details | None = None
+
+
+def path_of(wish: Wish) -> str:
+    """Where an eviction is asked for."""
+    return f"/api/v1/namespaces/{_quoted(wish.namespace)}/pods/{_quoted(wish.name)}/eviction"
+
+
+def body_of(wish: Wish) -> dict[str, object]:
+    """An Eviction of this very pod: never of another one that took its name."""
+    options: dict[str, object] = {"preconditions": {"uid": wish.uid}}
+    if wish.grace_s is not None:
+        options["gracePeriodSeconds"] = max(1, wish.grace_s)  # 0 would take the pod away before it has ended
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": wish.name, "namespace": wish.namespace},
+        "deleteOptions": options,
+    }
+
+
+def reply_of(wish: Wish, answer: Answer) -> Reply:
+    """What an answer means."""
+    status = _status_of(answer)
+    causes = [] if status.details is None else status.details.causes or []
+    said = _said(answer, status, causes)
+    return Reply(
+        uid=wish.uid,
+        verdict=_verdict(answer.status, status.message, [cause.reason for cause in causes]),
+        said=f"{answer.status} {said}",
+        retry_after_s=answer.retry_after_s,
+    )
+
+
+def _verdict(status: int, message: str, causes: list[str]) -> Verdict:
+    if 200 <= status < 300:
+        return "evicted"
+    denied = message.startswith("admission webhook") and "denied the request" in message
+    if status == 404 or (status == 409 and (denied or "precondition" in message)):
+        return "gone"
+    if status == 429:
+        # Only this cause says that a PodDisruptionBudget keeps the pod; else the server is busy.
+        return "kept" if "DisruptionBudget" in causes else "overloaded"
+    if status < 500:
+        # For what the pod is, by the webhook or by its budgets, or for who asks.
+        own = denied or "isruption" in message or status not in {401, 403, 422}
+        return "kept" if own else "forbidden"
+    if "more than one PodDisruptionBudget" in message:
+        return "kept"
+    return "fenced" if denied or "failed calling webhook" in message else "away"
+
+
+def _status_of(answer: Answer) -> _Status:
+    try:
+        return msgspec.json.decode(answer.body, type=_Status)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _Status()
+
+
+def _said(answer: Answer, status: _Status, causes: list[_Cause]) -> str:
+    told = [status.message, *(cause.message for cause in causes if cause.message not in status.message)]
+    return " ".join(filter(None, told)) or answer.words
+
+
+def event_path_of(outcome: NodeOutcome) -> str:
+    """Where an Event is told."""
+    assert outcome.pod is not None
+    return f"/apis/events.k8s.io/v1/namespaces/{_quoted(outcome.pod.namespace)}/events"
+
+
+def _quoted(name: str) -> str:
+    """A pod list may say anything: no name leads to another place."""
+    return quote(name, safe="")
+
+
+def event_of(outcome: NodeOutcome) -> dict[str, object]:
+    """An Event on the pod: rule, threshold, observed value, command. Told twice it is one, for it has the act's id."""
+    pod = outcome.pod
+    assert pod is not None
+    end = f".{outcome.command_id}"
+    said = observed(outcome.terms)
+    note = f"{f'{said}; ' if said else ''}{outcome.reason}; decided by the {outcome.origin}, command"
+    when = datetime.fromtimestamp(outcome.acted_ms / 1_000, UTC)
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": pod.name[: NAME_MAX - len(end)] + end, "namespace": pod.namespace},
+        "eventTime": when.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "type": "Warning",
+        "reason": outcome.rule,
+        "action": "Evict",
+        "note": f"{note[: NOTE_MAX - len(end)]} {outcome.command_id}",
+        "reportingController": CONTROLLER,
+        "reportingInstance": outcome.node[:128],
+        "regarding": {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "namespace": pod.namespace,
+            "name": pod.name,
+            "uid": uid_of(outcome.target),
+        },
+    }

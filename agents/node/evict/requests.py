@@ -1,0 +1,143 @@
+"""Evictions that the API server is asked for: each from its intent until it is answered, and what follows then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import msgspec
+
+from slacktide.agents.node.actuator import Actuator
+from slacktide.agents.node.evict.credit import Wallet
+from slacktide.agents.node.evict.eviction_api import WORDS, Reply, Verdict, Wish
+from slacktide.agents.node.evict.patience import ANSWER_NS, Patience
+from slacktide.agents.node.evict.victims import INTERRUPTED
+from slacktide.agents.node.protocol import Taken
+from slacktide.agents.node.reporter import Reporter
+from slacktide.schemas.outcome import NodeOutcome, Result, Spent
+
+UNANSWERED = "the API server has not answered yet"
+_RESULTS: dict[Verdict, Result] = {
+    "gone": "unchanged",
+    "kept": "refused",
+    "forbidden": "refused",
+    "fenced": "refused",
+    "overloaded": "refused",
+    "away": "failed",
+}
+
+
+class Clerk(Protocol):
+    """Asks and tells the API server, and is never waited for."""
+
+    def ask(self, wish: Wish) -> None:
+        """Have a pod evicted; the reply comes later, and certainly."""
+
+    def replies(self) -> list[Reply]:
+        """Those that came since the last call."""
+
+    def tell(self, outcome: NodeOutcome) -> None:
+        """Put an Event on the pod of an outcome, now or when the server is back."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One pod that the API server was asked to evict."""
+
+    begin: NodeOutcome
+    """What is to be said of it when it goes; it stands as an intent."""
+    grace_ms: int
+    """How long the kubelet will let it end by itself."""
+    taken: Taken | None
+    """None: of an earlier run, and so is its credit."""
+    asked_ns: int
+
+
+class Requests:
+    """Those that are not answered yet, by uid."""
+
+    def __init__(self, clerk: Clerk, actuator: Actuator, reporter: Reporter, mono_ns: Callable[[], int]) -> None:
+        self._clerk = clerk
+        self._actuator = actuator
+        self._reporter = reporter
+        self._mono_ns = mono_ns
+        self._patience = Patience()
+        self._asked: dict[str, Asked] = {}
+
+    @property
+    def dying(self) -> list[str]:
+        """Uids of those who will be on their way out in a moment."""
+        now_ns = self._mono_ns()
+        return [uid for uid, asked in self._asked.items() if now_ns - asked.asked_ns < ANSWER_NS]
+
+    @property
+    def kept(self) -> list[str]:
+        """Uids of those whom the server does not let go now."""
+        return self._patience.kept(self._mono_ns())
+
+    @property
+    def trouble(self) -> str:
+        """Why the last one was not granted, where that had nothing to do with the pod; "": it was."""
+        return self._patience.why
+
+    @property
+    def away(self) -> bool:
+        """Whether the server is."""
+        return self._patience.away
+
+    def asked(self, uid: str) -> bool:
+        """Whether a pod is being asked for."""
+        return uid in self._asked
+
+    def open(self, uid: str) -> bool:
+        """Whether a pod is being asked for, and an answer may come any moment."""
+        return uid in self.dying
+
+    def refuses(self, uid: str) -> str:
+        """Why not to ask for a pod now; "": ask."""
+        if uid in self._asked:
+            return UNANSWERED
+        return self._patience.refuses(uid, self._mono_ns(), asking=bool(self._asked))
+
+    def ask(self, wish: Wish, begin: NodeOutcome, grace_ms: int, taken: Taken | None) -> None:
+        """Ask for a pod; its outcome, ``begin``, stands as an intent already, and credit is reserved."""
+        self._asked[wish.uid] = Asked(begin=begin, grace_ms=grace_ms, taken=taken, asked_ns=self._mono_ns())
+        self._clerk.ask(wish)
+
+    def tell(self, outcome: NodeOutcome) -> None:
+        """Put an Event on the pod of an outcome."""
+        self._clerk.tell(outcome)
+
+    def settle(self, wallet: Wallet) -> Sequence[Asked]:
+        """Hear the replies, and say what came of those who do not go.
+
+        Args:
+            wallet: where credit was reserved for them.
+
+        Returns:
+            Those who go, by this or by somebody else's doing.
+
+        """
+        going = []
+        for reply in self._clerk.replies():
+            self._patience.heard(reply, self._mono_ns())
+            asked = _settled(self._asked.pop(reply.uid), reply, wallet)
+            if reply.verdict in {"evicted", "gone"}:
+                going.append(asked)
+            else:
+                self._actuator.conclude(self._reporter.dated(asked.begin, asked.taken))
+        return going
+
+
+def _settled(asked: Asked, reply: Reply, wallet: Wallet) -> Asked:
+    """As it is known now. Credit goes with who goes, and with who may have: a server that is away may have heard."""
+    begin, said = asked.begin, f"{WORDS.get(reply.verdict, '')}: {reply.said}"
+    if asked.taken is None:  # an earlier run's, which may have been heard
+        said = f"{INTERRUPTED}: {said}"
+    else:
+        wallet.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.heard))
+        begin = msgspec.structs.replace(begin, spent=Spent(evictions=wallet.spent, epoch=wallet.epoch))
+    if reply.verdict != "evicted":
+        begin = msgspec.structs.replace(begin, result=_RESULTS[reply.verdict], reason=said)
+    return replace(asked, begin=begin)

@@ -1,0 +1,48 @@
+"""How an agent reaches the API server: as its pod is told to, or as its options say."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:  # it is not for --help
+    from slacktide.agents.https import Access
+
+API_SERVER = (
+    "The API server that evicts pods, such as https://10.96.0.1; none: in a pod of a cluster its own, elsewhere pods "
+    "end through their control groups."
+)
+API_TOKEN = "A file with a token of a ServiceAccount, bound to the agent's pod; read anew each time; none: its own."  # noqa: S105
+API_CA = "A file with the authority of the API server's certificate; none: the pod's own, elsewhere this machine's."
+
+
+def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access | None:
+    """How the API server is reached; None: there is none.
+
+    Raises:
+        click.UsageError: a file is given, and no address.
+
+    """
+    from slacktide.agents.https import Access  # noqa: PLC0415
+    from slacktide.agents.node.apiserver import ACCOUNT, in_cluster  # noqa: PLC0415
+
+    if server is None:
+        refuse_alone(server, token, ca)
+        return in_cluster(os.environ)
+    own_ca = ACCOUNT / "ca.crt"
+    return Access(url=server, token=token or ACCOUNT / "token", ca=ca or (own_ca if own_ca.is_file() else None))
+
+
+def refuse_alone(server: str | None, token: Path | None, ca: Path | None) -> None:
+    """Refuse files of nobody.
+
+    Raises:
+        click.UsageError: a file is given, and no address.
+
+    """
+    for flag, given in (("--api-token", token), ("--api-ca", ca)):
+        if server is None and given is not None:
+            raise click.UsageError(f"{flag} is for an API server: give its address with --api-server")

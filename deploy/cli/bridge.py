@@ -1,0 +1,68 @@
+"""``slacktide bridge``: what stands between the log and the Kubernetes API server."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from slacktide.deploy.cli import process
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, file, node_name, setting
+from slacktide.schemas.health import Health
+
+METRICS_PORT = 9466
+
+
+def replica_name() -> str:
+    """Host name and process id: a pod that restarts is another."""
+    return f"{node_name()}-{os.getpid()}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeCommandSettings(process.ProcessSettings):
+    """How one replica of the bridge runs."""
+
+    bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    kubeconfig: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+        "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
+        file(),
+        default=None,
+    )
+    namespace: str = setting(
+        "Where the lease slacktide-bridge is. Not given: that of the service account or the kubeconfig.", default=""
+    )
+    policy_namespace: str = setting("Where the operator's ConfigMap is.", default="koordinator-system")
+    policy_name: str = setting("Name of the operator's ConfigMap.", default="slo-controller-config")
+    replica_name: str = setting(
+        "Name of this replica in the lease.", default=replica_name, shown="host name and process id"
+    )
+    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+
+
+@click.command(epilog="Example: slacktide bridge --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")
+@configured(BridgeCommandSettings)
+def command(settings: BridgeCommandSettings) -> None:
+    """Tell the log of Kubernetes' nodes and policy, and Kubernetes of the batch and mid resources that the log says.
+
+    Run two: one works, by the lease slacktide-bridge, the other waits. SIGTERM: gives the lease back.
+    """
+    from slacktide.agents.cluster.bridge import bridge  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
+    from slacktide.agents.cluster.bridge.sources import ConfigMapName  # noqa: PLC0415
+    from slacktide.agents.kubernetes import access  # noqa: PLC0415
+
+    found = access(settings.kubeconfig)
+    given = bridge.BridgeSettings(
+        bootstrap=settings.bootstrap,
+        access=found,
+        replica=settings.replica_name,
+        namespace=settings.namespace or found.namespace,
+        config_map=ConfigMapName(namespace=settings.policy_namespace, name=settings.policy_name),
+    )
+
+    async def work(stop: asyncio.Event, health: Health) -> None:
+        await bridge.run(given, stop, health)
+
+    process.run("bridge", settings, work)

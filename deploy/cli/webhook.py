@@ -1,0 +1,68 @@
+"""``slacktide webhook``: what the API server asks about new pods, and about evictions by agents."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli import process
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, file, folder, setting
+from slacktide.schemas.health import Health
+
+METRICS_PORT = 9467
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings(process.ProcessSettings):
+    """How one replica of the webhook runs."""
+
+    bootstrap: str = setting(
+        "Kafka, several with commas: missed pods are listed there.", HostPort(), default=LOOPBACK_BROKER
+    )
+    host: str = setting("Address on which the API server's questions are answered.", default="0.0.0.0")  # noqa: S104
+    port: int = setting("Its port.", PORT, default=8443)
+    kubeconfig: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+        "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
+        file(),
+        default=None,
+    )
+    namespace: str = setting(
+        "Its own, where its Service and Secret are.", default="", shown="that of the service account or kubeconfig"
+    )
+    cert_folder: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+        "With tls.crt and tls.key, as cert-manager keeps them; read again as they change. Not given: it makes and "
+        "rotates its own, in the Secret slacktide-webhook-tls, and tells both webhook configurations to trust them.",
+        folder(),
+        default=None,
+    )
+    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+
+
+@click.command(epilog="Example: slacktide webhook --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")
+@configured(WebhookSettings)
+def command(settings: WebhookSettings) -> None:
+    """Answer the API server: new pods come out as profiles say; an agent evicts best-effort pods of its own node alone.
+
+    Any number of replicas share one certificate. SIGTERM: answers for three more seconds, so that no question is lost.
+    """
+    from slacktide.agents.cluster.webhook import webhook  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
+    from slacktide.agents.kubernetes import access  # noqa: PLC0415
+
+    found = access(settings.kubeconfig)
+    given = webhook.WebhookSettings(
+        access=found,
+        namespace=settings.namespace or found.namespace,
+        host=settings.host,
+        port=settings.port,
+        bootstrap=settings.bootstrap,
+        cert_folder=settings.cert_folder,
+    )
+
+    async def work(stop: asyncio.Event, health: Health) -> None:
+        await webhook.run(given, stop, health, SystemClock().wall_ms)
+
+    process.run("webhook", settings, work)

@@ -1,0 +1,55 @@
+"""Fixtures of the tests on a real API server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from testbed.brokers import running
+from testbed.cluster.api_server import ApiServer
+from testbed.cluster.manifests import applied as applied_to
+from testbed.cluster.webhook import COLOCATED, CONFIGURATIONS, PROFILES, Webhook, install, until_asked
+
+
+@pytest.fixture(scope="session")
+def admitting() -> Iterator[ApiServer]:
+    """An API server that asks the webhook, as the manifests install it, about every pod: not for other tests.
+
+    The policy that looks at evictions before the webhook does is taken out: here the fence stands alone.
+    """
+    with running(ApiServer) as api:
+        install(api)
+        api.apply(PROFILES)
+        api.delete(f"{CONFIGURATIONS}/validatingadmissionpolicybindings/slacktide-agent-evictions")
+        yield api
+
+
+@pytest.fixture(scope="session")
+def _webhook(admitting: ApiServer) -> Iterator[Webhook]:
+    webhook = Webhook(admitting, admitting.folder)
+    yield webhook
+    webhook.stop()
+
+
+@pytest.fixture
+def webhook(admitting: ApiServer, _webhook: Webhook) -> Webhook:
+    """One replica, running and asked; a test may end it."""
+    if not _webhook.process.running:
+        _webhook.stop()
+        _webhook.start()
+        until_asked(admitting, admitting.namespace())
+    return _webhook
+
+
+@pytest.fixture
+def batch(admitting: ApiServer) -> str:
+    """A namespace that the profiles are for."""
+    return admitting.namespace("batch", COLOCATED)
+
+
+@pytest.fixture(scope="session")
+def applied() -> Iterator[ApiServer]:
+    """An API server on which the manifests were applied, and nothing of them runs: not for other tests."""
+    with applied_to() as server:
+        yield server

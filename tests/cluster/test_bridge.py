@@ -1,0 +1,307 @@
+"""The bridge, under its own account on a real API server, with a broker behind it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from urllib.request import urlopen
+
+import pytest
+
+from slacktide.agents.cluster.bridge import metrics, node_metric, pace
+from slacktide.agents.cluster.bridge.election import Election
+from slacktide.agents.cluster.bridge.lease import Timing
+from slacktide.agents.kafka import Out
+from slacktide.schemas.codec import decode
+from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.policy import DEFAULT, KEY, Policy
+from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, POLICY
+from testbed.brokers import EmbeddedBroker, free_port, running
+from testbed.cluster.api_server import ApiServer, RefusedError
+from testbed.cluster.bridge_rig import GIB, OPERATORS, BridgeRig, Replica, bridged, until
+from testbed.cluster.manifests import MANIFESTS, SYSTEM
+
+pytestmark = pytest.mark.cluster
+SUPPRESS = {"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 60}}
+LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/slacktide-bridge"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ApiServer]:
+    """One that tests may stop, with all that ``kubectl apply -k deploy/kubernetes`` makes."""
+    with running(ApiServer) as server:
+        server.kubectl("apply", "-k", str(MANIFESTS))
+        yield server
+
+
+@pytest.fixture
+async def rig(cluster: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncIterator[BridgeRig]:
+    embedded_broker.apply_topics(3)
+    async with bridged(cluster, embedded_broker.bootstrap) as rig:
+        yield rig
+
+
+async def _told(rig: BridgeRig, node: str) -> list[NodeInventory | None]:
+    """What the log says of the node, from the first to the last; None: it is gone."""
+    records = await rig.records(INVENTORY.name, node)
+    return [None if one.value is None else decode(one.value, NodeInventory) for one in records]
+
+
+async def _policies(rig: BridgeRig) -> list[Policy]:
+    return [decode(record.value, Policy) for record in await rig.records(POLICY.name, KEY)]
+
+
+def _leads(rig: BridgeRig) -> int:
+    """The epoch of whoever writes; 0: nobody."""
+    return int(metrics.EPOCH.collect()[0].samples[0].value)
+
+
+def _holder(rig: BridgeRig) -> str:
+    with contextlib.suppress(RefusedError):
+        return str(rig.cluster.get(LEASE)["spec"]["holderIdentity"])
+    return ""
+
+
+def _works(replica: Replica) -> bool:
+    """Whether it is connected both ways: who is killed while it connects leaves a warning of its Kafka client."""
+    return not replica.health.not_ready and "log:" not in replica.health.not_fresh
+
+
+async def test_nodes_and_policy_come_into_the_log_and_follow_what_becomes_of_them(rig: BridgeRig) -> None:
+    rig.say_policy(threshold=SUPPRESS)
+    annotations = {"node.koordinator.sh/colocation-strategy": "{}", "example.com/other": "x"}
+    node = rig.cluster.node(labels={"pool": "mixed"}, annotations=annotations)
+    replica = rig.replica()
+    await until(lambda: _works(replica))
+    told = (await _told(rig, node))[-1]
+    assert told is not None
+    assert (told.facts.labels, told.facts.annotations) == (
+        {"pool": "mixed"},
+        {"node.koordinator.sh/colocation-strategy": "{}"},
+    )
+    assert (told.facts.capacity.cpu_milli, told.facts.capacity.mem_bytes) == (8_000, 16 * GIB)
+    [policy] = await _policies(rig)
+    assert policy.resource_threshold.cpu_suppress_threshold_pct == 60
+    assert policy.writer_epoch == told.writer_epoch == _leads(rig) > 0
+
+    said = len(await _told(rig, node))
+    rig.cluster.patch(f"/api/v1/nodes/{node}/status", {"status": {"conditions": [
+        {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": "2030-01-01T00:00:00Z"}
+    ]}})  # fmt: skip
+    rig.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"pool": "batch"}}})
+    rig.say_policy(threshold={"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 50}})
+    rig.cluster.delete(f"/api/v1/nodes/{node}")
+    async with asyncio.timeout(10):
+        while (await _told(rig, node))[-1] is not None or len(await _policies(rig)) < 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    changes = [one and one.facts.labels for one in (await _told(rig, node))[said:]]
+    assert changes in ([{"pool": "batch"}, None], [None]), "a heartbeat says nothing"
+    assert (await _policies(rig))[-1].resource_threshold.cpu_suppress_threshold_pct == 50
+
+
+async def test_figures_come_to_the_node_and_are_withdrawn_together(rig: BridgeRig) -> None:
+    node = rig.cluster.node()
+    rig.say(node, cpu=1_500, mem=4 * GIB, mid=500)
+    rig.replica()
+    both = {"kubernetes.io/batch-cpu": "1500", "kubernetes.io/batch-memory": str(4 * GIB),
+            "kubernetes.io/mid-cpu": "500", "kubernetes.io/mid-memory": "500"}  # fmt: skip
+    await until(lambda: rig.resources(node)["capacity"])
+    assert rig.resources(node) == {"capacity": both, "allocatable": both}
+    written = rig.writes("nodes")
+    rig.say(node, cpu=1_600, mem=4 * GIB, mid=500)
+    await asyncio.sleep(2.5)
+    assert rig.writes("nodes") == written, "7% is no change"
+    # To what runs there: its agent has fallen silent.
+    rig.say(node, cpu=400, mem=GIB, floored=["batch_cpu_milli", "batch_mem_bytes"], stale_ms=10_000)
+    floor = {"kubernetes.io/batch-cpu": "400", "kubernetes.io/batch-memory": str(GIB)}
+    await until(lambda: rig.resources(node) == {"capacity": floor, "allocatable": floor})
+    assert rig.writes("nodes") == written + 1, "capacity and allocatable go out together"
+
+
+async def test_a_node_metric_says_what_the_log_says_and_goes_with_its_node(rig: BridgeRig) -> None:
+    node = rig.cluster.node()
+    rig.say(node, cpu=None, mem=None)
+    rig.replica()
+    path = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{node}"
+    await until(lambda: "status" in rig.cluster.kubectl("get", "nodemetric", node, "--ignore-not-found", "-o", "yaml"))
+    shown = rig.cluster.get(path)
+    assert shown["spec"] == {}
+    assert shown["metadata"]["ownerReferences"][0]["name"] == node
+    assert shown["status"] == node_metric.status_of(rig.metric[node])["status"]
+    assert shown["status"]["nodeMetric"]["nodeUsage"]["resources"] == {"cpu": "138m", "memory": "1815637738"}
+    assert shown["status"]["podsMetric"][0]["podUsage"]["resources"] == {"cpu": "300m", "memory": "17828Ki"}
+    assert node in rig.cluster.kubectl("get", "nodemetrics")
+
+
+async def test_the_api_server_is_written_to_within_its_budget(rig: BridgeRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a minute of 3 s: one NodeMetric in each, and a Node write in two, however the figures swing."""
+    minute_s = 3.0
+    monkeypatch.setattr(node_metric, "INTERVAL_S", minute_s)
+    monkeypatch.setattr(pace, "NODE_WRITE_S", 2 * minute_s)
+    monkeypatch.setattr(pace, "GAP_S", minute_s / 6)
+    monkeypatch.setattr(pace, "SAVED_MAX", 1.0)
+    rig.say_policy(colocation={"enable": True, "metricReportIntervalSeconds": 1})
+    nodes = [rig.cluster.node() for _ in range(3)]
+    for node in nodes:
+        rig.say(node, cpu=1_500, mem=4 * GIB)
+    rig.replica()
+    await until(lambda: all(rig.resources(node)["capacity"] for node in nodes))
+    before = rig.writes("nodes"), rig.writes("nodemetrics")
+    minutes = 4
+    for tenth in range(round(minutes * minute_s * 10)):
+        if tenth % 5 == 0:
+            for node in nodes:
+                rig.say(node, cpu=1_500 + 500 * (tenth % 2) + 10 * tenth, mem=(4 + tenth // 5 % 3) * GIB)
+        await asyncio.sleep(0.1)
+    node_writes, metric_writes = rig.writes("nodes") - before[0], rig.writes("nodemetrics") - before[1]
+    assert 0 < node_writes <= len(nodes) * (0.5 * minutes + 1)
+    assert len(nodes) * (minutes - 2) <= metric_writes <= len(nodes) * (minutes + 1)
+
+
+async def test_a_replica_takes_over_from_one_that_stops_or_dies_with_a_higher_epoch(
+    rig: BridgeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.say_policy(threshold=SUPPRESS)
+    one = rig.replica("one")
+    await until(lambda: _holder(rig) == "one" and _leads(rig))
+    two = rig.replica("two")
+    await until(lambda: not two.health.not_ready)
+    await until(lambda: _works(one))
+    first = _leads(rig)
+    await one.stop()
+    await until(lambda: _holder(rig) == "two" and _leads(rig) and _works(two))
+    second = _leads(rig)
+    three = rig.replica("three")
+
+    async def nothing(_: Election) -> None:
+        """Who dies gives nothing back."""
+
+    monkeypatch.setattr(Election, "_release", nothing)
+    await two.kill()
+    assert _holder(rig) == "two"
+    await until(lambda: _holder(rig) == "three" and _leads(rig) and _works(three))
+    assert first < second < _leads(rig)
+    async with asyncio.timeout(10):
+        while (await _policies(rig))[-1].writer_epoch != _leads(rig):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    epochs = [policy.writer_epoch for policy in await _policies(rig)]
+    assert epochs == sorted(epochs)
+
+
+async def test_the_epoch_rises_even_where_the_lease_was_deleted(rig: BridgeRig) -> None:
+    rig.say_policy(threshold=SUPPRESS)
+    one = rig.replica("one")
+    await until(lambda: _leads(rig) > 0)
+    before = _leads(rig)
+    await until(lambda: _works(one))
+    await one.stop()
+    rig.cluster.delete(LEASE)
+    two = rig.replica("two")
+    await until(lambda: _leads(rig) > before and _works(two))
+    assert rig.cluster.get(LEASE)["spec"]["leaseTransitions"] == _leads(rig) - 1
+
+
+async def test_what_happened_while_no_bridge_ran_is_made_up_for(rig: BridgeRig) -> None:
+    rig.say_policy(threshold=SUPPRESS)
+    node = rig.cluster.node()
+    one = rig.replica("one")
+    await until(lambda: _works(one))
+    good = (await _policies(rig))[-1]
+    await one.stop()
+    rig.cluster.delete(f"/api/v1/nodes/{node}")
+    rig.say_policy(threshold={"clusterStrategy": {"cpuSuppressThresholdPercent": 600}})
+    two = rig.replica("two")
+    async with asyncio.timeout(15):
+        while (await _told(rig, node))[-1] is not None or (await _policies(rig))[-1].writer_epoch == good.writer_epoch:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    last = (await _policies(rig))[-1]
+    assert (last.version, last.writer_epoch) == (good.version, good.writer_epoch + 1), "the last good one stays"
+    await until(lambda: "cpuSuppressThresholdPercent" in two.health.not_fresh)
+
+
+async def test_a_record_that_cannot_be_used_stops_nothing_and_is_laid_aside(rig: BridgeRig) -> None:
+    node = rig.cluster.node()
+    rig.say_policy(threshold=SUPPRESS)
+    replica = rig.replica()
+    await until(lambda: _works(replica))
+    await rig.put(Out(topic=ALLOCATABLE.name, key=node.encode(), value=b"{"))
+    await until(lambda: rig.resources(node)["capacity"] == {})
+    rig.say(node, cpu=1_500, mem=GIB)
+    await until(lambda: rig.resources(node)["capacity"])
+    async with asyncio.timeout(10):
+        while not (letters := await rig.records(DEAD_LETTER.name, node)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    letter = decode(letters[0].value, DeadLetter)
+    assert (letter.topic, letter.reader) == (ALLOCATABLE.name, "bridge")
+
+
+async def test_without_a_config_map_everything_is_off_after_a_while(
+    rig: BridgeRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("slacktide.agents.cluster.bridge.sources.ABSENT_S", 1.0)
+    rig.say_policy(threshold=SUPPRESS)
+    replica = rig.replica()
+    await until(lambda: _works(replica))
+    rig.withdraw_policy()
+    async with asyncio.timeout(10):
+        while (await _policies(rig))[-1].version != DEFAULT.version:  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    await until(lambda: f"there is no ConfigMap {OPERATORS}/slo-controller-config" in replica.health.not_fresh)
+
+
+async def test_it_goes_on_where_it_was_when_the_api_server_comes_back(rig: BridgeRig) -> None:
+    node = rig.cluster.node()
+    rig.say_policy(threshold=SUPPRESS)
+    replica = rig.replica(timing=Timing(duration_s=100, renew_deadline_s=90.0, retry_s=0.2))
+    await until(lambda: _works(replica))
+    lists, epoch = _lists(), _leads(rig)
+    rig.cluster.api.stop()
+    await until(lambda: "Cannot connect" in replica.health.not_fresh)
+    await asyncio.to_thread(rig.cluster.start)
+    rig.cluster.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"pool": "new"}}})
+    async with asyncio.timeout(60):
+        while (told := (await _told(rig, node))[-1]) is None or told.facts.labels.get("pool") != "new":  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+    await until(lambda: "Cannot connect" not in replica.health.not_fresh, 40)
+    assert _leads(rig) == epoch
+    assert _lists() <= lists + 1, "listed anew once, where the server remembers no more"
+
+
+async def test_a_broker_that_lost_its_memory_is_told_everything_again(
+    rig: BridgeRig, embedded_broker: EmbeddedBroker
+) -> None:
+    rig.say_policy(threshold=SUPPRESS)
+    node = rig.cluster.node()
+    replica = rig.replica()
+    await until(lambda: _works(replica))
+    await asyncio.to_thread(embedded_broker.forget)
+    await until(lambda: bool(replica.health.not_ready))
+    await until(lambda: _works(replica))
+    assert (await _told(rig, node))[-1] is not None
+    assert len(await _policies(rig)) == 1
+
+
+def _lists() -> float:
+    return sum(
+        sample.value for one in metrics.LISTED.collect() for sample in one.samples if sample.name.endswith("_total")
+    )
+
+
+async def test_the_command_says_that_it_is_ready_and_gives_the_lease_back(rig: BridgeRig) -> None:
+    rig.say_policy(threshold=SUPPRESS)
+    port = free_port()
+    with rig.command("--replica-name", "by-hand", "--metrics-port", str(port)) as process:
+        await until(lambda: _holder(rig) == "by-hand" and _answers(port, "/ready"))
+        told = _answers(port, "/metrics")
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, 10) == 0
+    assert "slacktide_bridge_leading 1.0" in told
+    assert _holder(rig) == ""
+
+
+def _answers(port: int, path: str) -> str:
+    with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+        return answer.read().decode()
+    return ""

@@ -1,0 +1,160 @@
+"""What overlays and components change, applied to an API server."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.brokers import running
+from testbed.cluster.api_server import Account, ApiServer, RefusedError
+from testbed.cluster.manifests import MANIFESTS, SYSTEM
+
+pytestmark = pytest.mark.cluster
+
+KOORDINATORS = "koordinator-system"
+OURS, THEIRS = "ours", "theirs"
+Json = dict[str, Any]
+
+
+def built(server: ApiServer, folder: Path) -> list[Json]:
+    """What kubectl makes of a folder with a kustomization."""
+    return [each for each in yaml.safe_load_all(server.kubectl("kustomize", str(folder))) if each]
+
+
+def agent_of(objects: list[Json]) -> Json:
+    """How the agent is started."""
+    (found,) = [each for each in objects if each["kind"] == "DaemonSet"]
+    spec: Json = found["spec"]["template"]["spec"]
+    return spec
+
+
+def relative(folder: Path, start: Path) -> str:
+    """Kustomize takes no absolute paths."""
+    return os.path.relpath(folder, start.resolve())
+
+
+def test_before_1_33_agents_may_ask_all_of_a_kubelet(api_server: ApiServer) -> None:
+    rules = [
+        rule
+        for each in built(api_server, MANIFESTS / "overlays/kubelet-before-1.33")
+        if each["kind"] == "ClusterRole" and "agent" in each["metadata"]["name"]
+        for rule in each["rules"]
+    ]
+
+    assert {"apiGroups": [""], "resources": ["nodes/proxy"], "verbs": ["get"]} in rules
+    plain = [rule for each in built(api_server, MANIFESTS) for rule in each.get("rules", [])]
+    assert "nodes/proxy" not in str(plain)
+
+
+def with_component(server: ApiServer, name: str, folder: Path) -> list[Json]:
+    """All of Slacktide with a component, as a kustomization elsewhere says it."""
+    kustomization = {
+        "resources": [relative(MANIFESTS, folder)],
+        "components": [relative(MANIFESTS / "components" / name, folder)],
+    }
+    (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+    return built(server, folder)
+
+
+def test_a_kubelet_that_signs_for_itself_is_taken_as_it_is(api_server: ApiServer, tmp_path: Path) -> None:
+    changed = with_component(api_server, "kubelet-self-signed", tmp_path)
+
+    assert "--kubelet-insecure" in agent_of(changed)["containers"][0]["args"]
+    assert "--kubelet-insecure" not in agent_of(built(api_server, MANIFESTS))["containers"][0]["args"]
+
+
+def test_with_cert_manager_the_webhook_reads_its_certificate_and_needs_no_right_to_make_one(
+    api_server: ApiServer, tmp_path: Path
+) -> None:
+    changed = {
+        (each["kind"], each["metadata"]["name"]): each for each in with_component(api_server, "cert-manager", tmp_path)
+    }
+    spec = changed["Deployment", "slacktide-webhook"]["spec"]["template"]["spec"]
+    certificate = changed["Certificate", "slacktide-webhook"]
+    secrets = {volume["secret"]["secretName"] for volume in spec["volumes"] if "secret" in volume}
+    issued = f"{certificate['metadata']['namespace']}/{certificate['metadata']['name']}"
+
+    assert "--cert-folder=/etc/slacktide/tls" in spec["containers"][0]["args"]
+    assert "/etc/slacktide/tls" in {mount["mountPath"] for mount in spec["containers"][0]["volumeMounts"]}
+    assert secrets == {certificate["spec"]["secretName"]}
+    assert certificate["spec"]["dnsNames"] == [f"slacktide-webhook.{SYSTEM}.svc"]
+    for kind in ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert changed[kind, "slacktide"]["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": issued}
+    assert ("Role", "slacktide-webhook") not in changed
+    rules = changed["ClusterRole", "slacktide-webhook"]["rules"]
+    assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list", "watch"}
+
+
+@pytest.fixture(scope="module")
+def both() -> Iterator[ApiServer]:
+    """A cluster that Koordinator has, as far as its names go, with Slacktide beside it; a node for each."""
+    with running(ApiServer) as server:
+        server.kubectl("apply", "-k", str(MANIFESTS / "language"))
+        server.account(KOORDINATORS, "koord-manager")
+        server.kubectl("create", "clusterrole", "koord-manager", "--verb=*", "--resource=nodes,nodes/status")
+        subject = f"--serviceaccount={KOORDINATORS}:koord-manager"
+        server.kubectl("create", "clusterrolebinding", "koord-manager", "--clusterrole=koord-manager", subject)
+        server.kubectl("apply", "-k", str(MANIFESTS / "overlays/beside-koordinator"))
+        server.node(OURS, labels={"colocation-agent": "slacktide"})
+        server.node(THEIRS)
+        bridge, until_s = server.account(SYSTEM, "slacktide-bridge"), time.monotonic() + 60
+        while not wrote(server, bridge, THEIRS, str(time.monotonic_ns() % 10_000)):
+            assert time.monotonic() < until_s, "the policies do not come into force"
+            time.sleep(0.1)
+        yield server
+
+
+def wrote(server: ApiServer, account: Account, node: str, cpu: str) -> str:
+    """What is said of an attempt to write batch resources; "": nothing, it was written."""
+    amounts = {"kubernetes.io/batch-cpu": cpu}
+    body = {"status": {"capacity": amounts, "allocatable": amounts}}
+    try:
+        server.request("PATCH", f"/api/v1/nodes/{node}/status", body, token=account.token)
+    except RefusedError as refused:
+        return str(refused)
+    return ""
+
+
+def test_each_writes_batch_resources_of_its_own_nodes(both: ApiServer) -> None:
+    bridge = both.account(SYSTEM, "slacktide-bridge")
+    manager = both.account(KOORDINATORS, "koord-manager")
+
+    assert wrote(both, bridge, OURS, "1100") == ""
+    assert wrote(both, manager, THEIRS, "1200") == ""
+    assert "are Koordinator's: it lacks the label" in wrote(both, bridge, THEIRS, "1300")
+    assert "are Slacktide's: it has the label" in wrote(both, manager, OURS, "1400")
+
+
+def test_koordinator_may_still_write_all_else_of_any_node(both: ApiServer) -> None:
+    manager = both.account(KOORDINATORS, "koord-manager")
+    body = {"status": {"capacity": {"koordinator.sh/gpu-core": "100"}}}
+
+    assert both.request("PATCH", f"/api/v1/nodes/{OURS}/status", body, token=manager.token)
+
+
+def test_beside_koordinator_slacktide_leaves_what_is_koordinators(both: ApiServer) -> None:
+    objects = built(both, MANIFESTS / "overlays/beside-koordinator")
+    kinds = {each["kind"] for each in objects}
+
+    assert kinds.isdisjoint({"CustomResourceDefinition", "PriorityClass", "MutatingWebhookConfiguration"})
+    assert KOORDINATORS not in {each["metadata"].get("namespace", each["metadata"]["name"]) for each in objects}
+    assert agent_of(objects)["nodeSelector"] == {"colocation-agent": "slacktide"}
+
+
+def test_beside_koordinator_the_bridge_reads_a_policy_of_its_own(both: ApiServer) -> None:
+    bridge = both.account(SYSTEM, "slacktide-bridge")
+
+    def reads(namespace: str) -> bool:
+        asked = {"verb": "watch", "resource": "configmaps", "namespace": namespace, "name": "slo-controller-config"}
+        review = {"spec": {"resourceAttributes": asked}}
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return bool(both.request("POST", path, review, token=bridge.token)["status"]["allowed"])
+
+    assert reads(SYSTEM)
+    assert not reads(KOORDINATORS)

@@ -1,0 +1,258 @@
+"""The webhook beside a real API server, as the manifests install it: what it makes of pods, and whom it lets go."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+import time
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.cluster.api_server import ApiServer, Json, RefusedError
+from testbed.cluster.webhook import (
+    COLOCATED,
+    CONFIGURATIONS,
+    NAMESPACE,
+    SECRET,
+    Webhook,
+    agent_on,
+    evict,
+)
+from testbed.one_machine import eventually
+
+pytestmark = pytest.mark.cluster
+
+JOB = """\
+metadata:
+  labels:
+    app-type: batch  # This label triggers the profile
+spec:
+  containers:
+  - name: worker
+    image: python:3.9
+    command: [python, -c, "print('Job completed!')"]
+    resources:
+      requests:
+        cpu: "2"
+        memory: "4Gi"
+      limits:
+        cpu: "2"
+        memory: "4Gi"
+  restartPolicy: Never
+"""
+MANUAL = """\
+metadata:
+  labels:
+    koordinator.sh/qosClass: BE  # Explicitly set QoS
+spec:
+  priorityClassName: koord-batch  # Explicitly set priority
+  schedulerName: koord-scheduler  # Use Koordinator scheduler
+  containers:
+  - name: worker
+    image: python:3.9
+    resources:
+      requests:
+        kubernetes.io/batch-cpu: "1000"     # Use batch resources
+        kubernetes.io/batch-memory: "2Gi"
+      limits:
+        kubernetes.io/batch-cpu: "1000"
+        kubernetes.io/batch-memory: "2Gi"
+  restartPolicy: Never
+"""
+KIND = {"apiVersion": "config.koordinator.sh/v1alpha1", "kind": "ClusterColocationProfile"}
+
+
+def create(api: ApiServer, namespace: str, template: str, **labels: str) -> Json:
+    """A pod of a Job's template, as the Job's controller makes it."""
+    pod = yaml.safe_load(template)
+    pod["metadata"] |= {"name": f"job-{secrets.token_hex(4)}"}
+    pod["metadata"]["labels"] |= labels
+    return api.post(f"/api/v1/namespaces/{namespace}/pods", pod)
+
+
+def refused(api: ApiServer, pod: Json, by: Any, *, uid: str | None = None) -> tuple[int, str]:
+    with pytest.raises(RefusedError) as error:
+        evict(api, pod, by, uid=uid)
+    return error.value.status, str(error.value)
+
+
+def test_the_first_batch_job_of_the_quick_start_comes_out_as_it_says(
+    admitting: ApiServer, webhook: Webhook, batch: str
+) -> None:
+    pod = create(admitting, batch, JOB)
+
+    assert pod["metadata"]["labels"] == {
+        "app-type": "batch",
+        "koordinator.sh/qosClass": "BE",
+        "koordinator.sh/mutated": "true",
+    }
+    assert (pod["spec"]["priorityClassName"], pod["spec"]["priority"]) == ("koord-batch", 5000)
+    assert pod["spec"]["schedulerName"] == "koord-scheduler"
+    # The API server writes 2000 as 2k.
+    asked = {"kubernetes.io/batch-cpu": "2k", "kubernetes.io/batch-memory": "4Gi"}
+    assert pod["spec"]["containers"][0]["resources"] == {"limits": asked, "requests": asked}
+    assert pod["status"]["qosClass"] == "BestEffort"
+    assert "batch-cpu" in pod["metadata"]["annotations"]["node.koordinator.sh/extended-resource-spec"]
+
+
+def test_the_manual_job_keeps_what_it_says_and_gets_the_annotation_that_the_node_reads(
+    admitting: ApiServer, webhook: Webhook, batch: str
+) -> None:
+    pod = create(admitting, batch, MANUAL)
+
+    assert pod["metadata"]["labels"] == {"koordinator.sh/qosClass": "BE"}
+    assert pod["spec"]["priority"] == 5000
+    assert pod["spec"]["containers"][0]["resources"]["limits"]["kubernetes.io/batch-cpu"] == "1k"
+    assert set(pod["metadata"]["annotations"]) == {"node.koordinator.sh/extended-resource-spec"}
+
+
+def test_a_namespace_without_the_label_stays_untouched(admitting: ApiServer, webhook: Webhook) -> None:
+    pod = create(admitting, admitting.namespace(), JOB)
+
+    assert pod["metadata"]["labels"] == {"app-type": "batch"}
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "2", "memory": "4Gi"}
+    assert "annotations" not in pod["metadata"]
+
+
+def test_a_namespace_labelled_a_moment_ago_is_known(admitting: ApiServer, webhook: Webhook) -> None:
+    """It is asked for where nothing was heard of it yet."""
+    for _ in range(10):
+        pod = create(admitting, admitting.namespace("new", COLOCATED), JOB)
+
+        assert pod["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
+
+
+def test_a_profile_whose_priority_class_is_not_there_refuses_its_pods_and_says_so(
+    admitting: ApiServer, webhook: Webhook, batch: str
+) -> None:
+    lost = {"selector": {"matchLabels": {"app-type": "lost"}}, "priorityClassName": "koord-lost"}
+    admitting.apply(yaml.safe_dump(KIND | {"metadata": {"name": "lost"}, "spec": lost}))
+
+    def said() -> str:
+        with contextlib.suppress(RefusedError):
+            create(admitting, batch, JOB, **{"app-type": "lost"})
+            return ""
+        with pytest.raises(RefusedError) as error:
+            create(admitting, batch, JOB, **{"app-type": "lost"})
+        return f"{error.value.status} {error.value}"
+
+    told = eventually(said)
+    admitting.kubectl("delete", "clustercolocationprofile", "lost")
+
+    assert told.startswith("422")
+    assert "ClusterColocationProfile lost: there is no PriorityClass koord-lost; mend the profile" in told
+
+
+@pytest.mark.parametrize("namespace", [NAMESPACE, "kube-system"])
+def test_its_own_namespace_and_the_systems_are_left_out(admitting: ApiServer, webhook: Webhook, namespace: str) -> None:
+    pod = create(admitting, namespace, JOB, **{"app-type": "probe"})
+
+    assert "probed" not in pod["metadata"]["labels"]
+
+
+def test_an_agent_evicts_a_best_effort_pod_of_its_own_node(admitting: ApiServer, webhook: Webhook, batch: str) -> None:
+    node = admitting.node()
+    pod = admitting.pod(batch, "worker", node=node, labels={"app-type": "batch"})
+    evict(admitting, pod, agent_on(admitting, node))
+
+    conditions = admitting.get(f"/api/v1/namespaces/{batch}/pods/worker")["status"]["conditions"]
+    assert [one["reason"] for one in conditions if one["type"] == "DisruptionTarget"] == ["EvictionByEvictionAPI"]
+
+
+def test_the_fence_refuses_what_is_not_the_agents_and_says_what_to_do(
+    admitting: ApiServer, webhook: Webhook, batch: str
+) -> None:
+    mine, others = admitting.node(), admitting.node()
+    agent = agent_on(admitting, mine)
+    job = admitting.pod(batch, "worker", node=mine, labels={"app-type": "batch"})
+    elsewhere = admitting.pod(batch, "elsewhere", node=others, labels={"app-type": "batch"})
+    service = admitting.pod(batch, "web", node=mine, labels={"koordinator.sh/qosClass": "LS"})
+    unbound = admitting.account(NAMESPACE, "slacktide-agent")
+
+    found = {
+        "another node's pod": refused(admitting, elsewhere, agent),
+        "an LS pod": refused(admitting, service, agent),
+        "a wrong uid": refused(admitting, job, agent, uid="0"),
+        "no uid": refused(admitting, job, agent, uid=""),
+        "an unbound token": refused(admitting, job, unbound),
+    }
+
+    assert {what: status for what, (status, _) in found.items()} == {
+        "another node's pod": 403,
+        "an LS pod": 403,
+        "a wrong uid": 409,
+        "no uid": 403,
+        "an unbound token": 403,
+    }
+    said = {
+        "another node's pod": f"is on node {others}, the token is for node {mine}",
+        "an LS pod": f"pod {batch}/web is of QoS class LS, and agents evict class BE alone",
+        "a wrong uid": "decide anew on the newest pod list",
+        "no uid": "deleteOptions.preconditions.uid is missing",
+        "an unbound token": "evict with a token that is bound to the agent's own pod",
+    }
+    assert [what for what, words in said.items() if words not in found[what][1]] == []
+    for name in ("worker", "elsewhere", "web"):
+        assert "deletionTimestamp" not in admitting.get(f"/api/v1/namespaces/{batch}/pods/{name}")["metadata"]
+    assert webhook.metric('slacktide_webhook_evictions_total{result="not_best_effort"}') >= 1
+
+
+def test_the_webhook_away_pods_come_as_they_are_written_and_agents_evict_nobody(
+    admitting: ApiServer, webhook: Webhook, batch: str
+) -> None:
+    node = admitting.node()
+    agent = agent_on(admitting, node)
+    job = admitting.pod(batch, "worker", node=node, labels={"app-type": "batch"})
+    webhook.kill()
+    pod = create(admitting, batch, JOB)
+    status, said = refused(admitting, job, agent)
+    other = admitting.pod(batch, "other", node=node)
+    evicted = admitting.kubectl("get", "--raw", f"/api/v1/namespaces/{batch}/pods/other")
+    admitting.request("POST", f"/api/v1/namespaces/{batch}/pods/other/eviction", {"metadata": {"name": "other"}})
+
+    assert pod["metadata"]["labels"] == {"app-type": "batch"}
+    assert pod["spec"]["containers"][0]["resources"]["limits"] == {"cpu": "2", "memory": "4Gi"}
+    assert (status, "failed calling webhook" in said) == (500, True)
+    assert other["metadata"]["uid"] in evicted, "everybody else's evictions go on as before"
+
+
+def test_replicas_that_start_at_once_share_one_certificate(admitting: ApiServer, webhook: Webhook) -> None:
+    """The Secret is there already: whoever starts takes it, and patches nothing."""
+    configuration = f"{CONFIGURATIONS}/mutatingwebhookconfigurations/slacktide"
+    secret, version = admitting.get(SECRET), admitting.get(configuration)["metadata"]["resourceVersion"]
+    webhook.stop()
+    webhook.start()
+
+    assert admitting.get(SECRET)["metadata"]["resourceVersion"] == secret["metadata"]["resourceVersion"]
+    assert admitting.get(configuration)["metadata"]["resourceVersion"] == version
+    trusts = admitting.get(configuration)["webhooks"][0]["clientConfig"]["caBundle"]
+    assert trusts == secret["data"]["ca.crt"]
+
+
+def test_told_to_stop_it_answers_until_everybody_has_heard_of_it(admitting: ApiServer, webhook: Webhook) -> None:
+    """Whoever asks meanwhile is answered; pods that are created one after the other all come out changed."""
+    namespace = admitting.namespace()
+    ended = threading.Thread(target=webhook.stop)
+    ended.start()
+    until_s = time.monotonic() + 1.5
+    changed = []
+    while time.monotonic() < until_s:
+        changed.append("probed" in create(admitting, namespace, JOB, **{"app-type": "probe"})["metadata"]["labels"])
+    ended.join()
+
+    assert changed
+    assert all(changed)
+
+
+def test_without_its_configurations_it_says_that_nobody_asks(admitting: ApiServer, webhook: Webhook) -> None:
+    kept = admitting.get(f"{CONFIGURATIONS}/validatingwebhookconfigurations/slacktide")
+    admitting.delete(f"{CONFIGURATIONS}/validatingwebhookconfigurations/slacktide")
+    said = eventually(lambda: "validatingwebhookconfigurations" in webhook.fresh and webhook.fresh)
+    for field in ("uid", "resourceVersion", "creationTimestamp", "managedFields", "generation"):
+        kept["metadata"].pop(field, None)
+    admitting.post(f"{CONFIGURATIONS}/validatingwebhookconfigurations", kept)
+
+    assert "no validatingwebhookconfigurations/slacktide: nobody asks; apply the manifests" in str(said)

@@ -1,0 +1,55 @@
+"""Pods that were created while the webhook was away: they run as they came, and are listed when it is back."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+import pytest
+
+from slacktide.agents.kafka import read_topic
+from slacktide.schemas.codec import decode
+from slacktide.schemas.missed_pod import MissedPod
+from slacktide.schemas.topics import MISSED_POD
+from testbed.brokers import EmbeddedBroker
+from testbed.cluster.api_server import ApiServer
+from testbed.cluster.webhook import Webhook
+from testbed.one_machine import eventually
+
+pytestmark = pytest.mark.cluster
+
+METRIC = "slacktide_webhook_missed_pods"
+
+
+async def told(broker: EmbeddedBroker) -> list[MissedPod]:
+    async with aclosing(read_topic(broker.bootstrap, MISSED_POD.name)) as records:
+        return [decode(record.value, MissedPod) async for record in records]
+
+
+async def test_the_list_names_each_pod_that_came_past_and_no_other(
+    admitting: ApiServer, webhook: Webhook, batch: str, embedded_broker: EmbeddedBroker
+) -> None:
+    embedded_broker.apply_topics()
+    batch_work = {"labels": {"app-type": "batch"}}
+    admitting.pod(batch, "admitted", **batch_work)
+    webhook.stop()
+    missed = admitting.pod(batch, "missed", **batch_work)
+    admitting.pod(batch, "service", labels={"app": "web"})
+    admitting.pod(admitting.namespace(), "elsewhere", **batch_work)
+    back = Webhook(admitting, admitting.folder, bootstrap=embedded_broker.bootstrap)
+    back.start()
+    try:
+        count = eventually(lambda: back.metric(METRIC))
+        records = await told(embedded_broker)
+        said = back.process.log.read_text()
+    finally:
+        back.stop()
+
+    assert count == 1
+    assert [(one.pod_uid, one.namespace, one.name) for one in records] == [(missed["metadata"]["uid"], batch, "missed")]
+    assert [(one.field, one.wanted, one.found) for one in records[0].lacks] == [
+        ("metadata.labels[koordinator.sh/mutated]", "true", None),
+        ("metadata.labels[koordinator.sh/qosClass]", "BE", None),
+        ("spec.priorityClassName", "koord-batch", None),
+        ("spec.schedulerName", "koord-scheduler", "default-scheduler"),
+    ]
+    assert f'"pods":"{batch}/missed"' in said

@@ -1,0 +1,85 @@
+"""How the API server is found, from files alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from slacktide.agents.kubernetes.access import access, of_kubeconfig, of_service_account
+from slacktide.agents.kubernetes.errors import refused
+from slacktide.agents.kubernetes.resource import CONFIGMAPS, NODE_METRICS, PODS
+from slacktide.schemas.errors import ConfigError
+
+
+def kubeconfig(folder: Path, user: dict, cluster: dict | None = None, **top: object) -> Path:
+    server = {"server": "https://api.example:6443/", "insecure-skip-tls-verify": True}
+    document = {
+        "current-context": "here",
+        "contexts": [{"name": "here", "context": {"cluster": "c", "user": "u", "namespace": "mine"}}],
+        "clusters": [{"name": "c", "cluster": server | (cluster or {})}],
+        "users": [{"name": "u", "user": user}],
+    } | top
+    path = folder / "config"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_the_current_context_says_where_and_as_whom(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("first\n")
+    found = of_kubeconfig(kubeconfig(tmp_path, {"tokenFile": "token"}))
+    assert (found.server, found.namespace) == ("https://api.example:6443", "mine")
+    assert found.headers() == {"Authorization": "Bearer first"}
+    (tmp_path / "token").write_text("renewed")
+    assert found.headers() == {"Authorization": "Bearer renewed"}
+
+
+@pytest.mark.parametrize(
+    ("user", "top", "field"),
+    [
+        ({"exec": {"command": "aws"}}, {}, "user.exec"),
+        ({}, {"current-context": "elsewhere"}, "contexts"),
+        ({}, {"users": []}, "users"),
+        ({"client-certificate-data": "%"}, {}, "client-certificate-data"),
+        ({"client-certificate": "missing.crt"}, {}, "missing.crt"),
+    ],
+)
+def test_what_cannot_be_used_is_said_with_its_place(tmp_path: Path, user: dict, top: dict, field: str) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        of_kubeconfig(kubeconfig(tmp_path, user, **top))
+    assert field in str(refusal.value)
+    assert "accepted: " in str(refusal.value)
+
+
+def test_a_kubeconfig_that_is_named_is_preferred_to_the_pods_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, {"token": "t"})))
+    assert access().server == "https://api.example:6443"
+    monkeypatch.delenv("KUBECONFIG")
+    with pytest.raises(ConfigError, match="serviceaccount"):
+        access()
+
+
+def test_a_service_account_without_its_files_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="run in a pod"):
+        of_service_account("10.0.0.1", "443", tmp_path)
+
+
+def test_objects_lie_where_kubernetes_has_them() -> None:
+    assert PODS.path(namespace="a", name="b", sub="eviction") == "/api/v1/namespaces/a/pods/b/eviction"
+    assert NODE_METRICS.path(name="n") == "/apis/slo.koordinator.sh/v1alpha1/nodemetrics/n"
+    assert CONFIGMAPS.path() == "/api/v1/configmaps"
+    assert CONFIGMAPS.path(namespace="a", name="../../secrets/x").endswith("/configmaps/..%2F..%2Fsecrets%2Fx")
+
+
+def test_an_error_says_what_the_server_said_and_how_long_to_wait() -> None:
+    details = b'{"causes":[{"reason":"DisruptionBudget"}]}'
+    body = b'{"kind":"Status","reason":"TooManyRequests","message":"later","details":' + details + b"}"
+    error = refused("POST /x", 429, body, retry_after="7")
+    assert (error.status, error.reason, error.retry_after_s) == (429, "TooManyRequests", 7)
+    assert [cause.reason for cause in error.causes] == ["DisruptionBudget"]
+    assert str(error) == "POST /x: 429 TooManyRequests: later"
+    assert str(refused("GET /x", 502, b"<html>bad\n gateway")) == "GET /x: 502: <html>bad gateway"

@@ -1,0 +1,239 @@
+"""The manifests fit together, and fit the code: names, ports, paths, options."""
+
+from __future__ import annotations
+
+import importlib
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slacktide.agents.cluster.bridge import bridge
+from slacktide.agents.cluster.webhook import webhook
+from slacktide.agents.cluster.webhook.fence import NODE_CLAIM
+from slacktide.deploy.cli.bridge import command as bridge_command
+from slacktide.deploy.cli.main import cli
+from slacktide.deploy.cli.settings import envvar
+from slacktide.deploy.cli.webhook import command as webhook_command
+from testbed.cluster.manifests import MANIFESTS, SYSTEM, containers, kustomization, objects, workloads
+
+ROOT = MANIFESTS.parents[1]
+FILES = sorted(MANIFESTS.rglob("*.yaml"))
+BUILTIN = {"system-node-critical", "system-cluster-critical"}
+Json = dict[str, Any]
+
+
+def of_kind(*kinds: str) -> list[Json]:
+    return [each for each in objects() if each["kind"] in kinds]
+
+
+def named(kind: str, name: str) -> Json:
+    (found,) = [each for each in of_kind(kind) if each["metadata"]["name"] == name]
+    return found
+
+
+def test_every_file_is_yaml_and_of_some_kustomization_or_an_example() -> None:
+    held = {path.resolve() for path in _held(MANIFESTS)}
+    for folder in (*MANIFESTS.glob("overlays/*"), *MANIFESTS.glob("components/*")):
+        held |= {path.resolve() for path in _held(folder)}
+    held |= set(MANIFESTS.glob("examples/*.yaml"))
+
+    for file in FILES:
+        assert all(isinstance(each, dict) for each in yaml.safe_load_all(file.read_text()))
+    assert held == set(FILES)
+
+
+def _held(folder: Path) -> Iterator[Path]:
+    yield folder / "kustomization.yaml"
+    for name in [*kustomization(folder).get("resources", []), *kustomization(folder).get("components", [])]:
+        path = folder / name
+        if path.is_dir():
+            yield from _held(path)
+        else:
+            yield path
+
+
+def test_nothing_is_said_twice() -> None:
+    found = [(each["kind"], each["metadata"].get("namespace"), each["metadata"]["name"]) for each in objects()]
+
+    assert len(found) == len(set(found))
+
+
+def test_all_lies_in_a_namespace_that_is_made() -> None:
+    made = {each["metadata"]["name"] for each in of_kind("Namespace")}
+
+    assert made == {SYSTEM, "koordinator-system"}
+    assert {each["metadata"]["namespace"] for each in objects() if "namespace" in each["metadata"]} == made
+
+
+def test_bindings_and_workloads_name_accounts_that_are_made() -> None:
+    made = {(each["metadata"]["namespace"], each["metadata"]["name"]) for each in of_kind("ServiceAccount")}
+    roles = {(each["kind"], each["metadata"]["name"]) for each in of_kind("Role", "ClusterRole")}
+    bound = set()
+    for binding in of_kind("RoleBinding", "ClusterRoleBinding"):
+        bound |= {(each["namespace"], each["name"]) for each in binding["subjects"]}
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in roles
+    run = {(SYSTEM, each["spec"]["template"]["spec"]["serviceAccountName"]) for each in workloads()}
+
+    assert run == made
+    assert bound == made - {(SYSTEM, "slacktide-stream")}
+
+
+def test_roles_name_what_they_mean() -> None:
+    for role in of_kind("Role", "ClusterRole"):
+        for rule in role["rules"]:
+            assert "*" not in {*rule["apiGroups"], *rule["resources"], *rule["verbs"]}
+
+
+def test_selectors_find_the_pods() -> None:
+    """Labels that the kustomizations add to templates, and selectors, which they leave alone."""
+    parts = {each["metadata"]["name"] for each in workloads()}
+    for each in [*workloads(), *of_kind("PodDisruptionBudget", "Service")]:
+        selector = each["spec"]["selector"]
+        labels = selector.get("matchLabels", selector)
+        part = labels["app.kubernetes.io/component"]
+        added = kustomization(MANIFESTS / "base" / part)["labels"] + kustomization(MANIFESTS / "base")["labels"]
+
+        assert f"slacktide-{part}" == each["metadata"]["name"]
+        assert each["metadata"]["name"] in parts
+        assert labels.items() <= {key: text for one in added for key, text in one["pairs"].items()}.items()
+        assert all(one["includeTemplates"] for one in added)
+
+
+def test_the_image_is_this_version() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+
+    assert kustomization(MANIFESTS / "base")["images"] == [{"name": "slacktide", "newTag": version}]
+    assert {container["image"] for _, container in containers()} == {"slacktide"}
+
+
+@pytest.mark.parametrize("container", [pytest.param(each, id=each["name"]) for _, each in containers()])
+def test_containers_run_commands_with_options_that_there_are(container: Json) -> None:
+    words = [*container["command"], *container.get("args", [])]
+    command: Any = cli
+    while words[1:] and not words[1].startswith("--"):
+        command = command.get_command(None, words.pop(1))
+    known = {option for parameter in command.params for option in parameter.opts}
+    variables = {parameter.envvar for parameter in command.params}
+
+    assert words[0] == "slacktide"
+    assert command.params
+    assert {word.partition("=")[0] for word in words[1:]} <= known
+    assert {one["name"] for one in container.get("env", []) if "value" in one} <= variables
+    assert envvar("--bootstrap") in variables
+    assert container["envFrom"] == [{"configMapRef": {"name": "slacktide-kafka"}}]
+    assert list(named("ConfigMap", "slacktide-kafka")["data"]) == [envvar("--bootstrap")]
+
+
+def test_ports_are_those_that_the_commands_open() -> None:
+    for name, container in containers():
+        if "ports" not in container:
+            continue
+        module = importlib.import_module(f"slacktide.deploy.cli.{container['command'][1]}")
+        ports = {port["name"]: port["containerPort"] for port in container["ports"]}
+        given = dict(word.removeprefix("--").partition("=")[::2] for word in container["args"])
+
+        assert ports["metrics"] == int(given.get("metrics-port", module.METRICS_PORT)), name
+        assert given["metrics-host"] == "0.0.0.0"
+        assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} == {"metrics"}
+
+
+def test_the_api_server_finds_the_webhook() -> None:
+    default = {parameter.name: parameter.default for parameter in webhook_command.params}
+    (port,) = named("Service", "slacktide-webhook")["spec"]["ports"]
+    container = named("Deployment", "slacktide-webhook")["spec"]["template"]["spec"]["containers"][0]
+    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    found = {}
+    for configuration in of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert configuration["metadata"]["name"] == "slacktide"
+        for each in configuration["webhooks"]:
+            found[each["clientConfig"]["service"].pop("path")] = each["failurePolicy"], each["timeoutSeconds"]
+            assert each["clientConfig"]["service"] == {"name": "slacktide-webhook", "namespace": SYSTEM, "port": 443}
+
+    assert port["port"] == 443
+    assert ports[port["targetPort"]] == default["port"] == 8443
+    assert found == {"/mutate-pods": ("Ignore", 2), "/validate-evictions": ("Fail", 5)}
+
+
+def test_the_namespaces_left_out_are_those_that_the_webhook_leaves_out() -> None:
+    configuration = named("MutatingWebhookConfiguration", webhook.CONFIGURATION)["webhooks"][0]
+    (expression,) = configuration["namespaceSelector"]["matchExpressions"]
+
+    assert expression == {
+        "key": "kubernetes.io/metadata.name",
+        "operator": "NotIn",
+        "values": [webhook.SYSTEM_NAMESPACE, SYSTEM],
+    }
+
+
+def test_rights_by_name_are_for_the_names_in_the_code() -> None:
+    by_name = {
+        (resource, name)
+        for role in of_kind("Role", "ClusterRole")
+        for rule in role["rules"]
+        for resource in rule["resources"]
+        for name in rule.get("resourceNames", ())
+    }
+    policy = {each.name: each.default for each in bridge_command.params}
+
+    assert by_name == {
+        ("leases", bridge.NAME),
+        ("secrets", webhook.SECRET),
+        ("configmaps", policy["policy_name"]),
+        ("mutatingwebhookconfigurations", webhook.CONFIGURATION),
+        ("validatingwebhookconfigurations", webhook.CONFIGURATION),
+    }
+    assert named("Service", webhook.NAME)
+    assert policy["policy_namespace"] == "koordinator-system"
+
+
+def test_the_fence_is_for_agents_alone_and_asks_for_the_claim_that_the_code_reads() -> None:
+    (fence,) = named("ValidatingWebhookConfiguration", "slacktide")["webhooks"]
+    policy = named("ValidatingAdmissionPolicy", "slacktide-agent-evictions")["spec"]
+    by_agents = f"request.userInfo.username == 'system:serviceaccount:{SYSTEM}:slacktide-agent'"
+
+    assert [each["expression"] for each in fence["matchConditions"]] == [by_agents]
+    assert [each["expression"] for each in policy["matchConditions"]] == [by_agents]
+    assert f"'{NODE_CLAIM}'" in policy["validations"][0]["expression"]
+
+
+def test_no_service_speaks_through_the_environment_that_settings_come_from() -> None:
+    assert all(each["spec"]["template"]["spec"]["enableServiceLinks"] is False for each in workloads())
+
+
+def test_own_parts_are_not_for_others_to_preempt() -> None:
+    assert {each["spec"]["template"]["spec"]["priorityClassName"] for each in workloads()} == BUILTIN
+
+
+def test_containers_are_locked_down_but_for_what_an_agent_needs() -> None:
+    for name, container in containers():
+        security = container["securityContext"]
+        added = security["capabilities"].get("add", [])
+
+        assert security["capabilities"]["drop"] == ["ALL"]
+        assert not security["allowPrivilegeEscalation"]
+        assert security["readOnlyRootFilesystem"]
+        assert "privileged" not in security
+        assert container["resources"]["limits"]["memory"]
+        assert added == (["DAC_OVERRIDE", "KILL", "SYS_RESOURCE"] if name == "slacktide-agent" else [])
+
+
+def test_an_agents_token_is_bound_to_its_pod_and_lies_where_it_is_looked_for() -> None:
+    spec = named("DaemonSet", "slacktide-agent")["spec"]["template"]["spec"]
+    volume = next(each["projected"] for each in spec["volumes"] if each["name"] == "token")
+    mount = next(each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "token")
+    apiserver = importlib.import_module("slacktide.agents.node.apiserver")
+
+    assert spec["automountServiceAccountToken"] is False
+    assert mount["mountPath"] == str(apiserver.ACCOUNT)
+    assert volume["sources"][0]["serviceAccountToken"] == {"path": "token", "expirationSeconds": 3600}
+
+
+def test_the_example_policy_is_valid_and_is_the_one_that_up_starts_with() -> None:
+    example = yaml.safe_load((MANIFESTS / "examples/slo-controller-config.yaml").read_text())
+    shipped = yaml.safe_load((ROOT / "deploy/cli/policy.yaml").read_text())
+
+    assert example == shipped

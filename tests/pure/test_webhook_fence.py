@@ -1,0 +1,77 @@
+"""Who may evict whom: each refusal says why and what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from slacktide.agents.cluster.webhook.fence import NODE_CLAIM, Eviction, Refusal, eviction_of, refusal
+from slacktide.agents.cluster.webhook.review import Request, UserInfo
+
+MINE = Eviction(namespace="batch-demo", name="worker", pod_uid="u1", node="node-1")
+AGENT = "system:serviceaccount:slacktide-system:slacktide-agent"
+
+
+def asked(nodes: list[str] | None = None, uid: object = "u1") -> Eviction | Refusal:
+    extra = None if nodes is None else {NODE_CLAIM: nodes}
+    body = {"deleteOptions": {"preconditions": {"uid": uid}}} if uid is not None else {}
+    user = UserInfo(username=AGENT, extra=extra)
+    return eviction_of(Request(uid="7", namespace="batch-demo", name="worker", user_info=user, object=body))
+
+
+def pod(
+    *, uid: str = "u1", node: str | None = "node-1", label: str | None = "BE", kube: str = "BestEffort"
+) -> dict[str, Any]:
+    labels = {} if label is None else {"koordinator.sh/qosClass": label}
+    return {
+        "metadata": {"uid": uid, "namespace": "batch-demo", "name": "worker", "labels": labels},
+        "spec": {"containers": [{"name": "main"}]} | ({} if node is None else {"nodeName": node}),
+        "status": {"phase": "Running", "qosClass": kube},
+    }
+
+
+def test_a_best_effort_pod_of_the_agents_own_node_may_go() -> None:
+    assert asked(["node-1"]) == MINE
+    assert refusal(MINE, pod()) is None
+    assert refusal(MINE, pod(label=None)) is None, "the Kubernetes class stands for one that is not labelled"
+
+
+@pytest.mark.parametrize("nodes", [None, [], [""], ["node-1", "node-2"]])
+def test_a_token_without_a_node_evicts_nobody(nodes: list[str] | None) -> None:
+    found = asked(nodes)
+
+    assert isinstance(found, Refusal)
+    assert (found.why, found.status.code) == ("no_node_claim", 403)
+    assert "projected serviceAccountToken volume" in found.status.message
+
+
+@pytest.mark.parametrize("uid", [None, "", 7])
+def test_an_eviction_without_a_uid_is_refused(uid: object) -> None:
+    found = asked(["node-1"], uid)
+
+    assert isinstance(found, Refusal)
+    assert found.why == "no_uid"
+    assert "name the uid of the pod that was decided on" in found.status.message
+
+
+@pytest.mark.parametrize(
+    ("seen", "why", "code", "said"),
+    [
+        pytest.param(None, "pod_gone", 404, "take it off the list", id="gone"),
+        pytest.param(pod(uid="u2"), "other_uid", 409, "the uid u2, not u1", id="another pod of its name"),
+        pytest.param(pod(node="node-2"), "other_node", 403, "leave it to that node's agent", id="another node's"),
+        pytest.param(pod(node=None), "other_node", 403, "on no node yet", id="not on a node"),
+        pytest.param(pod(label="LS"), "not_best_effort", 403, "is of QoS class LS", id="LS by label"),
+        pytest.param(pod(label=None, kube="Burstable"), "not_best_effort", 403, "of QoS class LS", id="LS by its spec"),
+        pytest.param(pod(label="LSE"), "not_best_effort", 403, "of QoS class LSE", id="LSE"),
+        pytest.param(pod(label="SYSTEM"), "not_best_effort", 403, "of QoS class SYSTEM", id="SYSTEM"),
+        pytest.param(pod(label="be"), None, 0, "", id="a label that names no class leaves the Kubernetes class"),
+        pytest.param(pod(kube="Odd"), "unreadable", 403, "status.qosClass", id="unreadable"),
+    ],
+)
+def test_the_pod_as_it_is_now_decides(seen: dict[str, Any] | None, why: str | None, code: int, said: str) -> None:
+    found = refusal(MINE, seen)
+
+    assert (found and found.why, found.status.code if found else 0) == (why, code)
+    assert said in (found.status.message if found else "")

@@ -1,0 +1,269 @@
+"""etcd and kube-apiserver: the API alone, as envtest gives it; nothing runs a pod and nothing controls."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import signal
+import socket
+import ssl
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+from testbed.brokers import free_port
+from testbed.rungs import cluster_program
+
+from .pki import Pki
+from .programs import Program
+
+KUBECTL_S = 240.0
+ADMIN = "/O=system:masters/CN=admin"
+MERGE = "application/merge-patch+json"
+Json = dict[str, Any]
+
+
+class RefusedError(Exception):
+    """The API server's answer was an error: ``status`` and its Status object."""
+
+    def __init__(self, status: int, body: Json) -> None:
+        super().__init__(f"{status} {body.get('reason')}: {body.get('message')}")
+        self.status = status
+        self.body = body
+
+
+class KubectlError(Exception):
+    """A kubectl that failed: its arguments and what it printed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """A ServiceAccount with a token of its own."""
+
+    namespace: str
+    name: str
+    token: str
+    kubeconfig: Path
+
+
+def flagged(flags: Mapping[str, str]) -> list[str]:
+    """Flags as a command line has them."""
+    return [f"--{name}={value}" for name, value in flags.items()]
+
+
+class ApiServer:
+    """A cluster of etcd and kube-apiserver in a folder: ``.url``, ``.ca``, ``.kubeconfig`` (the admin's)."""
+
+    # Without a controller-manager no namespace gets its default account.
+    API_FLAGS: Mapping[str, str] = {"disable-admission-plugins": "ServiceAccount"}
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pki = Pki(folder / "pki")
+        self.ca = self.pki.ca
+        self.port = free_port()
+        self.url = f"https://127.0.0.1:{self.port}"
+        # Services get addresses of loopback: whoever binds one, serves it (there is no kube-proxy).
+        self.service_range = f"127.{64 + self.port % 128}.0.0/16"
+        self.service_ip = f"127.{64 + self.port % 128}.0.1"
+        self.kubeconfig = self.pki.client(folder / "admin.kubeconfig", self.url, ADMIN)
+        self.etcd = Program("etcd", folder / "etcd.log")
+        self.api = Program("kube-apiserver", folder / "kube-apiserver.log")
+        self._etcd_port = free_port()
+        self._tls = ssl.create_default_context(cafile=str(self.ca))
+        self._tls.load_cert_chain(*map(str, self.pki.certificate("admin.kubeconfig", ADMIN)))
+        self._tls_bare = ssl.create_default_context(cafile=str(self.ca))
+
+    def start(self) -> None:
+        """Start both; a second call starts what is not running, with the same data, on the same port."""
+        if not self.etcd.running:
+            self.etcd.stop()
+            self.etcd.start(self._etcd_command(), lambda: self._listens(self._etcd_port))
+        if not self.api.running:
+            self.api.stop()
+            self.api.start(self.api_command(), self.ready)
+
+    def stop(self) -> None:
+        """End both at once: the data is a throw-away."""
+        self.api.stop(signal.SIGKILL)
+        self.etcd.stop(signal.SIGKILL)
+
+    def _etcd_command(self) -> list[str]:
+        client, peer = f"http://127.0.0.1:{self._etcd_port}", "http://127.0.0.1:0"
+        urls = {"listen-client-urls": client, "advertise-client-urls": client}
+        peers = {"listen-peer-urls": peer, "initial-advertise-peer-urls": peer, "initial-cluster": f"default={peer}"}
+        flags = {"data-dir": str(self.folder / "etcd"), **urls, **peers}
+        # The data is a throw-away, so etcd need not wait for the disk.
+        return [str(cluster_program("etcd")), "--unsafe-no-fsync", *flagged(flags)]
+
+    def api_command(self) -> list[str]:
+        """kube-apiserver's command line."""
+        names = f"IP:127.0.0.1,DNS:localhost,DNS:kubernetes.default.svc,IP:{self.service_ip}"
+        crt, key = self.pki.certificate("apiserver", "/CN=kube-apiserver", names)
+        flags = {
+            "etcd-servers": f"http://127.0.0.1:{self._etcd_port}",
+            "bind-address": "127.0.0.1",
+            "secure-port": str(self.port),
+            "endpoint-reconciler-type": "none",
+            "service-cluster-ip-range": self.service_range,
+            "client-ca-file": str(self.ca),
+            "tls-cert-file": str(crt),
+            "tls-private-key-file": str(key),
+            "authorization-mode": "Node,RBAC",
+            "enable-admission-plugins": "NodeRestriction",
+            **self.API_FLAGS,
+            "service-account-issuer": "https://kubernetes.default.svc",
+            "service-account-key-file": str(self.pki.sa_pub),
+            "service-account-signing-key-file": str(self.pki.sa_key),
+        }
+        return [str(cluster_program("kube-apiserver")), *flagged(flags)]
+
+    def ready(self) -> bool:
+        """Whether all that the API server starts with is done."""
+        with contextlib.suppress(OSError):
+            return self._send("GET", "/readyz", None, {}, None)[0] == 200
+        return False
+
+    @staticmethod
+    def _listens(port: int) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            return True
+        return False
+
+    def _send(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], token: str | None
+    ) -> tuple[int, bytes]:
+        if token is not None:
+            headers = {**headers, "Authorization": f"Bearer {token}"}
+        tls = self._tls if token is None else self._tls_bare
+        connection = HTTPSConnection("127.0.0.1", self.port, timeout=30, context=tls)
+        with contextlib.closing(connection):
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, answer.read()
+
+    def request(
+        self, method: str, path: str, body: Json | None = None, *, token: str | None = None, kind: str = ""
+    ) -> Json:
+        """Ask the API as the admin, or as whose token it is; ``kind`` is the content type.
+
+        Raises:
+            RefusedError: the answer is not 2xx.
+
+        """
+        kind = kind or (MERGE if method == "PATCH" else "application/json")
+        raw = None if body is None else json.dumps(body).encode()
+        status, answer = self._send(method, path, raw, {"Content-Type": kind, "Accept": "application/json"}, token)
+        try:
+            told: Json = json.loads(answer)
+        except ValueError:
+            told = {"message": answer.decode(errors="replace")}
+        if not 200 <= status < 300:
+            raise RefusedError(status, told)
+        return told
+
+    def get(self, path: str) -> Json:
+        """One object, or a list of them, as the admin."""
+        return self.request("GET", path)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is such an object."""
+        try:
+            self.get(path)
+        except RefusedError as refused:
+            if refused.status == 404:
+                return False
+            raise
+        return True
+
+    def text(self, path: str) -> str:
+        """What a path that answers no object says, such as ``/metrics``, as the admin."""
+        return self._send("GET", path, None, {}, None)[1].decode()
+
+    def post(self, path: str, body: Json) -> Json:
+        """Create an object, as the admin."""
+        return self.request("POST", path, body)
+
+    def patch(self, path: str, body: Json) -> Json:
+        """Merge into an object (or its ``/status``), as the admin."""
+        return self.request("PATCH", path, body)
+
+    def delete(self, path: str) -> Json:
+        """Delete at once, without a grace period, as the admin."""
+        return self.request("DELETE", path, {"gracePeriodSeconds": 0})
+
+    def kubectl(self, *args: str, given: str | None = None, config: Path | None = None) -> str:
+        """Run kubectl (as the admin unless ``config`` says who), and return what it printed.
+
+        Raises:
+            KubectlError: it failed, with all it printed.
+
+        """
+        command = [str(cluster_program("kubectl")), "--kubeconfig", str(config or self.kubeconfig), *args]
+        ran = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=KUBECTL_S)
+        if ran.returncode:
+            raise KubectlError(f"kubectl {' '.join(args)}: {ran.stderr}{ran.stdout}")
+        return ran.stdout
+
+    def apply(self, manifest: str | Path, namespace: str | None = None) -> str:
+        """``kubectl apply`` YAML: its text, a file, or a folder with a kustomization."""
+        where = [] if namespace is None else ["-n", namespace]
+        if isinstance(manifest, str):
+            return self.kubectl("apply", *where, "-f", "-", given=manifest)
+        how = "-k" if manifest.is_dir() else "-f"
+        return self.kubectl("apply", *where, how, str(manifest))
+
+    def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
+        """Make a namespace of its own for a test, and return its name."""
+        name = f"{prefix}-{secrets.token_hex(4)}"
+        self.post("/api/v1/namespaces", {"metadata": {"name": name, "labels": dict(labels or {})}})
+        return name
+
+    def node(self, name: str = "", status: Json | None = None, **metadata: Any) -> str:
+        """Make a Node that is Ready by what its status says (8 CPUs, 16 Gi unless given), and return its name."""
+        name = name or f"node-{secrets.token_hex(4)}"
+        self.post("/api/v1/nodes", {"metadata": {"name": name, **metadata}})
+        size = {"cpu": "8", "memory": "16Gi", "pods": "110"}
+        ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "message": "ready"}
+        given = {"capacity": size, "allocatable": size, "conditions": [ready], **(status or {})}
+        self.patch(f"/api/v1/nodes/{name}/status", {"status": given})
+        return name
+
+    def account(self, namespace: str, name: str, *, pod: str | None = None, seconds: int = 3600) -> Account:
+        """Make a ServiceAccount unless it is there, and a token for it.
+
+        With ``pod`` the token is bound to it; a pod on a node gives the token the node claim.
+        """
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts"
+        try:
+            self.post(path, {"metadata": {"name": name}})
+        except RefusedError as exists:
+            if exists.status != 409:
+                raise
+        spec: Json = {"expirationSeconds": seconds}
+        if pod is not None:
+            uid = self.get(f"/api/v1/namespaces/{namespace}/pods/{pod}")["metadata"]["uid"]
+            spec["boundObjectRef"] = {"kind": "Pod", "apiVersion": "v1", "name": pod, "uid": uid}
+        token = self.post(f"{path}/{name}/token", {"spec": spec})["status"]["token"]
+        config = self.folder / f"{namespace}.{name}.{secrets.token_hex(4)}.kubeconfig"
+        self.pki.kubeconfig(config, self.url, {"token": token})
+        return Account(namespace=namespace, name=name, token=token, kubeconfig=config)
+
+    def pod(self, namespace: str, name: str, *, node: str | None = None, **parts: Any) -> Json:
+        """Make a pod, on a node if named, and return it; ``labels``, ``annotations``, ``spec`` add to it.
+
+        No kubelet runs it: on a node it is said to be Running, as the kubelet would.
+        """
+        spec = {"containers": [{"name": "main", "image": "localhost/busybox:1"}], **parts.get("spec", {})}
+        if node is not None:
+            spec["nodeName"] = node
+        metadata = {"name": name, "labels": parts.get("labels", {}), "annotations": parts.get("annotations", {})}
+        pod = self.post(f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": spec})
+        if node is None:
+            return pod
+        running = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
+        return self.patch(f"/api/v1/namespaces/{namespace}/pods/{name}/status", {"status": running})

@@ -1,0 +1,49 @@
+"""Best-effort pods and Jobs as a user of batch resources writes them by hand, and the operator's policy."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from . import images
+from .api_server import ApiServer, Json
+
+LABELS = {"koordinator.sh/qosClass": "BE"}
+FORGIVES = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
+"""A podFailurePolicy for which an eviction is no failure."""
+
+
+def pod_spec(*command: str, cpu_milli: int = 100, mem_mib: int = 128, image: str = images.BURN) -> Json:
+    """The spec of a pod of one container that asks for batch resources."""
+    wanted = {"kubernetes.io/batch-cpu": str(cpu_milli), "kubernetes.io/batch-memory": f"{mem_mib}Mi"}
+    container = {"name": "main", "image": image, "command": list(command)}
+    return {
+        "priorityClassName": "koord-batch",
+        "schedulerName": "koord-scheduler",
+        "terminationGracePeriodSeconds": 1,
+        "containers": [{**container, "resources": {"requests": wanted, "limits": wanted}}],
+    }
+
+
+def pod(api: ApiServer, namespace: str, name: str, *command: str, **sizes: Any) -> None:
+    """Make a best-effort pod."""
+    metadata = {"name": name, "labels": LABELS}
+    api.post(f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": pod_spec(*command, **sizes)})
+
+
+def job(api: ApiServer, namespace: str, name: str, spec: Json, **parts: Any) -> None:
+    """Make a Job of one such pod that may not fail even once."""
+    template = {"metadata": {"labels": LABELS}, "spec": {**spec, "restartPolicy": "Never"}}
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs"
+    api.post(path, {"metadata": {"name": name}, "spec": {"backoffLimit": 0, "template": template, **parts}})
+
+
+def set_policy(api: ApiServer, *, colocation: bool = True, **threshold: Any) -> None:
+    """Write the operator's ConfigMap: room for what tests ask for on two CPUs, and thresholds as given."""
+    room = {"enable": colocation, "cpuReclaimThresholdPercent": 600, "memoryReclaimThresholdPercent": 200}
+    data = {
+        "colocation-config": json.dumps(room),
+        "resource-threshold-config": json.dumps({"clusterStrategy": {"enable": True, **threshold}}),
+    }
+    name = {"name": "slo-controller-config", "namespace": "koordinator-system"}
+    api.apply(json.dumps({"apiVersion": "v1", "kind": "ConfigMap", "metadata": name, "data": data}))

@@ -1,0 +1,197 @@
+"""A bridge between a real API server and a broker, and what the stream would say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, asynccontextmanager
+from typing import Any
+
+import msgspec
+
+from slacktide.agents.cluster.bridge import bridge
+from slacktide.agents.cluster.bridge.lease import Timing
+from slacktide.agents.cluster.bridge.sources import ConfigMapName
+from slacktide.agents.kafka import Out, Record, Sender, read_topic
+from slacktide.agents.kubernetes import access
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.health import Health
+from slacktide.schemas.metric import NodeMetric, PodMetric, Use
+from slacktide.schemas.topics import ALLOCATABLE, METRIC
+from testbed.cluster.api_server import ApiServer
+from testbed.cluster.manifests import SYSTEM
+from testbed.policies import config_map
+
+QUICK = Timing(duration_s=2, renew_deadline_s=1.5, retry_s=0.2)
+SAID_S = 0.3
+OPERATORS = "koordinator-system"
+GIB = 2**30
+
+
+_READS = re.compile(r'verb="(GET|LIST|WATCH)"')
+
+
+class Replica:
+    """One bridge at work."""
+
+    def __init__(self, settings: bridge.BridgeSettings) -> None:
+        self.health = Health()
+        self._stop = asyncio.Event()
+        self._running = asyncio.create_task(bridge.run(settings, self._stop, self.health))
+
+    async def stop(self) -> None:
+        """As SIGTERM does."""
+        self._stop.set()
+        await asyncio.wait_for(self._running, 10)
+
+    async def kill(self) -> None:
+        """At once; the lease is given back all the same, where it can be."""
+        self._running.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await self._running
+
+
+class BridgeRig:
+    """Bridges under their own account, and a stream that says what it is told to, again and again."""
+
+    def __init__(self, cluster: ApiServer, bootstrap: str) -> None:
+        self.cluster = cluster
+        self.bootstrap = bootstrap
+        self._account = cluster.account(SYSTEM, "slacktide-bridge")
+        self.allocatable: dict[str, NodeAllocatable] = {}
+        self.metric: dict[str, NodeMetric] = {}
+        self._replicas: list[Replica] = []
+        self._seq = 0
+
+    def replica(self, name: str = "one", timing: Timing = QUICK) -> Replica:
+        """Start a bridge."""
+        settings = bridge.BridgeSettings(
+            bootstrap=self.bootstrap,
+            access=access(self._account.kubeconfig),
+            replica=name,
+            namespace=SYSTEM,
+            config_map=ConfigMapName(namespace=OPERATORS, name="slo-controller-config"),
+            timing=timing,
+        )
+        self._replicas.append(Replica(settings))
+        return self._replicas[-1]
+
+    @contextlib.contextmanager
+    def command(self, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+        """``slacktide bridge`` as a process of its own, under the same account."""
+        where = ["--bootstrap", self.bootstrap, "--kubeconfig", str(self._account.kubeconfig), "--namespace", SYSTEM]
+        process = subprocess.Popen([sys.executable, "-m", "slacktide.deploy.cli.main", "bridge", *where, *arguments])
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()
+
+    def say_policy(self, **configs: Any) -> None:
+        """Apply the ConfigMap."""
+        self.cluster.apply(msgspec.json.encode(config_map(**configs)).decode(), OPERATORS)
+
+    def withdraw_policy(self) -> None:
+        """Delete the ConfigMap."""
+        self.cluster.kubectl("delete", "configmap", "-n", OPERATORS, "--ignore-not-found", "slo-controller-config")
+
+    def say(self, node: str, *, cpu: int | None, mem: int | None, mid: int | None = None, **other: Any) -> None:
+        """From now on the stream says this of the node."""
+        self._seq += 1
+        known = {"node": node, "boot_id": "1-a", "seq": self._seq, "observed_ms": 1_700_000_000_000 + self._seq * 1_000}
+        known |= {"policy_version": "p", "facts_revision": "f", "window_ms": 300_000, "covered_ms": 300_000}
+        self.allocatable[node] = NodeAllocatable(
+            **known, pods_revision="r", batch_cpu_milli=cpu, batch_mem_bytes=mem,
+            mid_cpu_milli=mid, mid_mem_bytes=mid, **other,
+        )  # fmt: skip
+        use = Use(cpu_milli=138, mem_bytes=1_815_637_738)
+        pod = PodMetric(uid="u", namespace="shop", name="web", priority_class="koord-prod", qos="LS",
+                        use=Use(cpu_milli=300, mem_bytes=17_828 * 1024))  # fmt: skip
+        self.metric[node] = NodeMetric(
+            **known, samples=300, pods_revision="r", node_use=use, system_use=use, pods=[pod]
+        )
+
+    async def stream(self) -> None:
+        """Say it all, for ever."""
+        sender = Sender(self.bootstrap, client_id="test-stream", acks="all")
+        try:
+            while True:
+                said = [(ALLOCATABLE, one) for one in self.allocatable.values()]
+                said += [(METRIC, one) for one in self.metric.values()]
+                with contextlib.suppress(LogError):  # the broker is away
+                    if not sender.connected:
+                        await sender.connect([ALLOCATABLE.name, METRIC.name])
+                    await sender.send(
+                        [Out(topic=topic.name, key=one.node.encode(), value=encode(one)) for topic, one in said]
+                    )
+                await asyncio.sleep(SAID_S)
+        finally:
+            await sender.close()
+
+    async def put(self, record: Out) -> None:
+        """Send one record."""
+        sender = Sender(self.bootstrap, client_id="test", acks="all", timeout_s=5)
+        await sender.connect([record.topic])
+        await sender.send([record])
+        await sender.close()
+
+    def resources(self, node: str) -> dict[str, dict[str, str]]:
+        """What the node shows of batch and mid resources."""
+        status = self.cluster.get(f"/api/v1/nodes/{node}")["status"]
+        return {
+            part: {name: value for name, value in status[part].items() if name.startswith("kubernetes.io/")}
+            for part in ("capacity", "allocatable")
+        }
+
+    def writes(self, resource: str) -> int:
+        """How many writes to a resource the API server has counted, done or refused, whoever's they were."""
+        counted = self.cluster.text("/metrics")
+        lines = [line for line in counted.splitlines() if line.startswith("apiserver_request_total{")]
+        mine = [line for line in lines if f'resource="{resource}"' in line and not _READS.search(line)]
+        return sum(round(float(line.rpartition(" ")[2])) for line in mine)
+
+    async def records(self, topic: str, key: str) -> list[Record]:
+        """All records of a key so far."""
+        async with aclosing(read_topic(self.bootstrap, topic, key=key)) as records:
+            return [record async for record in records]
+
+    async def close(self) -> None:
+        """End all that runs."""
+        for replica in self._replicas:
+            await replica.kill()
+
+
+@asynccontextmanager
+async def bridged(cluster: ApiServer, bootstrap: str) -> AsyncIterator[BridgeRig]:
+    """A rig with its stream running; bridges are started by the test."""
+    rig = BridgeRig(cluster, bootstrap)
+    streaming = asyncio.create_task(rig.stream())
+    try:
+        yield rig
+    finally:
+        streaming.cancel()
+        await asyncio.gather(streaming, return_exceptions=True)
+        await rig.close()
+        await asyncio.to_thread(rig.withdraw_policy)
+
+
+async def until(holds: Callable[[], Any], within_s: float = 60.0) -> None:
+    """Wait for it.
+
+    Raises:
+        AssertionError: in vain.
+
+    """
+    last = None
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(within_s):
+            while not (last := await asyncio.to_thread(holds)):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.1)
+            return
+    raise AssertionError(f"in vain: {holds.__name__}, last {last!r}")

@@ -1,0 +1,58 @@
+"""A page's commands run in their order, in a checkout of their own, as its reader runs them."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+from testbed.rungs import cluster_program
+
+from .api_server import ApiServer
+from .manifests import MANIFESTS
+from .told import Command
+
+PATIENCE_S = 60.0
+COMMAND_S = 180.0
+
+
+def checkout(folder: Path) -> Path:
+    """Make a folder the repository's root, as far as the pages go."""
+    shutil.copytree(MANIFESTS, folder / "deploy/kubernetes")
+    return folder
+
+
+def follow(server: ApiServer, root: Path, asked: Iterable[Command]) -> None:
+    """Run commands one after the other, each until it does and prints what the page shows.
+
+    Raises:
+        AssertionError: one did otherwise for a minute; with all it printed.
+
+    """
+    for command in asked:
+        # What is applied is in force a moment later; what was made is not made again.
+        until_s = time.monotonic() + (PATIENCE_S if command.refused or command.needs_a_node else 0)
+        while True:
+            done = _run(server, root, command)
+            if (done.returncode != 0) is command.refused and command.fits(done.stdout or done.stderr):
+                break
+            assert time.monotonic() < until_s, f"{command.text}\n{done.returncode}: {done.stdout}{done.stderr}"
+            time.sleep(0.2)
+
+
+def _run(server: ApiServer, root: Path, command: Command) -> subprocess.CompletedProcess[str]:
+    path = f"{cluster_program('kubectl').parent}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command.text],
+        cwd=root,
+        env={**os.environ, "KUBECONFIG": str(server.kubeconfig), "PATH": path},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=COMMAND_S,
+    )

@@ -1,0 +1,182 @@
+"""Container images made of what this machine has: no registry is asked. Each is a docker-archive tar."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from testbed.rungs import cluster_program
+
+PAUSE, BUSYBOX, BURN = "localhost/pause:1", "localhost/busybox:1", "localhost/burn:1"
+SLACKTIDE = "localhost/slacktide:test"
+ROOT = Path(__file__).parents[3]
+SITE = "/opt/slacktide"
+PYTHON = "docker.io/library/python:3.9"
+"""By the name that Koordinator's guide gives; inside is the Python that runs the tests."""
+LEFT_OUT = {"test", "tests", "idlelib", "tkinter", "turtledemo", "ensurepip", "lib2to3", "site-packages"}
+
+
+class Layer:
+    """The files of an image, each at a path inside it."""
+
+    def __init__(self) -> None:
+        self._bytes = io.BytesIO()
+        self._tar = tarfile.open(fileobj=self._bytes, mode="w")  # noqa: SIM115 - closed when it is done
+        self._have: set[str] = set()
+
+    def folder(self, name: str) -> None:
+        for at in [*reversed(Path(name).parents), Path(name)]:
+            if str(at) not in {".", "/", *self._have}:
+                self._have.add(str(at))
+                entry = tarfile.TarInfo(str(at).lstrip("/"))
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if at.name == "tmp" else 0o755
+                self._tar.addfile(entry)
+
+    def file(self, name: str, source: Path) -> None:
+        if name in self._have:
+            return
+        self._have.add(name)
+        self.folder(str(Path(name).parent))
+        self._tar.add(source.resolve(), name.lstrip("/"), filter=_nobodys)
+
+    def text(self, name: str, text: str) -> None:
+        """A script."""
+        self._have.add(name)
+        entry = tarfile.TarInfo(name.lstrip("/"))
+        entry.size, entry.mode = len(text.encode()), 0o755
+        self._tar.addfile(entry, io.BytesIO(text.encode()))
+
+    def link(self, name: str, to: str) -> None:
+        if name in self._have:
+            return
+        self._have.add(name)
+        entry = tarfile.TarInfo(name.lstrip("/"))
+        entry.type, entry.linkname = tarfile.SYMTYPE, to
+        self._tar.addfile(entry)
+
+    def done(self) -> bytes:
+        self._tar.close()
+        return self._bytes.getvalue()
+
+
+def _nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Whoever made it; when, Python's compiled files compare with their sources."""
+    entry.uid = entry.gid = 0
+    entry.mtime = int(entry.mtime)
+    entry.uname = entry.gname = ""
+    return entry
+
+
+def _shell(layer: Layer) -> None:
+    found = shutil.which("busybox")
+    assert found, "busybox is not installed"
+    layer.file("/bin/busybox", Path(found))
+    for applet in subprocess.run([found, "--list"], capture_output=True, text=True, check=True).stdout.split():
+        layer.link(f"/bin/{applet}", "busybox")
+    for each in ("/tmp", "/proc", "/sys", "/dev", "/etc"):
+        layer.folder(each)
+
+
+def _libraries(layer: Layer, program: Path) -> None:
+    """What a program loads, at the paths where it looks for it."""
+    told = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
+    for path in re.findall(r"(/\S+) \(0x", told):
+        layer.file(path, Path(path))
+
+
+def _python(layer: Layer) -> None:
+    program = Path(sys.executable).resolve()
+    library = Path(sysconfig.get_path("stdlib"))
+    layer.file(str(program), program)
+    _libraries(layer, program)
+    for each in _library(library):
+        layer.file(str(each), each)
+        if each.name.endswith(".so"):
+            _libraries(layer, each)
+    for name in ("python", "python3"):
+        layer.link(f"/bin/{name}", str(program))
+
+
+def _library(folder: Path) -> Iterator[Path]:
+    for each in sorted(folder.iterdir()):
+        if each.is_dir() and each.name not in LEFT_OUT:
+            yield from _library(each)
+        elif each.is_file() and each.suffix not in {".a", ".o"} and ".opt-" not in each.name:
+            yield each
+
+
+def _archive(target: Path, name: str, layer: bytes, command: list[str]) -> None:
+    digest = hashlib.sha256(layer).hexdigest()
+    config = {
+        "architecture": "amd64",
+        "os": "linux",
+        "created": "1970-01-01T00:00:00Z",
+        "config": {"Cmd": command, "Env": ["PATH=/bin:/usr/bin", "PYTHONUNBUFFERED=1"]},
+        "rootfs": {"type": "layers", "diff_ids": [f"sha256:{digest}"]},
+    }
+    manifest = [{"Config": "config.json", "RepoTags": [name], "Layers": ["layer.tar"]}]
+    parts = {"manifest.json": json.dumps(manifest), "config.json": json.dumps(config)}
+    with tarfile.open(target, "w") as tar:
+        for part, body in [*((part, text.encode()) for part, text in parts.items()), ("layer.tar", layer)]:
+            entry = tarfile.TarInfo(part)
+            entry.size = len(body)
+            tar.addfile(entry, io.BytesIO(body))
+
+
+def make(folder: Path) -> list[Path]:
+    """Write the images of the tests' pods into a folder, and return their files."""
+    folder.mkdir(exist_ok=True)
+    pause, busybox, burn, python = Layer(), Layer(), Layer(), Layer()
+    pause.file("/pause", cluster_program("pause"))
+    burn.file("/bin/burn", cluster_program("burn"))
+    for layer in (busybox, burn, python):
+        _shell(layer)
+    _python(python)
+    wanted = {
+        PAUSE: (pause, ["/pause"]),
+        BUSYBOX: (busybox, ["/bin/sh"]),
+        BURN: (burn, ["/bin/burn", "spin", "1"]),
+        PYTHON: (python, ["/bin/python"]),
+    }
+    made = []
+    for name, (layer, command) in wanted.items():
+        made.append(folder / f"{name.split('/')[-1].split(':')[0]}.tar")
+        _archive(made[-1], name, layer.done(), command)
+    return made
+
+
+def _run(*command: str | Path) -> None:
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{command} failed:\n{done.stdout}{done.stderr}")
+
+
+def slacktide(folder: Path) -> Path:
+    """Write the product's image: the wheel of this checkout, installed with what it needs in a cluster."""
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder / "wheel")
+    (wheel,) = (folder / "wheel").iterdir()
+    site, uv = folder / "site", Path(sys.executable).with_name("uv")
+    how = ["--quiet", "--compile-bytecode", "--link-mode=copy", "--constraint", "requirements.lock"]
+    wanted = f"slacktide[cluster,stream] @ {wheel.as_uri()}"
+    _run(uv, "pip", "install", "--python", sys.executable, *how, "--target", site, wanted)
+    layer = Layer()
+    _shell(layer)
+    _python(layer)
+    for each in _library(site):
+        layer.file(f"{SITE}/{each.relative_to(site)}", each)
+        if ".so" in each.name:
+            _libraries(layer, each)
+    run = "import sys; from slacktide.deploy.cli.main import main; sys.exit(main())"
+    layer.text("/bin/slacktide", f"#!/bin/sh\nPYTHONPATH={SITE} exec python -c '{run}' \"$@\"\n")
+    made = folder / "slacktide.tar"
+    _archive(made, SLACKTIDE, layer.done(), ["/bin/slacktide"])
+    return made

@@ -1,0 +1,129 @@
+"""Slacktide on the real node, as its manifests install it; what only this machine needs is laid over them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import yaml
+
+from testbed.brokers import KafkaBroker
+
+from . import images
+from .api_server import Json, KubectlError
+from .real_node import RealNode
+from .service_door import ServiceDoor
+
+FULL = bool(os.environ.get("SLACKTIDE_E2E"))
+"""Whether work and outages take as long as they are written, as ``make e2e`` has them; else shortened, for CI."""
+MANIFESTS = Path(__file__).parents[3] / "deploy/kubernetes"
+OWN = "slacktide-system"
+DEPLOYMENTS = ("slacktide-stream", "slacktide-bridge", "slacktide-webhook")
+WEBHOOK_PORT = 8443
+METRICS = "--metrics-host=127.0.0.1"
+ROLLOUT_S = 180.0
+CAP_SYS_RESOURCE = 24
+
+
+def manifests(node: RealNode, bootstrap: str) -> list[Json]:
+    """What ``kubectl apply -k deploy/kubernetes`` applies, as this machine can run it."""
+    found = [each for each in yaml.safe_load_all(node.kubectl("kustomize", str(MANIFESTS))) if each]
+    for each in found:
+        if each["kind"] in {"Deployment", "DaemonSet"}:
+            _here(each, node)
+        if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "slacktide-kafka":
+            each["data"]["SLACKTIDE_BOOTSTRAP"] = bootstrap
+    return found
+
+
+def _here(workload: Json, node: RealNode) -> None:
+    """One replica on the one node; no way to the host but its network; the image, kubelet and state of the tests."""
+    spec = workload["spec"]
+    spec.pop("replicas", None)
+    pod = spec["template"]["spec"]
+    pod["hostNetwork"] = True
+    for container in [*pod.get("initContainers", []), *pod["containers"]]:
+        container["image"] = images.SLACKTIDE
+        if "args" in container:
+            container["args"] = [_kubelet(each, node) for each in container["args"]] + LOOPBACK[container["name"]]
+        for probe in ("livenessProbe", "readinessProbe"):
+            container.get(probe, {"httpGet": {}})["httpGet"]["host"] = "127.0.0.1"
+        added = container["securityContext"]["capabilities"].get("add", [])
+        container["securityContext"]["capabilities"]["add"] = [each for each in added if _has(each)]
+    for volume in pod.get("volumes", []):
+        if volume.get("hostPath", {}).get("path") == "/var/lib/slacktide":
+            volume["hostPath"]["path"] = f"{node.folder}/agent"
+
+
+# Given again, an option's last value counts.
+LOOPBACK = {"webhook": ["--host=127.0.0.1", METRICS], "bridge": [METRICS], "stream": [METRICS], "agent": [METRICS]}
+
+
+def _kubelet(argument: str, node: RealNode) -> str:
+    return f"--kubelet=https://127.0.0.1:{node.kubelet_port}" if argument.startswith("--kubelet=") else argument
+
+
+def _has(capability: str) -> bool:
+    """Whether this machine may give it: in a container SYS_RESOURCE is often missing."""
+    held = int(re.findall(r"CapBnd:\s+(\w+)", Path("/proc/self/status").read_text())[0], 16)
+    return capability != "SYS_RESOURCE" or bool(held >> CAP_SYS_RESOURCE & 1)
+
+
+class Installed:
+    """The product in the cluster of a node, with Kafka beside it."""
+
+    def __init__(self, node: RealNode, kafka: KafkaBroker) -> None:
+        self.node = node
+        self.kafka = kafka
+        self._doors: list[ServiceDoor] = []
+
+    def start(self) -> None:
+        """Install it, and return when all its parts are ready."""
+        node = self.node
+        image = images.slacktide(node.folder / "images")
+        assert node.ctr("images", "import", "--no-unpack", str(image)) is not None, "containerd refused the image"
+        self._doors.append(ServiceDoor(node.service_ip, 443, node.port))
+        wanted = manifests(node, self.kafka.bootstrap)
+        first = [each for each in wanted if each["kind"] in {"Namespace", "CustomResourceDefinition"}]
+        for part in (first, [each for each in wanted if each not in first]):
+            node.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(part))
+        service = node.get(f"/api/v1/namespaces/{OWN}/services/slacktide-webhook")["spec"]["clusterIP"]
+        self._doors.append(ServiceDoor(service, 443, WEBHOOK_PORT))
+        for each in [*(f"deployment/{name}" for name in DEPLOYMENTS), "daemonset/slacktide-agent"]:
+            self.ready(each)
+
+    def ready(self, workload: str) -> None:
+        """Wait until a workload's pods are ready.
+
+        Raises:
+            TimeoutError: they were not; with what they said.
+
+        """
+        try:
+            self.node.kubectl("rollout", "status", workload, "-n", OWN, f"--timeout={ROLLOUT_S:g}s")
+        except KubectlError as late:
+            told = [self.node.kubectl("get", "pods", "-n", OWN, "-o", "wide"), self.logs(workload)]
+            raise TimeoutError("\n".join([str(late), *told])) from late
+
+    def logs(self, workload: str) -> str:
+        """What its pods said last, and why they did not start."""
+        try:
+            return self.node.kubectl("logs", workload, "-n", OWN, "--all-containers", "--tail=40")
+        except KubectlError as none:
+            return f"{none}\n{self.node.kubectl('get', 'events', '-n', OWN)}"
+
+    def explain(self, *args: str, given: str | None = None) -> str:
+        """What ``slacktide explain`` says, asked from outside the cluster."""
+        command = [sys.executable, "-m", "slacktide.deploy.cli.main", "explain", *args]
+        asked = [*command, "--bootstrap", self.kafka.bootstrap]
+        ran = subprocess.run(asked, input=given, capture_output=True, text=True, check=False, timeout=60)
+        assert ran.returncode == 0, f"explain {' '.join(args)}:\n{ran.stdout}{ran.stderr}"
+        return ran.stdout
+
+    def stop(self) -> None:
+        """Close the doors; the node takes the rest along."""
+        for door in self._doors:
+            door.close()

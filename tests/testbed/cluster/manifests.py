@@ -1,0 +1,69 @@
+"""The manifests of ``deploy/kubernetes``: read without kubectl, and applied to an API server of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from testbed.brokers import running
+
+from .api_server import ApiServer, Json, RefusedError
+
+MANIFESTS = Path(__file__).parents[3] / "deploy/kubernetes"
+SYSTEM = "slacktide-system"
+IN_FORCE_S = 60.0
+
+
+def kustomization(folder: Path) -> Json:
+    """The kustomization of a folder."""
+    found: Json = yaml.safe_load((folder / "kustomization.yaml").read_text())
+    return found
+
+
+def objects(folder: Path = MANIFESTS) -> Iterator[Json]:
+    """What a folder's kustomization holds, folders below it included; without what it adds (labels, tags)."""
+    for name in kustomization(folder)["resources"]:
+        path = folder / name
+        if path.is_dir():
+            yield from objects(path)
+        else:
+            yield from (each for each in yaml.safe_load_all(path.read_text()) if each)
+
+
+def workloads() -> list[Json]:
+    """What runs."""
+    return [each for each in objects() if each["kind"] in {"Deployment", "DaemonSet"}]
+
+
+def containers() -> Iterator[tuple[str, Json]]:
+    """Each container with its workload's name, those that run first included."""
+    for workload in workloads():
+        spec = workload["spec"]["template"]["spec"]
+        for container in [*spec.get("initContainers", []), *spec["containers"]]:
+            yield workload["metadata"]["name"], container
+
+
+@contextlib.contextmanager
+def applied() -> Iterator[ApiServer]:
+    """An API server on which ``kubectl apply -k deploy/kubernetes`` was run, once its policies are in force."""
+    with running(ApiServer) as server:
+        server.kubectl("apply", "-k", str(MANIFESTS))
+        bridge = server.account(SYSTEM, "slacktide-bridge")
+        path, until_s = f"/api/v1/nodes/{server.node()}/status", time.monotonic() + IN_FORCE_S
+        # All are read together, a moment after they are there.
+        while not _refused(server, path, {"metadata": {"labels": {"tried": str(time.monotonic_ns())}}}, bridge.token):
+            assert time.monotonic() < until_s, "the admission policies do not come into force"
+            time.sleep(0.1)
+        yield server
+
+
+def _refused(server: ApiServer, path: str, body: Json, token: str) -> bool:
+    try:
+        server.request("PATCH", path, body, token=token)
+    except RefusedError:
+        return True
+    return False

@@ -1,0 +1,311 @@
+"""A real node on the API server: containerd and kubelet run pods, controller-manager and scheduler make them."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import signal
+import ssl
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from http.client import HTTPSConnection
+from pathlib import Path
+
+from testbed.brokers import free_port
+from testbed.rungs import cluster_program
+
+from . import images, traces
+from .api_server import ApiServer, Json, flagged
+from .programs import Program
+
+LOCK = Path("/run/lock/slacktide-node")
+LOCK_S = 90.0
+READY_S = 60.0
+NODE = "node-0"
+
+
+def containerd_config(folder: Path) -> str:
+    """How containerd keeps everything of ours in the folder."""
+    overlay = subprocess.run(["stat", "-fc", "%T", folder], capture_output=True, text=True, check=True).stdout
+    return f"""\
+version = 2
+root = "{folder}/containerd"
+state = "{folder}/containerd-run"
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
+  "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.internal.v1.opt"]
+[grpc]
+  address = "{folder}/containerd.sock"
+[plugins."io.containerd.grpc.v1.cri"]
+  sandbox_image = "{images.PAUSE}"
+  netns_mounts_under_state_dir = true
+  # Without CAP_SYS_RESOURCE, as in a container, no process may lower its oom_score_adj.
+  restrict_oom_score_adj = true
+  [plugins."io.containerd.grpc.v1.cri".cni]
+    bin_dir = "/usr/lib/cni"
+    conf_dir = "{folder}/cni"
+  [plugins."io.containerd.grpc.v1.cri".containerd]
+    snapshotter = "{"native" if "overlay" in overlay else "overlayfs"}"
+    [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+      runtime_type = "io.containerd.runc.v2"
+      [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+        SystemdCgroup = false
+"""
+
+
+def network_config(folder: Path) -> Json:
+    """A bridge without an address: pods reach one another, and not the host."""
+    addresses = {"type": "host-local", "subnet": "10.88.7.0/24", "dataDir": f"{folder}/cni/addresses"}
+    bridge = {"type": "bridge", "bridge": traces.BRIDGE, "isGateway": False, "ipMasq": False, "ipam": addresses}
+    return {"cniVersion": "0.4.0", "name": "slacktide", "plugins": [bridge]}
+
+
+def kubelet_config(folder: Path, port: int, ca: Path, crt: Path, key: Path) -> Json:
+    """The kubelet's file (JSON is YAML)."""
+    return {
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "port": port,
+        "healthzPort": 0,
+        "authentication": {"anonymous": {"enabled": False}, "x509": {"clientCAFile": str(ca)}},
+        "authorization": {"mode": "Webhook"},
+        "tlsCertFile": str(crt),
+        "tlsPrivateKeyFile": str(key),
+        "containerRuntimeEndpoint": f"unix://{folder}/containerd.sock",
+        "cgroupDriver": "cgroupfs",
+        "failCgroupV1": False,
+        "failSwapOn": False,
+        # The machine's firewall is left alone: nothing here needs the chains.
+        "makeIPTablesUtilChains": False,
+        # There is no DNS; without an address the kubelet warns about every pod.
+        "clusterDNS": ["127.0.0.1"],
+        "podLogsDir": f"{folder}/pod-logs",
+        "volumePluginDir": f"{folder}/volume-plugins",
+        "imageGCHighThresholdPercent": 100,
+        "evictionHard": {"memory.available": "200Mi", "nodefs.available": "1Gi"},
+        "enforceNodeAllocatable": ["pods"],
+    }
+
+
+def scheduler_config(kubeconfig: Path) -> Json:
+    """One scheduler under two names: Koordinator's manifests ask for theirs."""
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(kubeconfig)},
+        "leaderElection": {"leaderElect": False},
+        "profiles": [{"schedulerName": "default-scheduler"}, {"schedulerName": "koord-scheduler"}],
+    }
+
+
+class RealNode(ApiServer):
+    """A cluster of one node, ``.name``; pods that it runs are this machine's processes. Root alone can."""
+
+    API_FLAGS: Mapping[str, str] = {}
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.name = NODE
+        self.kubelet_port = free_port()
+        self.kubelet = Program("kubelet", folder / "kubelet.log")
+        self.containerd = Program("containerd", folder / "containerd.log")
+        self.controllers = Program("kube-controller-manager", folder / "kube-controller-manager.log")
+        self.scheduler = Program("kube-scheduler", folder / "kube-scheduler.log")
+        self._ports = {"controllers": free_port(), "scheduler": free_port()}
+        self._settings = traces.kernel_settings()
+
+    def start(self) -> None:
+        """Start all that is not running; return when the node is Ready and pods can be made."""
+        self._start_containerd()
+        super().start()
+        self._start_controllers()
+        self.start_kubelet()
+        self.wait(lambda: self.exists("/api/v1/namespaces/default/serviceaccounts/default"), "the default account")
+
+    def stop(self) -> None:
+        """End everything, and remove what it left on the machine."""
+        for program in (self.kubelet, self.containerd, self.controllers, self.scheduler):
+            program.stop(signal.SIGKILL)
+        super().stop()
+        traces.remove(self.folder, self._settings)
+
+    def api_command(self) -> list[str]:
+        """With the node's name for loopback in a mount namespace of its own: so logs and exec find the kubelet."""
+        hosts = self.folder / "hosts"
+        hosts.write_text(f"127.0.0.1 localhost {self.name}\n")
+        crt, key = self.pki.certificate("kubelet-client", "/O=system:masters/CN=kubelet-client")
+        flags = {
+            "kubelet-preferred-address-types": "Hostname",
+            "kubelet-certificate-authority": str(self.ca),
+            "kubelet-client-certificate": str(crt),
+            "kubelet-client-key": str(key),
+        }
+        inside = ["unshare", "--mount", "sh", "-c", 'mount --bind "$0" /etc/hosts && exec "$@"', str(hosts)]
+        return [*inside, *super().api_command(), *flagged(flags)]
+
+    def _start_containerd(self) -> None:
+        if self.containerd.running:
+            return
+        cni = self.folder / "cni"
+        cni.mkdir(exist_ok=True)
+        (cni / "10-slacktide.conflist").write_text(json.dumps(network_config(self.folder)))
+        config = self.folder / "containerd.toml"
+        config.write_text(containerd_config(self.folder))
+        self.containerd.spawn(["containerd", "--config", str(config)])
+        made = images.make(self.folder / "images")
+        self.containerd.await_ready(lambda: self.ctr("version") is not None)
+        for tar in made:
+            assert self.ctr("images", "import", "--no-unpack", str(tar)) is not None, f"containerd refused {tar.name}"
+
+    def ctr(self, *args: str) -> str | None:
+        """Ask containerd; None where it fails."""
+        command = ["ctr", "--address", f"{self.folder}/containerd.sock", "--namespace", "k8s.io", *args]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+        return ran.stdout if ran.returncode == 0 else None
+
+    def _start_controllers(self) -> None:
+        if not self.controllers.running:
+            kcm = self.pki.client(self.folder / "kcm.kubeconfig", self.url, "/CN=system:kube-controller-manager")
+            flags = {
+                "kubeconfig": str(kcm),
+                "leader-elect": "false",
+                "bind-address": "127.0.0.1",
+                "secure-port": str(self._ports["controllers"]),
+                "use-service-account-credentials": "true",
+                "service-account-private-key-file": str(self.pki.sa_key),
+                "root-ca-file": str(self.ca),
+                "flex-volume-plugin-dir": f"{self.folder}/volume-plugins",
+            }
+            self.controllers.spawn([str(cluster_program("kube-controller-manager")), *flagged(flags)])
+        if not self.scheduler.running:
+            kubeconfig = self.pki.client(self.folder / "scheduler.kubeconfig", self.url, "/CN=system:kube-scheduler")
+            config = self.folder / "scheduler.json"
+            config.write_text(json.dumps(scheduler_config(kubeconfig)))
+            port = str(self._ports["scheduler"])
+            flags = {"config": str(config), "bind-address": "127.0.0.1", "secure-port": port}
+            self.scheduler.spawn([str(cluster_program("kube-scheduler")), *flagged(flags)])
+        self.controllers.await_ready(lambda: self._healthy(self._ports["controllers"]))
+        self.scheduler.await_ready(lambda: self._healthy(self._ports["scheduler"]))
+
+    @staticmethod
+    def _healthy(port: int) -> bool:
+        unverified = ssl.create_default_context()
+        unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+        connection = HTTPSConnection("127.0.0.1", port, timeout=5, context=unverified)
+        with contextlib.suppress(OSError), contextlib.closing(connection):
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        return False
+
+    def start_kubelet(self) -> None:
+        """Start the kubelet unless it runs; return when the node is Ready by a heartbeat of this kubelet."""
+        if self.kubelet.running:
+            return
+        crt, key = self.pki.certificate(
+            "kubelet-server", f"/CN=system:node:{self.name}", f"DNS:{self.name},IP:127.0.0.1"
+        )
+        group = f"/O=system:nodes/CN=system:node:{self.name}"
+        kubeconfig = self.pki.client(self.folder / "kubelet.kubeconfig", self.url, group)
+        config = self.folder / "kubelet.json"
+        config.write_text(json.dumps(kubelet_config(self.folder, self.kubelet_port, self.ca, crt, key)))
+        flags = {
+            "config": str(config),
+            "kubeconfig": str(kubeconfig),
+            "hostname-override": self.name,
+            "root-dir": f"{self.folder}/kubelet",
+        }
+        self.kubelet.stop()
+        before = self._heartbeat()
+        self.kubelet.spawn([str(cluster_program("kubelet")), *flagged(flags)])
+        self.kubelet.await_ready(lambda: self._heartbeat() not in {"", before})
+
+    def _heartbeat(self) -> str:
+        """When the node last said that it is Ready; empty where it is not."""
+        if not self.exists(f"/api/v1/nodes/{self.name}"):
+            return ""
+        conditions = self.get(f"/api/v1/nodes/{self.name}")["status"].get("conditions", [])
+        ready = [each for each in conditions if each["type"] == "Ready" and each["status"] == "True"]
+        return str(ready[0]["lastHeartbeatTime"]) if ready else ""
+
+    def wait(self, until: Callable[[], object], what: str, within_s: float = READY_S) -> None:
+        """Look until it is so.
+
+        Raises:
+            TimeoutError: it was not in time; names what was waited for.
+
+        """
+        until_s = time.monotonic() + within_s
+        while not until():
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"{what}: not within {within_s:g} s")
+            time.sleep(0.1)
+
+    def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
+        """Make a namespace in which pods can be made: the controllers have given it its default account."""
+        name = super().namespace(prefix, labels)
+        self.wait(lambda: self.exists(f"/api/v1/namespaces/{name}/serviceaccounts/default"), f"{name}'s account")
+        return name
+
+    def pods(self, namespace: str, selector: str = "") -> list[Json]:
+        """The pods of a namespace as they are now."""
+        found: list[Json] = self.get(f"/api/v1/namespaces/{namespace}/pods?labelSelector={selector}")["items"]
+        return found
+
+    def group(self, controller: str, pod: Json) -> Path:
+        """A pod's control group: by Kubernetes' class, as the kubelet places it."""
+        tier = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[pod["status"]["qosClass"]]
+        return traces.CGROUPS / controller / f"kubepods/{tier}pod{pod['metadata']['uid']}"
+
+
+def _claim(lock: int) -> None:
+    until_s = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until_s:
+                raise RuntimeError(f"another run has this machine's one node for {LOCK_S:g} s: see {LOCK}") from None
+            time.sleep(0.2)
+        else:
+            return
+
+
+def _sweep(told: str) -> None:
+    """Remove what a run left that was killed before it could.
+
+    Raises:
+        RuntimeError: pods run here that no run of ours has left: this machine is a node already.
+
+    """
+    if told:
+        left = json.loads(told)
+        traces.remove(Path(left["folder"]), left["settings"])
+        shutil.rmtree(left["folder"], ignore_errors=True)
+    if traces.kubepods():
+        raise RuntimeError(f"a kubelet has {traces.kubepods()[0]}: tests cannot make a node of a machine that is one")
+
+
+@contextlib.contextmanager
+def running_node() -> Iterator[RealNode]:
+    """The machine's one real node; all of it is gone afterwards, and had this process been killed, by the next."""
+    lock = os.open(LOCK, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _claim(lock)
+        _sweep(os.pread(lock, 65536, 0).decode())
+        folder = Path(tempfile.mkdtemp(prefix="slacktide-node-", dir="/var/tmp"))
+        os.pwrite(lock, json.dumps({"folder": str(folder), "settings": traces.kernel_settings()}).encode(), 0)
+        node = RealNode(folder)
+        try:
+            node.start()
+            yield node
+        finally:
+            node.stop()
+            shutil.rmtree(folder, ignore_errors=True)
+            os.ftruncate(lock, 0)
+    finally:
+        os.close(lock)
