@@ -1,7 +1,8 @@
-"""The one door to the Kubernetes API server: plain JSON in and out. No other module of ours speaks to it over aiohttp.
+"""The one door to the Kubernetes API server: JSON in and out, by kubernetes-asyncio's configuration and client.
 
-Needs the extra ``[cluster]``. Objects are decoded into whatever the caller gives: ``dict``, or a msgspec struct of
-the fields that it reads. Nothing generated, nothing cached, nothing retried: what to do about an error is the caller's.
+Needs the extra ``[cluster]``. The client's models, a class for each kind, are loaded with it and used by nobody:
+objects are decoded into whatever the caller gives, ``dict``, or a msgspec struct of the fields that it reads. Nothing
+cached, nothing retried: what to do about an error is the caller's.
 """
 
 from __future__ import annotations

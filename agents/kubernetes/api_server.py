@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -11,11 +12,14 @@ from typing import Any, Generic, Self, TypeVar
 
 import aiohttp
 import msgspec
+from kubernetes_asyncio.client import ApiClient
+from kubernetes_asyncio.config import ConfigException
 
 from slacktide.agents.kubernetes.access import Access
 from slacktide.agents.kubernetes.errors import ApiAwayError, refused
 from slacktide.agents.kubernetes.resource import Resource
 from slacktide.agents.kubernetes.watch import Event, lines, read_line
+from slacktide.schemas.errors import ConfigError, Finding
 
 T = TypeVar("T")
 REQUEST_S = 15.0
@@ -25,7 +29,6 @@ SILENCE_S = 60.0
 """A watch of what never changes says nothing at all: after so long it is asked for anew, for it may be dead."""
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
-_encoder = msgspec.json.Encoder()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,7 +59,6 @@ class ApiServer:
     All methods but ``watch`` answer within 15 s. All raise:
         ApiAwayError: it cannot be reached, broke off, or answered with what is no such object.
         ApiRefusedError: it answered with an error.
-        ConfigError: the file with the token cannot be read.
 
     Args:
         access: where it is, and as whom to speak.
@@ -67,18 +69,28 @@ class ApiServer:
     def __init__(self, access: Access, *, name: str) -> None:
         self.access = access
         self._name = name
-        self._session: aiohttp.ClientSession | None = None
+        self._client: ApiClient | None = None
 
     async def __aenter__(self) -> Self:
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(ssl=self.access.tls, limit=32),
-            headers={"User-Agent": self._name, "Accept": JSON},
-        )
+        """Read the certificates.
+
+        Raises:
+            ConfigError: one of them is none.
+
+        """
+        configuration = self.access.configuration
+        try:
+            self._client = ApiClient(configuration)
+        except (ssl.SSLError, OSError) as exc:
+            files = [configuration.ssl_ca_cert, configuration.cert_file, configuration.key_file]
+            place = ", ".join(str(file) for file in files if file)
+            raise ConfigError([Finding(file=place, field="the file", value=str(exc), accepted="PEM text")]) from exc
+        self._client.user_agent = self._name
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._session is not None, "entered before"
-        await self._session.close()
+        assert self._client is not None, "entered before"
+        await self._client.close()
 
     async def text(self, path: str) -> str:
         """What a path answers, such as ``/readyz`` or ``/version``."""
@@ -182,10 +194,9 @@ class ApiServer:
         content_type: str = "",
     ) -> bytes:
         changes = {"fieldManager": self._name} if method in {"POST", "PUT", "PATCH"} else {}
-        data = None if body is None else _encoder.encode(body)
         patience = aiohttp.ClientTimeout(total=REQUEST_S)
         async with self._answered(
-            method, path, query={**(query or {}), **changes}, data=data, content_type=content_type, patience=patience
+            method, path, query={**(query or {}), **changes}, body=body, content_type=content_type, patience=patience
         ) as answer:
             got: bytes = await answer.read()
             return got
@@ -198,22 +209,22 @@ class ApiServer:
         *,
         query: Mapping[str, str],
         patience: aiohttp.ClientTimeout,
-        data: bytes | None = None,
+        body: object = None,
         content_type: str = "",
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        assert self._session is not None, "async with ApiServer(...)"
+        assert self._client is not None, "async with ApiServer(...)"
         where = f"{method} {self._where(path)}"
-        headers = self.access.headers() | ({"Content-Type": content_type} if content_type else {})
         try:
             async with asyncio.timeout(REQUEST_S):
-                answer = await self._session.request(
+                answer: aiohttp.ClientResponse = await self._client.call_api(
+                    path,
                     method,
-                    self.access.server + path,
-                    params={key: value for key, value in query.items() if value},
-                    data=data,
-                    headers=headers,
-                    timeout=patience,
-                    server_hostname=self.access.tls_name or None,
+                    query_params=[(key, value) for key, value in query.items() if value],
+                    header_params={"Accept": JSON} | ({"Content-Type": content_type} if content_type else {}),
+                    body=msgspec.to_builtins(body),
+                    auth_settings=["BearerToken"],
+                    _preload_content=False,
+                    _request_timeout=patience,
                 )
             async with answer:
                 if answer.status >= 300:
@@ -221,11 +232,11 @@ class ApiServer:
                 yield answer
         except TimeoutError as exc:
             raise ApiAwayError(f"{where}: no answer in time; is the API server up, and reachable from here?") from exc
-        except (aiohttp.ClientError, OSError) as exc:
+        except (aiohttp.ClientError, OSError, ConfigException) as exc:
             raise ApiAwayError(f"{where}: {str(exc) or type(exc).__name__}") from exc
 
     def _where(self, path: str) -> str:
-        return self.access.server + path
+        return f"{self.access.configuration.host}{path}"
 
 
 def _read(body: bytes, kind: type[T]) -> T:

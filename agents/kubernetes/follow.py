@@ -63,10 +63,6 @@ async def follow(
 
     A watch that ends goes on from where it was; only where that is too old (410) is all listed anew.
     Trouble is said, waited out (1 s, doubling up to 10 s) and tried again. Close it when you stop.
-
-    Raises:
-        ConfigError: the file with the token cannot be read.
-
     """
     version, pause_s, troubled = "", PAUSE_S, False
     while True:

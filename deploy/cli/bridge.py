@@ -53,7 +53,7 @@ def command(settings: BridgeCommandSettings) -> None:
     from slacktide.agents.cluster.bridge.sources import ConfigMapName  # noqa: PLC0415
     from slacktide.agents.kubernetes import access  # noqa: PLC0415
 
-    found = access(settings.kubeconfig)
+    found = asyncio.run(access(settings.kubeconfig))
     given = bridge.BridgeSettings(
         bootstrap=settings.bootstrap,
         access=found,

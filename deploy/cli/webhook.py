@@ -52,7 +52,7 @@ def command(settings: WebhookSettings) -> None:
     from slacktide.agents.cluster.webhook import webhook  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.kubernetes import access  # noqa: PLC0415
 
-    found = access(settings.kubeconfig)
+    found = asyncio.run(access(settings.kubeconfig))
     given = webhook.WebhookSettings(
         access=found,
         namespace=settings.namespace or found.namespace,

@@ -6,12 +6,15 @@ import asyncio
 import json
 from collections.abc import Iterator
 from contextlib import aclosing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
 import msgspec
 import pytest
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.config import incluster_config
 
 from slacktide.agents.kubernetes import (
     CONFIGMAPS,
@@ -26,12 +29,12 @@ from slacktide.agents.kubernetes import (
     Resource,
     Trouble,
     Whole,
-    access,
     follow,
 )
 from slacktide.agents.kubernetes import api_server as api_server_module
 from slacktide.agents.kubernetes.access import of_service_account
 from testbed.cluster.api_server import ApiServer as Cluster
+from testbed.cluster.identity import access_of
 
 pytestmark = pytest.mark.cluster
 
@@ -66,7 +69,7 @@ class _Named(msgspec.Struct):
 
 
 def _door(cluster: Cluster) -> ApiServer:
-    return ApiServer(access(cluster.kubeconfig), name="door-test")
+    return ApiServer(access_of(cluster.kubeconfig), name="door-test")
 
 
 def _config(name: str, data: dict[str, str]) -> dict[str, Any]:
@@ -139,26 +142,30 @@ async def test_what_is_refused_says_which_field(api_server: Cluster) -> None:
 
 async def test_who_may_not_is_told_so(api_server: Cluster) -> None:
     account = api_server.account(api_server.namespace(), "nobody")
-    async with ApiServer(access(account.kubeconfig), name="nobody") as api:
+    async with ApiServer(access_of(account.kubeconfig), name="nobody") as api:
         with pytest.raises(ApiRefusedError, match=r"403 Forbidden: .*nobody.*kubectl auth can-i"):
             await api.list(NODES, dict)
 
 
 async def test_a_server_that_is_not_there_is_away(api_server: Cluster) -> None:
-    there = access(api_server.kubeconfig)
-    nowhere = Access(server="https://127.0.0.1:1", tls=there.tls)
+    nowhere = Access(configuration=Configuration(host="https://127.0.0.1:1", ssl_ca_cert=str(api_server.ca)))
     async with ApiServer(nowhere, name="test") as api:
         with pytest.raises(ApiAwayError, match=r"GET https://127\.0\.0\.1:1/api/v1/nodes: "):
             await api.list(NODES, dict)
 
 
-async def test_a_pods_service_account_is_used_and_its_renewed_token_read(api_server: Cluster, tmp_path: Path) -> None:
+async def test_a_pods_service_account_is_used_and_its_renewed_token_read(
+    api_server: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     namespace = api_server.namespace()
     account = api_server.account(namespace, "pod")
     (tmp_path / "token").write_text("stale")
     (tmp_path / "ca.crt").write_text(api_server.ca.read_text())
     (tmp_path / "namespace").write_text(namespace)
-    mine = of_service_account("127.0.0.1", str(api_server.port), tmp_path)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(api_server.port))
+    monkeypatch.setattr(incluster_config, "TOKEN_REFRESH_PERIOD", timedelta())
+    mine = of_service_account(tmp_path)
     who = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
     reviews = Resource(group="authentication.k8s.io", plural="selfsubjectreviews")
     async with ApiServer(mine, name="test") as api:

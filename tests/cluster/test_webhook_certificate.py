@@ -16,10 +16,10 @@ import pytest
 from slacktide.agents.cluster.webhook.certificates import made
 from slacktide.agents.cluster.webhook.rotation import Pair, Terms
 from slacktide.agents.cluster.webhook.webhook import WebhookSettings, names_of, run
-from slacktide.agents.kubernetes import access
 from slacktide.schemas.health import Health
 from testbed.brokers import free_port
 from testbed.cluster.api_server import ApiServer
+from testbed.cluster.identity import access_of
 from testbed.cluster.webhook import CONFIGURATIONS, NAME, NAMESPACE, NOWHERE, SECRET, Webhook
 from testbed.one_machine import eventually
 
@@ -38,7 +38,7 @@ def settings(api: ApiServer, host: str, port: int, **given: object) -> WebhookSe
     config = api.account(NAMESPACE, NAME).kubeconfig
     fields = {"look_s": 0.2} | given
     return WebhookSettings(
-        access=access(config), namespace=NAMESPACE, host=host, port=port, bootstrap=NOWHERE, **fields
+        access=access_of(config), namespace=NAMESPACE, host=host, port=port, bootstrap=NOWHERE, **fields
     )
 
 

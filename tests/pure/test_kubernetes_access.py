@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 
 import pytest
 import yaml
 
-from slacktide.agents.kubernetes.access import access, of_kubeconfig, of_service_account
+from slacktide.agents.kubernetes import ApiServer
+from slacktide.agents.kubernetes.access import Access, access, of_kubeconfig, of_service_account
 from slacktide.agents.kubernetes.errors import refused
 from slacktide.agents.kubernetes.resource import CONFIGMAPS, NODE_METRICS, PODS
 from slacktide.schemas.errors import ConfigError
@@ -26,46 +29,81 @@ def kubeconfig(folder: Path, user: dict, cluster: dict | None = None, **top: obj
     return path
 
 
-def test_the_current_context_says_where_and_as_whom(tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("first\n")
-    found = of_kubeconfig(kubeconfig(tmp_path, {"tokenFile": "token"}))
-    assert (found.server, found.namespace) == ("https://api.example:6443", "mine")
-    assert found.headers() == {"Authorization": "Bearer first"}
+async def authorization(of: Access) -> str | None:
+    said = await of.configuration.get_api_key_with_prefix("BearerToken")
+    return None if said is None else str(said)
+
+
+async def test_the_current_context_says_where_and_as_whom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "token").write_text("first")
+    found = await of_kubeconfig(kubeconfig(tmp_path, {"tokenFile": "token"}))
+    assert (found.configuration.host, found.namespace) == ("https://api.example:6443", "mine")
+    assert await authorization(found) == "Bearer first"
     (tmp_path / "token").write_text("renewed")
-    assert found.headers() == {"Authorization": "Bearer renewed"}
+    assert await authorization(found) == "Bearer first", "not read with every request"
+    monkeypatch.setattr(sys.modules[of_kubeconfig.__module__], "RENEW_S", 0.0)
+    assert await authorization(found) == "Bearer renewed"
+
+
+async def test_a_program_may_say_who_asks(tmp_path: Path) -> None:
+    said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "made"}}
+    program = {"apiVersion": said["apiVersion"], "command": "echo", "args": [json.dumps(said)]}
+    found = await of_kubeconfig(kubeconfig(tmp_path, {"exec": program}))
+    assert await authorization(found) == "Bearer made"
 
 
 @pytest.mark.parametrize(
-    ("user", "top", "field"),
+    ("user", "top", "said"),
     [
-        ({"exec": {"command": "aws"}}, {}, "user.exec"),
         ({}, {"current-context": "elsewhere"}, "contexts"),
-        ({}, {"users": []}, "users"),
-        ({"client-certificate-data": "%"}, {}, "client-certificate-data"),
+        ({}, {"users": []}, "kubectl"),
+        ({}, {"clusters": 7}, "kubectl"),
+        ({"client-certificate-data": "%%%%A"}, {}, "base64"),
         ({"client-certificate": "missing.crt"}, {}, "missing.crt"),
+        ({"tokenFile": "missing"}, {}, "missing"),
     ],
 )
-def test_what_cannot_be_used_is_said_with_its_place(tmp_path: Path, user: dict, top: dict, field: str) -> None:
+async def test_what_cannot_be_used_is_said_with_its_place(tmp_path: Path, user: dict, top: dict, said: str) -> None:
     with pytest.raises(ConfigError) as refusal:
-        of_kubeconfig(kubeconfig(tmp_path, user, **top))
-    assert field in str(refusal.value)
+        await of_kubeconfig(kubeconfig(tmp_path, user, **top))
+    assert str(tmp_path) in str(refusal.value)
+    assert said in str(refusal.value)
     assert "accepted: " in str(refusal.value)
 
 
-def test_a_kubeconfig_that_is_named_is_preferred_to_the_pods_account(
+@pytest.mark.parametrize("text", ["", "[]", "{", "nothing", "kind: Config"])
+async def test_what_is_no_kubeconfig_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "config"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match="kubectl can use"):
+        await of_kubeconfig(path)
+
+
+async def test_certificates_that_are_none_are_refused(tmp_path: Path) -> None:
+    (tmp_path / "ca.crt").write_text("none")
+    found = await of_kubeconfig(kubeconfig(tmp_path, {}, {"certificate-authority": "ca.crt"}))
+    with pytest.raises(ConfigError, match=r"ca\.crt.*PEM"):
+        async with ApiServer(found, name="test"):
+            pass
+
+
+async def test_a_kubeconfig_that_is_named_is_preferred_to_the_pods_account(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     monkeypatch.setenv("KUBECONFIG", str(kubeconfig(tmp_path, {"token": "t"})))
-    assert access().server == "https://api.example:6443"
+    assert (await access()).configuration.host == "https://api.example:6443"
     monkeypatch.delenv("KUBECONFIG")
     with pytest.raises(ConfigError, match="serviceaccount"):
-        access()
+        await access()
 
 
-def test_a_service_account_without_its_files_is_refused(tmp_path: Path) -> None:
+def test_a_service_account_without_its_files_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
     with pytest.raises(ConfigError, match="run in a pod"):
-        of_service_account("10.0.0.1", "443", tmp_path)
+        of_service_account(tmp_path)
 
 
 def test_objects_lie_where_kubernetes_has_them() -> None:

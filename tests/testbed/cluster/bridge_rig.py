@@ -17,7 +17,6 @@ from slacktide.agents.cluster.bridge import bridge
 from slacktide.agents.cluster.bridge.lease import Timing
 from slacktide.agents.cluster.bridge.sources import ConfigMapName
 from slacktide.agents.kafka import Out, Record, Sender, read_topic
-from slacktide.agents.kubernetes import access
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
@@ -25,6 +24,7 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
 from testbed.cluster.api_server import ApiServer
+from testbed.cluster.identity import access_of
 from testbed.cluster.manifests import SYSTEM
 from testbed.policies import config_map
 
@@ -73,7 +73,7 @@ class BridgeRig:
         """Start a bridge."""
         settings = bridge.BridgeSettings(
             bootstrap=self.bootstrap,
-            access=access(self._account.kubeconfig),
+            access=access_of(self._account.kubeconfig),
             replica=name,
             namespace=SYSTEM,
             config_map=ConfigMapName(namespace=OPERATORS, name="slo-controller-config"),

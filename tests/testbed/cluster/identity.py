@@ -1,0 +1,15 @@
+"""As whom a test speaks to an API server."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from pathlib import Path
+
+from slacktide.agents.kubernetes import Access, access
+
+
+def access_of(kubeconfig: Path) -> Access:
+    """What a kubeconfig says, also within a loop."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        return thread.submit(asyncio.run, access(kubeconfig)).result()
