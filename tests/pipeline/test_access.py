@@ -19,7 +19,16 @@ from slacktide.agents.kafka import describe_topics
 from slacktide.deploy.cli.log_side import LogSide
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.operator_files import OperatorFiles
-from slacktide.schemas.access import ADMINISTRATOR, GOVERNOR_GROUP, PARTS, PUBLISHER, READER, STREAM_GROUP, Part
+from slacktide.schemas.access import (
+    ADMINISTRATOR,
+    GOVERNOR_GROUP,
+    PARTS,
+    PUBLISHER,
+    READER,
+    REPLAYER,
+    STREAM_GROUP,
+    Part,
+)
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import CREDIT, TOPICS
 from testbed.brokers import running
@@ -190,6 +199,7 @@ async def test_the_loop_closes_with_each_part_under_its_own_name(granted: Guarde
             ):
                 code, said = slacktide(reader, *command)
                 assert code == 0, (command, said)
+            assert slacktide(doors[REPLAYER.name], "dead-letter", "replay", "--since", "1h")[0] == 0
             asked = json.loads(slacktide(reader, "doctor", "--output", "json")[1])
     of_log = {check["check"]: check["verdict"] for check in asked["checks"] if check["check"].startswith("log.")}
     assert of_log["log.topics"] == "ok"
