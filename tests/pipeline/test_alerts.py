@@ -6,26 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
-import prometheus_client
 import pytest
 import yaml
 
-from slacktide.agents import metrics as of_agents
-from slacktide.streams import metrics as of_workers
-from testbed.prometheus import promtool
+from testbed.prometheus import promtool, served
 
 ALERTS = Path(__file__).parents[2] / "deploy/prometheus/alerts.yaml"
 CASES = Path(__file__).with_name("alerts.yaml")
 RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
-ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
-
-
-def served() -> set[str]:
-    """The names of all time series that agents and workers serve."""
-    assert of_agents.SAMPLES is not None
-    assert of_workers.SAMPLES is not None
-    families = [one for one in prometheus_client.REGISTRY.collect() if one.name.startswith("slacktide_")]
-    return {family.name + end for family in families for end in ENDS[family.type]}
 
 
 def test_each_alert_is_over_metrics_that_are_served() -> None:
