@@ -55,7 +55,7 @@ imports: setup ## import-linter: imports go one way
 
 check: lint types imports test ## All that CI runs
 
-schemas: setup ## Renew schemas/jsonschema and the README's table of topics from the messages
+schemas: setup ## Renew schemas/jsonschema, docs/asyncapi.json and the README's table of topics from the messages
 	@$(V)/python -m slacktide.schemas.export
 
 kafka: ## Fetch Apache Kafka's jars for the tests (needs Maven)

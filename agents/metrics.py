@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.agents.node.evict.standing import Standing
+from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Knob, NodeSample
 from slacktide.streams.decisions.cpu_suppress import RULE
 
@@ -30,6 +33,12 @@ TICK = Histogram(
     "Reading the kernel and deciding.",
     ["node"],
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1),
+)
+CPU = Gauge(
+    "slacktide_agent_cpu_milli",
+    "The node's CPU as its last sample has it: capacity, asked for by and used by latency-sensitive pods, used by "
+    "best-effort pods and in all, and the best-effort limit (NaN: none), in thousandths of a CPU.",
+    ["node", "of"],
 )
 MISSING = Counter("slacktide_agent_missing_figures", "Figures that could not be read.", ["node", "what"])
 DECIDED = Counter("slacktide_agent_decided", "Samples by who decided them.", ["node", "by"])
@@ -67,6 +76,23 @@ Cause = Literal["tick", "keyframe", "cpu", "memory", "use"]
 ACTED = frozenset({"applied", "unchanged", "failed", "dry-run"})
 
 
+def cpu_of(sample: NodeSample) -> dict[str, float | None]:
+    """A node's CPU by what it is; None: this sample does not say, and what was said before holds."""
+    best_effort = sum(pod.cpu_milli or 0 for pod in sample.pod_use if pod.best_effort_group)
+    others = sum(pod.cpu_milli or 0 for pod in sample.pod_use if not pod.best_effort_group)
+    pods, limits = sample.pods, sample.limits
+    asked = None if pods is None else [pod for pod in pods if pod.phase in LIVE_PHASES and not is_best_effort(pod)]
+    quota_us = None if limits is None else limits.be_cfs_quota_us
+    return {
+        "capacity": None if sample.facts is None else sample.facts.capacity.cpu_milli,
+        "ls_requested": None if asked is None else sum(pod.requests.cpu_milli or 0 for pod in asked),
+        "ls_used": others,
+        "be_used": best_effort,
+        "be_limit": math.nan if limits is None or quota_us is None else 1_000 * quota_us / limits.be_cfs_period_us,
+        "used": sample.use.cpu_milli,
+    }
+
+
 class AgentMetrics:
     """The metrics of one node."""
 
@@ -94,6 +120,9 @@ class AgentMetrics:
         if cause != "tick":
             EARLY.labels(self.node, cause).inc()
         self._tick.observe(tick_ns / 1e9)
+        for of, milli in cpu_of(sample).items():
+            if milli is not None:
+                CPU.labels(self.node, of).set(milli)
         for one in sample.missing:
             # A file's name without its place: pods come and go.
             MISSING.labels(self.node, one.what.rpartition("/")[2].partition(" ")[0]).inc()

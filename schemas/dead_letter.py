@@ -18,6 +18,7 @@ class DeadLetter(Message, frozen=True, kw_only=True):
     """The part that refused it."""
     refused_ms: Count
     key: str | None = None
+    """As text. The bytes are this record's own key, where they are not too many."""
     headers: dict[str, str] = {}
     value_base64: str | None = None
     """At most 256 KiB of the value; None: the value was null."""

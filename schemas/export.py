@@ -1,4 +1,4 @@
-"""Write what is derived from the messages: a JSON Schema per topic, and the README's table of topics.
+"""Write what is derived from the messages: a JSON Schema per topic, an AsyncAPI document, the README's table of topics.
 
 ``python -m slacktide.schemas.export`` in a checkout; ``--check`` writes nothing and fails where a file is behind.
 """
@@ -13,12 +13,14 @@ from pathlib import Path
 
 import msgspec
 
+from slacktide.schemas import asyncapi
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import HOUR_MS, TOPICS, Topic
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FOLDER = Path(__file__).resolve().parent / "jsonschema"
-README = Path(__file__).resolve().parent.parent / "README.md"
+ROOT = Path(__file__).resolve().parent.parent
+README, ASYNCAPI = ROOT / "README.md", ROOT / "docs" / "asyncapi.json"
 BEGIN, END = "<!-- topics -->\n", "<!-- /topics -->"
 
 
@@ -77,15 +79,17 @@ def _duration(span_ms: int) -> str:
 
 def derived() -> dict[Path, str]:
     """Every derived file with the text that it should hold."""
-    files = {
-        FOLDER / f"{topic.name}.json": msgspec.json.format(msgspec.json.encode(json_schema(topic)), indent=2).decode()
-        + "\n"
-        for topic in TOPICS
-    }
+    files = {FOLDER / f"{topic.name}.json": _written(json_schema(topic)) for topic in TOPICS}
+    if ASYNCAPI.parent.is_dir():
+        files[ASYNCAPI] = _written(asyncapi.document())
     if README.is_file() and BEGIN in (readme := README.read_text()):
         before, _, rest = readme.partition(BEGIN)
         files[README] = before + BEGIN + topics_table() + rest[rest.index(END) :]
     return files
+
+
+def _written(document: dict[str, object]) -> str:
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
 
 
 def main(arguments: list[str]) -> int:

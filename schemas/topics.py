@@ -70,11 +70,11 @@ INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
                producers=("publisher", "bridge"), consumers=("stream", "agent", "governor", "bridge"))  # fmt: skip
 METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",
-               producers=("stream",), consumers=("governor", "bridge", "operator"))  # fmt: skip
+               producers=("stream",), consumers=("stream", "governor", "bridge", "operator"))  # fmt: skip
 ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",
-                    producers=("stream",), consumers=("bridge", "operator"))  # fmt: skip
+                    producers=("stream",), consumers=("stream", "bridge", "operator"))  # fmt: skip
 SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", cleanup="compact",
-              producers=("stream",), consumers=("operator",))  # fmt: skip
+              producers=("stream",), consumers=("stream", "operator"))  # fmt: skip
 WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="node", retention_ms=HOUR_MS,
                producers=("stream",), consumers=("stream",))  # fmt: skip
 TICK = Topic(name="slacktide.stream.tick.v1", message=WorkerTick, key="worker", partitions=1, retention_ms=48 * HOUR_MS,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from slacktide.schemas.access import GOVERNOR_GROUP
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams import metrics
@@ -22,7 +23,6 @@ from slacktide.streams.records import Out, Record
 
 log = logging.getLogger(__name__)
 
-GROUP = "slacktide-governor"
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
 STOP_S = 1.0
@@ -36,7 +36,7 @@ class GovernorSettings:
 
     bootstrap: str
     """``host:port``, several with commas."""
-    group: str = GROUP
+    group: str = GOVERNOR_GROUP
     session_timeout_ms: int = 6_000
     """A governor silent for this long has lost its office."""
 

@@ -16,6 +16,7 @@ from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 
+from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import (
@@ -61,7 +62,7 @@ class ShellSettings:
 
     bootstrap: str
     """``host:port``, several with commas."""
-    group: str = "slacktide-stream"
+    group: str = STREAM_GROUP
     """Workers of one group share the nodes out."""
     session_timeout_ms: int = 6_000
     """A worker silent for this long has lost its partitions. On the embedded broker a join waits half of it."""

@@ -34,12 +34,14 @@ class Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Out:
-    """One record to be sent; its partition follows from its key."""
+    """One record to be sent."""
 
     topic: str
-    key: bytes
+    key: bytes | None
     value: bytes | None
     headers: HeaderList = ()
+    partition: int | None = None
+    """None: it follows from the key."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

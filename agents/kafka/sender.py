@@ -76,8 +76,8 @@ class Sender:
         try:
             async with asyncio.timeout(2 * self._timeout_s):
                 sent = [
-                    await producer.send(record.topic, record.value, record.key, headers=list(record.headers))
-                    for record in records
+                    await producer.send(r.topic, r.value, r.key, partition=r.partition, headers=list(r.headers))
+                    for r in records
                 ]
                 placed: list[Any] = await asyncio.gather(*sent, return_exceptions=True)
         except (KafkaError, TimeoutError) as exc:

@@ -14,14 +14,14 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
 from slacktide.agents.kafka.change import broker_count, set_configs
 from slacktide.agents.kafka.records import Record
-from slacktide.deploy.cli import export, settings
+from slacktide.deploy.cli import acl, export, settings
 from slacktide.deploy.cli.records import line, topic_named
 from slacktide.deploy.cli.text import Duration, count, table
 from slacktide.deploy.cli.topic_plan import Change, changes, said
+from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import HOUR_MS, SAMPLE, TOPICS, Topic
 
-STREAM_GROUP = "slacktide-stream"
 PENDING = 2
 LAST = 10
 
@@ -190,6 +190,7 @@ async def _last(records: AsyncIterator[Record], limit: int) -> AsyncGenerator[Re
         yield record
 
 
+command.add_command(acl.command)
 command.add_command(export.command)
 
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from slacktide.agents.kafka import Out, Sender, describe_topics
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.kafka import Out, Sender, describe_topics, read_topic
 from slacktide.agents.kafka.change import set_configs
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.codec import encode
@@ -215,3 +216,54 @@ async def test_dead_letters_are_listed_and_shown(broker) -> None:
     absent = slacktide(broker, "dead-letter", "show", "2")
     assert absent.exit_code == 1
     assert "no dead letter at offset 2: slacktide dead-letter list" in absent.stderr
+
+
+async def test_dead_letters_are_put_back_once(broker) -> None:
+    """To the partition that they came from, with key and headers; said before it is done, and when it was."""
+    broker.apply_topics(4)
+    bad = [
+        Out(topic=SAMPLE.name, key=node, value=b"{}", partition=2, headers=(("ce_id", b"x"),)) for node in (b"a", b"b")
+    ]
+    await write(broker, *bad)
+    letters = [
+        DeadLetter(
+            topic=SAMPLE.name,
+            partition=2,
+            offset=offset,
+            reason="not a NodeSample",
+            reader="stream/blue",
+            refused_ms=SystemClock().wall_ms(),
+            key=out.key.decode(),
+            headers={"ce_id": "x"},
+            value_base64="e30=",
+            value_bytes=2,
+        )
+        for offset, out in enumerate(bad)
+    ]
+    await write(broker, *(Out(topic=DEAD_LETTER.name, key=one.key.encode(), value=encode(one)) for one in letters))
+    asked = ["dead-letter", "replay", "--topic", "node.sample"]
+
+    planned = slacktide(broker, *asked, "--key", "a", "--dry-run").stdout.splitlines()
+    assert planned[1].split() == ["0", "node.sample", "2:0", "a", "put", "back"]
+    assert planned[-1] == "would be put back: 1, earlier: 0, left: 0"
+    assert len([record async for record in read_topic(broker.bootstrap, SAMPLE.name)]) == 2
+
+    done = slacktide(broker, *asked, "--key", "a", "--since", "1h").stdout.splitlines()
+    assert done[1].endswith("put back at 2:2")
+    assert slacktide(broker, *asked).stdout.splitlines()[-1] == "put back: 1, earlier: 1, left: 0"
+    assert slacktide(broker, *asked).stdout.splitlines()[-1] == "put back: 0, earlier: 2, left: 0"
+    back = [record async for record in read_topic(broker.bootstrap, SAMPLE.name, start={2: 2})]
+    assert [(one.partition, one.offset, one.key, one.value) for one in back] == [
+        (2, 2, b"a", b"{}"),
+        (2, 3, b"b", b"{}"),
+    ]
+    assert [name for name, _ in back[0].headers] == ["ce_id", "ce_deadletter"]
+    assert slacktide(broker, "dead-letter", "replay", "--key", "c").stdout == "put back: 0, earlier: 0, left: 0\n"
+
+
+def test_all_dead_letters_at_once_must_be_meant(embedded_broker) -> None:
+    """They may be of a year's mistakes."""
+    done = slacktide(embedded_broker, "dead-letter", "replay")
+
+    assert done.exit_code == 2
+    assert "which ones? Name --topic, --since or --key" in done.stderr

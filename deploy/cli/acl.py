@@ -1,0 +1,51 @@
+"""``slacktide topics acl``: the rights that each part needs in a cluster with an authorizer, and no others."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+
+import click
+import orjson
+
+from slacktide.deploy.cli import settings
+from slacktide.schemas.access import PARTS, Acl, Operation, Part, Resource
+
+NAMES = {part.name: part for part in PARTS}
+
+
+@click.command(name="acl", epilog="Example: slacktide topics acl agent --bootstrap kafka-1:9092 | sh")
+@click.argument("parts", nargs=-1, type=click.Choice(list(NAMES)), metavar="[PART]...")
+@settings.option("--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="For the commands.")
+@click.option("--output", type=click.Choice(["commands", "json"]), default="commands", show_default=True)
+def command(parts: tuple[str, ...], *, bootstrap: str, output: str) -> None:
+    """Print the ACLs that each PART needs, and no others, as commands of Apache Kafka's; without PART, of all.
+
+    Nothing is asked of the cluster, and nothing is changed. Parts are agent, stream, publisher, reader, topics and
+    replayer. `slacktide up` is publisher, agent and stream, and topics where they are missing.
+
+    With --output json: [{"part": NAME, "what": TEXT, "principal": TEXT, "acls": [{"operation": NAME, "resource":
+    "topic" | "group" | "cluster", "name": TEXT}, ...]}, ...]; all literal, all from any host.
+    """
+    wanted = [NAMES[name] for name in parts] or PARTS
+    if output == "json":
+        click.echo(orjson.dumps([_plain(part) for part in wanted], option=orjson.OPT_INDENT_2).decode())
+    else:
+        click.echo("\n\n".join("\n".join(_commands(part, bootstrap)) for part in wanted))
+
+
+def _plain(part: Part) -> dict[str, object]:
+    return {"part": part.name, "what": part.what, "principal": part.principal, "acls": part.acls}
+
+
+def _commands(part: Part, bootstrap: str) -> Iterator[str]:
+    """One command for each operation on a kind of resource."""
+    yield f"# {part.name}: {part.what}"
+    for (operation, resource), acls in groupby(part.acls, _kind):
+        head = f"kafka-acls --bootstrap-server {bootstrap} --add --allow-principal {part.principal}"
+        on = ["--cluster"] if resource == "cluster" else [f"--{resource} {acl.name}" for acl in acls]
+        yield " \\\n  ".join([f"{head} --operation {operation}", *on])
+
+
+def _kind(acl: Acl) -> tuple[Operation, Resource]:
+    return acl.operation, acl.resource

@@ -1,0 +1,118 @@
+"""Who may do what in the log: its parts, each with the least rights that do, from the table of topics.
+
+A part is what connects as one: a worker and the governor beside it are one process, with one principal.
+Nobody may create or alter topics but the one who is there for that; a deletion of a topic or a group is nobody's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, TOPICS, Topic
+
+STREAM_GROUP = "slacktide-stream"
+"""Shares the nodes out among workers."""
+GOVERNOR_GROUP = "slacktide-governor"
+"""Whose member has the one partition of the credit governs."""
+
+Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create", "AlterConfigs", "IdempotentWrite"]
+Resource = Literal["topic", "group", "cluster"]
+CLUSTER = "kafka-cluster"
+"""The one name that a cluster has as a resource."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acl:
+    """One right. Read and Write each bring Describe along, as Kafka has it."""
+
+    operation: Operation
+    resource: Resource
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What connects to the log as one."""
+
+    name: str
+    what: str
+    reads: tuple[Topic, ...] = ()
+    writes: tuple[Topic, ...] = ()
+    joins: tuple[str, ...] = ()
+    """Groups of which it is a member, and whose offsets it commits."""
+    besides: tuple[Acl, ...] = ()
+
+    @property
+    def principal(self) -> str:
+        """As Kafka knows it."""
+        return f"User:slacktide-{self.name}"
+
+    @property
+    def acls(self) -> tuple[Acl, ...]:
+        """Its rights, and of those besides no Describe that another brings along."""
+        rights = [*_on("Read", self.reads), *_on("Write", self.writes)]
+        rights += [Acl(operation="Read", resource="group", name=group) for group in self.joins]
+        seen = {(acl.resource, acl.name) for acl in rights}
+        return (
+            *rights,
+            *(one for one in self.besides if one.operation != "Describe" or (one.resource, one.name) not in seen),
+        )
+
+
+def _on(operation: Operation, topics: Iterable[Topic]) -> tuple[Acl, ...]:
+    return tuple(Acl(operation=operation, resource="topic", name=topic.name) for topic in topics)
+
+
+def _read_by(*roles: str) -> tuple[Topic, ...]:
+    return tuple(topic for topic in TOPICS if set(roles) & set(topic.consumers))
+
+
+def _written_by(*roles: str) -> tuple[Topic, ...]:
+    return tuple(topic for topic in TOPICS if set(roles) & set(topic.producers))
+
+
+REPLAYABLE = tuple(topic for topic in TOPICS if topic is not DEAD_LETTER)
+"""Topics from which a dead letter may have come. None comes from its own topic."""
+
+AGENT = Part(name="agent", what="slacktide agent, on each node", reads=_read_by("agent"), writes=_written_by("agent"))
+STREAM = Part(
+    name="stream",
+    what="slacktide stream: a worker, and a candidate for governor beside it",
+    reads=_read_by("stream", "governor"),
+    writes=_written_by("stream", "governor"),
+    joins=(STREAM_GROUP, GOVERNOR_GROUP),
+)
+PUBLISHER = Part(
+    name="publisher",
+    what="slacktide up's own process: publishes policy and inventory, tells of the first outcomes",
+    reads=(OUTCOME,),
+    writes=_written_by("publisher"),
+    besides=_on("Describe", TOPICS),
+)
+READER = Part(
+    name="reader",
+    what="explain, replay, doctor, policy compare, dead-letter list and show, topics list, tail, lag and export; kcat",
+    reads=TOPICS,
+    besides=(
+        *_on("DescribeConfigs", TOPICS),
+        Acl(operation="Describe", resource="group", name=STREAM_GROUP),
+        # doctor asks for a producer's id, to know whether the cluster gives any; without a topic that leads nowhere.
+        Acl(operation="IdempotentWrite", resource="cluster", name=CLUSTER),
+    ),
+)
+ADMINISTRATOR = Part(
+    name="topics",
+    what="topics plan and apply",
+    reads=TOPICS,  # a broker tells for certain where a topic ends only to who fetches
+    besides=(*_on("Create", TOPICS), *_on("DescribeConfigs", TOPICS), *_on("AlterConfigs", TOPICS)),
+)
+REPLAYER = Part(
+    name="replayer",
+    what="dead-letter replay: puts records back where they came from; for the hour in which it is needed",
+    reads=TOPICS,
+    writes=REPLAYABLE,
+)
+
+PARTS = (AGENT, STREAM, PUBLISHER, READER, ADMINISTRATOR, REPLAYER)

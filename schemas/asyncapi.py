@@ -1,0 +1,113 @@
+"""The topics as an AsyncAPI 3 document with Kafka bindings: for tools, and for who looks at them with other eyes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from slacktide.schemas.access import AGENT, PUBLISHER, STREAM, STREAM_GROUP, Part
+from slacktide.schemas.topics import SAMPLE, TOPICS, Topic
+
+Json = dict[str, object]
+
+VERSION = "3.0.0"
+BINDING = "0.5.0"
+SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
+EXAMPLES = Path(__file__).resolve().parent / "examples"
+SCHEMAS = "../schemas/jsonschema"
+"""As seen from docs/, where the document lies."""
+TALK = (AGENT, STREAM, PUBLISHER)
+"""Who says and hears in the loop itself. Everybody else may only read along."""
+
+HEADERS: Json = {
+    "type": "object",
+    "description": "CloudEvents in binary mode. One traceparent holds a sample, its answer and its outcome together.",
+    "properties": {
+        "ce_specversion": {"const": "1.0"},
+        "ce_id": {"type": "string", "description": "Unique together with ce_source."},
+        "ce_type": {"type": "string", "description": "The topic's name."},
+        "ce_source": {"type": "string", "description": "Who wrote it, such as agent/node-1 or stream/blue."},
+        "ce_subject": {"type": "string", "description": "The record's key."},
+        "ce_time": {"type": "string", "format": "date-time"},
+        "ce_dataschema": {"type": "string", "description": "The schema's name in schemas/jsonschema."},
+        "content-type": {"const": "application/json"},
+        "traceparent": {"type": "string"},
+        "ce_deadletter": {"type": "string", "description": "Put back: of which dead letter, and where it had lain."},
+    },
+    "required": ["ce_specversion", "ce_id", "ce_type", "ce_source", "ce_subject", "ce_time", "content-type"],
+}
+
+
+def document() -> Json:
+    """All of it."""
+    return {
+        "asyncapi": VERSION,
+        "info": {
+            "title": "Slacktide's topics",
+            "version": "1",
+            "description": "A control loop for colocation on Kubernetes that is a log. Written by make schemas.",
+        },
+        "defaultContentType": "application/json",
+        "channels": {topic.name: _channel(topic) for topic in TOPICS},
+        "operations": {
+            f"{part.name}.{action}.{topic.name}": _operation(part, action, topic)
+            for part in TALK
+            for action, topics in (("send", part.writes), ("receive", part.reads))
+            for topic in topics
+        },
+        "components": {
+            "schemas": {"headers": HEADERS},
+            "messages": {topic.name: _message(topic) for topic in TOPICS},
+        },
+    }
+
+
+def _channel(topic: Topic) -> Json:
+    config = topic.config(topic.replication)
+    numbers = {name: int(text) for name, text in config.items() if text.isdigit()}
+    return {
+        "address": topic.name,
+        "description": f"{', '.join(topic.producers)} -> {', '.join(topic.consumers)}; key: {topic.key}",
+        "messages": {"record": {"$ref": f"#/components/messages/{topic.name}"}},
+        "bindings": {
+            "kafka": {
+                "topic": topic.name,
+                "partitions": topic.partitions,
+                "replicas": topic.replication,
+                "topicConfiguration": {"cleanup.policy": [topic.cleanup], **numbers},
+                "bindingVersion": BINDING,
+            }
+        },
+    }
+
+
+def _message(topic: Topic) -> Json:
+    return {
+        "name": topic.message.__name__,
+        "description": " ".join((topic.message.__doc__ or "").split()),
+        "contentType": "application/json",
+        "headers": {"$ref": "#/components/schemas/headers"},
+        "correlationId": {"location": "$message.header#/traceparent"},
+        "payload": {"schemaFormat": SCHEMA_FORMAT, "schema": {"$ref": f"{SCHEMAS}/{topic.name}.json"}},
+        "bindings": {
+            "kafka": {"key": {"type": "string", "description": f"UTF-8: {topic.key}"}, "bindingVersion": BINDING}
+        },
+        "examples": [
+            {"name": path.stem, "payload": json.loads(path.read_bytes())}
+            for path in sorted((EXAMPLES / topic.name).glob("*.json"))
+        ],
+    }
+
+
+def _operation(part: Part, action: str, topic: Topic) -> Json:
+    channel = f"#/channels/{topic.name}"
+    told: Json = {
+        "action": action,
+        "summary": part.what,
+        "channel": {"$ref": channel},
+        "messages": [{"$ref": f"{channel}/messages/record"}],
+    }
+    if part is STREAM and action == "receive" and topic is SAMPLE:
+        group = {"type": "string", "enum": [STREAM_GROUP]}
+        told["bindings"] = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
+    return told

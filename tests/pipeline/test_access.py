@@ -1,0 +1,207 @@
+"""Apache Kafka with its authorizer: what ``slacktide topics acl`` prints is enough for each part, and no more."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import json
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
+from click.testing import CliRunner
+
+from slacktide.agents.kafka import describe_topics
+from slacktide.deploy.cli.log_side import LogSide
+from slacktide.deploy.cli.main import cli
+from slacktide.deploy.cli.operator_files import OperatorFiles
+from slacktide.schemas.access import (
+    ADMINISTRATOR,
+    GOVERNOR_GROUP,
+    PARTS,
+    PUBLISHER,
+    READER,
+    REPLAYER,
+    STREAM_GROUP,
+    Part,
+)
+from slacktide.schemas.health import Health
+from slacktide.schemas.topics import CREDIT, TOPICS
+from testbed.brokers import running
+from testbed.guarded import GuardedKafka
+from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually
+
+pytestmark = [pytest.mark.kafka]
+PATIENCE_S = 60.0
+EACH = pytest.mark.parametrize("part", [pytest.param(part, id=part.name) for part in PARTS])
+
+
+def slacktide(door: str, *arguments: str) -> tuple[int, str]:
+    """Call the command line through a door, in a thread: it brings a loop of its own."""
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        done = thread.submit(CliRunner().invoke, cli, list(arguments), env={"SLACKTIDE_BOOTSTRAP": door}).result()
+    return done.exit_code, done.output
+
+
+@pytest.fixture(scope="module")
+def granted() -> Iterator[GuardedKafka]:
+    """Each part has the rights that are printed; the topics were made by who may make them."""
+    with running(GuardedKafka) as broker:
+        code, commands = slacktide("unasked:9092", "topics", "acl")
+        assert code == 0
+        broker.grant(commands)
+        applied(broker)
+        yield broker
+
+
+def applied(broker: GuardedKafka) -> None:
+    code, said = slacktide(broker.doors[ADMINISTRATOR.name], "topics", "apply")
+    assert code == 0, said
+
+
+async def writable(door: str) -> set[str]:
+    """Topics into which whoever comes through this door can write."""
+    producer = AIOKafkaProducer(bootstrap_servers=door, enable_idempotence=False)
+    await producer.start()
+    found = set()
+    try:
+        for topic in TOPICS:
+            with contextlib.suppress(TopicAuthorizationFailedError):
+                await producer.send_and_wait(topic.name, b"{}", b"key", partition=topic.partitions - 1)
+                found.add(topic.name)
+    finally:
+        await producer.stop()
+    return found
+
+
+async def readable(door: str) -> set[str]:
+    """Topics, each with a record at its end, that can be read through this door."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=door, group_id=None, auto_offset_reset="earliest")
+    await consumer.start()
+    found = set()
+    try:
+        seen = await consumer.topics()
+        for topic in TOPICS:
+            if topic.name in seen:  # one that cannot even be seen cannot be read
+                place = TopicPartition(topic.name, topic.partitions - 1)
+                consumer.assign([place])
+                consumer.seek(place, 0)
+                with contextlib.suppress(TopicAuthorizationFailedError):
+                    if await consumer.getmany(place, timeout_ms=int(PATIENCE_S * 1_000)):
+                        found.add(topic.name)
+    finally:
+        await consumer.stop()
+    return found
+
+
+async def commits(door: str, part: Part) -> set[str]:
+    """Groups for which offsets can be committed; of a topic that the part may read."""
+    found = set()
+    place = TopicPartition(CREDIT.name if CREDIT in part.reads else part.reads[0].name, 0)
+    for group in (STREAM_GROUP, GOVERNOR_GROUP, "somebody-elses"):
+        consumer = AIOKafkaConsumer(bootstrap_servers=door, group_id=group, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            consumer.assign([place])
+            with contextlib.suppress(GroupAuthorizationFailedError):
+                await consumer.commit({place: 0})
+                found.add(group)
+        finally:
+            await consumer.stop()
+    return found
+
+
+@EACH
+async def test_a_part_reads_writes_and_joins_what_the_table_says_and_nothing_else(
+    granted: GuardedKafka, part: Part
+) -> None:
+    """So an agent cannot write commands, and a reader can write nothing."""
+    door = granted.doors[part.name]
+    assert await writable(granted.bootstrap) == {topic.name for topic in TOPICS}, "there is something to read"
+
+    assert await writable(door) == {topic.name for topic in part.writes}
+    assert await readable(door) == {topic.name for topic in part.reads}
+    assert await commits(door, part) == set(part.joins)
+
+
+@pytest.mark.parametrize("part", [pytest.param(part, id=part.name) for part in PARTS if part is not ADMINISTRATOR])
+async def test_only_who_is_there_for_it_can_make_a_topic(granted: GuardedKafka, part: Part) -> None:
+    granted.forget()
+    code, _ = slacktide(granted.doors[part.name], "topics", "apply")
+
+    assert code == 1
+    assert await describe_topics(granted.bootstrap, [topic.name for topic in TOPICS]) == {}
+    applied(granted)
+
+
+@contextlib.contextmanager
+def process(folder: Path, name: str, *arguments: str) -> Iterator[None]:
+    """A part as a process of its own; its log is in the folder."""
+    with (folder / f"{name}.log").open("wb") as log:
+        command = [SLACKTIDE, *arguments, "--metrics-port", "0", "--log-format", "json"]
+        running_part = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        running_part.terminate()
+        running_part.wait(30)
+
+
+@contextlib.asynccontextmanager
+async def published(door: str, node: VirtualNode, folder: Path) -> AsyncIterator[asyncio.Task[None]]:
+    """What ``slacktide up`` does itself: files are published, first decisions heard; the task ends when they were."""
+    files = OperatorFiles(node.policy, node.inventory, NODE, folder / "state of up")
+    side, stop = LogSide(door, NODE), asyncio.Event()
+
+    async def hear() -> None:
+        assert [said async for said in side.first_decisions(0)]
+
+    tasks = [asyncio.create_task(side.publish(files, stop, Health())), asyncio.create_task(hear())]
+    try:
+        yield tasks[1]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def test_the_loop_closes_with_each_part_under_its_own_name(granted: GuardedKafka, tmp_path: Path) -> None:
+    """Agent and worker with governor as processes, beside them the publisher. What came of it is read as a reader."""
+    granted.forget()
+    applied(granted)
+    doors, reader = granted.doors, granted.doors[READER.name]
+
+    def logged() -> str:
+        return "".join((tmp_path / f"{name}.log").read_text() for name in ("agent", "stream"))
+
+    async def soon(true: Callable[[], bool]) -> None:
+        assert await asyncio.to_thread(eventually, true, PATIENCE_S, every_s=0.3), logged()
+
+    with VirtualNode(tmp_path) as node:
+        agent = ["agent", *node.arguments, "--state-folder", str(tmp_path / "state"), "--bootstrap", doors["agent"]]
+        with process(tmp_path, "agent", *agent), process(tmp_path, "stream", "stream", "--bootstrap", doors["stream"]):
+            async with published(doors[PUBLISHER.name], node, tmp_path) as heard:
+                await soon(heard.done)
+                heard.result()
+                await soon(lambda: "this process governs evictions" in logged())
+                await soon(lambda: '"origin":"stream"' in slacktide(reader, "topics", "tail", "outcome")[1])
+            for command in (
+                ["topics", "plan"],
+                ["topics", "list"],
+                ["topics", "lag"],
+                ["dead-letter", "list"],
+                ["explain", "node", NODE],
+                ["topics", "export", str(tmp_path / "day.jsonl")],
+            ):
+                code, said = slacktide(reader, *command)
+                assert code == 0, (command, said)
+            assert slacktide(doors[REPLAYER.name], "dead-letter", "replay", "--since", "1h")[0] == 0
+            asked = json.loads(slacktide(reader, "doctor", "--output", "json")[1])
+    of_log = {check["check"]: check["verdict"] for check in asked["checks"] if check["check"].startswith("log.")}
+    assert of_log["log.topics"] == "ok"
+    assert "failed" not in of_log.values()
+    assert "uthorization" not in logged()

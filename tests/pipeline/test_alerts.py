@@ -1,0 +1,75 @@
+"""The alert rules: Prometheus' own tool takes them, each fires when it shall and only then, over metrics that exist."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from testbed.prometheus import promtool, served
+
+ALERTS = Path(__file__).parents[2] / "deploy/prometheus/alerts.yaml"
+CASES = Path(__file__).with_name("alerts.yaml")
+RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
+
+
+def test_each_alert_is_over_metrics_that_are_served() -> None:
+    named = {name for rule in RULES for name in re.findall(r"\bslacktide_\w+", rule["expr"])}
+
+    assert len(named) >= 8
+    assert named <= served()
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in RULES])
+def test_each_says_how_bad_it_is_what_it_means_and_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["labels"]["severity"] in {"info", "warning", "critical"}
+    assert rule["annotations"].keys() == {"summary", "description"}
+
+
+def test_promtool_takes_them() -> None:
+    code, said = promtool("check", "rules", ALERTS)
+
+    assert (code, f"SUCCESS: {len(RULES)} rules found" in said) == (0, True), said
+
+
+def cases() -> list[dict[str, Any]]:
+    """The tests with the description that each alert has: it is said once."""
+    texts = {rule["alert"]: rule["annotations"]["description"] for rule in RULES}
+    found: list[dict[str, Any]] = yaml.safe_load(CASES.read_text())["tests"]
+    for fired in (one for test in found for case in test["alert_rule_test"] for one in _fired(case)):
+        name, labels = fired.pop("alertname"), fired["exp_labels"]
+        written = re.sub(r"{{ \$labels\.(\w+) }}", lambda label, labels=labels: labels[label[1]], texts[name])
+        fired["exp_annotations"]["description"] = written
+    return found
+
+
+def _fired(case: dict[str, Any]) -> list[dict[str, Any]]:
+    fired: list[dict[str, Any]] = case.get("exp_alerts", [])
+    for one in fired:
+        one["alertname"] = case["alertname"]
+    return fired
+
+
+def test_each_fires_when_it_shall_and_only_then(tmp_path: Path) -> None:
+    file = tmp_path / "tests.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(ALERTS)], "evaluation_interval": "5s", "tests": cases()}))
+    code, said = promtool("test", "rules", file)
+    assert code == 0, said
+
+    looked_at = [case for test in cases() for case in test["alert_rule_test"]]
+    fired = {case["alertname"] for case in looked_at if case.get("exp_alerts")}
+    silent = {case["alertname"] for case in looked_at if not case.get("exp_alerts")}
+    assert fired == silent == {rule["alert"] for rule in RULES}
+
+
+def test_a_rule_that_is_broken_is_noticed(tmp_path: Path) -> None:
+    """The test above would tell: here every threshold is out of reach."""
+    broken = tmp_path / "alerts.yaml"
+    broken.write_text(re.sub(r"> 0$", "> 1e9", ALERTS.read_text(), flags=re.MULTILINE))
+    file = tmp_path / "tests.yaml"
+    file.write_text(yaml.safe_dump({"rule_files": [str(broken)], "evaluation_interval": "5s", "tests": cases()}))
+
+    assert promtool("test", "rules", file)[0] == 1

@@ -1,0 +1,46 @@
+"""What an agent's metrics say of its node."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import msgspec
+
+from slacktide.agents.metrics import cpu_of
+from slacktide.schemas.codec import decode
+from slacktide.schemas.sample import Limits, NodeSample
+
+EXAMPLES = Path(__file__).parents[2] / "schemas/examples/slacktide.node.sample.v1"
+
+
+def sample(number: int) -> NodeSample:
+    return decode((EXAMPLES / f"{number}.json").read_bytes(), NodeSample)
+
+
+def test_a_keyframe_says_all_of_the_nodes_cpu() -> None:
+    """What pods use and what the node uses are measured apart: the rest is the system's."""
+    keyframe = sample(1)
+    said = cpu_of(keyframe)
+    assert keyframe.facts is not None
+
+    assert said["capacity"] == keyframe.facts.capacity.cpu_milli
+    assert said["used"] == keyframe.use.cpu_milli
+    assert (said["ls_used"] or 0) + (said["be_used"] or 0) == sum(pod.cpu_milli or 0 for pod in keyframe.pod_use)
+    assert (said["ls_requested"] or 0) > 0
+
+
+def test_between_keyframes_capacity_and_requests_stay_as_they_were() -> None:
+    said = cpu_of(sample(2))
+
+    assert (said["capacity"], said["ls_requested"]) == (None, None)
+
+
+def test_no_limit_is_no_number() -> None:
+    bare = sample(2)
+    held = msgspec.structs.replace(bare, limits=Limits(be_cfs_quota_us=150_000))
+    free = msgspec.structs.replace(bare, limits=Limits(be_cfs_quota_us=None))
+
+    assert cpu_of(held)["be_limit"] == 1_500
+    assert math.isnan(cpu_of(free)["be_limit"] or 0)
+    assert math.isnan(cpu_of(msgspec.structs.replace(bare, limits=None))["be_limit"] or 0)

@@ -1,0 +1,51 @@
+"""Prometheus' own tools, as ``tests/testbed/setup prometheus`` has unpacked them."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from prometheus_client.metrics import MetricWrapperBase
+
+from slacktide.agents import metrics as of_agents
+from slacktide.streams import metrics as of_workers
+from testbed.rungs import cache, machine_cannot
+
+ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
+
+
+def tool(name: str) -> str:
+    """Where ``promtool`` or ``prometheus`` is.
+
+    Raises:
+        pytest.skip.Exception: it is not there.
+
+    """
+    found = cache() / "prometheus" / name
+    if not found.is_file():
+        lack = "Debian's Prometheus; to get it: tests/testbed/setup prometheus"
+        if shutil.which("apt-get") is None:
+            machine_cannot(lack)
+        pytest.skip(lack)
+    return str(found)
+
+
+def promtool(*arguments: str | Path) -> tuple[int, str]:
+    """Its exit code, and what it said."""
+    command = [tool("promtool"), *map(str, arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def served() -> set[str]:
+    """The names of all time series that agents and workers serve."""
+    families = chain.from_iterable(one.describe() for one in _metrics())
+    return {family.name + end for family in families for end in ENDS[family.type]}
+
+
+def _metrics() -> list[MetricWrapperBase]:
+    named = [*vars(of_agents).values(), *vars(of_workers).values()]
+    return [one for one in named if isinstance(one, MetricWrapperBase)]
