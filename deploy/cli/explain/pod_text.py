@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from slacktide.deploy.cli.explain.node_text import age, findings_text
+from slacktide.deploy.cli.explain.placement_text import placement_text
 from slacktide.deploy.cli.text import count, instant, table
 from slacktide.schemas.inventory import Resources
 from slacktide.streams.explain.evictions import Eviction
@@ -21,6 +22,8 @@ def pod_text(told: PodExplanation) -> str:
     parts = ["\n".join(_head(told)), findings_text(told.findings)]
     if told.rooms:
         parts.append(_rooms(told.rooms))
+    if told.placement is not None:
+        parts.append(placement_text(told.placement, told.asked_ms))
     if told.evictions:
         parts.append(_evictions(told.evictions))
     return "\n\n".join(parts)
