@@ -8,7 +8,7 @@ resources remaining in co-location).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -52,6 +52,12 @@ class Asking:
     wanted: Amounts
     """What it asks for of the tier's resource."""
 
+    @property
+    def shape(self) -> Hashable:
+        """What of it a node is judged by: pods of one shape are judged alike."""
+        one = self.candidate
+        return one.estimate.amounts, one.prod, one.daemonset, self.best_effort, self.tier, self.wanted
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
@@ -80,32 +86,53 @@ class Refusal(NamedTuple):
     """Whether it would if other pods left."""
 
 
-class Ranked(NamedTuple):
-    """A node that would take the pod."""
+class Willing(NamedTuple):
+    """A node that would take the pod, not compared with others yet."""
 
     node: NodeView
     scored: Scored
     left: Amounts
     """Of the tier's resource, with the pod there."""
+    bound: str
+    """``scored``, or why the node attracts nothing."""
+
+
+Judged = Refusal | Willing
+
+
+class Ranked(NamedTuple):
+    """A node that would take the pod, among all of them."""
+
+    willing: Willing
     most: Amounts
-    """The same of the node that has most, per resource."""
+    """What is left on the node that has most, per resource."""
     args: PlacementArgs
     balance_permille: int
     score_permille: int
-    bound: str
     level: int
+
+    @property
+    def node(self) -> NodeView:
+        """Which."""
+        return self.willing.node
+
+    @property
+    def bound(self) -> str:
+        """``scored``, or why the node attracts nothing."""
+        return self.willing.bound
 
     @property
     def terms(self) -> Terms:
         """The numbers that were computed: the load's, what is left against what is most, the total last."""
+        scored, left = self.willing.scored, self.willing.left
         terms: Terms = {}
-        for one in self.scored.because[: len(RESOURCES)]:
+        for one in scored.because[: len(RESOURCES)]:
             terms |= one.terms
         for index, (_, unit) in enumerate(RESOURCES):
             if self.most[index]:
-                terms |= {f"left_{unit}": self.left[index], f"most_left_{unit}": self.most[index]}
+                terms |= {f"left_{unit}": left[index], f"most_left_{unit}": self.most[index]}
         return terms | {
-            "load_score": self.scored.score,
+            "load_score": scored.score,
             "load_weight": self.args.load_weight,
             "balance_permille": self.balance_permille,
             "balance_weight": self.args.balance_weight,
@@ -139,15 +166,34 @@ def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
 
 def choose(pod: Asking, nodes: Iterable[NodeView], args: PlacementArgs) -> Choice:
     """Ask each node, and rank those that would take the pod."""
+    return compare(pod, ((node.name, judge(pod, node, args)) for node in nodes), args)
+
+
+def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
+    """One node alone: it holds for all pods that ask for the same, until something is new of the node."""
+    refusal = refusal_of(pod, node, args)
+    if refusal is not None:
+        return refusal
+    scale = node.state.prod_scale if pod.candidate.prod else node.state.other_scale
+    bound = node.silent or scale.unknown
+    if not bound and pod.best_effort and HELD_BACK in node.pressure:
+        bound = HELD_BACK
+    scored = score_pod(pod.candidate.estimate.amounts, scale, stale=False)
+    return Willing(node, scored, _left_with(pod, node), bound or SCORED)
+
+
+def compare(pod: Asking, judged: Iterable[tuple[str, Judged]], args: PlacementArgs) -> Choice:
+    """Rank the nodes that would take the pod."""
     refused: dict[str, Refusal] = {}
-    willing: list[NodeView] = []
-    for node in nodes:
-        refusal = refusal_of(pod, node, args)
-        if refusal is None:
-            willing.append(node)
+    willing: list[Willing] = []
+    for name, one in judged:
+        if isinstance(one, Willing):
+            willing.append(one)
         else:
-            refused[node.name] = refusal
-    return Choice(refused=refused, ranked=_ranked(pod, willing, args))
+            refused[name] = one
+    most = Amounts(*(max((one.left[index] for one in willing), default=0) for index in range(len(RESOURCES))))
+    ranked = _ranked(pod, willing, most, args)
+    return Choice(refused=refused, ranked=tuple(sorted(ranked, key=lambda one: (-one.score_permille, one.node.name))))
 
 
 def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
@@ -170,32 +216,32 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
     return None
 
 
-def _ranked(pod: Asking, nodes: Sequence[NodeView], args: PlacementArgs) -> tuple[Ranked, ...]:
-    lefts = [_left_with(pod, node) for node in nodes]
-    most = Amounts(*(max(each, default=0) for each in zip(*lefts, strict=True))) if lefts else NOTHING
-    ranked = [_scored(pod, node, left, most, args) for node, left in zip(nodes, lefts, strict=True)]
-    told = levels([one.score_permille for one in ranked])
-    leveled = [one._replace(level=level) for one, level in zip(ranked, told, strict=True)]
-    return tuple(sorted(leveled, key=lambda one: (-one.score_permille, one.node.name)))
+def _ranked(pod: Asking, nodes: Sequence[Willing], most: Amounts, args: PlacementArgs) -> Iterator[Ranked]:
+    """Load and balance weighed; nothing where the load is not known, or best-effort pods are held back."""
+    load_weight, balance_weight = args.load_weight, args.balance_weight if pod.tier else 0
+    weight = max(1, load_weight + balance_weight)
+    balances = [_balance(one.left, most) for one in nodes]
+    scores = [
+        (one.scored.score * 10 * load_weight + balance * balance_weight) // weight if one.bound == SCORED else 0
+        for one, balance in zip(nodes, balances, strict=True)
+    ]
+    for one, balance, score, level in zip(nodes, balances, scores, levels(scores), strict=True):
+        yield Ranked(one, most, args, balance, score, level)
+
+
+def _balance(left: Amounts, most: Amounts) -> int:
+    """How much is left against the node that has most, of the scarcer resource; 0 where the pod asks for none."""
+    cpu = left.cpu_milli * WHOLE_PERMILLE // most.cpu_milli if most.cpu_milli else WHOLE_PERMILLE
+    mem = left.mem_bytes * WHOLE_PERMILLE // most.mem_bytes if most.mem_bytes else WHOLE_PERMILLE
+    return min(cpu, mem) if most != NOTHING else 0
 
 
 def _left_with(pod: Asking, node: NodeView) -> Amounts:
     """Of what the pod asks for of its tier; a DaemonSet's pod may find less than it asks for."""
     if not pod.tier:
         return NOTHING
-    pairs = zip(node.left(pod.tier), pod.wanted, strict=True)
-    return Amounts(*(max(0, left - wanted) if wanted else 0 for left, wanted in pairs))
-
-
-def _scored(pod: Asking, node: NodeView, left: Amounts, most: Amounts, args: PlacementArgs) -> Ranked:
-    """Load and balance weighed; nothing where the load is not known, or best-effort pods are held back."""
-    scale = node.state.prod_scale if pod.candidate.prod else node.state.other_scale
-    scored = score_pod(pod.candidate.estimate.amounts, scale, stale=False)
-    bound = node.silent or scale.unknown
-    if not bound and pod.best_effort and HELD_BACK in node.pressure:
-        bound = HELD_BACK
-    balance = min((have * WHOLE_PERMILLE // top for have, top in zip(left, most, strict=True) if top), default=0)
-    balance_weight = args.balance_weight if pod.tier else 0
-    weight = args.load_weight + balance_weight
-    total = (scored.score * 10 * args.load_weight + balance * balance_weight) // weight if weight else 0
-    return Ranked(node, scored, left, most, args, balance, 0 if bound else total, bound or SCORED, 0)
+    left, wanted = node.left(pod.tier), pod.wanted
+    return Amounts(
+        max(0, left.cpu_milli - wanted.cpu_milli) if wanted.cpu_milli else 0,
+        max(0, left.mem_bytes - wanted.mem_bytes) if wanted.mem_bytes else 0,
+    )

@@ -56,7 +56,7 @@ def choose(view: View, *nodes: str, one: SeenPod | None = None, now_s: float = N
 def left(view: View, node: str = "a", now_s: float = NOW_S) -> int:
     """What is left of the node's batch CPU for others than who asks."""
     [ranked] = choose(view, node, one=pod("asking", cpu="1", memory="1"), now_s=now_s).ranked
-    return ranked.left.cpu_milli + 1
+    return ranked.willing.left.cpu_milli + 1
 
 
 def used(view: View, node: str = "a") -> int:

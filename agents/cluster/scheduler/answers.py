@@ -72,9 +72,10 @@ class Answers:
         """
         asked = _read(body)
         choice = self._choose(asked)
-        self._say(_placement(asked, choice, self._clock.wall_ms()))
-        for refusal in choice.refused.values():
-            metrics.REFUSALS.labels(refusal.reason).inc()
+        placement = _placement(asked, choice, self._clock.wall_ms())
+        self._say(placement)
+        for one in placement.refused:
+            metrics.REFUSALS.labels(one.reason).inc(one.count)
         if len(choice.ranked) == 1:  # then nobody asks which is best
             self._assume(asked.pod, choice.ranked)
         failed: dict[bool, dict[str, str]] = {True: {}, False: {}}

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
+from math import inf
 from typing import TypeVar
 
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -14,10 +15,11 @@ from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load_aware_existing import NodeReport, NodeUse, PodUse
 from slacktide.streams.decisions.load_aware_scheduling import NodeState, node_state
-from slacktide.streams.decisions.pod_placement import NodeView
+from slacktide.streams.decisions.pod_placement import Asking, Judged, NodeView, PlacementArgs, judge
 
 FROZEN_S = 15.0
 """A node of which nothing was said for so long is left as it is: what is said comes again every 5 s."""
+SHAPES_MAX = 16
 Figures = NodeScore | NodeMetric | NodeAllocatable
 F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
 
@@ -42,9 +44,11 @@ class KnownNode:
         self._score: NodeScore | None = None
         self._metric: NodeMetric | None = None
         self._allocatable: NodeAllocatable | None = None
-        self._heard_s = float("-inf")
-        self._state: NodeState | None = None
+        self._heard_s = -inf
         self._asked: Resources | None = None
+        self._view: NodeView | None = None
+        self._view_until_s = inf
+        self._judged: dict[Hashable, Judged] = {}
 
     def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
         """Something was said of the node; an older report than is known is passed over.
@@ -64,7 +68,7 @@ class KnownNode:
             if self._metric is figures:
                 self._cache.measured(_report(figures, logged_s))
         self._heard_s = max(self._heard_s, heard_s)
-        self._state = None
+        self._view = None
 
     def forget(self, kind: type[Figures]) -> None:
         """The log takes back what it said of the node in one topic: others may be ahead of it, or behind."""
@@ -75,7 +79,7 @@ class KnownNode:
         else:
             self._metric = None
             self._cache.measured(None)
-        self._state = None
+        self._view = None
 
     @property
     def unknown(self) -> bool:
@@ -95,26 +99,40 @@ class KnownNode:
                 self._cache.assign(pod, at_s=at_s)
             else:
                 self._cache.update(pod, at_s=at_s)
-        self._state = self._asked = None
+        self._view = self._asked = None
 
     def leave(self, uid: str) -> None:
         """A pod is not here any more."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self._cache.unassign(pod)
-            self._state = self._asked = None
+            self._view = self._asked = None
+
+    def judged(self, pod: Asking, shape: Hashable, args: PlacementArgs, now_s: float) -> Judged:
+        """What the node says to a pod; remembered for pods of its shape, for they often come in hundreds."""
+        view = self.view(now_s)
+        found = self._judged.get(shape)
+        if found is None:
+            if len(self._judged) >= SHAPES_MAX:
+                self._judged.clear()
+            found = self._judged[shape] = judge(pod, view, args)
+        return found
 
     def view(self, now_s: float) -> NodeView:
-        """The node as a pod finds it now, by the clock that ``hear`` was told."""
-        return NodeView(
-            name=self._name,
-            state=self._stands(),
-            silent=self._silent(now_s),
-            expired=self._age_s(now_s) >= self._args.expiration_s > 0,
-            pressure=self._score.pressure if self._score is not None else (),
-            batch_left=self._left("batch"),
-            mid_left=self._left("mid"),
-        )
+        """The node as a pod finds it now, by the clock that ``hear`` was told; remembered until something is new."""
+        if self._view is None or now_s > self._view_until_s:
+            self._view_until_s = self._until_s(now_s)
+            self._judged.clear()
+            self._view = NodeView(
+                name=self._name,
+                state=self._stands(),
+                silent=self._silent(now_s),
+                expired=now_s > self._expires_s,
+                pressure=self._score.pressure if self._score is not None else (),
+                batch_left=self._left("batch"),
+                mid_left=self._left("mid"),
+            )
+        return self._view
 
     def silent(self, now_s: float) -> bool:
         """Whether what was said of it may not be true any more."""
@@ -127,22 +145,25 @@ class KnownNode:
             return "stale"
         return "frozen" if now_s - self._heard_s > FROZEN_S else ""
 
-    def _age_s(self, now_s: float) -> float:
-        """Of the report; that of a node nobody spoke of is none."""
-        if self._metric is None:
-            return 0.0
-        return now_s - self._heard_s + self._metric.stale_ms / 1000
+    @property
+    def _expires_s(self) -> float:
+        """When the report is too old to go by; that of a node nobody spoke of is none."""
+        if self._metric is None or self._args.expiration_s <= 0:
+            return inf
+        return self._heard_s + self._args.expiration_s - self._metric.stale_ms / 1000
+
+    def _until_s(self, now_s: float) -> float:
+        """When time alone makes the node another."""
+        return min((one for one in (self._heard_s + FROZEN_S, self._expires_s) if one >= now_s), default=inf)
 
     def _stands(self) -> NodeState:
-        if self._state is None:
-            known = self._score is not None
-            self._state = node_state(
-                allocatable=_amounts(self._score.allocatable) if self._score is not None else Amounts(),
-                custom=Thresholds(),
-                load=self._cache.load() if known else None,
-                args=self._args,
-            )
-        return self._state
+        score = self._score
+        return node_state(
+            allocatable=Amounts() if score is None else _amounts(score.allocatable),
+            custom=Thresholds(),
+            load=None if score is None else self._cache.load(),
+            args=self._args,
+        )
 
     def _left(self, tier: str) -> Amounts:
         """What is published less what pods here asked for; without counting, as the log has it."""

@@ -9,7 +9,7 @@ from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
 from slacktide.agents.cluster.scheduler.pod import SeenPod
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs, asking, choose
+from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs, asking, compare
 
 ASSUMED_S = 5.0
 """How long a pod counts where it was sent, until it is seen there: a binding takes milliseconds."""
@@ -88,8 +88,10 @@ class View:
         """Ask these nodes for a place; ``now_s``: by the clock that ``hear`` was told."""
         self._expire(now_s)
         self._settle(pod.pod.uid, "")
-        views = (self._nodes.get(name) or self._unknown(name) for name in nodes)
-        return choose(asking(pod, self._args), (one.view(now_s) for one in views), self._args)
+        asks, args = asking(pod, self._args), self._args
+        shape = asks.shape
+        known = ((name, self._nodes.get(name) or self._unknown(name)) for name in nodes)
+        return compare(asks, ((name, node.judged(asks, shape, args, now_s)) for name, node in known), args)
 
     def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float) -> None:
         """A pod will most likely be bound here within moments; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
