@@ -499,6 +499,7 @@ def test_what_a_scheduler_was_told_last_is_told_without_the_pods_file() -> None:
     text = pod_text(told)
     assert "asked for by a scheduler 2.0 s ago: of 3 nodes 0 would take it (slacktide.pod.placement.v1 0:1)" in text
     assert "  2 batch_short:cpu: node-1, node-2" in text
+    assert text.startswith("pod jobs/etl-x2lqp, on no node\n")
 
 
 def test_the_best_nodes_are_told_with_their_arithmetic() -> None:
@@ -514,6 +515,7 @@ def test_the_best_nodes_are_told_with_their_arithmetic() -> None:
     told = with_placement(placed(asked=2, passed=2, best=best), document=pod())
     assert told is not None
     assert "pending.refused" not in names(told)
+    assert pod_text(told).startswith("pod jobs/etl-x2lqp, on no node that figures tell of,")
     first, second = (line for line in pod_text(told).splitlines() if line.startswith(("node-1  10", "node-2  0")))
     assert " ".join(first.split()) == "node-1 10 60.0 70 x 1 1,850m / 8,000m - 50.0 x 1 3,000m / 6,000m -"
     assert second.split()[:4] == ["node-2", "0", "0.0", "(stale)"]
