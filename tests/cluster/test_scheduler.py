@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.error
+import urllib.request
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import pytest
 
 from slacktide.agents.cluster.scheduler import metrics
+from slacktide.agents.cluster.scheduler import unasked as unasked_pods
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling, rigged, scheduling
 
@@ -89,25 +92,42 @@ async def test_where_all_are_stale_a_pod_waits_and_its_condition_says_why(rig: S
     assert await rig.until_placed(1) == {node: 1}
 
 
-async def test_an_extender_that_is_away_holds_nobody_up(rig: SchedulerRig) -> None:
+async def _events(rig: SchedulerRig, count: int) -> list[tuple[str, str]]:
+    """The extender's Events in the test's namespace, once there are so many: reason and pod."""
+    path = f"/apis/events.k8s.io/v1/namespaces/{rig.namespace}/events"
+    async with asyncio.timeout(60):
+        while True:
+            items = (await asyncio.to_thread(rig.cluster.get, path))["items"]
+            told = [one for one in items if one.get("reportingController") == "slacktide.io/scheduler"]
+            if len(told) >= count:
+                return sorted((one["reason"], one["regarding"]["name"]) for one in told)
+            await asyncio.sleep(0.1)
+
+
+async def test_an_extender_that_is_away_holds_nobody_up_and_each_pod_says_that_it_was_not_asked(
+    rig: SchedulerRig,
+) -> None:
     rig.node(), rig.node(stale_ms=9_000)
-    await rig.pods(10)
-    assert (await rig.until_placed(10)).total() == 10
+    await rig.pods(5)
+    assert (await rig.until_placed(5)).total() == 5
+    unasked = {pod["metadata"]["name"] for pod in rig.listed()}
     assert await rig.placements() == []
+    await rig.extender()
+    counted = metrics.UNASKED.collect()[0].samples[0].value
+    await rig.pods(3)
+    await rig.until_placed(8)
+    assert await _events(rig, 5) == sorted(("PlacedWithoutLoad", name) for name in unasked)
+    assert metrics.UNASKED.collect()[0].samples[0].value - counted == 5
+    await asyncio.sleep(unasked_pods.SETTLED_S + unasked_pods.LOOK_S)
+    assert len(await _events(rig, 5)) == 5, "those that were asked for are not told of"
 
 
 async def test_pods_of_another_scheduler_are_told_by_name(rig: SchedulerRig) -> None:
     node = rig.node()
     await rig.extender()
     await rig.pods(1, schedulerName="default-scheduler", nodeName=node)
-    path = f"/apis/events.k8s.io/v1/namespaces/{rig.namespace}/events"
-    async with asyncio.timeout(60):
-        while not (events := (await asyncio.to_thread(rig.cluster.get, path))["items"]):  # noqa: ASYNC110
-            await asyncio.sleep(0.1)
     [pod] = rig.listed()
-    [event] = events
-    assert (event["reason"], event["regarding"]["name"]) == ("NotScheduledByLoad", pod["metadata"]["name"])
-    assert "its schedulerName is default-scheduler" in event["note"]
+    assert await _events(rig, 1) == [("NotScheduledByLoad", pod["metadata"]["name"])]
 
 
 async def test_a_restart_in_the_middle_of_a_burst_forgets_no_pod(rig: SchedulerRig) -> None:
@@ -133,3 +153,25 @@ async def test_nodes_of_unequal_size_fill_by_what_they_sell(rig: SchedulerRig) -
     placed = await rig.until_placed(20)
     assert placed[gone] == 0
     assert placed[large] > 2 * placed[small] > 0, placed
+
+
+async def test_the_command_answers_over_http_and_tells_how_it_is(rig: SchedulerRig, tmp_path: Path) -> None:
+    node = rig.node()
+    with rig.command(tmp_path) as (program, url):
+        pod = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": []}}
+        asked = json.dumps({"Pod": pod, "NodeNames": [node]}).encode()
+
+        def ask() -> dict[str, object]:
+            with urllib.request.urlopen(f"{rig.url}/filter", data=asked, timeout=5) as answer:
+                return dict(json.load(answer))
+
+        # Its figures are heard within the second in which they are said.
+        async with asyncio.timeout(60):
+            while (await asyncio.to_thread(ask))["NodeNames"] != [node]:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        told = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/metrics", timeout=5).read().decode())
+        assert 'slacktide_scheduler_answers_total{result="answered",verb="filter"}' in told
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            await asyncio.to_thread(urllib.request.urlopen, f"{rig.url}/filter", b"{}", 5)
+        program.stop()
+        assert not program.running

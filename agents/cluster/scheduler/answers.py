@@ -21,7 +21,7 @@ from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.streams.decisions.pod_placement import Choice, Ranked
 
 NAMED = 5
-REMEMBERED = 1_000
+REMEMBERED, ANSWERED = 1_000, 10_000
 WORDS = {
     "stale": "its agent is silent",
     "frozen": "the log has fallen silent of it",
@@ -62,6 +62,11 @@ class Answers:
         self._say = say
         self._clock = clock
         self._ranked: OrderedDict[str, tuple[Ranked, ...]] = OrderedDict()
+        self._answered: OrderedDict[str, None] = OrderedDict()
+
+    def answered(self, uid: str) -> bool:
+        """Whether a node was found for the pod here, lately."""
+        return uid in self._answered
 
     def filter(self, body: bytes) -> bytes:
         """Which nodes may take the pod, and why others may not.
@@ -118,6 +123,9 @@ class Answers:
         Other rules of the scheduler may send it elsewhere; then it counts there as soon as that is seen.
         """
         if ranked:
+            self._answered[pod.uid] = None
+            while len(self._answered) > ANSWERED:
+                self._answered.popitem(last=False)
             now_s, at_s = self._clock.mono_ns() / 1e9, self._clock.wall_ms() / 1000
             self._view.assume(pod.asked, ranked[0].node.name, now_s=now_s, at_s=at_s)
 

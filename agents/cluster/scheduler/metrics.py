@@ -23,6 +23,10 @@ WITHOUT_BENEFIT = Gauge(
     "slacktide_scheduler_pods_without_benefit",
     "Pods that ask for batch or mid resources, and for a scheduler that knows no load.",
 )
+UNASKED = Counter(
+    "slacktide_scheduler_pods_unasked",
+    "Pods of ours that were bound although no extender was asked, counted by each replica that saw it.",
+)
 UNTOLD = Counter("slacktide_scheduler_placements_untold", "Placements that never came into the log: too many waited.")
 REFUSED = Counter("slacktide_scheduler_records_refused", "Records that could not be used.", ["topic"])
 TROUBLE = Gauge("slacktide_scheduler_trouble", "1 while something is wrong with it.", ["of"])

@@ -13,8 +13,9 @@ from slacktide.agents.cluster.scheduler.hearing import Hearing
 from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pods import PodSource
 from slacktide.agents.cluster.scheduler.server import serving
+from slacktide.agents.cluster.scheduler.unasked import Unasked
 from slacktide.agents.cluster.scheduler.view import View
-from slacktide.agents.cluster.scheduler.without_benefit import Teller
+from slacktide.agents.cluster.scheduler.without_benefit import WithoutBenefit
 from slacktide.agents.kubernetes import Access, ApiServer
 from slacktide.schemas.health import Health
 from slacktide.streams.decisions.pod_placement import PlacementArgs
@@ -62,8 +63,9 @@ class _Scheduler:
         self._placements = Placements(settings.bootstrap, clock.wall_ms)
         self._hearing = Hearing(settings.bootstrap, self._view, self._placements.lay_aside, clock)
         self._pods = PodSource(self._view, clock)
-        self._teller = Teller(self._view, clock, settings.replica)
         self._answers = Answers(self._view, self._placements.say, clock)
+        self._without_benefit = WithoutBenefit(self._view, clock, settings.replica)
+        self._unasked = Unasked(settings.bootstrap, self._view, self._answers.answered, clock, settings.replica)
 
     async def run(self, api: ApiServer, stop: asyncio.Event) -> None:
         """Until told to stop, or one of the parts ends by an error."""
@@ -74,7 +76,8 @@ class _Scheduler:
                 self._hearing.run(),
                 self._pods.run(api),
                 self._placements.run(),
-                self._teller.run(api),
+                self._without_benefit.run(api),
+                self._unasked.run(api),
                 self._tell(),
                 stop.wait(),
             )
@@ -104,7 +107,7 @@ class _Scheduler:
             troubles = {
                 "log": self._hearing.trouble or self._placements.away,
                 "pods": self._pods.trouble,
-                "events": self._teller.trouble,
+                "events": self._without_benefit.trouble or self._unasked.trouble,
             }
             for of, why in troubles.items():
                 metrics.TROUBLE.labels(of).set(bool(why))

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
-from slacktide.agents.cluster.scheduler.pod import SeenPod
+from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs, asking, compare
 
 ASSUMED_S = 5.0
 """How long a pod counts where it was sent, until it is seen there: a binding takes milliseconds."""
+BOUND_MAX = 100_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class View:
     def __init__(self, args: PlacementArgs, *, counting: bool = True) -> None:
         self.without_benefit: dict[str, SeenPod] = {}
         """Pods that ask for batch or mid resources and not for a scheduler that knows load; by uid."""
+        self.bound: deque[SeenPod] = deque(maxlen=BOUND_MAX)
+        """Pods that a scheduler of ours has placed, since this was last emptied."""
         self._args = args
         self._counting = counting
         self._nodes: dict[str, KnownNode] = {}
@@ -71,6 +75,8 @@ class View:
             self.without_benefit.pop(pod.uid, None)
         if pod.node:
             self._settle(pod.uid, pod.node)
+            if pod.scheduler == SCHEDULER and (known is None or not known.node):
+                self.bound.append(pod)
         if pod.holds:
             self._node(pod.node).place(pod.asked, at_s=at_s)
         elif pod.node:

@@ -7,6 +7,7 @@ import contextlib
 import os
 import secrets
 import ssl
+import sys
 import urllib.request
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
@@ -39,6 +40,7 @@ from .programs import Program
 SAID_S = 0.3
 GIB = 2**30
 AT_ONCE = 8
+SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
 ACCOUNT = "slacktide-scheduler"
 COMPONENT = MANIFESTS / "components/scheduler"
 
@@ -146,6 +148,32 @@ class SchedulerRig:
         self._extenders.append(extender)
         await extender.ready()
         return extender
+
+    @property
+    def url(self) -> str:
+        """Where the kube-scheduler looks for its extender."""
+        return f"http://127.0.0.1:{self._at.port}"
+
+    @contextlib.contextmanager
+    def command(self, folder: Path) -> Iterator[tuple[Program, str]]:
+        """``slacktide scheduler`` as a process of its own, under the same account; and where its metrics are."""
+        program, port = Program("slacktide scheduler", folder / "scheduler.log"), free_port()
+        given = {
+            "bootstrap": self.bootstrap,
+            "kubeconfig": self._at.account.kubeconfig,
+            "port": self._at.port,
+            "metrics-port": port,
+            "log-format": "json",
+        }
+        url = f"http://127.0.0.1:{port}"
+        program.start(
+            [SLACKTIDE, "scheduler", *(f"--{name}={value}" for name, value in given.items())],
+            lambda: _answers(f"{url}/ready"),
+        )
+        try:
+            yield program, url
+        finally:
+            program.stop()
 
     def node(self, *, cpu: int = 8, batch: int = 6_000, use: int = 1_000, said: bool = True, **other: Any) -> str:
         """A node that sells ``batch`` millicores, as the bridge would have written it; the log says the same."""
