@@ -18,6 +18,7 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
@@ -70,11 +71,11 @@ INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
                producers=("publisher", "bridge"), consumers=("stream", "agent", "governor", "bridge"))  # fmt: skip
 METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",
-               producers=("stream",), consumers=("stream", "governor", "bridge", "operator"))  # fmt: skip
+               producers=("stream",), consumers=("stream", "governor", "bridge", "scheduler", "operator"))  # fmt: skip
 ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",
-                    producers=("stream",), consumers=("stream", "bridge", "operator"))  # fmt: skip
+                    producers=("stream",), consumers=("stream", "bridge", "scheduler", "operator"))  # fmt: skip
 SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", cleanup="compact",
-              producers=("stream",), consumers=("stream", "operator"))  # fmt: skip
+              producers=("stream",), consumers=("stream", "scheduler", "operator"))  # fmt: skip
 WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="node", retention_ms=HOUR_MS,
                producers=("stream",), consumers=("stream",))  # fmt: skip
 TICK = Topic(name="slacktide.stream.tick.v1", message=WorkerTick, key="worker", partitions=1, retention_ms=48 * HOUR_MS,
@@ -92,9 +93,13 @@ CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key=
                producers=("governor",), consumers=("agent", "governor"))  # fmt: skip
 MISSED_POD = Topic(name="slacktide.pod.missed.v1", message=MissedPod, key="the pod's uid", partitions=1,
                    retention_ms=7 * 24 * HOUR_MS, producers=("webhook",), consumers=("operator",))  # fmt: skip
+PLACEMENT = Topic(name="slacktide.pod.placement.v1", message=PodPlacement, key="the pod's uid", partitions=1,
+                  retention_ms=7 * 24 * HOUR_MS, acks="1",
+                  producers=("scheduler",), consumers=("operator",))  # fmt: skip
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS,
-                    producers=("stream", "agent", "governor", "bridge"), consumers=("operator",))  # fmt: skip
+                    producers=("stream", "agent", "governor", "bridge", "scheduler"),
+                    consumers=("operator",))  # fmt: skip
 
 TOPICS = (
     SAMPLE,
@@ -112,6 +117,7 @@ TOPICS = (
     OUTCOME,
     CREDIT,
     MISSED_POD,
+    PLACEMENT,
     DEAD_LETTER,
 )
 BY_NAME = {topic.name: topic for topic in TOPICS}

@@ -1,4 +1,4 @@
-"""What is said from now on in whole topics: all partitions from their end, without a consumer group."""
+"""What is said in whole topics: all partitions from their end or their beginning, without a consumer group."""
 
 from __future__ import annotations
 
@@ -23,18 +23,28 @@ class TailReader:
     """For latest state that comes again by itself: whoever reads from the end hears nothing that is out of date.
 
     After any failure connect anew.
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        topics: which.
+        client_id: of this reader, in the brokers' logs.
+        whole: read them from their beginning, for whoever has to know all before it begins.
+
     """
 
-    def __init__(self, bootstrap: str, topics: Sequence[str], *, client_id: str) -> None:
+    def __init__(self, bootstrap: str, topics: Sequence[str], *, client_id: str, whole: bool = False) -> None:
         self._bootstrap = bootstrap
         self._topics = tuple(topics)
         self._client_id = client_id
+        self._whole = whole
+        self._ends: dict[TopicPartition, int] = {}
+        """Where partitions ended at connecting that were not read so far yet."""
         self._consumer: Any = None
         self._tps: tuple[TopicPartition, ...] = ()
         self._polled_ms: tuple[int | None, ...] = ()
 
     async def connect(self) -> None:
-        """Connect, and stand at the end of each partition.
+        """Connect, and stand at the end of each partition, or at its beginning.
 
         Raises:
             LogError: the broker cannot be reached, or lacks a topic.
@@ -77,6 +87,13 @@ class TailReader:
             raise LogError(f"{self._bootstrap}: {exc!r}") from exc
         return [record_of(one) for records in got.values() for one in records]
 
+    async def caught_up(self) -> bool:
+        """Whether all was read that the topics held when they were connected to."""
+        for tp, end in list(self._ends.items()):
+            if await self._consumer.position(tp) >= end:
+                del self._ends[tp]
+        return not self._ends
+
     async def close(self) -> None:
         """Disconnect."""
         consumer, self._consumer = self._consumer, None
@@ -92,9 +109,11 @@ class TailReader:
             partitions = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - as subscribe() does
             tps += [TopicPartition(topic, partition) for partition in sorted(partitions)]
         ends = await consumer.end_offsets(tps)
+        starts = await consumer.beginning_offsets(tps) if self._whole else ends
         consumer.assign(tps)
-        for tp, end in ends.items():
-            consumer.seek(tp, end)
+        for tp, start in starts.items():
+            consumer.seek(tp, start)
+        self._ends = {tp: end for tp, end in ends.items() if end > starts[tp]}
         self._tps, self._polled_ms = tuple(tps), ()
 
     async def _look_closer(self) -> None:

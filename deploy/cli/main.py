@@ -23,6 +23,7 @@ COMMANDS = {
     "stream": ("slacktide.deploy.cli.stream", "One stream worker."),
     "webhook": ("slacktide.deploy.cli.webhook", "Admission: profiles for new pods, and the fence around evictions."),
     "bridge": ("slacktide.deploy.cli.bridge", "Between the log and the Kubernetes API server."),
+    "scheduler": ("slacktide.deploy.cli.scheduler", "Beside a kube-scheduler: which nodes take a pod, by their load."),
     "doctor": ("slacktide.deploy.cli.doctor.command", "Is this machine, and its log, ready: what to do where not."),
     "topics": ("slacktide.deploy.cli.topics", "Topics: what is missing, create it, read them, lag."),
     "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that nobody could use, and why."),

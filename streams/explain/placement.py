@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import Use
+from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.streams.decisions.published_floor import published_floor
 from slacktide.streams.explain.evidence import Finding, Place
@@ -154,6 +155,19 @@ def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[Node
         yield _fits(fitting)
     elif not high:
         yield from _short(selected)
+
+
+def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
+    """Why the scheduler found no node, where none would take the pod when it asked last."""
+    if placement.passed or not placement.asked:
+        return
+    reasons = "; ".join(f"{one.reason} on {one.count} ({', '.join(one.nodes[:NAMED])})" for one in placement.refused)
+    yield Finding(
+        name="pending.refused",
+        severity="problem",
+        text=f"none of the {placement.asked} nodes that its scheduler asked about takes it: {reasons}",
+        advice="`slacktide explain node NAME` tells why a node is stale, short or over its line",
+    )
 
 
 def _scheduler(asked: Resources, wish: Wish) -> Iterator[Finding]:

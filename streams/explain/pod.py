@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of
 from slacktide.streams.explain.evidence import Finding, Place, Said
 from slacktide.streams.explain.lint import lint
 from slacktide.streams.explain.node_log import NodeLog
-from slacktide.streams.explain.placement import NodeRoom, node_rooms, placement_findings
+from slacktide.streams.explain.placement import NodeRoom, node_rooms, placement_findings, refused_by_all
 from slacktide.streams.explain.wish import Wish
 
 
@@ -52,6 +53,8 @@ class PodExplanation:
     """Of the sample that carries it; None: it is known from its file, or not."""
     rooms: list[NodeRoom]
     """Of a pod that is on no node: each node's room."""
+    placement: Said[PodPlacement] | None
+    """What a scheduler was told of it last; None: none asked, as far as was read."""
     evictions: list[Eviction]
     findings: list[Finding]
 
@@ -68,6 +71,14 @@ class PodLog:
     """Of acts on pods."""
     span_ms: int
     """How far back they go."""
+    placement: Said[PodPlacement] | None = None
+    """The pod's last, within the same span."""
+
+
+def last_placement(placements: Iterable[Said[PodPlacement]], namespace: str, name: str) -> Said[PodPlacement] | None:
+    """What a scheduler was told of the pod last: of its name, for one that was made anew is asked for anew."""
+    mine = [one for one in placements if (one.body.namespace, one.body.name) == (namespace, name)]
+    return max(mine, key=lambda one: (one.body.decided_ms, one.place.offset), default=None)
 
 
 _RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
@@ -104,7 +115,7 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     evictions = evictions_of(log.outcomes, namespace, name)
     if pod is None and wish is not None:
         pod = wish.pod
-    if pod is None and running is None and not any(one.name == name for one in evictions):
+    if pod is None and running is None and log.placement is None and not any(one.name == name for one in evictions):
         return None
     node = running.node if running is not None else wish.node if wish is not None else ""
     waits = pod is not None and not node
@@ -112,6 +123,8 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     findings: list[Finding] = []
     if waits and pod is not None:
         findings += placement_findings(pod.requests, wish, rooms)
+    if log.placement is not None and not node:
+        findings += refused_by_all(log.placement.body)
     findings += eviction_findings(evictions, name, log.span_ms)
     if pod is not None:
         findings += lint(pod, None if running is None else running.use, wish)
@@ -127,6 +140,7 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
         limits=None if pod is None else pod.limits,
         pod_place=place,
         rooms=rooms,
+        placement=log.placement,
         evictions=evictions,
         findings=sorted(findings, key=lambda one: _RANK[one.severity]),
     )

@@ -9,18 +9,21 @@ import msgspec
 import pytest
 
 from slacktide.deploy.cli.explain.pod_text import pod_text
+from slacktide.schemas.codec import encode
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome, Spent
+from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.topics import OUTCOME
+from slacktide.schemas.topics import OUTCOME, PLACEMENT
 from slacktide.streams.explain.evictions import controller_of, observed
 from slacktide.streams.explain.evidence import Finding, said
 from slacktide.streams.explain.node_log import NodeLog, node_log
-from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod
+from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, last_placement
 from slacktide.streams.explain.wish import Wish, wish_of
+from slacktide.streams.records import Record
 from testbed.chains import Chain, evicted, outcome_record
 from testbed.samples import BATCH, GIB, SERVICE, START_MS
 
@@ -456,3 +459,68 @@ def test_for_a_terminal_there_is_a_table_of_nodes_and_one_of_evictions() -> None
     assert f"{batch_cpu(there) - 500:,}m / {batch_cpu(there):,}m" in text
     assert "pool=batch wanted, pool=web there" in text
     assert "83% used, threshold 70%" in text
+
+
+def placed(**said: Any) -> PodPlacement:
+    return PodPlacement(pod_uid="uid-etl", namespace="jobs", name="etl-x2lqp", decided_ms=NOW_MS - 2_000, **said)
+
+
+def with_placement(*placements: PodPlacement, document: dict[str, Any] | None = None) -> PodExplanation | None:
+    records = [
+        Record(topic=PLACEMENT.name, partition=0, offset=offset, timestamp_ms=one.decided_ms, key=b"k",
+               value=encode(one), headers=())
+        for offset, one in enumerate(placements)
+    ]  # fmt: skip
+    last = last_placement(said(records, PLACEMENT, PodPlacement), "jobs", "etl-x2lqp")
+    log = PodLog(nodes=[node()], on=None, outcomes=[], span_ms=HOUR_MS, placement=last)
+    return explain_pod(log, "jobs", "etl-x2lqp", None if document is None else wish(document), NOW_MS)
+
+
+def test_what_a_scheduler_was_told_last_is_told_without_the_pods_file() -> None:
+    """Of a pod that no node takes: why each refuses it."""
+    refused = [
+        RefusingNodes(reason="batch_short:cpu", count=2, nodes=["node-1", "node-2"]),
+        RefusingNodes(reason="stale", count=1, nodes=["node-3"]),
+    ]
+    told = with_placement(
+        placed(asked=1, passed=1), placed(asked=3, passed=0, refused=refused), placed(asked=0, passed=0)
+    )
+    assert told is not None
+    assert told.placement is not None
+    assert told.placement.body.asked == 0
+    told = with_placement(placed(asked=1, passed=1), placed(asked=3, passed=0, refused=refused))
+    assert told is not None
+    finding = named(told, "pending.refused")
+    assert finding.severity == "problem"
+    assert finding.text == (
+        "none of the 3 nodes that its scheduler asked about takes it: "
+        "batch_short:cpu on 2 (node-1, node-2); stale on 1 (node-3)"
+    )
+    text = pod_text(told)
+    assert "asked for by a scheduler 2.0 s ago: of 3 nodes 0 would take it (slacktide.pod.placement.v1 0:1)" in text
+    assert "  2 batch_short:cpu: node-1, node-2" in text
+    assert text.startswith("pod jobs/etl-x2lqp, on no node\n")
+
+
+def test_the_best_nodes_are_told_with_their_arithmetic() -> None:
+    terms = {
+        "existing_milli": 1_000, "pod_milli": 850, "used_milli": 1_850, "allocatable_milli": 8_000, "cpu_score": 76,
+        "left_milli": 3_000, "most_left_milli": 6_000, "load_score": 70, "load_weight": 1, "balance_permille": 500,
+        "balance_weight": 1, "score_permille": 600,
+    }  # fmt: skip
+    best = [
+        RankedNode(node="node-1", level=10, score_permille=600, bound="scored", terms=terms),
+        RankedNode(node="node-2", level=0, score_permille=0, bound="stale"),
+    ]
+    told = with_placement(placed(asked=2, passed=2, best=best), document=pod())
+    assert told is not None
+    assert "pending.refused" not in names(told)
+    assert pod_text(told).startswith("pod jobs/etl-x2lqp, on no node that figures tell of,")
+    first, second = (line for line in pod_text(told).splitlines() if line.startswith(("node-1  10", "node-2  0")))
+    assert " ".join(first.split()) == "node-1 10 60.0 70 x 1 1,850m / 8,000m - 50.0 x 1 3,000m / 6,000m -"
+    assert second.split()[:4] == ["node-2", "0", "0.0", "(stale)"]
+
+
+def test_a_pod_of_another_namespace_is_another() -> None:
+    other = msgspec.structs.replace(placed(asked=1, passed=1), namespace="else")
+    assert with_placement(other) is None

@@ -12,10 +12,14 @@ import pytest
 import yaml
 
 from slacktide.agents.cluster.bridge import bridge
+from slacktide.agents.cluster.scheduler import server
+from slacktide.agents.cluster.scheduler.pod import SCHEDULER
 from slacktide.agents.cluster.webhook import webhook
 from slacktide.agents.cluster.webhook.fence import NODE_CLAIM
 from slacktide.deploy.cli.bridge import command as bridge_command
 from slacktide.deploy.cli.main import cli
+from slacktide.deploy.cli.scheduler import METRICS_PORT
+from slacktide.deploy.cli.scheduler import command as scheduler_command
 from slacktide.deploy.cli.settings import envvar
 from slacktide.deploy.cli.webhook import command as webhook_command
 from testbed.cluster.manifests import MANIFESTS, SYSTEM, containers, kustomization, objects, workloads
@@ -198,6 +202,34 @@ def test_the_fence_is_for_agents_alone_and_asks_for_the_claim_that_the_code_read
     assert [each["expression"] for each in fence["matchConditions"]] == [by_agents]
     assert [each["expression"] for each in policy["matchConditions"]] == [by_agents]
     assert f"'{NODE_CLAIM}'" in policy["validations"][0]["expression"]
+
+
+def test_the_kube_scheduler_asks_the_extender_beside_it_about_every_pod() -> None:
+    folder = MANIFESTS / "components/scheduler"
+    made = {each["kind"]: each for each in objects(folder)}
+    config = yaml.safe_load(made["ConfigMap"]["data"]["config.yaml"])
+    own, asking = made["Deployment"]["spec"]["template"]["spec"]["containers"]
+    default = {each.name: each.default for each in scheduler_command.params}
+    (profile,), (extender,) = config["profiles"], config["extenders"]
+
+    assert (profile["schedulerName"], profile["percentageOfNodesToScore"]) == (SCHEDULER, 100)
+    assert extender.pop("urlPrefix") == f"http://{default['host']}:{default['port']}"
+    assert extender.pop("weight") > 0
+    assert extender == {
+        "filterVerb": server.FILTER,
+        "prioritizeVerb": server.PRIORITIZE,
+        "nodeCacheCapable": True,
+        "ignorable": True,
+        "httpTimeout": "1s",
+    }, "and no managedResources"
+    assert own["command"] == ["slacktide", "scheduler"]
+    assert f"--metrics-port={METRICS_PORT}" in own["args"]
+    assert own["ports"] == [{"name": "metrics", "containerPort": METRICS_PORT}]
+    assert {each["image"] for each in (own, asking)} == {"slacktide", "kube-scheduler"}
+    assert kustomization(folder)["images"] == kustomization(MANIFESTS / "base")["images"]
+    assert made["Deployment"]["spec"]["replicas"] == 2
+    mounts = {each["name"]: each["mountPath"] for each in asking["volumeMounts"]}
+    assert asking["args"][0] == f"--config={mounts['config']}/config.yaml"
 
 
 def test_no_service_speaks_through_the_environment_that_settings_come_from() -> None:

@@ -32,6 +32,7 @@ CALCULATIONS = {
     "load_aware_estimator": "what a pod is expected to use",
     "load_aware_scheduling": "whether a pod may go to a node, and how well it would fit",
     "load_aware_assign_cache": "load of a node as pods are assigned between two reports",
+    "pod_placement": "which nodes may take a pod, and which of them should",
     "load_aware_descheduling": "which pods leave overloaded nodes for which others",
     "webhook_colocation_profile": "a pod as ClusterColocationProfiles change it",
 }

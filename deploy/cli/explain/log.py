@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import (
     ALLOCATABLE,
@@ -15,6 +16,7 @@ from slacktide.schemas.topics import (
     INVENTORY,
     METRIC,
     OUTCOME,
+    PLACEMENT,
     POLICY,
     SAMPLE,
     SCORE,
@@ -22,11 +24,12 @@ from slacktide.schemas.topics import (
 )
 from slacktide.streams.explain.evidence import Finding, by_key, said
 from slacktide.streams.explain.node_log import NodeLog, node_log
-from slacktide.streams.explain.pod import PodLog, where_is
+from slacktide.streams.explain.pod import PodLog, last_placement, where_is
 from slacktide.streams.kafka import TAIL_RECORDS_MAX, Place, Read, Tail, partition_counts, partition_of
 from slacktide.streams.records import Record
 
-TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
+NODE_TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
+TOPICS = (*NODE_TOPICS, PLACEMENT)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 30_000
 """Samples come each second, keyframes each 10 s."""
@@ -47,9 +50,9 @@ class Log:
 
     async def node(self, name: str, since_ms: int) -> Read:
         """One node's records: its newest, where there are none further back, and its outcomes since that time."""
-        mine = {topic.name: partition_of(name, self.partitions[topic.name]) for topic in TOPICS}
+        mine = {topic.name: partition_of(name, self.partitions[topic.name]) for topic in NODE_TOPICS}
         mine[POLICY.name] = 0
-        at = {topic: (topic.name, mine[topic.name]) for topic in TOPICS}
+        at = {topic: (topic.name, mine[topic.name]) for topic in NODE_TOPICS}
         latest_ms = max(since_ms, self.now_ms - NEWEST_MS)
         key = name.encode()
 
@@ -94,6 +97,11 @@ class Log:
         """All outcomes of acts on pods, of all nodes, since that time."""
         return await self.tail.read(self._all((OUTCOME,), since_ms), lambda record: _POD in (record.value or b""))
 
+    async def placements(self, name: str, since_ms: int) -> Read:
+        """What schedulers were told of pods of this name, since that time."""
+        named = f'"name":"{name}"'.encode()
+        return await self.tail.read(self._all((PLACEMENT,), since_ms), lambda record: named in (record.value or b""))
+
     async def node_names(self) -> set[str]:
         """Whoever has an inventory or figures."""
         records = await self.figures()
@@ -104,7 +112,7 @@ class Log:
 
 
 async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[PodLog, list[Place]]:
-    """What tells of a pod: all nodes' figures, its node's newest samples, what was done to pods of late.
+    """What tells of a pod: all nodes' figures, its node's newest samples, how it was placed, what was done to pods.
 
     Raises:
         LogError: it cannot be read.
@@ -125,7 +133,10 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
         on, nodes = None, await _with_pods(log, nodes)
     outcomes = await log.pod_outcomes(log.now_ms - span_ms)
     acts = said(outcomes.records, OUTCOME, NodeOutcome)
-    return PodLog(nodes=nodes, on=on, outcomes=acts, span_ms=span_ms), outcomes.short
+    told = await log.placements(name, log.now_ms - span_ms)
+    placement = last_placement(said(told.records, PLACEMENT, PodPlacement), namespace, name)
+    found = PodLog(nodes=nodes, on=on, outcomes=acts, span_ms=span_ms, placement=placement)
+    return found, [*outcomes.short, *told.short]
 
 
 async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:

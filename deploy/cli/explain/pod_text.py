@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from slacktide.deploy.cli.explain.node_text import age, findings_text
+from slacktide.deploy.cli.explain.placement_text import placement_text
 from slacktide.deploy.cli.text import count, instant, table
 from slacktide.schemas.inventory import Resources
 from slacktide.streams.explain.evictions import Eviction
@@ -21,13 +22,17 @@ def pod_text(told: PodExplanation) -> str:
     parts = ["\n".join(_head(told)), findings_text(told.findings)]
     if told.rooms:
         parts.append(_rooms(told.rooms))
+    if told.placement is not None:
+        parts.append(placement_text(told.placement, told.asked_ms))
     if told.evictions:
         parts.append(_evictions(told.evictions))
     return "\n\n".join(parts)
 
 
 def _head(told: PodExplanation) -> Iterator[str]:
-    where = f"on node {told.node}" if told.node else "on no node"
+    placed = told.placement is not None and told.placement.body.passed
+    nowhere = "on no node that figures tell of" if placed else "on no node"
+    where = f"on node {told.node}" if told.node else nowhere
     of_class = f", {told.qos}, {told.priority_class}" if told.qos else ""
     yield f"pod {told.namespace}/{told.name}, {where}{of_class}"
     if told.requests is not None and told.limits is not None:

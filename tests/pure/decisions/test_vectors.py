@@ -1,4 +1,7 @@
-"""The decision core, as ``slacktide calc`` calls it, against the reference implementation (koordinator a7a1b76b)."""
+"""The decision core, as ``slacktide calc`` calls it, against the reference implementation (koordinator a7a1b76b).
+
+``pod_placement`` has no reference: its cases were reckoned by hand.
+"""
 
 import json
 from functools import cache

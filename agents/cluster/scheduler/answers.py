@@ -1,0 +1,171 @@
+"""Answers a kube-scheduler, as its extender protocol has it.
+
+Reading: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.go: no field has another name in JSON.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.scheduler import metrics
+from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.scheduler.view import View
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
+from slacktide.streams.decisions.pod_placement import Choice, Ranked
+
+NAMED = 5
+REMEMBERED, ANSWERED = 1_000, 10_000
+WORDS = {
+    "stale": "its agent is silent",
+    "frozen": "the log has fallen silent of it",
+    "mem_over_line": "best-effort pods leave it for want of memory",
+    "evicting": "evicted pods are still leaving it",
+}
+"""Of reasons that no user knows; one text for all nodes, for a kube-scheduler counts equal ones."""
+
+
+class _Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a kube-scheduler asks."""
+
+    pod: dict[str, Any] = msgspec.field(name="Pod")
+    nodes: list[str] | None = msgspec.field(name="NodeNames", default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    pod: SeenPod
+    nodes: list[str]
+
+
+_decoder = msgspec.json.Decoder(_Question)
+
+
+class Answers:
+    """Filter and prioritize. A pod is judged once, when it is filtered; how nodes are ranked is then only told.
+
+    Args:
+        view: all that is known.
+        say: takes what was decided, to be told in the log.
+        clock: the time.
+
+    """
+
+    def __init__(self, view: View, say: Callable[[PodPlacement], None], clock: Clock) -> None:
+        self._view = view
+        self._say = say
+        self._clock = clock
+        self._ranked: OrderedDict[str, tuple[Ranked, ...]] = OrderedDict()
+        self._answered: OrderedDict[str, None] = OrderedDict()
+
+    def answered(self, uid: str) -> bool:
+        """Whether a node was found for the pod here, lately."""
+        return uid in self._answered
+
+    def filter(self, body: bytes) -> bytes:
+        """Which nodes may take the pod, and why others may not.
+
+        Raises:
+            BadMessageError: it is no such question, or its pod cannot be read.
+
+        """
+        asked = _read(body)
+        choice = self._choose(asked)
+        placement = _placement(asked, choice, self._clock.wall_ms())
+        self._say(placement)
+        for one in placement.refused:
+            metrics.REFUSALS.labels(one.reason).inc(one.count)
+        if len(choice.ranked) == 1:  # then nobody asks which is best
+            self._assume(asked.pod, choice.ranked)
+        failed: dict[bool, dict[str, str]] = {True: {}, False: {}}
+        for node, refusal in choice.refused.items():
+            failed[refusal.preemptible][node] = "slacktide: " + WORDS.get(refusal.reason, refusal.reason)
+        return msgspec.json.encode(
+            {
+                "NodeNames": [one.node.name for one in choice.ranked],
+                "FailedNodes": failed[True],
+                "FailedAndUnresolvableNodes": failed[False],
+                "Error": "",
+            }
+        )
+
+    def prioritize(self, body: bytes) -> bytes:
+        """How much each node is preferred, 0 to 10.
+
+        Raises:
+            BadMessageError: it is no such question, or its pod cannot be read.
+
+        """
+        asked = _read(body)
+        ranked = self._ranked.pop(asked.pod.uid, ())
+        if {one.node.name for one in ranked} != set(asked.nodes):
+            ranked = self._choose(asked).ranked
+        self._assume(asked.pod, ranked)
+        level = {one.node.name: one.level for one in ranked}
+        return msgspec.json.encode([{"Host": node, "Score": level.get(node, 0)} for node in asked.nodes])
+
+    def _choose(self, asked: _Asked) -> Choice:
+        choice = self._view.choose(asked.pod.asked, asked.nodes, now_s=self._clock.mono_ns() / 1e9)
+        self._ranked[asked.pod.uid] = choice.ranked
+        while len(self._ranked) > REMEMBERED:
+            self._ranked.popitem(last=False)
+        return choice
+
+    def _assume(self, pod: SeenPod, ranked: tuple[Ranked, ...]) -> None:
+        """Where it will most likely go counts at once: bindings are seen some milliseconds later, after the next pod.
+
+        Other rules of the scheduler may send it elsewhere; then it counts there as soon as that is seen.
+        """
+        if ranked:
+            self._answered[pod.uid] = None
+            while len(self._answered) > ANSWERED:
+                self._answered.popitem(last=False)
+            now_s, at_s = self._clock.mono_ns() / 1e9, self._clock.wall_ms() / 1000
+            self._view.assume(pod.asked, ranked[0].node.name, now_s=now_s, at_s=at_s)
+
+
+def _read(body: bytes) -> _Asked:
+    try:
+        question = _decoder.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        raise BadMessageError("ExtenderArgs", str(exc)) from exc
+    if question.nodes is None:
+        raise BadMessageError("ExtenderArgs", "NodeNames is null: set nodeCacheCapable: true for this extender")
+    return _Asked(seen(question.pod), question.nodes)
+
+
+def _placement(asked: _Asked, choice: Choice, now_ms: int) -> PodPlacement:
+    pod = asked.pod.asked.pod
+    counted = Counter(refusal.reason for refusal in choice.refused.values())
+    return PodPlacement(
+        pod_uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
+        decided_ms=now_ms,
+        asked=len(asked.nodes),
+        passed=len(choice.ranked),
+        refused=[
+            RefusingNodes(
+                reason=reason,
+                count=count,
+                nodes=sorted(node for node, refusal in choice.refused.items() if refusal.reason == reason)[:NAMED],
+            )
+            for reason, count in sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+        ],
+        best=[
+            RankedNode(
+                node=one.node.name,
+                level=one.level,
+                score_permille=one.score_permille,
+                bound=one.bound,
+                terms=one.terms,
+            )
+            for one in choice.ranked[:NAMED]
+        ],
+    )

@@ -1,0 +1,210 @@
+"""One node as the scheduler's part knows it: what the log says of it, and which pods are there. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable
+from math import inf
+from typing import TypeVar
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.inventory import Resources
+from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas.score import NodeScore
+from slacktide.streams.decisions.load_aware_args import Amounts, LoadAwareArgs, Thresholds
+from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
+from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load_aware_existing import NodeReport, NodeUse, PodUse
+from slacktide.streams.decisions.load_aware_scheduling import NodeState, node_state
+from slacktide.streams.decisions.pod_placement import Asking, Judged, NodeView, PlacementArgs, judge
+
+FROZEN_S = 15.0
+"""A node of which nothing was said for so long is left as it is: what is said comes again every 5 s."""
+SHAPES_MAX = 16
+Figures = NodeScore | NodeMetric | NodeAllocatable
+F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
+
+
+class KnownNode:
+    """Mutable.
+
+    Args:
+        name: of the node.
+        args: of the core's rules.
+        counting: whether pods that were placed since the last report count.
+
+    """
+
+    def __init__(self, name: str, args: LoadAwareArgs, *, counting: bool) -> None:
+        self.pods: dict[str, LoadAwarePod] = {}
+        """By uid: bound here, or just about to be."""
+        self._name = name
+        self._args = args
+        self._counting = counting
+        self._cache = AssignCache(args=args)
+        self._score: NodeScore | None = None
+        self._metric: NodeMetric | None = None
+        self._allocatable: NodeAllocatable | None = None
+        self._heard_s = -inf
+        self._asked: Resources | None = None
+        self._view: NodeView | None = None
+        self._view_until_s = inf
+        self._judged: dict[Hashable, Judged] = {}
+
+    def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
+        """Something was said of the node; an older report than is known is passed over.
+
+        Args:
+            figures: what.
+            heard_s: when it was heard, by the reader's own monotonic clock.
+            logged_s: when it came into the log, UTC epoch.
+
+        """
+        if isinstance(figures, NodeScore):
+            self._score = _newer(self._score, figures)
+        elif isinstance(figures, NodeAllocatable):
+            self._allocatable = _newer(self._allocatable, figures)
+        else:
+            self._metric = _newer(self._metric, figures)
+            if self._metric is figures:
+                self._cache.measured(_report(figures, logged_s))
+        self._heard_s = max(self._heard_s, heard_s)
+        self._view = None
+
+    def forget(self, kind: type[Figures]) -> None:
+        """The log takes back what it said of the node in one topic: others may be ahead of it, or behind."""
+        if kind is NodeScore:
+            self._score = None
+        elif kind is NodeAllocatable:
+            self._allocatable = None
+        else:
+            self._metric = None
+            self._cache.measured(None)
+        self._view = None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether the log says nothing of it, and no pod is there."""
+        return not self.pods and not self._said
+
+    @property
+    def _said(self) -> list[Figures]:
+        return [one for one in (self._score, self._metric, self._allocatable) if one is not None]
+
+    def place(self, pod: LoadAwarePod, *, at_s: float) -> None:
+        """A pod is here."""
+        known = self.pods.get(pod.pod.uid)
+        self.pods[pod.pod.uid] = pod
+        if self._counting:
+            if known is None:
+                self._cache.assign(pod, at_s=at_s)
+            else:
+                self._cache.update(pod, at_s=at_s)
+        self._view = self._asked = None
+
+    def leave(self, uid: str) -> None:
+        """A pod is not here any more."""
+        pod = self.pods.pop(uid, None)
+        if pod is not None:
+            self._cache.unassign(pod)
+            self._view = self._asked = None
+
+    def judged(self, pod: Asking, shape: Hashable, args: PlacementArgs, now_s: float) -> Judged:
+        """What the node says to a pod; remembered for pods of its shape, for they often come in hundreds."""
+        view = self.view(now_s)
+        found = self._judged.get(shape)
+        if found is None:
+            if len(self._judged) >= SHAPES_MAX:
+                self._judged.clear()
+            found = self._judged[shape] = judge(pod, view, args)
+        return found
+
+    def view(self, now_s: float) -> NodeView:
+        """The node as a pod finds it now, by the clock that ``hear`` was told; remembered until something is new."""
+        if self._view is None or now_s > self._view_until_s:
+            self._view_until_s = self._until_s(now_s)
+            self._judged.clear()
+            self._view = NodeView(
+                name=self._name,
+                state=self._stands(),
+                silent=self._silent(now_s),
+                expired=now_s > self._expires_s,
+                pressure=self._score.pressure if self._score is not None else (),
+                batch_left=self._left("batch"),
+                mid_left=self._left("mid"),
+            )
+        return self._view
+
+    def silent(self, now_s: float) -> bool:
+        """Whether what was said of it may not be true any more."""
+        return bool(self._silent(now_s))
+
+    def _silent(self, now_s: float) -> str:
+        if not self._said:
+            return ""  # nobody speaks of it: that is told as an unknown load
+        if any(one.stale_ms for one in self._said):
+            return "stale"
+        return "frozen" if now_s - self._heard_s > FROZEN_S else ""
+
+    @property
+    def _expires_s(self) -> float:
+        """When the report is too old to go by; that of a node nobody spoke of is none."""
+        if self._metric is None or self._args.expiration_s <= 0:
+            return inf
+        return self._heard_s + self._args.expiration_s - self._metric.stale_ms / 1000
+
+    def _until_s(self, now_s: float) -> float:
+        """When time alone makes the node another."""
+        return min((one for one in (self._heard_s + FROZEN_S, self._expires_s) if one >= now_s), default=inf)
+
+    def _stands(self) -> NodeState:
+        score = self._score
+        return node_state(
+            allocatable=Amounts() if score is None else _amounts(score.allocatable),
+            custom=Thresholds(),
+            load=None if score is None else self._cache.load(),
+            args=self._args,
+        )
+
+    def _left(self, tier: str) -> Amounts:
+        """What is published less what pods here asked for; without counting, as the log has it."""
+        if not self._counting:
+            return Amounts() if self._score is None else _amounts(getattr(self._score, f"{tier}_left"))
+        if self._allocatable is None:
+            return Amounts()
+        if self._asked is None:
+            self._asked = _sum(pod.pod.requests for pod in self.pods.values())
+        return Amounts(
+            *(
+                max(0, (getattr(self._allocatable, field) or 0) - (getattr(self._asked, field) or 0))
+                for field in (f"{tier}_cpu_milli", f"{tier}_mem_bytes")
+            )
+        )
+
+
+def _newer(known: F | None, said: F) -> F:
+    """Of the highest boot and sequence number; of the same, what was said later."""
+    return said if known is None or (said.boot_id, said.seq) >= (known.boot_id, known.seq) else known
+
+
+def _report(metric: NodeMetric, logged_s: float) -> NodeReport:
+    """As the core takes it. Averages know a young pod only in part: until it has filled the window it is estimated."""
+    return NodeReport(
+        updated_s=logged_s,
+        interval_s=metric.window_ms // 1000,
+        node=NodeUse(use=_amounts(metric.node_use), system=_amounts(metric.system_use)),
+        pods={
+            (pod.namespace, pod.name): PodUse(_amounts(pod.use), pod.priority_class == "koord-prod")
+            for pod in metric.pods
+            if pod.name
+        },
+    )
+
+
+def _amounts(use: Use) -> Amounts:
+    return Amounts(use.cpu_milli, use.mem_bytes)
+
+
+def _sum(requests: Iterable[Resources]) -> Resources:
+    fields = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
+    listed = list(requests)
+    return Resources(**{field: sum(getattr(one, field) or 0 for one in listed) for field in fields})

@@ -1,0 +1,115 @@
+"""What was decided of pods, on its way into the log; answers never wait for it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from itertools import islice
+
+from slacktide.agents.cluster.scheduler import metrics
+from slacktide.agents.dead_letters import Letters, dead_letter
+from slacktide.agents.kafka import Out, Record, Sender
+from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.headers import headers
+from slacktide.schemas.placement import PodPlacement
+from slacktide.schemas.topics import DEAD_LETTER, PLACEMENT
+
+log = logging.getLogger(__name__)
+
+SOURCE = "scheduler"
+TOPICS = (PLACEMENT.name, DEAD_LETTER.name)
+WAITING_MAX = 10_000
+AT_ONCE = 200
+BEAT_S, RETRY_S = 0.2, 1.0
+AGAIN_MS = 60_000
+"""A pod that waits is asked about again and again: what did not change is told once a minute."""
+REMEMBERED = 1_000
+
+
+class Placements:
+    """Placements and dead letters in order; of a flood the newest."""
+
+    def __init__(self, bootstrap: str, now_ms: Callable[[], int]) -> None:
+        self.away = ""
+        """Why the log has not all of them; "" where it has."""
+        self._sender = Sender(bootstrap, client_id="slacktide-scheduler", acks="1")
+        self._now_ms = now_ms
+        self._waiting: deque[Out] = deque()
+        self._letters = Letters()
+        self._waits: OrderedDict[str, tuple[object, int]] = OrderedDict()
+
+    def say(self, placement: PodPlacement) -> None:
+        """A pod was judged."""
+        if self._is_told(placement):
+            return
+        self._waiting.append(_out(placement))
+        if len(self._waiting) > WAITING_MAX:
+            self._waiting.popleft()
+            metrics.UNTOLD.inc()
+
+    def lay_aside(self, record: Record, reason: str) -> None:
+        """A record cannot be used: a dead letter says so."""
+        self._letters.add(dead_letter(record, reader=SOURCE, reason=reason, now_ms=self._now_ms()))
+
+    async def run(self) -> None:
+        """For ever."""
+        try:
+            while True:
+                try:
+                    await self._send()
+                    self.away = ""
+                    await asyncio.sleep(BEAT_S)
+                except LogError as exc:
+                    if not self.away:
+                        log.warning("the log is away", extra={"for": SOURCE, "why": str(exc)})
+                    self.away = str(exc)
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            await self._sender.close()
+
+    async def _send(self) -> None:
+        while True:
+            some, letters = list(islice(self._waiting, AT_ONCE)), self._letters.some()
+            if not some and not letters:
+                return
+            if not self._sender.connected:
+                await self._sender.connect(TOPICS)
+            await self._sender.send([*some, *letters])
+            self._letters.sent(letters)
+            for one in some:
+                if self._waiting and self._waiting[0] is one:  # else a flood has pushed it out
+                    self._waiting.popleft()
+
+    def _is_told(self, placement: PodPlacement) -> bool:
+        """Whether the log knows already that the pod waits, and for what."""
+        uid = placement.pod_uid
+        if placement.passed:
+            self._waits.pop(uid, None)
+            return False
+        why = tuple((one.reason, one.count) for one in placement.refused)
+        before, told_ms = self._waits.get(uid, (None, 0))
+        if before == why and placement.decided_ms < told_ms + AGAIN_MS:
+            return True
+        self._waits[uid] = why, placement.decided_ms
+        while len(self._waits) > REMEMBERED:
+            self._waits.popitem(last=False)
+        return False
+
+
+def _out(placement: PodPlacement) -> Out:
+    uid = placement.pod_uid
+    return Out(
+        topic=PLACEMENT.name,
+        key=uid.encode(),
+        value=encode(placement),
+        headers=headers(
+            kind=PLACEMENT.name,
+            source=SOURCE,
+            subject=uid,
+            event_id=f"placement/{uid}/{placement.decided_ms}",
+            event_ms=placement.decided_ms,
+        ),
+    )

@@ -1,0 +1,80 @@
+"""What placement reads of a pod, from the object that Kubernetes has of it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import ENDED_PHASES
+from slacktide.schemas.kubernetes_fields import Reader
+from slacktide.schemas.kubernetes_pod import pod_of
+from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
+
+SCHEDULER = "koord-scheduler"
+"""The name that pods ask for: Koordinator's."""
+SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPod:
+    """A pod, where it is and who placed it."""
+
+    asked: LoadAwarePod
+    node: str
+    """"": nowhere yet."""
+    scheduler: str
+
+    @property
+    def uid(self) -> str:
+        """As Kubernetes has it."""
+        return self.asked.pod.uid
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.asked.pod.namespace, self.asked.pod.name
+
+    @property
+    def holds(self) -> bool:
+        """Whether it is on a node and has not ended."""
+        return bool(self.node) and self.asked.pod.phase not in ENDED_PHASES
+
+    @property
+    def without_benefit(self) -> bool:
+        """Whether it asks for what is sold by load, of a scheduler that knows no load."""
+        requests = self.asked.pod.requests
+        return self.scheduler != SCHEDULER and any(getattr(requests, field) for field in SOLD)
+
+
+def seen(item: Mapping[str, Any]) -> SeenPod:
+    """Read a pod.
+
+    Raises:
+        BadMessageError: a field cannot be used; its path is in the text.
+
+    """
+    reader = Reader("pod")
+    pod = pod_of("", item, reader)
+    if reader.findings:
+        raise BadMessageError("Pod", "; ".join(map(str, reader.findings)))
+    metadata, spec, status = (item.get(part) or {} for part in ("metadata", "spec", "status"))
+    since = {one.get("type"): one for one in status.get("conditions") or () if one.get("status") == "True"}
+    return SeenPod(
+        asked=LoadAwarePod(
+            pod=pod,
+            scheduled_s=_since_s(since.get("PodScheduled")),
+            initialized_s=_since_s(since.get("Initialized")),
+            daemonset=any(one.get("kind") == "DaemonSet" for one in metadata.get("ownerReferences") or ()),
+        ),
+        node=spec.get("nodeName") or "",
+        scheduler=spec.get("schedulerName") or "",
+    )
+
+
+def _since_s(condition: Mapping[str, Any] | None) -> float | None:
+    """When a condition came to hold, in UTC epoch seconds; None: it does not, or nobody says."""
+    text = (condition or {}).get("lastTransitionTime")
+    return datetime.fromisoformat(text).timestamp() if text else None

@@ -1,0 +1,116 @@
+"""The scheduler's parts together: what the log says, where pods are, the server, and what is told of it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from dataclasses import dataclass, field
+
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.scheduler import metrics
+from slacktide.agents.cluster.scheduler.answers import Answers
+from slacktide.agents.cluster.scheduler.hearing import Hearing
+from slacktide.agents.cluster.scheduler.placements import Placements
+from slacktide.agents.cluster.scheduler.pods import PodSource
+from slacktide.agents.cluster.scheduler.server import serving
+from slacktide.agents.cluster.scheduler.unasked import Unasked
+from slacktide.agents.cluster.scheduler.view import View
+from slacktide.agents.cluster.scheduler.without_benefit import WithoutBenefit
+from slacktide.agents.kubernetes import Access, ApiServer
+from slacktide.schemas.health import Health
+from slacktide.streams.decisions.pod_placement import PlacementArgs
+
+log = logging.getLogger(__name__)
+
+NAME = "slacktide-scheduler"
+BEAT_S = 0.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerSettings:
+    """How one replica runs."""
+
+    bootstrap: str
+    access: Access
+    replica: str
+    """Its name, as no other has it."""
+    host: str
+    port: int
+    args: PlacementArgs = field(default_factory=PlacementArgs)
+    counting: bool = True
+    """Whether pods count as soon as they are placed; off, to see what that is worth."""
+
+
+async def run(settings: SchedulerSettings, stop: asyncio.Event, health: Health) -> None:
+    """Answer until ``stop`` is set.
+
+    Raises:
+        ServerError: the address could not be had.
+        ConfigError: the service account's token cannot be read any more.
+
+    """
+    async with ApiServer(settings.access, name=NAME) as api:
+        await _Scheduler(settings, health).run(api, stop)
+
+
+class _Scheduler:
+    def __init__(self, settings: SchedulerSettings, health: Health) -> None:
+        clock = SystemClock()
+        self._clock = clock
+        self._settings = settings
+        self._health = health
+        self._view = View(settings.args, counting=settings.counting)
+        self._placements = Placements(settings.bootstrap, clock.wall_ms)
+        self._hearing = Hearing(settings.bootstrap, self._view, self._placements.lay_aside, clock)
+        self._pods = PodSource(self._view, clock)
+        self._answers = Answers(self._view, self._placements.say, clock)
+        self._without_benefit = WithoutBenefit(self._view, clock, settings.replica)
+        self._unasked = Unasked(settings.bootstrap, self._view, self._answers.answered, clock, settings.replica)
+
+    async def run(self, api: ApiServer, stop: asyncio.Event) -> None:
+        """Until told to stop, or one of the parts ends by an error."""
+        settings = self._settings
+        async with serving(self._answers, self._lacking, settings.host, settings.port) as port:
+            log.info("answering", extra={"host": settings.host, "port": port})
+            works = (
+                self._hearing.run(),
+                self._pods.run(api),
+                self._placements.run(),
+                self._without_benefit.run(api),
+                self._unasked.run(api),
+                self._tell(),
+                stop.wait(),
+            )
+            tasks = [asyncio.create_task(work) for work in works]
+            try:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    task.result()
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _lacking(self) -> str:
+        """Why no pod can be judged yet; once all was known, what is known is gone by."""
+        if not self._hearing.whole:
+            return self._hearing.trouble or "the log is being read"
+        return "" if self._pods.whole else self._pods.trouble
+
+    async def _tell(self) -> None:
+        while True:
+            nodes, silent, assumed = self._view.counts(self._clock.mono_ns() / 1e9)
+            metrics.NODES.set(nodes)
+            metrics.SILENT.set(silent)
+            metrics.ASSUMED.set(assumed)
+            metrics.WITHOUT_BENEFIT.set(len(self._view.without_benefit))
+            troubles = {
+                "log": self._hearing.trouble or self._placements.away,
+                "pods": self._pods.trouble,
+                "events": self._without_benefit.trouble or self._unasked.trouble,
+            }
+            for of, why in troubles.items():
+                metrics.TROUBLE.labels(of).set(bool(why))
+            self._health.not_ready = self._lacking()
+            self._health.not_fresh = "; ".join(f"{of}: {why}" for of, why in troubles.items() if why)
+            await asyncio.sleep(BEAT_S)

@@ -1,0 +1,82 @@
+"""The HTTP server that a kube-scheduler asks. Without TLS: both stand in one pod, and speak over its loopback."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+from slacktide.agents.cluster.scheduler.answers import Answers
+from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
+from slacktide.schemas.errors import BadMessageError, SlacktideError
+
+log = logging.getLogger(__name__)
+
+FILTER, PRIORITIZE = "filter", "prioritize"
+QUESTION_BYTES_MAX = 16 * 1024 * 1024
+"""A pod of 1.5 MiB, and the names of many thousand nodes."""
+CLOSING_S = 1.0
+KEPT_S = 120.0
+"""How long an idle connection is kept: longer than a kube-scheduler does (90 s), so that none is cut as it is used."""
+
+
+class ServerError(SlacktideError):
+    """The address could not be had."""
+
+
+@asynccontextmanager
+async def serving(answers: Answers, lacking: Callable[[], str], host: str, port: int) -> AsyncIterator[int]:
+    """Serve until left; gives the port.
+
+    Args:
+        answers: who answers.
+        lacking: why nothing can be answered yet; "": all is known. A kube-scheduler that ignores an extender's failure
+            goes on without it.
+        host: address.
+        port: 0: any.
+
+    Raises:
+        ServerError: the address could not be had.
+
+    """
+    app = web.Application(client_max_size=QUESTION_BYTES_MAX)
+    app.router.add_post(f"/{FILTER}", _handler(FILTER, answers.filter, lacking))
+    app.router.add_post(f"/{PRIORITIZE}", _handler(PRIORITIZE, answers.prioritize, lacking))
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, keepalive_timeout=KEPT_S)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as exc:
+            raise ServerError(f"{host}:{port}: {exc.strerror}; choose another address with --host and --port") from exc
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+def _handler(
+    verb: str, answer: Callable[[bytes], bytes], lacking: Callable[[], str]
+) -> Callable[[web.Request], Awaitable[web.Response]]:
+    async def handle(request: web.Request) -> web.Response:
+        body = await request.read()
+        with ANSWER.labels(verb).time():
+            response = _response(verb, answer, body, lacking())
+        ANSWERS.labels(verb, "answered" if response.status == web.HTTPOk.status_code else "failed").inc()
+        return response
+
+    return handle
+
+
+def _response(verb: str, answer: Callable[[bytes], bytes], body: bytes, lacking: str) -> web.Response:
+    if lacking:
+        return web.Response(status=503, text=lacking)
+    try:
+        return web.Response(body=answer(body), content_type="application/json")
+    except BadMessageError as exc:
+        log.warning("not answered", extra={"verb": verb, "why": str(exc)})
+        return web.Response(status=400, text=str(exc))
+    except Exception:
+        log.exception("not answered", extra={"verb": verb})
+        return web.Response(status=500, text="an error of the extender's own; its log says which")

@@ -1,0 +1,87 @@
+"""Says which pods were placed while no extender was asked: a kube-scheduler ignores one that is away, silently."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.scheduler.events import tell
+from slacktide.agents.cluster.scheduler.metrics import UNASKED
+from slacktide.agents.cluster.scheduler.pod import SeenPod
+from slacktide.agents.cluster.scheduler.view import View
+from slacktide.agents.kafka import read_topic
+from slacktide.agents.kubernetes import ApiError, ApiServer
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.topics import PLACEMENT
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+SETTLED_S = 5.0
+"""From seeing a pod bound to asking the log: other replicas' answers come into it some hundred milliseconds late."""
+BEFORE_S = 60.0
+"""From an answer to the binding that follows it, at most."""
+SPAN_S = 600.0
+"""Pods that were bound longer ago, by whatever scheduler there was, are left alone."""
+REASON = "PlacedWithoutLoad"
+NOTE = "it was placed without regard to the load of nodes: its scheduler could not ask Slacktide's extender"
+
+
+class Unasked:
+    """Judges each pod that was bound once: was this replica asked, or does the log tell that another was?
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        view: knows which pods were bound.
+        answered: whether this replica answered for the pod of this uid.
+        clock: the time.
+        replica: the name of this one.
+
+    """
+
+    def __init__(self, bootstrap: str, view: View, answered: Callable[[str], bool], clock: Clock, replica: str) -> None:
+        self.trouble = ""
+        """Why pods could not be judged; "" where they could."""
+        self._bootstrap = bootstrap
+        self._view = view
+        self._answered = answered
+        self._clock = clock
+        self._replica = replica
+        self._bound: dict[str, tuple[SeenPod, float]] = {}
+        """By uid, with when it was seen."""
+
+    async def run(self, api: ApiServer) -> None:
+        """For ever."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self._take()
+            seen_s = self._clock.mono_ns() / 1e9 - SETTLED_S
+            due = [pod for pod, at_s in self._bound.values() if at_s <= seen_s]
+            try:
+                if due:
+                    await self._judge(api, due)
+                self.trouble = ""
+            except (ApiError, LogError) as exc:
+                self.trouble = str(exc)
+
+    def _take(self) -> None:
+        now_s, oldest_s = self._clock.mono_ns() / 1e9, self._clock.wall_ms() / 1000 - SPAN_S
+        while self._view.bound:
+            pod = self._view.bound.popleft()
+            if (pod.asked.scheduled_s or 0.0) > oldest_s and not self._answered(pod.uid):
+                self._bound[pod.uid] = pod, now_s
+
+    async def _judge(self, api: ApiServer, due: list[SeenPod]) -> None:
+        since_s = min(pod.asked.scheduled_s or 0.0 for pod in due) - BEFORE_S
+        reading = read_topic(self._bootstrap, PLACEMENT.name, since_ms=round(since_s * 1000))
+        async with aclosing(reading) as records:
+            told = {(record.key or b"").decode(errors="replace") async for record in records}
+        for pod in due:
+            if pod.uid not in told:
+                await tell(api, pod, REASON, NOTE, now_ms=self._clock.wall_ms(), replica=self._replica)
+                log.warning("a pod was placed without the extender", extra={"pod": "/".join(pod.key)})
+                UNASKED.inc()
+            del self._bound[pod.uid]

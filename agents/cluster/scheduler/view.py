@@ -1,0 +1,142 @@
+"""All nodes and pods as the scheduler's part knows them. Pure: whoever hears of something tells when."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
+from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
+from slacktide.schemas.inventory import ENDED_PHASES
+from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs, asking, compare
+
+ASSUMED_S = 5.0
+"""How long a pod counts where it was sent, until it is seen there: a binding takes milliseconds."""
+BOUND_MAX = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Assumed:
+    node: str
+    until_s: float
+
+
+class View:
+    """Nodes by name, and their pods.
+
+    Args:
+        args: how nodes are judged.
+        counting: whether pods that were placed since the last report count; off, to see what that is worth.
+
+    """
+
+    def __init__(self, args: PlacementArgs, *, counting: bool = True) -> None:
+        self.without_benefit: dict[str, SeenPod] = {}
+        """Pods that ask for batch or mid resources and not for a scheduler that knows load; by uid."""
+        self.bound: deque[SeenPod] = deque(maxlen=BOUND_MAX)
+        """Pods that a scheduler of ours has placed, since this was last emptied."""
+        self._args = args
+        self._counting = counting
+        self._nodes: dict[str, KnownNode] = {}
+        self._pods: dict[tuple[str, str], SeenPod] = {}
+        self._assumed: dict[str, _Assumed] = {}
+
+    def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
+        """The log says something of a node."""
+        self._node(figures.node).hear(figures, heard_s=heard_s, logged_s=logged_s)
+
+    def forget(self, node: str, kind: type[Figures]) -> None:
+        """The log takes back what it said of a node in one topic: the node was removed."""
+        known = self._nodes.get(node)
+        if known is not None:
+            known.forget(kind)
+            if known.unknown:
+                del self._nodes[node]
+
+    def whole(self, pods: Iterable[SeenPod], *, at_s: float) -> None:
+        """These pods there are, and no others."""
+        listed = {pod.key: pod for pod in pods}
+        for key in self._pods.keys() - listed.keys():
+            self.gone(key)
+        for pod in listed.values():
+            self.changed(pod, at_s=at_s)
+
+    def changed(self, pod: SeenPod, *, at_s: float) -> None:
+        """A pod is so; ``at_s``: UTC epoch."""
+        known = self._pods.get(pod.key)
+        if known is not None and (known.uid, known.node) != (pod.uid, pod.node):
+            self._leave(known)
+        self._pods[pod.key] = pod
+        if pod.without_benefit and pod.asked.pod.phase not in ENDED_PHASES:
+            self.without_benefit[pod.uid] = pod
+        else:
+            self.without_benefit.pop(pod.uid, None)
+        if pod.node:
+            self._settle(pod.uid, pod.node)
+            if pod.scheduler == SCHEDULER and (known is None or not known.node):
+                self.bound.append(pod)
+        if pod.holds:
+            self._node(pod.node).place(pod.asked, at_s=at_s)
+        elif pod.node:
+            self._leave(pod)
+
+    def gone(self, key: tuple[str, str]) -> None:
+        """A pod is not there any more."""
+        pod = self._pods.pop(key, None)
+        if pod is not None:
+            self.without_benefit.pop(pod.uid, None)
+            self._settle(pod.uid, "")
+            self._leave(pod)
+
+    def choose(self, pod: LoadAwarePod, nodes: Sequence[str], *, now_s: float) -> Choice:
+        """Ask these nodes for a place; ``now_s``: by the clock that ``hear`` was told."""
+        self._expire(now_s)
+        self._settle(pod.pod.uid, "")
+        asks, args = asking(pod, self._args), self._args
+        shape = asks.shape
+        known = ((name, self._nodes.get(name) or self._unknown(name)) for name in nodes)
+        return compare(asks, ((name, node.judged(asks, shape, args, now_s)) for name, node in known), args)
+
+    def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float) -> None:
+        """A pod will most likely be bound here within moments; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
+        known = self._pods.get((pod.pod.namespace, pod.pod.name))
+        if not self._counting or (known is not None and known.node):
+            return  # bound already: the question is older
+        self._settle(pod.pod.uid, "")
+        self._assumed[pod.pod.uid] = _Assumed(node, now_s + ASSUMED_S)
+        self._node(node).place(pod, at_s=at_s)
+
+    def counts(self, now_s: float) -> tuple[int, int, int]:
+        """How many nodes are known, how many of them are silent, how many pods are assumed."""
+        self._expire(now_s)
+        return len(self._nodes), sum(one.silent(now_s) for one in self._nodes.values()), len(self._assumed)
+
+    def _node(self, name: str) -> KnownNode:
+        known = self._nodes.get(name)
+        if known is None:
+            known = self._nodes[name] = self._unknown(name)
+        return known
+
+    def _unknown(self, name: str) -> KnownNode:
+        return KnownNode(name, self._args.load, counting=self._counting)
+
+    def _leave(self, pod: SeenPod) -> None:
+        node = self._nodes.get(pod.node)
+        if node is not None:
+            node.leave(pod.uid)
+
+    def _settle(self, uid: str, node: str) -> None:
+        """A pod is not assumed any more: it is on this node; "": on none."""
+        assumed = self._assumed.pop(uid, None)
+        if assumed is not None and assumed.node != node:
+            self._nodes[assumed.node].leave(uid)
+
+    def _expire(self, now_s: float) -> None:
+        """They are in the order in which they were assumed."""
+        while self._assumed:
+            uid, assumed = next(iter(self._assumed.items()))
+            if assumed.until_s > now_s:
+                return
+            self._settle(uid, "")

@@ -1,0 +1,54 @@
+"""Says by name which pods ask for batch or mid resources of a scheduler that knows no load: an Event on each."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.scheduler.events import tell
+from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
+from slacktide.agents.cluster.scheduler.view import View
+from slacktide.agents.kubernetes import ApiError, ApiServer
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 2.0
+REASON = "NotScheduledByLoad"
+
+
+class WithoutBenefit:
+    """Tells each pod once."""
+
+    def __init__(self, view: View, clock: Clock, replica: str) -> None:
+        self.trouble = ""
+        """Why the last Event was not told; "" where it was."""
+        self._view = view
+        self._clock = clock
+        self._replica = replica
+        self._told: set[str] = set()
+
+    async def run(self, api: ApiServer) -> None:
+        """For ever."""
+        while True:
+            known = dict(self._view.without_benefit)
+            self._told &= known.keys()
+            try:
+                for uid in known.keys() - self._told:
+                    await self._tell(api, known[uid])
+                self.trouble = ""
+            except ApiError as exc:
+                self.trouble = str(exc)
+            await asyncio.sleep(LOOK_S)
+
+    async def _tell(self, api: ApiServer, pod: SeenPod) -> None:
+        note = (
+            f"it asks for batch or mid resources, and its schedulerName is {pod.scheduler}, not {SCHEDULER}: "
+            "that one does not know the load of nodes"
+        )
+        await tell(api, pod, REASON, note, now_ms=self._clock.wall_ms(), replica=self._replica)
+        self._told.add(pod.uid)
+        log.warning(
+            "a pod asks for batch or mid resources of a scheduler that knows no load",
+            extra={"pod": "/".join(pod.key), "scheduler": pod.scheduler},
+        )

@@ -1,0 +1,52 @@
+"""What a scheduler was told of a pod, for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slacktide.deploy.cli.explain.node_text import age
+from slacktide.deploy.cli.text import count, table
+from slacktide.schemas.message import Terms
+from slacktide.schemas.placement import PodPlacement, RankedNode
+from slacktide.streams.explain.evidence import Said
+from slacktide.streams.explain.selling import amount
+
+HEAD = (
+    "NODE",
+    "LEVEL",
+    "SCORE",
+    "LOAD",
+    "CPU USED/OF",
+    "MEMORY USED/OF",
+    "BALANCE",
+    "CPU LEFT/MOST",
+    "MEMORY LEFT/MOST",
+)
+UNITS = {"milli": "cpu_milli", "bytes": "mem_bytes"}
+
+
+def placement_text(said: Said[PodPlacement], asked_ms: int) -> str:
+    """Who refused it and why, and how the best of the others were ranked."""
+    body = said.body
+    when = age(max(0, asked_ms - body.decided_ms))
+    head = f"asked for by a scheduler {when}: of {count(body.asked, 'node')} {body.passed} would take it ({said.place})"
+    lines = [head, *(f"  {one.count} {one.reason}: {', '.join(one.nodes)}" for one in body.refused)]
+    if body.best:
+        lines.append(table(HEAD, [tuple(_row(one)) for one in body.best]))
+    return "\n".join(lines)
+
+
+def _row(one: RankedNode) -> Iterator[str]:
+    terms = one.terms
+    score = f"{one.score_permille / 10:.1f}"
+    yield from (one.node, str(one.level), score if one.bound == "scored" else f"{score} ({one.bound})")
+    yield f"{terms.get('load_score', 0)} x {terms.get('load_weight', 0)}"
+    yield from (_pair(terms, "used", "allocatable", unit) for unit in UNITS)
+    yield f"{terms.get('balance_permille', 0) / 10:.1f} x {terms.get('balance_weight', 0)}"
+    yield from (_pair(terms, "left", "most_left", unit) for unit in UNITS)
+
+
+def _pair(terms: Terms, one: str, other: str, unit: str) -> str:
+    """Two amounts; - where they were not reckoned with."""
+    found = [terms.get(f"{name}_{unit}") for name in (one, other)]
+    return "-" if None in found else " / ".join(amount(int(each or 0), UNITS[unit]) for each in found)

@@ -1,0 +1,76 @@
+"""``slacktide scheduler``: what a kube-scheduler asks about pods that name koord-scheduler."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from slacktide.deploy.cli import process
+from slacktide.deploy.cli.bridge import replica_name
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, file, setting
+from slacktide.schemas.health import Health
+
+METRICS_PORT = 9468
+WEIGHT = click.IntRange(0, 100)
+PERCENT = click.IntRange(0, 100)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerCommandSettings(process.ProcessSettings):
+    """How one replica runs."""
+
+    bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    host: str = setting("Address on which the kube-scheduler's questions are answered.", default="127.0.0.1")
+    port: int = setting("Its port.", PORT, default=8444)
+    kubeconfig: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+        "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
+        file(),
+        default=None,
+    )
+    cpu_threshold: int = setting(
+        "Percent of a node's CPU that may be in use with a pod on it; 0: any.", PERCENT, default=65
+    )
+    memory_threshold: int = setting("The same of memory.", PERCENT, default=95)
+    load_weight: int = setting("Weight of what stays free of a node.", WEIGHT, default=1)
+    balance_weight: int = setting(
+        "Weight of how much batch or mid resource is left there, against the node that has most; of pods that ask for "
+        "some.",
+        WEIGHT,
+        default=1,
+    )
+    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+
+
+@click.command(epilog="Example: slacktide scheduler --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")
+@configured(SchedulerCommandSettings)
+def command(settings: SchedulerCommandSettings) -> None:
+    """Answer a kube-scheduler: which nodes may take a pod by their load, and which should.
+
+    It is an extender with nodeCacheCapable, beside each replica of a kube-scheduler. One that is away may be ignored.
+    """
+    from slacktide.agents.cluster.scheduler import scheduler  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
+    from slacktide.agents.kubernetes import access  # noqa: PLC0415
+    from slacktide.streams.decisions.load_aware_args import LoadAwareArgs, Percents, Thresholds  # noqa: PLC0415
+    from slacktide.streams.decisions.pod_placement import PlacementArgs  # noqa: PLC0415
+
+    usage = Percents(cpu_pct=settings.cpu_threshold, mem_pct=settings.memory_threshold)
+    given = scheduler.SchedulerSettings(
+        bootstrap=settings.bootstrap,
+        access=access(settings.kubeconfig),
+        replica=replica_name(),
+        host=settings.host,
+        port=settings.port,
+        args=PlacementArgs(
+            load=LoadAwareArgs(thresholds=Thresholds(usage=usage)),
+            load_weight=settings.load_weight,
+            balance_weight=settings.balance_weight,
+        ),
+    )
+
+    async def work(stop: asyncio.Event, health: Health) -> None:
+        await scheduler.run(given, stop, health)
+
+    process.run("scheduler", settings, work)

@@ -1,0 +1,44 @@
+"""Why a pod was refused by nodes, or prefers one. Topic slacktide.pod.placement.v1, key: the pod's uid."""
+
+from __future__ import annotations
+
+from slacktide.schemas.message import Count, Message, Terms
+
+
+class RefusingNodes(Message, frozen=True, kw_only=True):
+    """The nodes that refused the pod for one reason."""
+
+    reason: str
+    """Such as ``stale``, ``batch_short:cpu`` or ``usage_exceeds_threshold:memory``."""
+    count: Count
+    nodes: list[str]
+    """The first of them by name, five at most."""
+
+
+class RankedNode(Message, frozen=True, kw_only=True):
+    """A node that would take the pod, and how much it is preferred."""
+
+    node: str
+    level: Count
+    """What the scheduler was told: 10 is best, 0 attracts nothing."""
+    score_permille: Count
+    bound: str
+    """``scored``, or why it attracts nothing."""
+    terms: Terms = {}
+
+
+class PodPlacement(Message, frozen=True, kw_only=True):
+    """One answer to a scheduler that looks for a node. Which it took in the end is in the pod's ``spec.nodeName``."""
+
+    pod_uid: str
+    namespace: str
+    name: str
+    decided_ms: Count
+    asked: Count
+    """Nodes that the scheduler asked about: those that its own filters had left."""
+    passed: Count
+    """Those of them that would take the pod."""
+    refused: list[RefusingNodes] = []
+    """By reason, the most frequent first."""
+    best: list[RankedNode] = []
+    """The five best of those that would."""

@@ -1,0 +1,247 @@
+"""Which nodes may take a pod, and which of them should: load-aware, and by what is left of batch or mid resource.
+
+Load is judged by the core's rules (``load_aware_filter``, ``load_aware_score``). Slacktide's own beside them: a node
+that is silent or has best-effort pods leave takes no new ones, what is published of batch and mid resource is counted
+against what was placed since, and the node with most of it left is preferred (Koordinator v0.1: to machines with more
+resources remaining in co-location).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
+
+from slacktide.schemas.message import Terms
+from slacktide.schemas.qos import effective_priority_class, is_best_effort
+from slacktide.streams.decisions.extender_levels import levels
+from slacktide.streams.decisions.load_aware_args import NOTHING, RESOURCES, Amounts, LoadAwareArgs
+from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
+from slacktide.streams.decisions.load_aware_filter import filter_pod
+from slacktide.streams.decisions.load_aware_scheduling import Candidate, NodeState, candidate
+from slacktide.streams.decisions.load_aware_score import Scored, score_pod
+
+Tier = Literal["", "batch", "mid"]
+LEAVES = ("mem_over_line", "evicting")
+"""Pressure under which best-effort pods go: a new one would soon follow them."""
+HELD_BACK = "cpu_suppressed"
+"""Pressure under which they get less CPU than they asked for."""
+SCORED = "scored"
+WHOLE_PERMILLE = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementArgs:
+    """The operator's settings. Of both weights 0 no node is preferred."""
+
+    load: LoadAwareArgs = field(default_factory=LoadAwareArgs)
+    load_weight: int = 1
+    """Of the load-aware score."""
+    balance_weight: int = 1
+    """Of what is left of batch or mid resource, for pods that ask for some."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """A pod that looks for a node."""
+
+    candidate: Candidate
+    best_effort: bool
+    """It goes first when a node runs short: of class BE, or batch or free by its priority."""
+    tier: Tier
+    wanted: Amounts
+    """What it asks for of the tier's resource."""
+
+    @property
+    def shape(self) -> Hashable:
+        """What of it a node is judged by: pods of one shape are judged alike."""
+        one = self.candidate
+        return one.estimate.amounts, one.prod, one.daemonset, self.best_effort, self.tier, self.wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """What is known of a node as pods ask for it."""
+
+    name: str
+    state: NodeState
+    silent: str = ""
+    """Why its figures may not be true any more: ``stale``, ``frozen``; "": they are fresh."""
+    expired: bool = False
+    """They are so old that the core's rules do not go by them either."""
+    pressure: Sequence[str] = ()
+    batch_left: Amounts = NOTHING
+    mid_left: Amounts = NOTHING
+
+    def left(self, tier: Tier) -> Amounts:
+        """Of a tier's resource, what nobody has asked for."""
+        return self.batch_left if tier == "batch" else self.mid_left
+
+
+class Refusal(NamedTuple):
+    """Why a node does not take the pod."""
+
+    reason: str
+    preemptible: bool
+    """Whether it would if other pods left."""
+
+
+class Willing(NamedTuple):
+    """A node that would take the pod, not compared with others yet."""
+
+    node: NodeView
+    scored: Scored
+    left: Amounts
+    """Of the tier's resource, with the pod there."""
+    bound: str
+    """``scored``, or why the node attracts nothing."""
+
+
+Judged = Refusal | Willing
+
+
+class Ranked(NamedTuple):
+    """A node that would take the pod, among all of them."""
+
+    willing: Willing
+    most: Amounts
+    """What is left on the node that has most, per resource."""
+    args: PlacementArgs
+    balance_permille: int
+    score_permille: int
+    level: int
+
+    @property
+    def node(self) -> NodeView:
+        """Which."""
+        return self.willing.node
+
+    @property
+    def bound(self) -> str:
+        """``scored``, or why the node attracts nothing."""
+        return self.willing.bound
+
+    @property
+    def terms(self) -> Terms:
+        """The numbers that were computed: the load's, what is left against what is most, the total last."""
+        scored, left = self.willing.scored, self.willing.left
+        terms: Terms = {}
+        for one in scored.because[: len(RESOURCES)]:
+            terms |= one.terms
+        for index, (_, unit) in enumerate(RESOURCES):
+            if self.most[index]:
+                terms |= {f"left_{unit}": left[index], f"most_left_{unit}": self.most[index]}
+        return terms | {
+            "load_score": scored.score,
+            "load_weight": self.args.load_weight,
+            "balance_permille": self.balance_permille,
+            "balance_weight": self.args.balance_weight,
+            "score_permille": self.score_permille,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """What comes of one pod's question."""
+
+    refused: dict[str, Refusal]
+    """By node."""
+    ranked: tuple[Ranked, ...]
+    """The others, the best first; of equal ones by name."""
+
+
+def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
+    """What is to be known of a pod before any node is looked at."""
+    requests = asked.pod.requests
+    batch = Amounts(requests.batch_cpu_milli or 0, requests.batch_mem_bytes or 0)
+    mid = Amounts(requests.mid_cpu_milli or 0, requests.mid_mem_bytes or 0)
+    of_class = effective_priority_class(asked.pod)
+    return Asking(
+        candidate=candidate(asked, args.load),
+        best_effort=is_best_effort(asked.pod) or of_class in {"koord-batch", "koord-free"},
+        tier="batch" if any(batch) else "mid" if any(mid) else "",
+        wanted=batch if any(batch) else mid,
+    )
+
+
+def choose(pod: Asking, nodes: Iterable[NodeView], args: PlacementArgs) -> Choice:
+    """Ask each node, and rank those that would take the pod."""
+    return compare(pod, ((node.name, judge(pod, node, args)) for node in nodes), args)
+
+
+def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
+    """One node alone: it holds for all pods that ask for the same, until something is new of the node."""
+    refusal = refusal_of(pod, node, args)
+    if refusal is not None:
+        return refusal
+    scale = node.state.prod_scale if pod.candidate.prod else node.state.other_scale
+    bound = node.silent or scale.unknown
+    if not bound and pod.best_effort and HELD_BACK in node.pressure:
+        bound = HELD_BACK
+    scored = score_pod(pod.candidate.estimate.amounts, scale, stale=False)
+    return Willing(node, scored, _left_with(pod, node), bound or SCORED)
+
+
+def compare(pod: Asking, judged: Iterable[tuple[str, Judged]], args: PlacementArgs) -> Choice:
+    """Rank the nodes that would take the pod."""
+    refused: dict[str, Refusal] = {}
+    willing: list[Willing] = []
+    for name, one in judged:
+        if isinstance(one, Willing):
+            willing.append(one)
+        else:
+            refused[name] = one
+    most = Amounts(*(max((one.left[index] for one in willing), default=0) for index in range(len(RESOURCES))))
+    ranked = _ranked(pod, willing, most, args)
+    return Choice(refused=refused, ranked=tuple(sorted(ranked, key=lambda one: (-one.score_permille, one.node.name))))
+
+
+def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
+    """Why a node does not take the pod; None: it would. A DaemonSet's pod goes to every node."""
+    if pod.candidate.daemonset:
+        return None
+    if pod.best_effort or pod.tier:
+        away = node.silent or next((one for one in LEAVES if one in node.pressure), "")
+        if away:
+            return Refusal(away, preemptible=False)
+    gate = node.state.prod_gate if pod.candidate.prod else node.state.other_gate
+    amounts = pod.candidate.estimate.amounts
+    reason = filter_pod(amounts, gate, args.load, daemonset=False, stale=node.expired).reject_reason
+    if reason is not None:
+        return Refusal(reason, preemptible=False)
+    if pod.tier:
+        for (name, _), wanted, left in zip(RESOURCES, pod.wanted, node.left(pod.tier), strict=True):
+            if wanted > left:
+                return Refusal(f"{pod.tier}_short:{name}", preemptible=True)
+    return None
+
+
+def _ranked(pod: Asking, nodes: Sequence[Willing], most: Amounts, args: PlacementArgs) -> Iterator[Ranked]:
+    """Load and balance weighed; nothing where the load is not known, or best-effort pods are held back."""
+    load_weight, balance_weight = args.load_weight, args.balance_weight if pod.tier else 0
+    weight = max(1, load_weight + balance_weight)
+    balances = [_balance(one.left, most) for one in nodes]
+    scores = [
+        (one.scored.score * 10 * load_weight + balance * balance_weight) // weight if one.bound == SCORED else 0
+        for one, balance in zip(nodes, balances, strict=True)
+    ]
+    for one, balance, score, level in zip(nodes, balances, scores, levels(scores), strict=True):
+        yield Ranked(one, most, args, balance, score, level)
+
+
+def _balance(left: Amounts, most: Amounts) -> int:
+    """How much is left against the node that has most, of the scarcer resource; 0 where the pod asks for none."""
+    cpu = left.cpu_milli * WHOLE_PERMILLE // most.cpu_milli if most.cpu_milli else WHOLE_PERMILLE
+    mem = left.mem_bytes * WHOLE_PERMILLE // most.mem_bytes if most.mem_bytes else WHOLE_PERMILLE
+    return min(cpu, mem) if most != NOTHING else 0
+
+
+def _left_with(pod: Asking, node: NodeView) -> Amounts:
+    """Of what the pod asks for of its tier; a DaemonSet's pod may find less than it asks for."""
+    if not pod.tier:
+        return NOTHING
+    left, wanted = node.left(pod.tier), pod.wanted
+    return Amounts(
+        max(0, left.cpu_milli - wanted.cpu_milli) if wanted.cpu_milli else 0,
+        max(0, left.mem_bytes - wanted.mem_bytes) if wanted.mem_bytes else 0,
+    )

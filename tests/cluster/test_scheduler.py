@@ -1,0 +1,177 @@
+"""The extender, under its own account, asked by a real kube-scheduler; with a real API server and a broker."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from slacktide.agents.cluster.scheduler import metrics
+from slacktide.agents.cluster.scheduler import unasked as unasked_pods
+from testbed.brokers import EmbeddedBroker
+from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling, rigged, scheduling
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture(scope="module")
+def at(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]:
+    with scheduling(Path(tmp_path_factory.mktemp("applied"))) as found:
+        yield found
+
+
+@pytest.fixture
+async def rig(at: Scheduling, embedded_broker: EmbeddedBroker) -> AsyncIterator[SchedulerRig]:
+    embedded_broker.apply_topics(3)
+    async with rigged(at, embedded_broker.bootstrap) as rig:
+        yield rig
+
+
+async def _burst(rig: SchedulerRig, *, counting: bool) -> list[int]:
+    """A hundred pods at once on ten nodes, each busier by a little than the one before: pods per node, most first."""
+    nodes = [rig.node(use=1_000 + 160 * number) for number in range(10)]
+    extender = await rig.extender(counting=counting)
+    await rig.pods(100)
+    placed = await rig.until_placed(100)
+    await extender.stop()
+    return sorted((placed[node] for node in nodes), reverse=True)
+
+
+async def test_a_burst_between_two_reports_is_spread(rig: SchedulerRig) -> None:
+    spread = await _burst(rig, counting=True)
+    assert spread[0] - spread[-1] <= 4, spread
+
+
+async def test_a_burst_piles_up_where_pods_that_were_just_placed_do_not_count(rig: SchedulerRig) -> None:
+    """The same burst: what a node sells holds twenty of them, and the five idlest nodes get all."""
+    piled = await _burst(rig, counting=False)
+    assert piled == [20] * 5 + [0] * 5
+
+
+async def test_a_stale_node_takes_none_and_the_log_says_so(rig: SchedulerRig) -> None:
+    stale, other = rig.node(use=0, stale_ms=9_000), rig.node(use=2_000)
+    await rig.extender()
+    await rig.pods(5)
+    assert await rig.until_placed(5) == {other: 5}
+    await asyncio.sleep(0.5)
+    told = await rig.placements()
+    assert len({one.pod_uid for one in told}) == 5
+    for one in told:
+        assert (one.asked, one.passed) == (2, 1)
+        assert [(each.reason, each.nodes) for each in one.refused] == [("stale", [stale])]
+        assert [(each.node, each.bound) for each in one.best] == [(other, "scored")]
+
+
+async def test_where_all_are_stale_a_pod_waits_and_its_condition_says_why(rig: SchedulerRig) -> None:
+    node = rig.node(stale_ms=9_000)
+    await rig.extender()
+    await rig.pods(1)
+
+    def said() -> str:
+        [pod] = rig.listed()
+        return json.dumps(pod["status"].get("conditions", []))
+
+    async with asyncio.timeout(60):
+        while "its agent is silent" not in await asyncio.to_thread(said):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.1)
+    assert not rig.placed()
+    # Its agent is back: the log says so, and the bridge writes what the node sells again.
+    rig.say(node)
+    async with asyncio.timeout(60):
+        while metrics.SILENT.collect()[0].samples[0].value:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.1)
+    sold = {"kubernetes.io/batch-cpu": "5900"}
+    await asyncio.to_thread(
+        rig.cluster.patch, f"/api/v1/nodes/{node}/status", {"status": {"capacity": sold, "allocatable": sold}}
+    )
+    assert await rig.until_placed(1) == {node: 1}
+
+
+async def _events(rig: SchedulerRig, count: int) -> list[tuple[str, str]]:
+    """The extender's Events in the test's namespace, once there are so many: reason and pod."""
+    path = f"/apis/events.k8s.io/v1/namespaces/{rig.namespace}/events"
+    async with asyncio.timeout(60):
+        while True:
+            items = (await asyncio.to_thread(rig.cluster.get, path))["items"]
+            told = [one for one in items if one.get("reportingController") == "slacktide.io/scheduler"]
+            if len(told) >= count:
+                return sorted((one["reason"], one["regarding"]["name"]) for one in told)
+            await asyncio.sleep(0.1)
+
+
+async def test_an_extender_that_is_away_holds_nobody_up_and_each_pod_says_that_it_was_not_asked(
+    rig: SchedulerRig,
+) -> None:
+    rig.node(), rig.node(stale_ms=9_000)
+    await rig.pods(5)
+    assert (await rig.until_placed(5)).total() == 5
+    unasked = {pod["metadata"]["name"] for pod in rig.listed()}
+    assert await rig.placements() == []
+    await rig.extender()
+    counted = metrics.UNASKED.collect()[0].samples[0].value
+    await rig.pods(3)
+    await rig.until_placed(8)
+    assert await _events(rig, 5) == sorted(("PlacedWithoutLoad", name) for name in unasked)
+    assert metrics.UNASKED.collect()[0].samples[0].value - counted == 5
+    await asyncio.sleep(unasked_pods.SETTLED_S + unasked_pods.LOOK_S)
+    assert len(await _events(rig, 5)) == 5, "those that were asked for are not told of"
+
+
+async def test_pods_of_another_scheduler_are_told_by_name(rig: SchedulerRig) -> None:
+    node = rig.node()
+    await rig.extender()
+    await rig.pods(1, schedulerName="default-scheduler", nodeName=node)
+    [pod] = rig.listed()
+    assert await _events(rig, 1) == [("NotScheduledByLoad", pod["metadata"]["name"])]
+
+
+async def test_a_restart_in_the_middle_of_a_burst_forgets_no_pod(rig: SchedulerRig) -> None:
+    """What was bound is listed again, and what was asked for meanwhile was placed without it."""
+    nodes = [rig.node(use=1_000 + 160 * number) for number in range(10)]
+    first = await rig.extender()
+    await rig.pods(50)
+    await rig.until_placed(40)
+    await first.stop()
+    await rig.extender()
+    await rig.pods(50)
+    placed = await rig.until_placed(100)
+    assert max(placed.values()) - min(placed[node] for node in nodes) <= 6, placed
+
+
+async def test_nodes_of_unequal_size_fill_by_what_they_sell(rig: SchedulerRig) -> None:
+    """And one that vanishes takes no more, and holds nobody up."""
+    large, small, gone = rig.node(cpu=16, batch=9_000), rig.node(cpu=8, batch=3_000), rig.node(batch=9_000)
+    await rig.extender()
+    await asyncio.to_thread(rig.cluster.delete, f"/api/v1/nodes/{gone}")
+    rig.forget(gone)
+    await rig.pods(20)
+    placed = await rig.until_placed(20)
+    assert placed[gone] == 0
+    assert placed[large] > 2 * placed[small] > 0, placed
+
+
+async def test_the_command_answers_over_http_and_tells_how_it_is(rig: SchedulerRig, tmp_path: Path) -> None:
+    node = rig.node()
+    with rig.command(tmp_path) as (program, url):
+        pod = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": []}}
+        asked = json.dumps({"Pod": pod, "NodeNames": [node]}).encode()
+
+        def ask() -> dict[str, object]:
+            with urllib.request.urlopen(f"{rig.url}/filter", data=asked, timeout=5) as answer:
+                return dict(json.load(answer))
+
+        # Its figures are heard within the second in which they are said.
+        async with asyncio.timeout(60):
+            while (await asyncio.to_thread(ask))["NodeNames"] != [node]:  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
+        told = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/metrics", timeout=5).read().decode())
+        assert 'slacktide_scheduler_answers_total{result="answered",verb="filter"}' in told
+        with pytest.raises(urllib.error.HTTPError, match="400"):
+            await asyncio.to_thread(urllib.request.urlopen, f"{rig.url}/filter", b"{}", 5)
+        program.stop()
+        assert not program.running

@@ -1,0 +1,60 @@
+"""A reader of whole topics: from their end, or all that they hold first."""
+
+from __future__ import annotations
+
+import asyncio
+
+from slacktide.agents.kafka import Out, Sender, TailReader
+from slacktide.schemas.topics import METRIC, SCORE
+from testbed.brokers import EmbeddedBroker, KafkaBroker
+
+TOPICS = (SCORE.name, METRIC.name)
+
+
+async def _say(bootstrap: str, *keys: str) -> None:
+    sender = Sender(bootstrap, client_id="test", acks="all", timeout_s=5)
+    await sender.connect(TOPICS)
+    await sender.send([Out(topic=topic, key=key.encode(), value=b"{}") for topic in TOPICS for key in keys])
+    await sender.close()
+
+
+async def _heard(reader: TailReader, count: int) -> set[tuple[str, str]]:
+    heard: set[tuple[str, str]] = set()
+    async with asyncio.timeout(60):
+        while len(heard) < count:
+            heard |= {(one.topic, (one.key or b"").decode()) for one in await reader.read()}
+    return heard
+
+
+async def test_all_that_topics_hold_is_read_before_what_comes(broker: EmbeddedBroker | KafkaBroker) -> None:
+    broker.apply_topics(3)
+    await _say(broker.bootstrap, "a", "b", "c")
+    reader = TailReader(broker.bootstrap, TOPICS, client_id="test", whole=True)
+    await reader.connect()
+    assert not await reader.caught_up()
+    assert await _heard(reader, 6) == {(topic, key) for topic in TOPICS for key in "abc"}
+    assert await reader.caught_up()
+    await _say(broker.bootstrap, "d")
+    assert await _heard(reader, 2) == {(topic, "d") for topic in TOPICS}
+    await reader.close()
+
+
+async def test_from_the_end_nothing_is_read_twice_and_nothing_is_waited_for(
+    broker: EmbeddedBroker | KafkaBroker,
+) -> None:
+    broker.apply_topics(3)
+    await _say(broker.bootstrap, "a")
+    reader = TailReader(broker.bootstrap, TOPICS, client_id="test")
+    await reader.connect()
+    assert await reader.caught_up()
+    await _say(broker.bootstrap, "b")
+    assert await _heard(reader, 2) == {(topic, "b") for topic in TOPICS}
+    await reader.close()
+
+
+async def test_empty_topics_are_read_whole_at_once(broker: EmbeddedBroker | KafkaBroker) -> None:
+    broker.apply_topics(3)
+    reader = TailReader(broker.bootstrap, TOPICS, client_id="test", whole=True)
+    await reader.connect()
+    assert await reader.caught_up()
+    await reader.close()

@@ -1,0 +1,156 @@
+"""The extender's protocol: what a kube-scheduler asks, what it is answered, and what of that is told."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from slacktide.agents.cluster.scheduler.answers import Answers
+from slacktide.agents.cluster.scheduler.placements import AGAIN_MS, Placements
+from slacktide.agents.cluster.scheduler.view import View
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas.placement import PodPlacement, RefusingNodes
+from slacktide.schemas.score import NodeScore
+from slacktide.streams.decisions.pod_placement import PlacementArgs
+
+GIB = 2**30
+
+
+class Still:
+    """Time that stands still."""
+
+    def mono_ns(self) -> int:
+        return 1_000 * 10**9
+
+    def wall_ms(self) -> int:
+        return 1_700_000_000_000
+
+
+class Asked:
+    """Answers over some nodes that sell 4 CPUs each, and what was told."""
+
+    def __init__(self, **uses: int) -> None:
+        self.told: list[PodPlacement] = []
+        self.view = View(PlacementArgs())
+        self.answers = Answers(self.view, self.told.append, Still())
+        for name, use in uses.items():
+            self.say(name, use)
+
+    def say(self, node: str, use: int, **said: Any) -> None:
+        known = {"node": node, "boot_id": "b", "seq": 1, "observed_ms": 1, "policy_version": "p",
+                 "facts_revision": "f", "pods_revision": "r", **said}  # fmt: skip
+        window = {"window_ms": 300_000, "covered_ms": 300_000}
+        used = Use(cpu_milli=use, mem_bytes=GIB)
+        whole, left = Use(cpu_milli=8_000, mem_bytes=16 * GIB), Use(cpu_milli=4_000, mem_bytes=8 * GIB)
+        for one in (
+            NodeScore(**known, allocatable=whole, use=used, prod_use=used, batch_left=left),
+            NodeMetric(**known, **window, samples=1, node_use=used, system_use=used),
+            NodeAllocatable(**known, **window, batch_cpu_milli=4_000, batch_mem_bytes=8 * GIB),
+        ):
+            self.view.hear(one, heard_s=1_000, logged_s=1_700_000_000)
+
+    def filter(self, *nodes: str, name: str = "p", cpu: str = "1000") -> dict[str, Any]:
+        answer: dict[str, Any] = json.loads(self.answers.filter(question(nodes, name, cpu)))
+        return answer
+
+    def prioritize(self, *nodes: str, name: str = "p", cpu: str = "1000") -> dict[str, int]:
+        return {one["Host"]: one["Score"] for one in json.loads(self.answers.prioritize(question(nodes, name, cpu)))}
+
+
+def question(nodes: tuple[str, ...] | None, name: str = "p", cpu: str = "1000") -> bytes:
+    asks = {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": "1Gi"}
+    pod = {
+        "metadata": {"name": name, "namespace": "batch", "uid": f"uid-{name}"},
+        "spec": {"priority": 5500, "containers": [{"name": "main", "resources": {"requests": asks, "limits": asks}}]},
+    }
+    return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
+
+
+def test_who_passes_and_who_fails_and_where_eviction_of_others_would_help() -> None:
+    asked = Asked(a=1_000, b=2_000, busy=7_000)
+    asked.say("silent", 0, stale_ms=9_000)
+    assert asked.filter("a", "b", "busy", "silent", "nobody") == {
+        "NodeNames": ["a", "b"],
+        "FailedNodes": {"nobody": "slacktide: batch_short:cpu"},
+        "FailedAndUnresolvableNodes": {
+            "busy": "slacktide: usage_exceeds_threshold:cpu",
+            "silent": "slacktide: its agent is silent",
+        },
+        "Error": "",
+    }
+
+
+def test_the_best_is_10_and_close_ones_keep_their_order() -> None:
+    asked = Asked(a=1_000, b=1_160, c=1_320)
+    asked.filter("a", "b", "c")
+    assert asked.prioritize("a", "b", "c") == {"a": 10, "b": 9, "c": 8}
+
+
+def test_nodes_that_another_rule_left_out_meanwhile_are_not_ranked() -> None:
+    asked = Asked(a=1_000, b=1_160, c=1_320)
+    asked.filter("a", "b", "c")
+    assert asked.prioritize("b", "c") == {"b": 10, "c": 9}
+
+
+def test_a_pod_counts_at_the_best_as_soon_as_that_is_told() -> None:
+    asked = Asked(a=1_000, b=1_160)
+    asked.filter("a", "b", name="first")
+    asked.prioritize("a", "b", name="first")
+    asked.filter("a", "b", name="second")
+    assert asked.prioritize("a", "b", name="second")["b"] == 10
+
+
+def test_where_one_node_alone_passes_nobody_asks_again_and_the_pod_counts_all_the_same() -> None:
+    asked = Asked(a=0)
+    for number in range(2):
+        assert asked.filter("a", name=f"p{number}", cpu="2000")["NodeNames"] == ["a"]
+    assert asked.filter("a", name="p2", cpu="2000")["FailedNodes"] == {"a": "slacktide: batch_short:cpu"}
+    assert [asked.answers.answered(f"uid-p{number}") for number in range(3)] == [True, True, False]
+
+
+def test_a_scheduler_that_sends_whole_nodes_is_told_what_to_set() -> None:
+    with pytest.raises(BadMessageError, match="nodeCacheCapable: true"):
+        Asked().answers.filter(question(None))
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"[]", b'{"Pod": {}, "NodeNames": []}', b'{"Pod": 1, "NodeNames": []}'])
+def test_what_is_no_such_question_is_refused(body: bytes) -> None:
+    with pytest.raises(BadMessageError):
+        Asked().answers.filter(body)
+
+
+def test_an_answer_is_told_with_reasons_by_how_many_and_the_five_best() -> None:
+    asked = Asked(**{f"n{number}": 1_000 + 160 * number for number in range(7)}, full=8_000)
+    for number in range(7):
+        asked.say(f"s{number}", 0, stale_ms=9_000)
+    asked.filter(*(f"n{number}" for number in range(7)), *(f"s{number}" for number in range(7)), "full")
+    [told] = asked.told
+    assert (told.pod_uid, told.namespace, told.name) == ("uid-p", "batch", "p")
+    assert (told.asked, told.passed) == (15, 7)
+    assert told.refused == [
+        RefusingNodes(reason="stale", count=7, nodes=["s0", "s1", "s2", "s3", "s4"]),
+        RefusingNodes(reason="usage_exceeds_threshold:cpu", count=1, nodes=["full"]),
+    ]
+    assert [(one.node, one.level) for one in told.best] == [("n0", 10), ("n1", 9), ("n2", 8), ("n3", 7), ("n4", 6)]
+
+
+def test_of_a_pod_that_waits_what_did_not_change_is_told_once_a_minute() -> None:
+    placements = Placements("127.0.0.1:1", lambda: 0)
+
+    def say(at_ms: int, *reasons: str) -> int:
+        before = len(placements._waiting)
+        refused = [RefusingNodes(reason=reason, count=1, nodes=["a"]) for reason in reasons]
+        placements.say(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=at_ms, asked=2,
+                                    passed=2 - len(refused), refused=refused))  # fmt: skip
+        return len(placements._waiting) - before
+
+    assert say(0, "stale", "frozen") == 1
+    assert say(AGAIN_MS - 1, "stale", "frozen") == 0
+    assert say(AGAIN_MS, "stale", "frozen") == 1
+    assert say(AGAIN_MS + 1, "stale", "evicting") == 1
+    assert say(AGAIN_MS + 2) == 1
+    assert say(AGAIN_MS + 3, "stale", "evicting") == 1

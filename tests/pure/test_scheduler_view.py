@@ -1,0 +1,203 @@
+"""What the scheduler's part knows of nodes: figures of the log, and pods that were placed since."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.scheduler.view import ASSUMED_S, View
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.metric import NodeMetric, PodMetric, Use
+from slacktide.schemas.score import NodeScore
+from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs
+
+GIB = 2**30
+NOW_S, WALL_S = 1_000.0, 1_700_000_000.0
+ONLY_BALANCE = PlacementArgs(load_weight=0)
+
+
+def told(node: str = "a", *, seq: int = 1, use: int = 1_000, batch: int | None = 4_000, **said: Any) -> list[Any]:
+    """What the log says of a node of 8 CPUs: score, metric, allocatable."""
+    known = {"node": node, "boot_id": "1-a", "seq": seq, "observed_ms": 1, "policy_version": "p",
+             "facts_revision": "f", "pods_revision": "r", **said}  # fmt: skip
+    window = {"window_ms": 300_000, "covered_ms": 300_000}
+    used = Use(cpu_milli=use, mem_bytes=GIB)
+    return [
+        NodeScore(**known, allocatable=Use(cpu_milli=8_000, mem_bytes=16 * GIB), use=used, prod_use=used,
+                  batch_left=Use(cpu_milli=batch or 0, mem_bytes=8 * GIB)),
+        NodeMetric(**known, **window, samples=1, node_use=used, system_use=used),
+        NodeAllocatable(**known, **window, batch_cpu_milli=batch, batch_mem_bytes=8 * GIB),
+    ]  # fmt: skip
+
+
+def hear(view: View, *nodes: list[Any], heard_s: float = NOW_S, logged_s: float = WALL_S) -> None:
+    for figures in nodes:
+        for one in figures:
+            view.hear(one, heard_s=heard_s, logged_s=logged_s)
+
+
+def pod(name: str = "p", node: str = "", cpu: str = "1000", memory: str = "1Gi", **said: Any) -> SeenPod:
+    asks = {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": memory}
+    return seen({
+        "metadata": {"name": name, "namespace": "batch", "uid": f"uid-{name}"},
+        "spec": {"nodeName": node, "schedulerName": "koord-scheduler", "priority": 5500,
+                 "containers": [{"name": "main", "resources": {"requests": asks, "limits": asks}}], **said},
+        "status": {"phase": "Running" if node else "Pending"},
+    })  # fmt: skip
+
+
+def choose(view: View, *nodes: str, one: SeenPod | None = None, now_s: float = NOW_S) -> Choice:
+    return view.choose((one or pod("asking")).asked, nodes, now_s=now_s)
+
+
+def left(view: View, node: str = "a", now_s: float = NOW_S) -> int:
+    """What is left of the node's batch CPU for others than who asks."""
+    [ranked] = choose(view, node, one=pod("asking", cpu="1", memory="1"), now_s=now_s).ranked
+    return ranked.willing.left.cpu_milli + 1
+
+
+def used(view: View, node: str = "a") -> int:
+    [ranked] = choose(view, node).ranked
+    return int(ranked.terms["existing_milli"])
+
+
+def test_pods_bound_since_the_report_count_at_their_estimate_and_take_what_is_sold() -> None:
+    view = View(PlacementArgs())
+    hear(view, told())
+    view.changed(pod("x", "a"), at_s=WALL_S)
+    assert (used(view), left(view)) == (1_850, 3_000)
+    view.gone(("batch", "x"))
+    assert (used(view), left(view)) == (1_000, 4_000)
+
+
+def test_a_pod_that_was_measured_counts_what_it_uses_once_it_has_filled_the_window() -> None:
+    view = View(PlacementArgs())
+    score, metric, allocatable = told()
+    measured = PodMetric(uid="uid-x", namespace="batch", name="x", use=Use(cpu_milli=300, mem_bytes=GIB))
+    hear(view, [score, msgspec.structs.replace(metric, pods=[measured]), allocatable])
+    view.changed(pod("x", "a"), at_s=WALL_S - 200)
+    assert used(view) == 1_000 + 850 - 300
+    view.whole([pod("y", "a")], at_s=WALL_S - 400)
+    assert used(view) == 1_850, "it was never measured"
+    view.whole([], at_s=WALL_S)
+    view.changed(pod("x", "a"), at_s=WALL_S - 400)
+    assert used(view) == 1_000
+
+
+def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_five_seconds_have_gone() -> None:
+    view = View(PlacementArgs())
+    hear(view, told("a"), told("b"))
+    for name in ("x", "y"):
+        view.assume(pod(name).asked, "a", now_s=NOW_S, at_s=WALL_S)
+    assert (left(view, "a"), view.counts(NOW_S)) == (2_000, (2, 0, 2))
+    view.changed(pod("x", "b"), at_s=WALL_S)
+    assert (left(view, "a"), left(view, "b")) == (3_000, 3_000), "another rule sent it there"
+    assert left(view, "a", NOW_S + ASSUMED_S) == 4_000
+    view.changed(pod("y", "a"), at_s=WALL_S)
+    view.assume(pod("y").asked, "b", now_s=NOW_S, at_s=WALL_S)
+    assert (left(view, "a"), left(view, "b")) == (3_000, 3_000), "it is bound already"
+
+
+def test_a_pod_that_asks_again_does_not_stand_in_its_own_way() -> None:
+    view = View(PlacementArgs())
+    hear(view, told(batch=1_000))
+    view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
+    assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
+    assert not choose(view, "a", one=pod("x")).refused
+
+
+def test_a_pod_that_is_deleted_before_it_is_bound_counts_no_more() -> None:
+    view = View(PlacementArgs())
+    hear(view, told())
+    view.changed(pod("x"), at_s=WALL_S)
+    view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
+    view.gone(("batch", "x"))
+    assert (left(view), view.counts(NOW_S)[2]) == (4_000, 0)
+
+
+def test_a_pod_that_has_ended_holds_nothing() -> None:
+    view = View(PlacementArgs())
+    hear(view, told())
+    view.changed(pod("x", "a"), at_s=WALL_S)
+    there = pod("x", "a")
+    ended = replace(there.asked, pod=msgspec.structs.replace(there.asked.pod, phase="Succeeded"))
+    view.changed(replace(there, asked=ended), at_s=WALL_S)
+    assert left(view) == 4_000
+
+
+def test_a_burst_goes_round_and_piles_up_where_nothing_is_counted() -> None:
+    """A hundred pods before anything of them is seen: ten on each of ten nodes, or all on one."""
+
+    def placed(view: View) -> dict[str, int]:
+        names = [f"n{number}" for number in range(10)]
+        hear(view, *(told(name, use=1_000 + number) for number, name in enumerate(names)))
+        counts = dict.fromkeys(names, 0)
+        for number in range(100):
+            asking = pod(f"p{number}", cpu="30", memory="32Mi")
+            best = choose(view, *names, one=asking).ranked[0].node.name
+            view.assume(asking.asked, best, now_s=NOW_S, at_s=WALL_S)
+            counts[best] += 1
+        return counts
+
+    assert set(placed(View(PlacementArgs())).values()) == {10}
+    assert max(placed(View(PlacementArgs(), counting=False)).values()) == 100
+
+
+def test_a_node_of_which_nothing_was_said_for_15_seconds_is_frozen_until_something_is() -> None:
+    view = View(PlacementArgs())
+    hear(view, told())
+    assert not choose(view, "a", now_s=NOW_S + 15).refused
+    assert choose(view, "a", now_s=NOW_S + 15.1).refused["a"].reason == "frozen"
+    hear(view, told(), heard_s=NOW_S + 16)
+    assert not choose(view, "a", now_s=NOW_S + 17).refused
+
+
+def test_a_node_said_to_be_stale_is_stale_however_often_it_is_said() -> None:
+    view = View(PlacementArgs())
+    hear(view, told(), told(stale_ms=9_000))
+    assert choose(view, "a").refused["a"].reason == "stale"
+    hear(view, told(seq=2))
+    assert not choose(view, "a").refused
+
+
+def test_an_older_report_changes_nothing() -> None:
+    view = View(PlacementArgs())
+    hear(view, told(seq=5, use=2_000, batch=1_500), told(seq=4, use=9, batch=9))
+    assert (used(view), left(view)) == (2_000, 1_500)
+
+
+def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:
+    view = View(PlacementArgs())
+    hear(view, told())
+    view.changed(pod("x", "a"), at_s=WALL_S)
+    view.forget("a", NodeAllocatable)
+    assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
+    view.forget("a", NodeScore)
+    view.forget("a", NodeMetric)
+    assert view.counts(NOW_S)[:2] == (1, 0)
+    view.gone(("batch", "x"))
+    view.forget("a", NodeMetric)
+    assert view.counts(NOW_S)[0] == 0
+    hear(view, told(seq=1))
+    assert not choose(view, "a").refused, "a node made anew begins anew"
+
+
+def test_pods_that_ask_a_scheduler_without_benefit_are_known_by_name_until_they_are_gone() -> None:
+    view = View(PlacementArgs())
+    view.whole([pod("x", schedulerName="default-scheduler"), pod("y")], at_s=WALL_S)
+    assert [one.key for one in view.without_benefit.values()] == [("batch", "x")]
+    view.gone(("batch", "x"))
+    assert view.without_benefit == {}
+
+
+def test_unequal_nodes_fill_by_what_is_left() -> None:
+    view = View(ONLY_BALANCE)
+    hear(view, told("large", use=0, batch=6_000), told("small", use=0, batch=2_000))
+    for number in range(6):
+        asking = pod(f"p{number}", memory="128Mi")
+        best = choose(view, "large", "small", one=asking).ranked[0].node.name
+        view.changed(pod(f"p{number}", best, memory="128Mi"), at_s=WALL_S)
+    assert (left(view, "large"), left(view, "small")) == (1_000, 1_000)

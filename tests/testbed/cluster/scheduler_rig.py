@@ -1,0 +1,300 @@
+"""A real kube-scheduler with Slacktide's extender beside it, and what the stream would say of nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import secrets
+import ssl
+import sys
+import urllib.request
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from slacktide.agents.cluster.scheduler import scheduler
+from slacktide.agents.kafka import Out, Sender, read_topic
+from slacktide.agents.kubernetes import access
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.health import Health
+from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas.placement import PodPlacement
+from slacktide.schemas.score import NodeScore
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, PLACEMENT, SCORE
+from slacktide.streams.decisions.pod_placement import PlacementArgs
+from testbed.brokers import free_port, running
+from testbed.rungs import cluster_program
+
+from .api_server import ApiServer, Json
+from .manifests import MANIFESTS, SYSTEM
+from .programs import Program
+
+SAID_S = 0.3
+GIB = 2**30
+AT_ONCE = 8
+SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
+ACCOUNT = "slacktide-scheduler"
+COMPONENT = MANIFESTS / "components/scheduler"
+
+
+class Scheduling:
+    """A cluster on which the component was applied, and a kube-scheduler by its ConfigMap and under its account."""
+
+    def __init__(self, cluster: ApiServer) -> None:
+        self.cluster = cluster
+        self.port = free_port()
+        """Where the kube-scheduler looks for its extender."""
+        self.account = cluster.account(SYSTEM, ACCOUNT)
+        self.program = Program("kube-scheduler", cluster.folder / "kube-scheduler.log")
+
+    def start(self) -> None:
+        """Start it, and return when it leads."""
+        path = f"/api/v1/namespaces/{SYSTEM}/configmaps/slacktide-kube-scheduler"
+        config = yaml.safe_load(self.cluster.get(path)["data"]["config.yaml"])
+        config["clientConnection"] = {"kubeconfig": str(self.account.kubeconfig)}
+        config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{self.port}"
+        file, secure = self.cluster.folder / "kube-scheduler.yaml", free_port()
+        file.write_text(yaml.safe_dump(config))
+        deployed = self.cluster.get(f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/slacktide-scheduler")
+        given = deployed["spec"]["template"]["spec"]["containers"][1]["args"]
+        command = [*given, f"--config={file}", "--bind-address=127.0.0.1", f"--secure-port={secure}"]
+        lease = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/koord-scheduler"
+        url = f"https://127.0.0.1:{secure}/readyz"
+        self.program.start(
+            [str(cluster_program("kube-scheduler")), *command], lambda: _answers(url) and self.cluster.exists(lease)
+        )
+
+
+def _answers(url: str) -> bool:
+    unverified = ssl.create_default_context()
+    unverified.check_hostname, unverified.verify_mode = False, ssl.CERT_NONE
+    with contextlib.suppress(OSError), urllib.request.urlopen(url, context=unverified, timeout=5) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+@contextlib.contextmanager
+def scheduling(folder: Path) -> Iterator[Scheduling]:
+    """``kubectl apply -k`` with the component, and its kube-scheduler; nobody runs the pods."""
+    with running(ApiServer) as cluster:
+        start = folder.resolve()
+        named = {"resources": [MANIFESTS], "components": [COMPONENT]}
+        kustomization = {kind: [os.path.relpath(one, start) for one in some] for kind, some in named.items()}
+        (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
+        cluster.kubectl("apply", "-k", str(folder))
+        # Nobody answers for the webhook: pods here are written as it would make them.
+        cluster.kubectl("delete", "mutatingwebhookconfiguration", "slacktide")
+        found = Scheduling(cluster)
+        found.start()
+        try:
+            yield found
+        finally:
+            found.program.stop()
+
+
+class Extender:
+    """One replica of ``slacktide scheduler``, on a loop of the test's."""
+
+    def __init__(self, settings: scheduler.SchedulerSettings) -> None:
+        self.health = Health()
+        self._stop = asyncio.Event()
+        self._running = asyncio.create_task(scheduler.run(settings, self._stop, self.health))
+
+    async def ready(self) -> None:
+        """Wait until it can answer."""
+        async with asyncio.timeout(60):
+            while self.health.not_ready:
+                assert not self._running.done(), self._running.exception()
+                await asyncio.sleep(0.05)
+
+    async def stop(self) -> None:
+        """As SIGTERM does."""
+        self._stop.set()
+        await asyncio.wait_for(self._running, 10)
+
+
+class SchedulerRig:
+    """Nodes, pods and figures of one test."""
+
+    def __init__(self, at: Scheduling, bootstrap: str) -> None:
+        self.cluster = at.cluster
+        self.bootstrap = bootstrap
+        self.namespace = at.cluster.namespace("batch")
+        self._at = at
+        self._said: dict[str, list[Any]] = {}
+        self._nodes: list[str] = []
+        self._extenders: list[Extender] = []
+
+    async def extender(self, *, counting: bool = True, args: PlacementArgs | None = None) -> Extender:
+        """Start one that is ready, where the kube-scheduler looks for it."""
+        settings = scheduler.SchedulerSettings(
+            bootstrap=self.bootstrap,
+            access=access(self._at.account.kubeconfig),
+            replica="test",
+            host="127.0.0.1",
+            port=self._at.port,
+            args=args or PlacementArgs(),
+            counting=counting,
+        )
+        extender = Extender(settings)
+        self._extenders.append(extender)
+        await extender.ready()
+        return extender
+
+    @property
+    def url(self) -> str:
+        """Where the kube-scheduler looks for its extender."""
+        return f"http://127.0.0.1:{self._at.port}"
+
+    @contextlib.contextmanager
+    def command(self, folder: Path) -> Iterator[tuple[Program, str]]:
+        """``slacktide scheduler`` as a process of its own, under the same account; and where its metrics are."""
+        program, port = Program("slacktide scheduler", folder / "scheduler.log"), free_port()
+        given = {
+            "bootstrap": self.bootstrap,
+            "kubeconfig": self._at.account.kubeconfig,
+            "port": self._at.port,
+            "metrics-port": port,
+            "log-format": "json",
+        }
+        url = f"http://127.0.0.1:{port}"
+        program.start(
+            [SLACKTIDE, "scheduler", *(f"--{name}={value}" for name, value in given.items())],
+            lambda: _answers(f"{url}/ready"),
+        )
+        try:
+            yield program, url
+        finally:
+            program.stop()
+
+    def node(self, *, cpu: int = 8, batch: int = 6_000, use: int = 1_000, said: bool = True, **other: Any) -> str:
+        """A node that sells ``batch`` millicores, as the bridge would have written it; the log says the same."""
+        sold = {"kubernetes.io/batch-cpu": str(batch), "kubernetes.io/batch-memory": "12Gi"}
+        size = {"cpu": str(cpu), "memory": "16Gi", "pods": "110", **sold}
+        name = self.cluster.node(f"n-{secrets.token_hex(4)}", {"capacity": size, "allocatable": size})
+        self._nodes.append(name)
+        # A new node is tainted as not ready, and no controller looks whether it is.
+        self.cluster.patch(f"/api/v1/nodes/{name}", {"spec": {"taints": None}})
+        if said:
+            self.say(name, cpu=cpu, batch=batch, use=use, **other)
+        return name
+
+    def say(self, node: str, *, cpu: int = 8, batch: int | None = 6_000, use: int = 1_000, **other: Any) -> None:
+        """From now on the stream says this of the node."""
+        seq = self._said[node][0].seq + 1 if node in self._said else 1
+        known = {"node": node, "boot_id": "1-a", "seq": seq, "observed_ms": 1_700_000_000_000, "policy_version": "p",
+                 "facts_revision": "f", "pods_revision": "r", **other}  # fmt: skip
+        window = {"window_ms": 300_000, "covered_ms": 300_000}
+        used = Use(cpu_milli=use, mem_bytes=GIB)
+        self._said[node] = [
+            NodeScore(**known, allocatable=Use(cpu_milli=cpu * 1_000, mem_bytes=16 * GIB), use=used, prod_use=used,
+                      batch_left=Use(cpu_milli=batch or 0, mem_bytes=12 * GIB)),
+            NodeMetric(**known, **window, samples=300, node_use=used, system_use=used),
+            NodeAllocatable(**known, **window, batch_cpu_milli=batch, batch_mem_bytes=12 * GIB),
+        ]  # fmt: skip
+
+    def forget(self, node: str) -> None:
+        """There is no such node any more, and the stream says nothing more of it."""
+        del self._said[node]
+        self._nodes.remove(node)
+
+    async def stream(self) -> None:
+        """Say it all, for ever."""
+        sender = Sender(self.bootstrap, client_id="test-stream", acks="all")
+        topics = {NodeScore: SCORE.name, NodeMetric: METRIC.name, NodeAllocatable: ALLOCATABLE.name}
+        try:
+            while True:
+                with contextlib.suppress(LogError):  # the broker is away
+                    if not sender.connected:
+                        await sender.connect(tuple(topics.values()))
+                    said = [one for figures in self._said.values() for one in figures]
+                    await sender.send(
+                        [Out(topic=topics[type(one)], key=one.node.encode(), value=encode(one)) for one in said]
+                    )
+                await asyncio.sleep(SAID_S)
+        finally:
+            await sender.close()
+
+    async def pods(self, count: int, *, cpu: str = "300", memory: str = "64Mi", **spec: Any) -> None:
+        """Make pods at once, as a profile would make them."""
+        asks = {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": memory}
+        container = {"name": "main", "image": "none", "resources": {"requests": asks, "limits": asks}}
+        parts = {
+            "labels": {"koordinator.sh/qosClass": "BE"},
+            "spec": {
+                "schedulerName": "koord-scheduler",
+                "priorityClassName": "koord-batch",
+                "containers": [container],
+                **spec,
+            },
+        }
+        names = [f"p-{secrets.token_hex(5)}" for _ in range(count)]
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            made = [
+                loop.run_in_executor(threads, lambda name=name: self.cluster.pod(self.namespace, name, **parts))
+                for name in names
+            ]
+            await asyncio.gather(*made)
+
+    def listed(self) -> list[Json]:
+        """The test's pods."""
+        found: list[Json] = self.cluster.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        return found
+
+    def placed(self) -> Counter[str]:
+        """How many pods are bound, by node."""
+        return Counter(pod["spec"]["nodeName"] for pod in self.listed() if pod["spec"].get("nodeName"))
+
+    async def until_placed(self, count: int) -> Counter[str]:
+        """Wait until so many are bound.
+
+        Raises:
+            AssertionError: in vain, with what the scheduler says.
+
+        """
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(60):
+                while (placed := await asyncio.to_thread(self.placed)).total() < count:  # noqa: ASYNC110
+                    await asyncio.sleep(0.2)
+                return placed
+        waiting = [pod["status"].get("conditions") for pod in self.listed() if not pod["spec"].get("nodeName")]
+        raise AssertionError(f"{len(waiting)} pods wait: {waiting[:1]}\n{self._at.program.log_end()}")
+
+    async def placements(self) -> list[PodPlacement]:
+        """What the log tells of pods that asked."""
+        async with aclosing(read_topic(self.bootstrap, PLACEMENT.name)) as records:
+            return [decode(record.value, PodPlacement) async for record in records]
+
+    async def close(self) -> None:
+        """Remove what the test made; what else of it runs is ended."""
+        for extender in self._extenders:
+            await extender.stop()
+        await asyncio.to_thread(self._remove)
+
+    def _remove(self) -> None:
+        for pod in self.listed():
+            self.cluster.delete(f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}")
+        for node in self._nodes:
+            self.cluster.delete(f"/api/v1/nodes/{node}")
+
+
+@asynccontextmanager
+async def rigged(at: Scheduling, bootstrap: str) -> AsyncIterator[SchedulerRig]:
+    """A rig with its stream running; extenders are started by the test."""
+    rig = SchedulerRig(at, bootstrap)
+    streaming = asyncio.create_task(rig.stream())
+    try:
+        yield rig
+    finally:
+        streaming.cancel()
+        await asyncio.gather(streaming, return_exceptions=True)
+        await rig.close()
