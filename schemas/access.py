@@ -91,6 +91,19 @@ PUBLISHER = Part(
     writes=_written_by("publisher"),
     besides=_on("Describe", TOPICS),
 )
+BRIDGE = Part(
+    name="bridge",
+    what="slacktide bridge: either of its replicas",
+    reads=_read_by("bridge"),
+    writes=_written_by("bridge"),
+)
+WEBHOOK = Part(name="webhook", what="slacktide webhook: lists pods that came past it", writes=_written_by("webhook"))
+SCHEDULER = Part(
+    name="scheduler",
+    what="slacktide scheduler, beside each kube-scheduler",
+    reads=_read_by("scheduler"),
+    writes=_written_by("scheduler"),
+)
 READER = Part(
     name="reader",
     what="explain, replay, doctor, policy compare, dead-letter list and show, topics list, tail, lag and export; kcat",
@@ -115,4 +128,4 @@ REPLAYER = Part(
     writes=REPLAYABLE,
 )
 
-PARTS = (AGENT, STREAM, PUBLISHER, READER, ADMINISTRATOR, REPLAYER)
+PARTS = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER, READER, ADMINISTRATOR, REPLAYER)

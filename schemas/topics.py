@@ -98,7 +98,7 @@ PLACEMENT = Topic(name="slacktide.pod.placement.v1", message=PodPlacement, key="
                   producers=("scheduler",), consumers=("operator",))  # fmt: skip
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS,
-                    producers=("stream", "agent", "governor", "bridge", "scheduler"),
+                    producers=("stream", "agent", "governor", "publisher", "bridge", "scheduler"),
                     consumers=("operator",))  # fmt: skip
 
 TOPICS = (

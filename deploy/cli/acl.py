@@ -21,8 +21,9 @@ NAMES = {part.name: part for part in PARTS}
 def command(parts: tuple[str, ...], *, bootstrap: str, output: str) -> None:
     """Print the ACLs that each PART needs, and no others, as commands of Apache Kafka's; without PART, of all.
 
-    Nothing is asked of the cluster, and nothing is changed. Parts are agent, stream, publisher, reader, topics and
-    replayer. `slacktide up` is publisher, agent and stream, and topics where they are missing.
+    Nothing is asked of the cluster, and nothing is changed. Parts are agent, stream, publisher, bridge, webhook,
+    scheduler, reader, topics and replayer. `slacktide up` is publisher, agent and stream, and topics where they are
+    missing.
 
     With --output json: [{"part": NAME, "what": TEXT, "principal": TEXT, "acls": [{"operation": NAME, "resource":
     "topic" | "group" | "cluster", "name": TEXT}, ...]}, ...]; all literal, all from any host.

@@ -59,7 +59,7 @@ def command(settings: SchedulerCommandSettings) -> None:
     usage = Percents(cpu_pct=settings.cpu_threshold, mem_pct=settings.memory_threshold)
     given = scheduler.SchedulerSettings(
         bootstrap=settings.bootstrap,
-        access=access(settings.kubeconfig),
+        access=asyncio.run(access(settings.kubeconfig)),
         replica=replica_name(),
         host=settings.host,
         port=settings.port,

@@ -12,7 +12,18 @@ from click.testing import CliRunner
 
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas import topics
-from slacktide.schemas.access import AGENT, PARTS, PUBLISHER, READER, REPLAYER, STREAM, Part
+from slacktide.schemas.access import (
+    AGENT,
+    BRIDGE,
+    PARTS,
+    PUBLISHER,
+    READER,
+    REPLAYER,
+    SCHEDULER,
+    STREAM,
+    WEBHOOK,
+    Part,
+)
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, TOPICS, Topic
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +60,9 @@ def named_in(files: Iterable[Path]) -> set[str]:
         pytest.param(AGENT, python("agents/node", "agents/kafka"), id="agent"),
         pytest.param(STREAM, worker(), id="stream"),
         pytest.param(PUBLISHER, python("agents/publisher.py", "deploy/cli/log_side.py"), id="publisher"),
+        pytest.param(BRIDGE, python("agents/cluster/bridge", "agents/publisher.py"), id="bridge"),
+        pytest.param(WEBHOOK, python("agents/cluster/webhook"), id="webhook"),
+        pytest.param(SCHEDULER, python("agents/cluster/scheduler"), id="scheduler"),
     ],
 )
 def test_a_part_may_touch_the_topics_that_its_code_names_and_no_others(part: Part, files: list[Path]) -> None:
@@ -74,7 +88,7 @@ def test_only_workers_command_and_only_agents_report() -> None:
         topics.BACKFILL.name,
         topics.OUTCOME.name,
     ]
-    assert writers[DEAD_LETTER.name] == {"agent", "stream"}
+    assert writers[DEAD_LETTER.name] == {"agent", "stream", "publisher", "bridge", "scheduler"}
     assert not [part.name for part in PARTS if DEAD_LETTER in part.writes and part is REPLAYER]
 
 
@@ -92,14 +106,15 @@ def test_it_prints_commands_or_json_of_the_parts_that_are_asked_for() -> None:
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    assert said("agent", "--bootstrap", "kafka-1:9092").splitlines()[:5] == [
+    assert said("agent", "--bootstrap", "kafka-1:9092").splitlines()[:6] == [
         "# agent: slacktide agent, on each node",
         "kafka-acls --bootstrap-server kafka-1:9092 --add --allow-principal User:slacktide-agent --operation Read \\",
+        "  --topic slacktide.node.inventory.v1 \\",
         "  --topic slacktide.policy.v1 \\",
         "  --topic slacktide.node.command.v1 \\",
         "  --topic slacktide.eviction.credit.v1",
     ]
     told = json.loads(said("--output", "json"))
     assert [part["part"] for part in told] == [part.name for part in PARTS]
-    assert told[0]["acls"][0] == {"operation": "Read", "resource": "topic", "name": "slacktide.policy.v1"}
+    assert told[0]["acls"][0] == {"operation": "Read", "resource": "topic", "name": "slacktide.node.inventory.v1"}
     assert {acl["name"] for part in told for acl in part["acls"] if acl["resource"] == "topic"} == set(BY_NAME)

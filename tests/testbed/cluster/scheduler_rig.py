@@ -20,7 +20,6 @@ import yaml
 
 from slacktide.agents.cluster.scheduler import scheduler
 from slacktide.agents.kafka import Out, Sender, read_topic
-from slacktide.agents.kubernetes import access
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import LogError
@@ -31,6 +30,7 @@ from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, PLACEMENT, SCORE
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 from testbed.brokers import free_port, running
+from testbed.cluster.identity import access_of
 from testbed.rungs import cluster_program
 
 from .api_server import ApiServer, Json
@@ -137,7 +137,7 @@ class SchedulerRig:
         """Start one that is ready, where the kube-scheduler looks for it."""
         settings = scheduler.SchedulerSettings(
             bootstrap=self.bootstrap,
-            access=access(self._at.account.kubeconfig),
+            access=access_of(self._at.account.kubeconfig),
             replica="test",
             host="127.0.0.1",
             port=self._at.port,
