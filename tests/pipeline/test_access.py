@@ -99,15 +99,15 @@ async def readable(door: str) -> set[str]:
 
 
 async def commits(door: str, part: Part) -> set[str]:
-    """Groups for which offsets can be committed; of a topic that the part may read."""
+    """Groups for which offsets can be committed; of a topic that the part may read, if there is one."""
     found = set()
-    place = TopicPartition(CREDIT.name if CREDIT in part.reads else part.reads[0].name, 0)
+    place = TopicPartition(CREDIT.name if CREDIT in part.reads else (*part.reads, *part.writes)[0].name, 0)
     for group in (STREAM_GROUP, GOVERNOR_GROUP, "somebody-elses"):
         consumer = AIOKafkaConsumer(bootstrap_servers=door, group_id=group, enable_auto_commit=False)
         await consumer.start()
         try:
             consumer.assign([place])
-            with contextlib.suppress(GroupAuthorizationFailedError):
+            with contextlib.suppress(GroupAuthorizationFailedError, TopicAuthorizationFailedError):
                 await consumer.commit({place: 0})
                 found.add(group)
         finally:
