@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Literal, NamedTuple
 
 from slacktide.schemas.message import Terms
@@ -103,6 +104,7 @@ Judged = Refusal | Willing
 class Ranked(NamedTuple):
     """A node that would take the pod, among all of them."""
 
+    name: str
     willing: Willing
     most: Amounts
     """What is left on the node that has most, per resource."""
@@ -110,11 +112,6 @@ class Ranked(NamedTuple):
     balance_permille: int
     score_permille: int
     level: int
-
-    @property
-    def node(self) -> NodeView:
-        """Which."""
-        return self.willing.node
 
     @property
     def bound(self) -> str:
@@ -192,8 +189,8 @@ def compare(pod: Asking, judged: Iterable[tuple[str, Judged]], args: PlacementAr
         else:
             refused[name] = one
     most = Amounts(*(max((one.left[index] for one in willing), default=0) for index in range(len(RESOURCES))))
-    ranked = _ranked(pod, willing, most, args)
-    return Choice(refused=refused, ranked=tuple(sorted(ranked, key=lambda one: (-one.score_permille, one.node.name))))
+    by_name = sorted(_ranked(pod, willing, most, args), key=attrgetter("name"))
+    return Choice(refused=refused, ranked=tuple(sorted(by_name, key=attrgetter("score_permille"), reverse=True)))
 
 
 def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
@@ -226,7 +223,7 @@ def _ranked(pod: Asking, nodes: Sequence[Willing], most: Amounts, args: Placemen
         for one, balance in zip(nodes, balances, strict=True)
     ]
     for one, balance, score, level in zip(nodes, balances, scores, levels(scores), strict=True):
-        yield Ranked(one, most, args, balance, score, level)
+        yield Ranked(one.node.name, one, most, args, balance, score, level)
 
 
 def _balance(left: Amounts, most: Amounts) -> int:

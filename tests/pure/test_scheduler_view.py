@@ -137,7 +137,7 @@ def test_a_burst_goes_round_and_piles_up_where_nothing_is_counted() -> None:
         counts = dict.fromkeys(names, 0)
         for number in range(100):
             asking = pod(f"p{number}", cpu="30", memory="32Mi")
-            best = choose(view, *names, one=asking).ranked[0].node.name
+            best = choose(view, *names, one=asking).ranked[0].name
             view.assume(asking.asked, best, now_s=NOW_S, at_s=WALL_S)
             counts[best] += 1
         return counts
@@ -198,6 +198,6 @@ def test_unequal_nodes_fill_by_what_is_left() -> None:
     hear(view, told("large", use=0, batch=6_000), told("small", use=0, batch=2_000))
     for number in range(6):
         asking = pod(f"p{number}", memory="128Mi")
-        best = choose(view, "large", "small", one=asking).ranked[0].node.name
+        best = choose(view, "large", "small", one=asking).ranked[0].name
         view.changed(pod(f"p{number}", best, memory="128Mi"), at_s=WALL_S)
     assert (left(view, "large"), left(view, "small")) == (1_000, 1_000)

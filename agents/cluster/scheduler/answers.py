@@ -88,7 +88,7 @@ class Answers:
             failed[refusal.preemptible][node] = "slacktide: " + WORDS.get(refusal.reason, refusal.reason)
         return msgspec.json.encode(
             {
-                "NodeNames": [one.node.name for one in choice.ranked],
+                "NodeNames": [one.name for one in choice.ranked],
                 "FailedNodes": failed[True],
                 "FailedAndUnresolvableNodes": failed[False],
                 "Error": "",
@@ -104,10 +104,10 @@ class Answers:
         """
         asked = _read(body)
         ranked = self._ranked.pop(asked.pod.uid, ())
-        if {one.node.name for one in ranked} != set(asked.nodes):
+        if {one.name for one in ranked} != set(asked.nodes):
             ranked = self._choose(asked).ranked
         self._assume(asked.pod, ranked)
-        level = {one.node.name: one.level for one in ranked}
+        level = {one.name: one.level for one in ranked}
         return msgspec.json.encode([{"Host": node, "Score": level.get(node, 0)} for node in asked.nodes])
 
     def _choose(self, asked: _Asked) -> Choice:
@@ -127,7 +127,7 @@ class Answers:
             while len(self._answered) > ANSWERED:
                 self._answered.popitem(last=False)
             now_s, at_s = self._clock.mono_ns() / 1e9, self._clock.wall_ms() / 1000
-            self._view.assume(pod.asked, ranked[0].node.name, now_s=now_s, at_s=at_s)
+            self._view.assume(pod.asked, ranked[0].name, now_s=now_s, at_s=at_s)
 
 
 def _read(body: bytes) -> _Asked:
@@ -160,7 +160,7 @@ def _placement(asked: _Asked, choice: Choice, now_ms: int) -> PodPlacement:
         ],
         best=[
             RankedNode(
-                node=one.node.name,
+                node=one.name,
                 level=one.level,
                 score_permille=one.score_permille,
                 bound=one.bound,

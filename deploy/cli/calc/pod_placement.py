@@ -45,7 +45,7 @@ def calculate(given: Input) -> Calculated:
     return Calculated(
         output={
             "refused": {node: refusal.reason for node, refusal in sorted(choice.refused.items())},
-            "ranked": [{"node": one.node.name, "level": one.level} for one in choice.ranked],
+            "ranked": [{"node": one.name, "level": one.level} for one in choice.ranked],
         },
         because=[_because(one) for one in choice.ranked],
     )
@@ -72,4 +72,4 @@ def _view(node: GivenPlacementNode, args: PlacementArgs) -> NodeView:
 
 
 def _because(ranked: Ranked) -> Because:
-    return Because(of=f"nodes/{ranked.node.name}/score_permille", bound=ranked.bound, terms=ranked.terms)
+    return Because(of=f"nodes/{ranked.name}/score_permille", bound=ranked.bound, terms=ranked.terms)

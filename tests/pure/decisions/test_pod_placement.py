@@ -54,7 +54,7 @@ def reason(pod: LoadAwarePod, on: NodeView) -> str:
 
 
 def order(choice: Choice) -> list[str]:
-    return [one.node.name for one in choice.ranked]
+    return [one.name for one in choice.ranked]
 
 
 @pytest.mark.parametrize("silent", ["stale", "frozen"])
@@ -176,14 +176,14 @@ def test_each_node_either_refuses_or_is_ranked_and_the_order_they_are_asked_in_s
     assert sorted([*choice.refused, *order(choice)]) == sorted(one.name for one in nodes)
     again = chosen(pod, *reversed(nodes))
     assert again.refused == choice.refused
-    assert [(one.node.name, one.level) for one in again.ranked] == [(one.node.name, one.level) for one in choice.ranked]
+    assert [(one.name, one.level) for one in again.ranked] == [(one.name, one.level) for one in choice.ranked]
 
 
 @given(PODS, NODES)
 def test_a_silent_node_never_attracts_and_takes_nothing_that_may_go(pod: LoadAwarePod, nodes: list[NodeView]) -> None:
     best_effort = asking(pod, ARGS).best_effort
     for one in chosen(pod, *nodes).ranked:
-        assert not one.node.silent or (one.level == 0 and not best_effort)
+        assert not one.willing.node.silent or (one.level == 0 and not best_effort)
 
 
 @given(PODS, NODES)
@@ -192,7 +192,7 @@ def test_the_core_has_the_last_word_on_load(pod: LoadAwarePod, nodes: list[NodeV
     args = PlacementArgs(load=LoadAwareArgs(thresholds=Thresholds(usage=Percents(65, 95))), balance_weight=0)
     ask: Asking = asking(pod, args)
     for one in choose(ask, nodes, args).ranked:
-        told = place(ask.candidate, one.node.state, args.load, now_s=T)
+        told = place(ask.candidate, one.willing.node.state, args.load, now_s=T)
         assert told.filtered.schedulable
         assert one.bound != "scored" or one.score_permille == told.scored.score * 10
 
