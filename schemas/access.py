@@ -38,7 +38,10 @@ class Part:
 
     name: str
     what: str
+    roles: tuple[str, ...] = ()
+    """As the table of topics names producers and consumers."""
     reads: tuple[Topic, ...] = ()
+    """The roles' topics, and what else it reads."""
     writes: tuple[Topic, ...] = ()
     joins: tuple[str, ...] = ()
     """Groups of which it is a member, and whose offsets it commits."""
@@ -65,45 +68,50 @@ def _on(operation: Operation, topics: Iterable[Topic]) -> tuple[Acl, ...]:
     return tuple(Acl(operation=operation, resource="topic", name=topic.name) for topic in topics)
 
 
-def _read_by(*roles: str) -> tuple[Topic, ...]:
-    return tuple(topic for topic in TOPICS if set(roles) & set(topic.consumers))
-
-
-def _written_by(*roles: str) -> tuple[Topic, ...]:
-    return tuple(topic for topic in TOPICS if set(roles) & set(topic.producers))
+def _in_the_loop(
+    name: str,
+    what: str,
+    *roles: str,
+    joins: tuple[str, ...] = (),
+    reads: tuple[Topic, ...] = (),
+    besides: tuple[Acl, ...] = (),
+) -> Part:
+    """A part with the rights of its roles; ``reads``: what it reads besides."""
+    return Part(
+        name=name,
+        what=what,
+        roles=roles,
+        reads=tuple(topic for topic in TOPICS if topic in reads or not set(roles).isdisjoint(topic.consumers)),
+        writes=tuple(topic for topic in TOPICS if not set(roles).isdisjoint(topic.producers)),
+        joins=joins,
+        besides=besides,
+    )
 
 
 REPLAYABLE = tuple(topic for topic in TOPICS if topic is not DEAD_LETTER)
 """Topics from which a dead letter may have come. None comes from its own topic."""
 
-AGENT = Part(name="agent", what="slacktide agent, on each node", reads=_read_by("agent"), writes=_written_by("agent"))
-STREAM = Part(
-    name="stream",
-    what="slacktide stream: a worker, and a candidate for governor beside it",
-    reads=_read_by("stream", "governor"),
-    writes=_written_by("stream", "governor"),
+AGENT = _in_the_loop("agent", "slacktide agent, on each node", "agent")
+STREAM = _in_the_loop(
+    "stream",
+    "slacktide stream: a worker, and a candidate for governor beside it",
+    "stream",
+    "governor",
     joins=(STREAM_GROUP, GOVERNOR_GROUP),
 )
-PUBLISHER = Part(
-    name="publisher",
-    what="slacktide up's own process: publishes policy and inventory, tells of the first outcomes",
+PUBLISHER = _in_the_loop(
+    "publisher",
+    "slacktide up's own process: publishes policy and inventory, tells of the first outcomes",
+    "publisher",
     reads=(OUTCOME,),
-    writes=_written_by("publisher"),
     besides=_on("Describe", TOPICS),
 )
-BRIDGE = Part(
-    name="bridge",
-    what="slacktide bridge: either of its replicas",
-    reads=_read_by("bridge"),
-    writes=_written_by("bridge"),
-)
-WEBHOOK = Part(name="webhook", what="slacktide webhook: lists pods that came past it", writes=_written_by("webhook"))
-SCHEDULER = Part(
-    name="scheduler",
-    what="slacktide scheduler, beside each kube-scheduler",
-    reads=_read_by("scheduler"),
-    writes=_written_by("scheduler"),
-)
+BRIDGE = _in_the_loop("bridge", "slacktide bridge: either of its replicas", "bridge")
+WEBHOOK = _in_the_loop("webhook", "slacktide webhook: lists pods that came past it", "webhook")
+SCHEDULER = _in_the_loop("scheduler", "slacktide scheduler, beside each kube-scheduler", "scheduler")
+IN_THE_LOOP = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER)
+"""Who says and hears in the loop itself. Everybody else reads along, or is there for a while."""
+
 READER = Part(
     name="reader",
     what="explain, replay, doctor, policy compare, dead-letter list and show, topics list, tail, lag and export; kcat",
@@ -128,4 +136,4 @@ REPLAYER = Part(
     writes=REPLAYABLE,
 )
 
-PARTS = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER, READER, ADMINISTRATOR, REPLAYER)
+PARTS = (*IN_THE_LOOP, READER, ADMINISTRATOR, REPLAYER)

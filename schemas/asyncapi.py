@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from slacktide.schemas.access import AGENT, PUBLISHER, STREAM, STREAM_GROUP, Part
+from slacktide.schemas.access import IN_THE_LOOP, STREAM, STREAM_GROUP, Part
 from slacktide.schemas.topics import SAMPLE, TOPICS, Topic
 
 Json = dict[str, object]
@@ -16,8 +16,6 @@ SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
 EXAMPLES = Path(__file__).resolve().parent / "examples"
 SCHEMAS = "../schemas/jsonschema"
 """As seen from docs/, where the document lies."""
-TALK = (AGENT, STREAM, PUBLISHER)
-"""Who says and hears in the loop itself. Everybody else may only read along."""
 
 HEADERS: Json = {
     "type": "object",
@@ -51,7 +49,7 @@ def document() -> Json:
         "channels": {topic.name: _channel(topic) for topic in TOPICS},
         "operations": {
             f"{part.name}.{action}.{topic.name}": _operation(part, action, topic)
-            for part in TALK
+            for part in IN_THE_LOOP
             for action, topics in (("send", part.writes), ("receive", part.reads))
             for topic in topics
         },

@@ -15,15 +15,14 @@ NAMES = {part.name: part for part in PARTS}
 
 
 @click.command(name="acl", epilog="Example: slacktide topics acl agent --bootstrap kafka-1:9092 | sh")
-@click.argument("parts", nargs=-1, type=click.Choice(list(NAMES)), metavar="[PART]...")
+@click.argument("parts", nargs=-1, type=click.Choice(list(NAMES)), metavar=f"[{'|'.join(NAMES)}]...")
 @settings.option("--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="For the commands.")
 @click.option("--output", type=click.Choice(["commands", "json"]), default="commands", show_default=True)
 def command(parts: tuple[str, ...], *, bootstrap: str, output: str) -> None:
     """Print the ACLs that each PART needs, and no others, as commands of Apache Kafka's; without PART, of all.
 
-    Nothing is asked of the cluster, and nothing is changed. Parts are agent, stream, publisher, bridge, webhook,
-    scheduler, reader, topics and replayer. `slacktide up` is publisher, agent and stream, and topics where they are
-    missing.
+    Nothing is asked of the cluster, and nothing is changed. `slacktide up` is publisher, agent and stream, and topics
+    where they are missing.
 
     With --output json: [{"part": NAME, "what": TEXT, "principal": TEXT, "acls": [{"operation": NAME, "resource":
     "topic" | "group" | "cluster", "name": TEXT}, ...]}, ...]; all literal, all from any host.

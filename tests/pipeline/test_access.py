@@ -30,7 +30,7 @@ from slacktide.schemas.access import (
     Part,
 )
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import CREDIT, TOPICS
+from slacktide.schemas.topics import TOPICS
 from testbed.brokers import running
 from testbed.guarded import GuardedKafka
 from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually
@@ -101,7 +101,7 @@ async def readable(door: str) -> set[str]:
 async def commits(door: str, part: Part) -> set[str]:
     """Groups for which offsets can be committed; of a topic that the part may read, if there is one."""
     found = set()
-    place = TopicPartition(CREDIT.name if CREDIT in part.reads else (*part.reads, *part.writes)[0].name, 0)
+    place = TopicPartition((part.reads or TOPICS)[0].name, 0)
     for group in (STREAM_GROUP, GOVERNOR_GROUP, "somebody-elses"):
         consumer = AIOKafkaConsumer(bootstrap_servers=door, group_id=group, enable_auto_commit=False)
         await consumer.start()

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
+from slacktide.schemas.access import IN_THE_LOOP
 from slacktide.schemas.export import ASYNCAPI
 from slacktide.schemas.headers import headers
 from slacktide.schemas.topics import TOPICS, Topic
@@ -102,7 +103,7 @@ def test_who_writes_and_reads_it_is_told(topic: Topic) -> None:
         for name, operation in DOCUMENT["operations"].items()
         if operation["channel"]["$ref"] == f"#/channels/{topic.name}"
     }
-    process = {"agent": "agent", "stream": "stream", "governor": "stream", "publisher": "publisher"}
+    process = {role: part.name for part in IN_THE_LOOP for role in part.roles}
 
     assert {who for action, who in told if action == "send"} == {process[role] for role in topic.producers}
     assert {process[role] for role in topic.consumers if role in process} <= {
