@@ -41,12 +41,13 @@ class Audit:
         self._begun: Place = ("", 0)
         self._begun = max(self._places())
 
+    def samples(self) -> list[NodeSample]:
+        """All, live or as history: each is in the log once it can be."""
+        read = (records(self._bootstrap, topic, NodeSample, self._node) for topic in (SAMPLE, BACKFILL))
+        return [each for told in read for each in told if (each.boot_id, each.seq) > self._begun]
+
     def _places(self) -> set[Place]:
-        """Live or as history: each sample is in the log once it can be."""
-        samples = [
-            each for topic in (SAMPLE, BACKFILL) for each in records(self._bootstrap, topic, NodeSample, self._node)
-        ]
-        return {place for each in samples if (place := (each.boot_id, each.seq)) > self._begun}
+        return {(each.boot_id, each.seq) for each in self.samples()}
 
     def outcomes(self) -> list[NodeOutcome]:
         """All, in the order of the acts."""

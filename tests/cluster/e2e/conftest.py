@@ -1,4 +1,4 @@
-"""The whole product on a real node, installed once for all tests of the folder."""
+"""The whole product on a real node, installed once for all tests of the folder; figures are shown at the end."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from testbed.brokers import KafkaBroker, running
 from testbed.cluster.installed import Installed
 from testbed.cluster.real_node import RealNode
+
+_figures = pytest.StashKey[list[str]]()
 
 
 @pytest.fixture(scope="session")
@@ -21,3 +23,17 @@ def slacktide(real_node: RealNode) -> Iterator[Installed]:
             yield installed
         finally:
             installed.stop()
+
+
+@pytest.fixture(scope="session")
+def figures(request: pytest.FixtureRequest) -> list[str]:
+    """Lines for the end of the run."""
+    return request.config.stash.setdefault(_figures, [])
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Show what was measured, if anything was."""
+    if lines := config.stash.get(_figures, []):
+        terminalreporter.section("figures of the real node")
+        for line in lines:
+            terminalreporter.line(line)

@@ -25,7 +25,7 @@ from .programs import Program
 
 LOCK = Path("/run/lock/slacktide-node")
 LOCK_S = 90.0
-READY_S = 60.0
+READY_S = 120.0
 NODE = "node-0"
 
 
@@ -260,6 +260,16 @@ class RealNode(ApiServer):
         """A pod's control group: by Kubernetes' class, as the kubelet places it."""
         tier = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[pod["status"]["qosClass"]]
         return traces.CGROUPS / controller / f"kubepods/{tier}pod{pod['metadata']['uid']}"
+
+    def best_effort(self, controller: str) -> Path:
+        """The control group of all best-effort pods together."""
+        return traces.CGROUPS / controller / "kubepods/besteffort"
+
+    @property
+    def best_effort_quota_us(self) -> int | None:
+        """What they may use of 100 ms; None: no limit."""
+        quota_us = int((self.best_effort("cpu") / "cpu.cfs_quota_us").read_text())
+        return None if quota_us < 0 else quota_us
 
 
 def _claim(lock: int) -> None:
