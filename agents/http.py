@@ -66,12 +66,11 @@ def ask(connection: HTTPConnection, request: Request) -> Answer:
     kept = connection.sock is not None
     with _Deadline(connection) as deadline:
         try:
+            if not kept:
+                _connect(connection)
             return _exchange(connection, request)
         except (OSError, HTTPException) as exc:
-            reached = connection.sock is not None
             connection.close()
-            if not reached and isinstance(exc, OSError):
-                raise UnreachedError(f"no connection: {exc.strerror or exc}") from exc
             if deadline.passed or isinstance(exc, TimeoutError):
                 raise HttpError(f"no whole answer within {TIMEOUT_S:g} s") from exc
             if not kept and isinstance(exc, HTTPException):
@@ -80,6 +79,15 @@ def ask(connection: HTTPConnection, request: Request) -> Answer:
                 raise
     # A server may close a connection that was kept; that alone is no trouble.
     return ask(connection, request)
+
+
+def _connect(connection: HTTPConnection) -> None:
+    try:
+        connection.connect()
+    except OSError as exc:
+        if connection.sock is not None:
+            raise  # it is there, and TLS is what failed
+        raise UnreachedError(f"no connection: {exc.strerror or exc}") from exc
 
 
 def _exchange(connection: HTTPConnection, request: Request) -> Answer:
