@@ -34,7 +34,8 @@ async def test_the_list_names_each_pod_that_came_past_and_no_other(
     webhook.stop()
     missed = admitting.pod(batch, "missed", **batch_work)
     admitting.pod(batch, "service", labels={"app": "web"})
-    admitting.pod(admitting.namespace(), "elsewhere", **batch_work)
+    elsewhere = admitting.namespace()
+    admitting.pod(elsewhere, "elsewhere", **batch_work)
     back = Webhook(admitting, admitting.folder, bootstrap=embedded_broker.bootstrap)
     back.start()
     try:
@@ -44,12 +45,13 @@ async def test_the_list_names_each_pod_that_came_past_and_no_other(
     finally:
         back.stop()
 
-    assert count == 1
-    assert [(one.pod_uid, one.namespace, one.name) for one in records] == [(missed["metadata"]["uid"], batch, "missed")]
-    assert [(one.field, one.wanted, one.found) for one in records[0].lacks] == [
+    assert count == len(records), "those of other tests among them"
+    [told_of] = [one for one in records if one.namespace in {batch, elsewhere}]
+    assert (told_of.pod_uid, told_of.namespace, told_of.name) == (missed["metadata"]["uid"], batch, "missed")
+    assert [(one.field, one.wanted, one.found) for one in told_of.lacks] == [
         ("metadata.labels[koordinator.sh/mutated]", "true", None),
         ("metadata.labels[koordinator.sh/qosClass]", "BE", None),
         ("spec.priorityClassName", "koord-batch", None),
         ("spec.schedulerName", "koord-scheduler", "default-scheduler"),
     ]
-    assert f'"pods":"{batch}/missed"' in said
+    assert f"{batch}/missed" in said
