@@ -7,10 +7,10 @@ V := .venv/bin
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup demo test e2e bench mutate lint types imports check schemas kafka lock wheel clean
+.PHONY: help setup demo test e2e stack-test bench bench-cluster mutate lint types imports check schemas kafka lock wheel clean
 
 help: ## What there is
-	@sed -n 's/^\([a-z0-9]*\):.*## /\1\t/p' Makefile | expand -t 10
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 15
 
 setup: .venv/.ready ## Make or refresh the environment (.venv), from the lock file
 
@@ -38,8 +38,16 @@ e2e: setup ## Slacktide on a real Kubernetes node, waits and outages in full (as
 	@tests/testbed/setup cluster
 	@SLACKTIDE_E2E=1 $(V)/pytest tests/cluster/e2e $(ARGS)
 
+stack-test: setup ## The stack in Docker: up, three workers, every restart, down (as root; builds compose once)
+	@for each in kafka prometheus docker; do tests/testbed/setup $$each || exit 1; done
+	@SLACKTIDE_REQUIRE_ALL=1 $(V)/pytest tests/stack $(ARGS)
+
 bench: setup ## Print the figures that the project promises
 	@$(V)/python tests/bench $(ARGS)
+
+bench-cluster: setup ## A thousand kwok nodes on a real API server; ARGS="--nodes 100"
+	@tests/testbed/setup kwok
+	@$(V)/python tests/bench --only cluster $(ARGS)
 
 mutate: setup ## Break decision modules and see whether tests complain: ARGS="memory_evict evict_loop"
 	@tests/mutation/run $(ARGS)

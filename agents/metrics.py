@@ -37,7 +37,8 @@ TICK = Histogram(
 CPU = Gauge(
     "slacktide_agent_cpu_milli",
     "The node's CPU as its last sample has it: capacity, asked for by and used by latency-sensitive pods, used by "
-    "best-effort pods and in all, and the best-effort limit (NaN: none), in thousandths of a CPU.",
+    "best-effort pods and in all, the best-effort limit (NaN: none), and the threshold that all together are held to, "
+    "in thousandths of a CPU.",
     ["node", "of"],
 )
 MISSING = Counter("slacktide_agent_missing_figures", "Figures that could not be read.", ["node", "what"])
@@ -48,6 +49,10 @@ ACT_AGE = Histogram(
     "From a sample being taken to its limit being read back.",
     ["node"],
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 1.5, 2, 5, 10),
+)
+LIMITS = Counter("slacktide_agent_limits", "Samples by what fixed their best-effort limit.", ["node", "bound"])
+POLICY_SAID = Gauge(
+    "slacktide_agent_policy_published_timestamp_seconds", "When the policy in force was last published.", ["node"]
 )
 GUARD = Gauge("slacktide_agent_guard_in_charge", "1 while the node decides without the stream.", ["node"])
 SPOOL_BYTES = Gauge("slacktide_agent_spool_bytes", "Size of the spool on disk.", ["node"])
@@ -73,6 +78,8 @@ CONNECTIONS = Counter("slacktide_agent_connections", "Times that a connection to
 
 Cause = Literal["tick", "keyframe", "cpu", "memory", "use"]
 """What a sample was taken for: pressure by its kind, or a rise in CPU use."""
+KEPT = "kept"
+"""Bound of an answer that leaves all as it is, and does not say what the rule saw."""
 ACTED = frozenset({"applied", "unchanged", "failed", "dry-run"})
 
 
@@ -132,10 +139,17 @@ class AgentMetrics:
         OUTCOMES.labels(self.node, outcome.origin, outcome.result).inc(outcome.count)
         if outcome.result in ACTED and outcome.origin != "agent" and outcome.rule == RULE:
             DECIDED.labels(self.node, outcome.origin).inc()
+            LIMITS.labels(self.node, outcome.bound).inc()
+            if outcome.bound != KEPT:
+                CPU.labels(self.node, "threshold").set(outcome.terms.get("ceiling_milli", math.nan))
         if outcome.result == "applied" and outcome.after is not None:
             self._act_age.observe(outcome.age_ms / 1_000)
         if outcome.spent is not None:
             EVICTIONS.labels(self.node, outcome.rule, outcome.result).inc(outcome.count)
+
+    def policy_said(self, published_ms: int) -> None:
+        """The policy in force was published then, for the first time or again."""
+        POLICY_SAID.labels(self.node).set(published_ms / 1_000)
 
     def stands(self, *, guard: bool, spool: tuple[int, int, int, int]) -> None:
         """Who is in charge, and the spool's bytes, outcomes, failures and torn lines."""

@@ -101,7 +101,7 @@ STREAM = _in_the_loop(
 )
 PUBLISHER = _in_the_loop(
     "publisher",
-    "slacktide up's own process: publishes policy and inventory, tells of the first outcomes",
+    "slacktide publish, and slacktide up's own process, which tells of the first outcomes, too",
     "publisher",
     reads=(OUTCOME,),
     besides=_on("Describe", TOPICS),

@@ -5,7 +5,7 @@ Written by hand it may leave out what a running cluster fills in: status of pods
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -55,13 +55,16 @@ def listed(item: object, file: str) -> Listed:
     return Listed(pods=[] if reader.findings else [pod], notes=notes)
 
 
-def described(document: object, file: str, node: str | None = None) -> Described:
+def described(
+    document: object, file: str, node: str | None = None, *, machine: Callable[[], Mapping[str, Any]] | None = None
+) -> Described:
     """Read and validate an inventory.
 
     Args:
         document: a ``List`` of Nodes and Pods as plain data.
         file: its name, for messages.
         node: whose facts and pods are wanted; None: there is only one Node.
+        machine: tells the Node where the list holds none at all, only pods; None: it has to hold one.
 
     Raises:
         ConfigError: with every finding (20 at most): file, field path, value, what is accepted.
@@ -70,6 +73,9 @@ def described(document: object, file: str, node: str | None = None) -> Described
     reader = Reader(file)
     items = _items(document, reader)
     nodes = {reader.text(item, f"{path}.metadata.name"): (path, item) for path, item in items if _kind(item) == "Node"}
+    if machine is not None and not nodes:
+        itself = machine()
+        nodes = {reader.text(itself, "machine.metadata.name"): ("machine", itself)}
     name = node if node is not None else _only(list(nodes), reader)
     if name not in nodes:
         reader.refuse("items", f"no Node {name}", "a List that holds this Node")

@@ -67,7 +67,7 @@ SAMPLE = Topic(name="slacktide.node.sample.v1", message=NodeSample, key="node", 
 BACKFILL = Topic(name="slacktide.node.sample.backfill.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS,
                  acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
 INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key="node", cleanup="compact",
-                  producers=("publisher", "bridge"), consumers=("stream", "agent", "bridge"))  # fmt: skip
+                  producers=("publisher", "bridge"), consumers=("stream", "agent", "bridge", "scheduler"))  # fmt: skip
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
                producers=("publisher", "bridge"), consumers=("stream", "agent", "governor", "bridge"))  # fmt: skip
 METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",

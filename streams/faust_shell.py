@@ -42,7 +42,7 @@ from faust.types import TP, ConsumerMessage
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.kafka import POLL_RECORDS_MAX, close, committed, leave_first_generation, record_of
+from slacktide.streams.kafka import POLL_RECORDS_MAX, Gathering, close, committed, leave_first_generation, record_of
 from slacktide.streams.shell import Session, ShellSettings, keep_connected
 from slacktide.streams.worker import Worker
 
@@ -217,6 +217,7 @@ class _Consumer(driver.Consumer):
     def on_init(self) -> None:
         self.answered: dict[TP, int] = {}
         self._said: dict[TP, int] = {}
+        self._gathering = Gathering()
 
     def _new_consumer_thread(self) -> _Thread:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
@@ -228,6 +229,7 @@ class _Consumer(driver.Consumer):
         return await super()._wait_next_records(min(timeout, POLL_S))
 
     async def getmany(self, timeout: float) -> AsyncIterator[Any]:
+        await self._gathering.turn()
         generation = self.app.consumer_generation_id
         records, _ = await self._wait_next_records(timeout)
         if not records or self.should_stop:
@@ -237,6 +239,7 @@ class _Consumer(driver.Consumer):
                 await self.perform_seek()  # these records are dropped: fetch them again
             return
         fetched = {place: batch for place, batch in records.items() if batch}
+        self._gathering.began()
         for place, batch in fetched.items():
             self._read_offset[place] = None  # no gaps and no repeats in Faust's eyes: offsets are ours
             yield place, self._message(place, batch[-1], fetched)

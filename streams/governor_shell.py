@@ -222,6 +222,7 @@ def _tell(governor: Governor, outs: Sequence[Out]) -> None:
     metrics.CREDITS.inc(figures.granted)
     metrics.OUTSTANDING.set(figures.outstanding)
     metrics.SPENT.set(figures.spent)
+    metrics.BUDGET.set(figures.budget)
     metrics.WAITING.set(figures.waiting)
 
 

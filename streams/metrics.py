@@ -46,6 +46,7 @@ CREDITS = Counter("slacktide_governor_credits", "Evictions granted, renewed leas
 LEASES = Counter("slacktide_governor_leases", "Leases written, the renewed included.")
 OUTSTANDING = Gauge("slacktide_governor_outstanding_credits", "Evictions granted and not heard of: they count as made.")
 SPENT = Gauge("slacktide_governor_spent_credits", "Evictions heard of that count in the policy's interval.")
+BUDGET = Gauge("slacktide_governor_budget_credits", "Evictions that the policy allows in its interval, of all nodes.")
 WAITING = Gauge("slacktide_governor_waiting_nodes", "Nodes that would evict and have no credit.")
 
 for _answer in ("set", "keep", "skipped"):

@@ -18,6 +18,8 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
+import msgspec
+
 from slacktide.schemas.topics import BACKFILL, SAMPLE, WINDOW
 from slacktide.streams import metrics
 from slacktide.streams.kafka import Follower, History
@@ -234,15 +236,40 @@ def _slices(records: Sequence[Record]) -> Iterator[Sequence[Record]]:
     return (records[begin : begin + SLICE] for begin in range(0, len(records), SLICE))
 
 
-def unsegmented(samples: Iterable[Record], segments: Iterable[Record]) -> list[Record]:
-    """Those of the samples that may lie in no segment of their node, by append times.
+class _Minute(msgspec.Struct, frozen=True):
+    begin_ms: int
 
-    >>> record = lambda key, ms: Record(topic="", partition=0, offset=0, timestamp_ms=ms, key=key, value=b"")
-    >>> samples = [record(b"a", 100_000), record(b"b", 100_000), record(b"a", 160_000)]
-    >>> [(found.key, found.timestamp_ms) for found in unsegmented(samples, [record(b"a", 110_000)])]
-    [(b'b', 100000), (b'a', 160000)]
+
+class _Observed(msgspec.Struct, frozen=True):
+    observed_ms: int
+
+
+_minute, _observed = msgspec.json.Decoder(_Minute), msgspec.json.Decoder(_Observed)
+
+
+def unsegmented(samples: Iterable[Record], segments: Iterable[Record]) -> list[Record]:
+    """Those of the samples that may lie in no segment of their node.
+
+    By append times, whatever a node's clock says: what came after its newest segment. And by event times, however far
+    behind whoever said that segment was: what lies after its minute.
     """
-    newest: dict[bytes | None, int] = {}
+    said_ms: dict[bytes | None, int] = {}
+    over_ms: dict[bytes | None, int] = {}
     for segment in segments:
-        newest[segment.key] = max(newest.get(segment.key, 0), segment.timestamp_ms)
-    return [sample for sample in samples if sample.timestamp_ms >= newest.get(sample.key, 0) - LATE_MS]
+        said_ms[segment.key] = max(said_ms.get(segment.key, 0), segment.timestamp_ms)
+        begin_ms = _ms(lambda value: _minute.decode(value).begin_ms, segment)
+        over_ms[segment.key] = max(over_ms.get(segment.key, 0), begin_ms + MINUTE_MS)
+    return [
+        sample
+        for sample in samples
+        if sample.timestamp_ms >= said_ms.get(sample.key, 0) - LATE_MS
+        or _ms(lambda value: _observed.decode(value).observed_ms, sample) > over_ms[sample.key]
+    ]
+
+
+def _ms(time: Callable[[bytes], int], record: Record) -> int:
+    """What a record says, in so far as it can be read."""
+    try:
+        return time(record.value or b"")
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return 0

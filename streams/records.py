@@ -125,7 +125,7 @@ class Writer:
 
     def shadow_allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
         """Say what another policy would sell."""
-        return self._out(SHADOW_ALLOCATABLE.name, allocatable, partition, f"allocatable/{_which(allocatable)}")
+        return self._out(SHADOW_ALLOCATABLE.name, allocatable, partition, f"allocatable/{_said(allocatable)}")
 
     def credit(self, lease: EvictionCredit) -> Out:
         """Grant a node evictions."""

@@ -20,6 +20,7 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE
 from slacktide.streams.answering import Answerer
 from slacktide.streams.records import Out, Record, Writer
+from slacktide.streams.stale import Said, stale
 from slacktide.streams.windows.figures import allocatable_of
 
 
@@ -49,7 +50,7 @@ class Shadow:
         self.policy = policy
         self._writer = Writer(f"stream/{name}")
         self._seen: list[Seen] = []
-        self._removed: list[Out] = []
+        self._unasked: list[Out] = []
 
     def saw(self, seen: Seen) -> None:
         """Keep what a sample was answered from, until ``take``: the real answer goes out first."""
@@ -57,17 +58,30 @@ class Shadow:
 
     def removed(self, record: Record, node: str) -> None:
         """A node is gone: what would be sold on it goes, too."""
-        self._removed += self._writer.tombstones(record, node, [SHADOW_ALLOCATABLE.name])
+        self._unasked += self._writer.tombstones(record, node, [SHADOW_ALLOCATABLE.name])
+
+    def silent(self, partition: int, said: Said, silent_ms: int) -> None:
+        """A node has been silent for so long: under this policy, too, nothing new goes there.
+
+        Args:
+            partition: of the node.
+            said: what the worker said of it last.
+            silent_ms: above 0.
+
+        """
+        figures = stale(said, silent_ms, self.policy).allocatable
+        named = msgspec.structs.replace(figures, policy_version=self.policy.version)
+        self._unasked.append(self._writer.shadow_allocatable(named, partition))
 
     def take(self) -> list[Seen]:
         """Give what was seen since the last time."""
         seen, self._seen = self._seen, []
         return seen
 
-    def withdrawn(self) -> list[Out]:
-        """Give what is to be withdrawn, once."""
-        removed, self._removed = self._removed, []
-        return removed
+    def unasked(self) -> list[Out]:
+        """Give what is to be said of nodes without a sample, once: that they are gone, or silent."""
+        unasked, self._unasked = self._unasked, []
+        return unasked
 
     def says(self, seen: Seen, now_ms: int) -> Iterator[Out]:
         """Answer one sample, and say what would be sold where that was due.

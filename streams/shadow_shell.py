@@ -44,7 +44,7 @@ class ShadowDoor:
         self._bootstrap = bootstrap
         self._now_ms = now_ms
         self._waiting: list[Seen] = []
-        self._withdrawn: list[Out] = []
+        self._unasked: list[Out] = []
         self._wake = asyncio.Event()
         self._speaking: asyncio.Task[None] | None = None
         self._said = ""
@@ -73,7 +73,7 @@ class ShadowDoor:
         kept = in_time[: max(0, WAITING_MAX - len(self._waiting))]
         metrics.SHADOW_SKIPPED.inc(len(seen) - len(kept))
         self._waiting += kept
-        self._withdrawn += self._shadow.withdrawn()
+        self._unasked += self._shadow.unasked()
         self._wake.set()
 
     async def _speak(self) -> None:
@@ -92,12 +92,12 @@ class ShadowDoor:
             await asyncio.sleep(RETRY_S)
 
     async def _say_all(self, sender: Sender) -> None:
-        while self._waiting or self._withdrawn:
+        while self._waiting or self._unasked:
             slice_, self._waiting = self._waiting[:SLICE], self._waiting[SLICE:]
-            withdrawn, self._withdrawn = self._withdrawn, []
+            unasked, self._unasked = self._unasked, []
             try:
                 outs = self._decided(slice_)
-                refusals = await sender.send([*outs, *withdrawn])
+                refusals = await sender.send([*outs, *unasked])
             except BaseException:
                 self._leave_out(slice_)
                 raise

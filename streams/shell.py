@@ -238,6 +238,8 @@ class Session:
             await asyncio.sleep(FIGURES_S)
             if self._worker.unpublished:
                 await self._figures()
+            elif self._shadow is not None:
+                self._shadow.go_on()
 
     async def _figures(self) -> None:
         self._check_awake()

@@ -8,10 +8,7 @@ same; what a node is known by (pods, facts, window) follows only samples newer t
 from __future__ import annotations
 
 import zlib
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TypeVar
 
 import msgspec
 
@@ -19,103 +16,27 @@ from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
+from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
-from slacktide.schemas.policy import Policy
-from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.answering import NO_FACTS, NO_PODS, OTHER_POLICY, Answerer
-from slacktide.streams.decisions.known_pods import KnownPods
+from slacktide.streams.heard import Heard, Node, waves
 from slacktide.streams.reading import check_amounts, check_key, sample_of
 from slacktide.streams.records import Out, Record, Writer, text_of
 from slacktide.streams.scores import node_score
-from slacktide.streams.shadow import Seen, Shadow
+from slacktide.streams.shadow import Shadow
 from slacktide.streams.stale import LastSaid, Said
 from slacktide.streams.windows.figures import Candidate, allocatable_of, due
 from slacktide.streams.windows.node_window import NodeWindow
 from slacktide.streams.windows.segments import MINUTE_MS, Minute, minute_of, restore, said_minute, said_seconds, segment
-from slacktide.streams.windows.windows import Arrival, Windows
+from slacktide.streams.windows.windows import Windows
 
 __all__ = ["NO_FACTS", "NO_PODS", "OTHER_POLICY", "Out", "Record", "Worker"]
 
-T = TypeVar("T")
-
-REVISIONS_KEPT = 4
-"""Of pods and of facts, per node: what a redelivered sample may still name."""
-WAVE = 128
-"""Nodes whose windows are filled and published together: what fits a processor's cache."""
 FILLED_AT_ONCE = 16
 """Nodes whose last minutes are filled in one step, which takes some milliseconds."""
 SEGMENT_SPREAD_MS = 4_000
 """Over so long after its end a minute's segments are said, node by node: not all at once."""
-
-
-@dataclass(slots=True)
-class _Node:
-    """What samples have told of one node."""
-
-    partition: int
-    window: NodeWindow
-    newest: tuple[str, int] = ("", -1)
-    clock_epoch: int = 0
-    pods: OrderedDict[str, Sequence[Pod]] = field(default_factory=OrderedDict)
-    facts: OrderedDict[str, NodeFacts] = field(default_factory=OrderedDict)
-    late: int = 0
-    """Samples of this boot that came too late for its window."""
-    minute: int = 0
-    """Of event time: the first of which no segment has been said."""
-    in_force: tuple[NodeFacts, Policy, int] | None = None
-    """The window's length, by which facts and policy."""
-
-    def window_ms(self, facts: NodeFacts | None, policy: Policy) -> int:
-        """Without facts nothing tells which strategy holds: the window stays as it is, and begins as the cluster's."""
-        if facts is None:
-            return self.window.window_ms
-        if self.in_force is None or self.in_force[0] is not facts or self.in_force[1] is not policy:
-            self.in_force = facts, policy, colocation_on(policy, facts).metric_aggregate_duration_s * 1_000
-        return self.in_force[2]
-
-
-class _Heard(msgspec.Struct):
-    """A sample, and what it names."""
-
-    record: Record
-    sample: NodeSample
-    node: _Node
-    facts: NodeFacts | None
-    pods: Sequence[Pod] | None
-    newer: bool
-    """By boot and seq, than all before it of its node."""
-    restarted: bool
-    metric: NodeMetric | None = None
-    """What was published with it."""
-
-    def seen(self) -> Seen:
-        """The same for whoever decides beside the worker."""
-        return Seen(record=self.record, sample=self.sample, facts=self.facts, pods=self.pods, metric=self.metric)
-
-    def arrival(self, policy: Policy) -> Arrival:
-        """The sample on its way into its window."""
-        window_ms = self.node.window_ms(self.facts, policy)
-        return Arrival(self.node.window, self.sample, self.pods, window_ms, self.restarted)
-
-
-def _remember(kept: OrderedDict[str, T], revision: str, content: T | None, *, newer: bool) -> T | None:
-    """Keep the newest revisions, the one in use last; returns what the sample names.
-
-    What an older sample carries displaces nothing; it is for that sample alone.
-    """
-    had = kept.get(revision)
-    if content is None or content == had:
-        if newer and had is not None:
-            kept.move_to_end(revision)
-        return had
-    if newer or (had is None and len(kept) < REVISIONS_KEPT):
-        kept[revision] = content
-        kept.move_to_end(revision, last=newer)
-    while len(kept) > REVISIONS_KEPT:
-        kept.popitem(last=False)
-    return content
 
 
 class Worker:
@@ -134,12 +55,12 @@ class Worker:
         self._writer = Writer(f"stream/{name}")
         self._policy_epoch = 0
         self._inventory_epoch = 0
-        self._nodes: dict[int, dict[str, _Node]] = {}
+        self._nodes: dict[int, dict[str, Node]] = {}
         self._removed: set[str] = set()
         self._last = LastSaid()
         self._windows = Windows()
         self._held_back: set[int] = set()
-        self._unpublished: list[_Heard] = []
+        self._unpublished: list[Heard] = []
 
     def policy(self, record: Record) -> list[Out]:
         """Take a policy over. A null changes nothing; a bad one is a dead letter, the last good one stays."""
@@ -174,13 +95,13 @@ class Worker:
     def learn(self, records: Iterable[Record]) -> None:
         """Remember what samples tell, without answering them: what was read back at a takeover."""
         heard = [each for record in records if (each := self._known(record)) is not None]
-        for wave in _waves(heard):
+        for wave in waves(heard):
             self._merge(wave)
 
     def fill(self, records: Iterable[Record]) -> list[Out]:
         """Take in samples that come late, mute: into what nothing covers yet. Bad ones are dead letters."""
         outs: list[Out] = []
-        heard: list[_Heard] = []
+        heard: list[Heard] = []
         for record in records:
             if record.value is None:
                 continue
@@ -191,7 +112,7 @@ class Worker:
                 outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
             else:
                 heard.append(self._heard(record, sample))
-        for wave in _waves(heard):
+        for wave in waves(heard):
             for each, merged in zip(wave, self._merge(wave), strict=True):
                 if not merged:
                     self._windows.fill(each.node.window, each.sample)
@@ -264,7 +185,7 @@ class Worker:
         """Take what was answered into the windows, and publish what there is to say."""
         heard, self._unpublished = self._unpublished, []
         outs: list[Out] = []
-        for wave in _waves(heard):
+        for wave in waves(heard):
             outs += self._published(wave, now_ms)
         if self.shadow is not None:
             for each in heard:
@@ -286,6 +207,8 @@ class Worker:
             outs.append(self._writer.metric(said.metric, partition))
             outs.append(self._writer.allocatable(said.allocatable, partition))
             outs.append(self._writer.score(said.score, partition))
+            if self.shadow is not None:
+                self.shadow.silent(partition, said, said.metric.stale_ms)
         return outs
 
     def recall(self, partition: int, told: Iterable[Said]) -> dict[str, int]:
@@ -334,7 +257,7 @@ class Worker:
         self._unpublished.append(each)
         return [out]
 
-    def _known(self, record: Record) -> _Heard | None:
+    def _known(self, record: Record) -> Heard | None:
         """A sample that is not answered here; None: it was a dead letter, or will be, where it is."""
         try:
             sample = sample_of(record)
@@ -343,32 +266,19 @@ class Worker:
             return None
         return self._heard(record, sample)
 
-    def _heard(self, record: Record, sample: NodeSample) -> _Heard:
-        """Remember what the sample carries, and find what it names."""
-        node = self._node(record.partition, sample.node)
-        newest = (sample.boot_id, sample.seq)
-        newer = newest > node.newest
-        restarted = False
-        if newer:
-            if sample.boot_id != node.newest[0]:
-                node.late = 0
-            restarted = (sample.boot_id, sample.clock_epoch) != (node.newest[0], node.clock_epoch)
-            node.newest, node.clock_epoch = newest, sample.clock_epoch
-        carried = None if sample.pods is None else KnownPods(sample.pods)
-        pods = _remember(node.pods, sample.pods_revision, carried, newer=newer)
-        facts = _remember(node.facts, sample.facts_revision, sample.facts, newer=newer)
-        return _Heard(record, sample, node, facts, pods, newer, restarted)
+    def _heard(self, record: Record, sample: NodeSample) -> Heard:
+        return self._node(record.partition, sample.node).hear(record, sample)
 
-    def _merge(self, wave: Sequence[_Heard]) -> list[bool]:
+    def _merge(self, wave: Sequence[Heard]) -> list[bool]:
         """Take a wave into its windows; which samples of it were in time."""
         newer = [each.arrival(self.in_force) for each in wave if each.newer]
         merged = iter(self._windows.merge(newer))
         return [each.newer and next(merged) for each in wave]
 
-    def _published(self, wave: Sequence[_Heard], now_ms: int) -> list[Out]:
+    def _published(self, wave: Sequence[Heard], now_ms: int) -> list[Out]:
         """Merge, then say what there is to say of those nodes."""
         candidates: list[Candidate] = []
-        of: dict[int, _Heard] = {}
+        of: dict[int, Heard] = {}
         outs: list[Out] = []
         for each, merged in zip(wave, self._merge(wave), strict=True):
             node, sample = each.node, each.sample
@@ -386,10 +296,10 @@ class Worker:
             outs += self._said(each, candidate, metric, now_ms)
         return outs
 
-    def _may_publish(self, node: _Node) -> bool:
+    def _may_publish(self, node: Node) -> bool:
         return node.partition not in self._held_back and node.window.node not in self._removed
 
-    def _said(self, each: _Heard, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
+    def _said(self, each: Heard, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
         """Put the three records of a node's figures together."""
         partition, facts, pods = each.record.partition, candidate.facts, candidate.pods
         try:
@@ -405,7 +315,7 @@ class Worker:
         self._last.say(partition, Said(metric=metric, allocatable=allocatable, score=score, facts=facts))
         return outs
 
-    def _segments(self, node: _Node) -> list[Out]:
+    def _segments(self, node: Node) -> list[Out]:
         """Each minute of event time once, when it is over."""
         over = (node.window.watermark_ms - zlib.crc32(node.window.node.encode()) % SEGMENT_SPREAD_MS) // MINUTE_MS
         if over <= node.minute or node.partition in self._held_back:
@@ -432,23 +342,10 @@ class Worker:
             self.shadow.removed(record, node)
         return self._writer.tombstones(record, node)
 
-    def _node(self, partition: int, name: str) -> _Node:
+    def _node(self, partition: int, name: str) -> Node:
         nodes = self._nodes.setdefault(partition, {})
         node = nodes.get(name)
         if node is None:
             window_ms = self.in_force.colocation.metric_aggregate_duration_s * 1_000
-            node = nodes[name] = _Node(partition, self._windows.window(name, window_ms))
+            node = nodes[name] = Node(partition, self._windows.window(name, window_ms))
         return node
-
-
-def _waves(heard: Sequence[_Heard]) -> list[list[_Heard]]:
-    """The same, so that no node is twice in a wave, and each node's samples keep their order."""
-    turns: list[list[_Heard]] = []
-    seen: dict[int, int] = {}
-    for each in heard:
-        turn = seen.get(each.node.window.row, 0)
-        seen[each.node.window.row] = turn + 1
-        if turn == len(turns):
-            turns.append([])
-        turns[turn].append(each)
-    return [turn[at : at + WAVE] for turn in turns for at in range(0, len(turn), WAVE)]

@@ -106,6 +106,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason=reason))
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Wait for Kubernetes' programs before the test's own time begins."""
+    if item.get_closest_marker("cluster") is not None or item.get_closest_marker("realnode") is not None:
+        rungs.await_programs()
+    return (yield)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the account."""
     config.stash[_tally] = Counter()

@@ -10,6 +10,7 @@ from slacktide.agents.kafka.admin import (
     group_lag,
     read_topic,
 )
+from slacktide.agents.kafka.following import Following
 from slacktide.agents.kafka.reader import Heard, NodeReader
 from slacktide.agents.kafka.records import Out, Placed, Record, partition_of
 from slacktide.agents.kafka.sender import Sender
@@ -19,6 +20,7 @@ from slacktide.streams import lenient
 lenient.install()
 
 __all__ = [
+    "Following",
     "Heard",
     "NodeReader",
     "Out",

@@ -6,16 +6,15 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from slacktide.agents.kafka.closing import stop
 from slacktide.agents.kafka.records import Record, partition_of, record_of
+from slacktide.agents.kafka.standing import Silence, opened
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import COMMAND, CREDIT, INVENTORY, POLICY
 
-REQUEST_MS = 5_000
-METADATA_MS = 30_000
 SILENCE_MS = 1_000
 TOLD_AGAIN = 4_000
 """Records before a partition's end: its nodes, 20 to 100 of them, are each told of every minute."""
@@ -66,7 +65,7 @@ class NodeReader:
         """When all credit that had come was certainly read."""
         self._read_s = 0.0
         self._policy_held: list[Record] | None = []
-        self._polled_ms: tuple[int | None, ...] = ()
+        self._silence = Silence(bootstrap, (), self._silence_ms)
 
     async def connect(self) -> None:
         """Connect, and stand at the end of the commands and at the beginning of the policy.
@@ -76,26 +75,9 @@ class NodeReader:
 
         """
         await self.close()
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
-            client_id=self._client_id,
-            group_id=None,
-            request_timeout_ms=REQUEST_MS,
-            metadata_max_age_ms=METADATA_MS,
-            fetch_max_wait_ms=self._fetch_wait_ms,
-            auto_offset_reset="none",  # a position that is not there: connect anew
+        self._consumer = await opened(
+            self._bootstrap, client_id=self._client_id, fetch_wait_ms=self._fetch_wait_ms, assign=self._assign
         )
-        try:
-            async with asyncio.timeout(2 * REQUEST_MS / 1000):
-                await consumer.start()
-                await self._assign(consumer)
-        except (KafkaError, TimeoutError) as exc:
-            await stop(consumer)
-            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
-        except BaseException:
-            await stop(consumer)
-            raise
-        self._consumer = consumer
 
     async def read(self) -> Heard:
         """Wait for what comes next; empty after a second or two of silence.
@@ -107,7 +89,7 @@ class NodeReader:
         try:
             got = await self._consumer.getmany(timeout_ms=self._silence_ms)
             if not got:
-                await self._look_closer()
+                await self._silence.check(self._consumer)
             policies = await self._policies_of([record_of(one) for one in got.get(self._policies, [])])
         except KafkaError as exc:
             raise LogError(f"{self._bootstrap}: {exc!r}") from exc
@@ -147,7 +129,7 @@ class NodeReader:
         consumer.seek(self._policies, begin[self._policies])
         inventories = self._inventories
         consumer.seek(inventories, max(begin[inventories], end[inventories] - TOLD_AGAIN))
-        self._policy_held, self._polled_ms = [], ()
+        self._policy_held, self._silence = [], Silence(self._bootstrap, tps, self._silence_ms)
         self._credits_polled_ms = None
         self._credits_whole_s = self._read_s = asked_s
 
@@ -175,18 +157,3 @@ class NodeReader:
             return []
         whole, self._policy_held = self._policy_held, None
         return whole
-
-    async def _look_closer(self) -> None:
-        """In silence: is the broker there, and is its log still the one that was being read?
-
-        A broker that lost its memory may say nothing to an offset that is not there any more.
-        """
-        tps = (self._commands, self._policies, self._credits, self._inventories)
-        for tp in tps:
-            end = self._consumer.highwater(tp)
-            if end is not None and await self._consumer.position(tp) > end:
-                raise LogError(f"{self._bootstrap}: {tp.topic} was re-created")
-        polled_ms = tuple(self._consumer.last_poll_timestamp(tp) for tp in tps)
-        if polled_ms == self._polled_ms:
-            raise LogError(f"{self._bootstrap}: no fetch was answered for {self._silence_ms / 1000:g} s")
-        self._polled_ms = polled_ms

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from slacktide.agents.kafka.closing import stop
 from slacktide.agents.kafka.records import Record, record_of
+from slacktide.agents.kafka.standing import Silence, opened
 from slacktide.schemas.errors import LogError
 
-REQUEST_MS = 5_000
-METADATA_MS = 30_000
 FETCH_WAIT_MS = 200
 SILENCE_MS = 1_000 + 2 * FETCH_WAIT_MS
 
@@ -40,8 +38,7 @@ class TailReader:
         self._ends: dict[TopicPartition, int] = {}
         """Where partitions ended at connecting that were not read so far yet."""
         self._consumer: Any = None
-        self._tps: tuple[TopicPartition, ...] = ()
-        self._polled_ms: tuple[int | None, ...] = ()
+        self._silence = Silence(bootstrap, (), SILENCE_MS)
 
     async def connect(self) -> None:
         """Connect, and stand at the end of each partition, or at its beginning.
@@ -51,26 +48,9 @@ class TailReader:
 
         """
         await self.close()
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
-            client_id=self._client_id,
-            group_id=None,
-            request_timeout_ms=REQUEST_MS,
-            metadata_max_age_ms=METADATA_MS,
-            fetch_max_wait_ms=FETCH_WAIT_MS,
-            auto_offset_reset="none",  # a position that is not there: connect anew
+        self._consumer = await opened(
+            self._bootstrap, client_id=self._client_id, fetch_wait_ms=FETCH_WAIT_MS, assign=self._assign
         )
-        try:
-            async with asyncio.timeout(2 * REQUEST_MS / 1000):
-                await consumer.start()
-                await self._assign(consumer)
-        except (KafkaError, TimeoutError) as exc:
-            await stop(consumer)
-            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
-        except BaseException:
-            await stop(consumer)
-            raise
-        self._consumer = consumer
 
     async def read(self) -> list[Record]:
         """Wait for what comes next; empty after a second or two of silence.
@@ -82,7 +62,7 @@ class TailReader:
         try:
             got = await self._consumer.getmany(timeout_ms=SILENCE_MS)
             if not got:
-                await self._look_closer()
+                await self._silence.check(self._consumer)
         except KafkaError as exc:
             raise LogError(f"{self._bootstrap}: {exc!r}") from exc
         return [record_of(one) for records in got.values() for one in records]
@@ -114,15 +94,4 @@ class TailReader:
         for tp, start in starts.items():
             consumer.seek(tp, start)
         self._ends = {tp: end for tp, end in ends.items() if end > starts[tp]}
-        self._tps, self._polled_ms = tuple(tps), ()
-
-    async def _look_closer(self) -> None:
-        """In silence: is the broker there, and is its log still the one that was being read?"""
-        for tp in self._tps:
-            end = self._consumer.highwater(tp)
-            if end is not None and await self._consumer.position(tp) > end:
-                raise LogError(f"{self._bootstrap}: {tp.topic} was re-created")
-        polled_ms = tuple(self._consumer.last_poll_timestamp(tp) for tp in self._tps)
-        if polled_ms == self._polled_ms:
-            raise LogError(f"{self._bootstrap}: no fetch was answered for {SILENCE_MS / 1000:g} s")
-        self._polled_ms = polled_ms
+        self._silence = Silence(self._bootstrap, tps, SILENCE_MS)

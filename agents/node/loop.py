@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.files import Watched
@@ -25,7 +27,7 @@ from slacktide.agents.node.pods.description import Description, Joined, Lister, 
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State
 from slacktide.schemas import policy as policies
-from slacktide.schemas.codec import decode
+from slacktide.schemas.codec import M, decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError
@@ -53,6 +55,8 @@ class LoopSettings:
     """The node and its pods, as kubectl prints them."""
     state_folder: Path
     """Of this agent alone: start counter, spool, what it knew last."""
+    machine: Callable[[], Mapping[str, Any]] | None = None
+    """Tells the Node where the inventory holds pods alone; None: it has to hold one."""
     told: bool = False
     """Once the log tells of the node, as the bridge knows it from Kubernetes, that counts and not the file."""
     lister: Lister | None = None
@@ -171,31 +175,27 @@ class AgentLoop:
 
     def commands(self, records: list[Record]) -> None:
         """Answers came: each is judged, and a keyframe follows at once where the stream lacks the pods."""
-        for record in records:
-            if record.value is None or self._closing:
-                continue
-            try:
-                command = decode(record.value, NodeCommand)
-            except BadMessageError as exc:
-                self._link.lay_aside(record, str(exc))
-                continue
+        for command in self._decoded([] if self._closing else records, NodeCommand):
             self._agent.answered(command)
             self._answered = True
         if self._agent.keyframe_wanted and not self._closing:
             self._take("keyframe")
         self._arm()
 
-    def credits(self, records: list[Record], age_s: float) -> None:
-        """Leases came: what a null takes away is over before long anyway."""
-        since_ns = self._clock.mono_ns() - round(age_s * 1e9)
+    def _decoded(self, records: list[Record], kind: type[M]) -> Iterator[M]:
+        """What records say; a null says nothing here, and what cannot be read is laid aside."""
         for record in records:
             if record.value is None:
                 continue
             try:
-                credit = decode(record.value, EvictionCredit)
+                yield decode(record.value, kind)
             except BadMessageError as exc:
                 self._link.lay_aside(record, str(exc))
-                continue
+
+    def credits(self, records: list[Record], age_s: float) -> None:
+        """Leases came: what a null takes away is over before long anyway."""
+        since_ns = self._clock.mono_ns() - round(age_s * 1e9)
+        for credit in self._decoded(records, EvictionCredit):
             self._agent.credit(credit, since_ns)
 
     def policies(self, records: list[Record]) -> None:
@@ -213,6 +213,7 @@ class AgentLoop:
                 continue
             if policy.writer_epoch >= self._policy.writer_epoch:
                 self._policy = policy
+                self._metrics.policy_said(policy.published_ms)
         if self._policy.version != before.version:
             log.info("policy in force", extra={"version": self._policy.version, "before": before.version})
             self._agent.policy(self._policy)
@@ -224,14 +225,7 @@ class AgentLoop:
         if not isinstance(description, Told):
             return
         news = False
-        for record in records:
-            if record.value is None:
-                continue
-            try:
-                told = decode(record.value, NodeInventory)
-            except BadMessageError as exc:
-                self._link.lay_aside(record, str(exc))
-                continue
+        for told in self._decoded(records, NodeInventory):
             if told.writer_epoch >= self._inventory_epoch and told.facts.name == self._settings.node:
                 self._inventory_epoch = told.writer_epoch
                 news = description.tell(told.facts) or news
@@ -356,7 +350,10 @@ def _described(settings: LoopSettings) -> Description:
     kept = State(settings.state_folder).inventory()
     last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
     node = settings.node
-    file = Watched(settings.inventory, lambda document, name: described(document, name, node), last=last)
+    machine = settings.machine
+    file = Watched(
+        settings.inventory, lambda document, name: described(document, name, node, machine=machine), last=last
+    )
     pods = None if kept is None else kept.pods
     description = file if settings.lister is None else Joined(file, settings.lister, last=pods)
     if not settings.told:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,7 +62,8 @@ class NodeSettings(PodListSettings):
     proc_mount: Path = setting("Where /proc is.", folder(), default=Path("/proc"), hidden=True)
     inventory: Path | None = setting(
         "The node, and its pods where nobody else lists them, as `kubectl get node,pods -o yaml` prints them, watched; "
-        "none: as the log tells of the node, where a bridge does; else this machine, no pods.",
+        "without a Node the pods are this machine's. None: as the log tells of the node, where a bridge does; else "
+        "this machine, no pods.",
         file(),
         default=None,
     )
@@ -162,6 +164,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         node=settings.node_name,
         bootstrap=settings.bootstrap,
         inventory=inventory,
+        machine=partial(machine.node_item, settings.node_name, settings.proc_mount),
         told=settings.inventory is None,
         state_folder=settings.state_folder,
         lister=kubelet or host,

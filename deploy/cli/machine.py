@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 from slacktide.schemas.errors import SlacktideError
 
@@ -13,8 +14,23 @@ class MachineError(SlacktideError):
     """The machine cannot be described."""
 
 
+def node_item(node: str, proc_mount: Path = Path("/proc")) -> dict[str, Any]:
+    """Describe the machine as kubectl prints a Node, all of its CPUs and memory allocatable.
+
+    Args:
+        node: its name.
+        proc_mount: /proc.
+
+    Raises:
+        MachineError: the machine does not tell its memory.
+
+    """
+    amounts = {"cpu": str(os.cpu_count() or 1), "memory": f"{_mem_kib(proc_mount / 'meminfo')}Ki"}
+    return {"kind": "Node", "metadata": {"name": node}, "status": {"capacity": amounts, "allocatable": amounts}}
+
+
 def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path:
-    """Describe the machine, all of its CPUs and memory allocatable, without pods.
+    """Describe the machine in a file, without pods.
 
     Args:
         node: its name.
@@ -28,9 +44,7 @@ def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path
         MachineError: the machine does not tell its memory, or the folder takes no file.
 
     """
-    amounts = {"cpu": str(os.cpu_count() or 1), "memory": f"{_mem_kib(proc_mount / 'meminfo')}Ki"}
-    item = {"kind": "Node", "metadata": {"name": node}, "status": {"capacity": amounts, "allocatable": amounts}}
-    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [item]}, indent=2)
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [node_item(node, proc_mount)]}, indent=2)
     # Named after the node: agents of other nodes may look at their own.
     file = folder / f"machine-{node.replace('/', '_')}.yaml"
     try:

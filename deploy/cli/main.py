@@ -21,6 +21,7 @@ COMMANDS = {
     "up": ("slacktide.deploy.cli.up", "Broker, topics, stream worker and agent on this machine."),
     "agent": ("slacktide.deploy.cli.agent", "One node's agent."),
     "stream": ("slacktide.deploy.cli.stream", "One stream worker."),
+    "publish": ("slacktide.deploy.cli.publish", "Policy and node into the log, from files."),
     "webhook": ("slacktide.deploy.cli.webhook", "Admission: profiles for new pods, and the fence around evictions."),
     "bridge": ("slacktide.deploy.cli.bridge", "Between the log and the Kubernetes API server."),
     "scheduler": ("slacktide.deploy.cli.scheduler", "Beside a kube-scheduler: which nodes take a pod, by their load."),

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import click
 
-from slacktide.deploy.cli import process
+from slacktide.deploy.cli import garbage, process
 from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, file, setting
 from slacktide.schemas.health import Health
@@ -29,6 +29,10 @@ class SchedulerCommandSettings(process.ProcessSettings):
         "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
         file(),
         default=None,
+    )
+    no_api_server: bool = setting(
+        "There is no Kubernetes: nodes are judged by the log alone, and whoever asks binds pods by means of its own.",
+        default=False,
     )
     cpu_threshold: int = setting(
         "Percent of a node's CPU that may be in use with a pod on it; 0: any.", PERCENT, default=65
@@ -56,10 +60,11 @@ def command(settings: SchedulerCommandSettings) -> None:
     from slacktide.streams.decisions.load_aware_args import LoadAwareArgs, Percents, Thresholds  # noqa: PLC0415
     from slacktide.streams.decisions.pod_placement import PlacementArgs  # noqa: PLC0415
 
+    garbage.seldom()
     usage = Percents(cpu_pct=settings.cpu_threshold, mem_pct=settings.memory_threshold)
     given = scheduler.SchedulerSettings(
         bootstrap=settings.bootstrap,
-        access=asyncio.run(access(settings.kubeconfig)),
+        access=None if settings.no_api_server else asyncio.run(access(settings.kubeconfig)),
         replica=replica_name(),
         host=settings.host,
         port=settings.port,

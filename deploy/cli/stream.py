@@ -12,7 +12,7 @@ from typing import Literal
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import process
+from slacktide.deploy.cli import garbage, process
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, file, node_name, setting
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.health import Health
@@ -74,6 +74,7 @@ def command(settings: StreamSettings) -> None:
     from slacktide.streams.shell import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.worker import Worker  # noqa: PLC0415
 
+    garbage.seldom()
     shadowing = None if settings.shadow is None else ShadowFile(settings.shadow, settings.worker_name)
     worker = Worker(settings.worker_name)
     worker.shadow = shadowing.shadow if shadowing else None

@@ -12,6 +12,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -99,7 +100,8 @@ class Stack:
         if inventory is None:
             inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
             log.warning("%s", machine.said(settings.node_name, settings.lister))
-        files = OperatorFiles(settings.policy, inventory, settings.node_name, settings.state_folder)
+        itself = partial(machine.node_item, settings.node_name, settings.proc_mount)
+        files = OperatorFiles(settings.policy, inventory, settings.node_name, settings.state_folder, machine=itself)
         bootstrap = await self._bootstrap()
         self._parts = parts_of(settings, bootstrap, inventory)
         for part in self._parts:

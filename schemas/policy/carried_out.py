@@ -7,6 +7,8 @@ CARRIED_OUT = frozenset(
         "NodeMetric",
         "NodeMetricReport",
         "BatchResource",
+        "MidResource",
+        "MidResource (static)",
         "ResourceSync",
         "BECPUSuppress",
         "BECPUSuppress (cpuset)",

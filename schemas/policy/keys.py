@@ -86,15 +86,21 @@ def _one_of(texts: tuple[str, ...]) -> Callable[[object], object]:
 def _durations(given: object) -> object:
     if not isinstance(given, list) or not given:
         raise ValueError
-    return tuple(_seconds(text) for text in given)
+    return tuple(seconds_of(text) for text in given)
 
 
-def _seconds(text: object) -> int:
+def seconds_of(text: object) -> int:
+    """Whole seconds of a duration such as ``5m0s``, above 0.
+
+    Raises:
+        ValueError: it is none.
+
+    """
     if not isinstance(text, str) or not _DURATION.fullmatch(text):
-        raise ValueError
+        raise ValueError("not a duration such as 5m")
     seconds = int(sum(float(number) * _UNIT_S[unit] for number, unit in _SPAN.findall(text)))
     if not 0 < seconds < 2**53:
-        raise ValueError
+        raise ValueError("not a duration above 0")
     return seconds
 
 

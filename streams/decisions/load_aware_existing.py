@@ -85,7 +85,13 @@ class ExistingLoad:
     node_delta: Amounts
     node_full: Amounts
     """What all pods were estimated at."""
-    because: tuple[Because, ...]
+    prod_parts: tuple[Amounts, Amounts, Amounts]
+    """What ``prod`` is made of: the system's use, what was measured of production pods, what they are to use more."""
+
+    @property
+    def because(self) -> tuple[Because, ...]:
+        """The sums in words, for who asks."""
+        return (*_because_everyone(self), *_because_prod(self))
 
     def seen(self, view: View) -> Amounts:
         """One view: for a statistic it stands for the node's use; without it, what all pods were estimated at."""
@@ -133,43 +139,43 @@ def existing_load(report: NodeReport, pods: Iterable[AssignedPod], *, prod_inclu
         if pod.asked.pod.phase not in ENDED_PHASES:
             sums.add(pod, report)
     system = report.node.system if prod_include_system and report.node else NOTHING
-    everyone = sums.node_full if report.node is None else _plus(report.node.use, sums.node_delta)
-    prod = _plus(_plus(system, sums.prod_used), sums.prod_delta)
+    node_delta, node_full = _sum(sums.deltas), _sum(sums.fulls)
+    prod_used, prod_delta = _sum(sums.prod_used), _sum(sums.prod_deltas)
     return ExistingLoad(
         report=report,
-        everyone=everyone,
-        prod=prod,
-        node_delta=sums.node_delta,
-        node_full=sums.node_full,
-        because=(*_because_everyone(report.node, sums, everyone), *_because_prod(system, sums, prod)),
+        everyone=node_full if report.node is None else _plus(report.node.use, node_delta),
+        prod=_plus(_plus(system, prod_used), prod_delta),
+        node_delta=node_delta,
+        node_full=node_full,
+        prod_parts=(system, prod_used, prod_delta),
     )
 
 
 @dataclass(slots=True)
 class _Sums:
-    """Over a node's pods."""
+    """Over a node's pods: what is to be added up. Most pods are measured and not young: they have no delta."""
 
-    node_delta: Amounts = NOTHING
-    node_full: Amounts = NOTHING
-    prod_used: Amounts = NOTHING
-    prod_delta: Amounts = NOTHING
+    deltas: list[Amounts] = field(default_factory=list)
+    fulls: list[Amounts] = field(default_factory=list)
+    prod_used: list[Amounts] = field(default_factory=list)
+    prod_deltas: list[Amounts] = field(default_factory=list)
 
     def add(self, pod: AssignedPod, report: NodeReport) -> None:
         """Count a pod. What is measured of it counts itself, in the node's use, or for production in ``prod_used``."""
         measured = report.pods.get((pod.asked.pod.namespace, pod.asked.pod.name))
-        used = NOTHING if measured is None else measured.use
         updated_s = -inf if report.updated_s is None else report.updated_s
-        may_grow = measured is None or pod.scheduled_s > updated_s - report.interval_s or pod.deadline_s > updated_s
-        delta = _above(pod.estimate, used) if may_grow else NOTHING
-        self.node_delta = _plus(self.node_delta, delta)
-        self.node_full = _plus(self.node_full, pod.estimate)
+        self.fulls.append(pod.estimate)
+        delta = NOTHING
+        if measured is None or pod.scheduled_s > updated_s - report.interval_s or pod.deadline_s > updated_s:
+            delta = pod.estimate if measured is None else _above(pod.estimate, measured.use)
+            self.deltas.append(delta)
         if not pod.prod:
             return
         if measured is not None and measured.prod:
-            self.prod_used = _plus(self.prod_used, used)
-            self.prod_delta = _plus(self.prod_delta, delta)
+            self.prod_used.append(measured.use)
+            self.prod_deltas.append(delta)
         else:  # what was measured of it under another class is none of production's
-            self.prod_delta = _plus(self.prod_delta, pod.estimate)
+            self.prod_deltas.append(pod.estimate)
 
 
 def _deadline(asked: LoadAwarePod, scheduled_s: float, args: LoadAwareArgs) -> float:
@@ -187,28 +193,33 @@ def _plus(one: Amounts, other: Amounts) -> Amounts:
     return Amounts(one.cpu_milli + other.cpu_milli, one.mem_bytes + other.mem_bytes)
 
 
+def _sum(amounts: list[Amounts]) -> Amounts:
+    return Amounts(sum([one.cpu_milli for one in amounts]), sum([one.mem_bytes for one in amounts]))
+
+
 def _above(expected: Amounts, used: Amounts) -> Amounts:
     """What is expected beyond what is used, never less than nothing."""
     return Amounts(max(0, expected.cpu_milli - used.cpu_milli), max(0, expected.mem_bytes - used.mem_bytes))
 
 
-def _because_everyone(node: NodeUse | None, sums: _Sums, everyone: Amounts) -> Iterable[Because]:
+def _because_everyone(load: ExistingLoad) -> Iterable[Because]:
     for index, (name, unit) in enumerate(RESOURCES):
         of = f"existing_estimated_all/{name}_{unit}"
-        existing = {f"existing_{unit}": everyone[index]}
-        if node is None:
-            yield Because(of=of, bound="estimates", terms={f"estimates_{unit}": sums.node_full[index], **existing})
+        existing = {f"existing_{unit}": load.everyone[index]}
+        if load.report.node is None:
+            yield Because(of=of, bound="estimates", terms={f"estimates_{unit}": load.node_full[index], **existing})
         else:
-            parts = {f"used_{unit}": node.use[index], f"expected_more_{unit}": sums.node_delta[index]}
+            parts = {f"used_{unit}": load.report.node.use[index], f"expected_more_{unit}": load.node_delta[index]}
             yield Because(of=of, bound="usage", terms={**parts, **existing})
 
 
-def _because_prod(system: Amounts, sums: _Sums, prod: Amounts) -> Iterable[Because]:
+def _because_prod(load: ExistingLoad) -> Iterable[Because]:
+    system, used, delta = load.prod_parts
     for index, (name, unit) in enumerate(RESOURCES):
         terms: Terms = {
             f"system_{unit}": system[index],
-            f"used_{unit}": sums.prod_used[index],
-            f"expected_more_{unit}": sums.prod_delta[index],
-            f"existing_{unit}": prod[index],
+            f"used_{unit}": used[index],
+            f"expected_more_{unit}": delta[index],
+            f"existing_{unit}": load.prod[index],
         }
         yield Because(of=f"existing_estimated_prod/{name}_{unit}", bound="usage", terms=terms)

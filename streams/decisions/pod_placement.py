@@ -8,9 +8,9 @@ resources remaining in co-location).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
-from operator import attrgetter
+from heapq import nlargest
 from typing import Literal, NamedTuple
 
 from slacktide.schemas.message import Terms
@@ -104,7 +104,6 @@ Judged = Refusal | Willing
 class Ranked(NamedTuple):
     """A node that would take the pod, among all of them."""
 
-    name: str
     willing: Willing
     most: Amounts
     """What is left on the node that has most, per resource."""
@@ -112,6 +111,11 @@ class Ranked(NamedTuple):
     balance_permille: int
     score_permille: int
     level: int
+
+    @property
+    def name(self) -> str:
+        """Of the node."""
+        return self.willing.node.name
 
     @property
     def bound(self) -> str:
@@ -139,12 +143,42 @@ class Ranked(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """What comes of one pod's question."""
+    """What comes of one pod's question. Of a thousand nodes five are told of: only these are put into words."""
 
     refused: dict[str, Refusal]
     """By node."""
-    ranked: tuple[Ranked, ...]
-    """The others, the best first; of equal ones by name."""
+    willing: Sequence[Willing]
+    """The others; of the lists below each has one entry per node here."""
+    most: Amounts
+    balances: Sequence[int]
+    scores: Sequence[int]
+    levels: Sequence[int]
+    args: PlacementArgs
+
+    @property
+    def names(self) -> list[str]:
+        """The nodes that would take the pod, as they were asked."""
+        return [one.node.name for one in self.willing]
+
+    @property
+    def ranked(self) -> tuple[Ranked, ...]:
+        """All of them, the best first; of equal ones by name."""
+        return self.best(len(self.willing))
+
+    def best(self, count: int) -> tuple[Ranked, ...]:
+        """The first of them."""
+        least = min(nlargest(count, self.scores), default=0)
+        order = sorted(
+            (-score, one.node.name, index)
+            for index, (score, one) in enumerate(zip(self.scores, self.willing, strict=True))
+            if score >= least
+        )
+        return tuple(self._ranked(index) for _, _, index in order[:count])
+
+    def _ranked(self, index: int) -> Ranked:
+        return Ranked(
+            self.willing[index], self.most, self.args, self.balances[index], self.scores[index], self.levels[index]
+        )
 
 
 def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
@@ -188,9 +222,19 @@ def compare(pod: Asking, judged: Iterable[tuple[str, Judged]], args: PlacementAr
             willing.append(one)
         else:
             refused[name] = one
-    most = Amounts(*(max((one.left[index] for one in willing), default=0) for index in range(len(RESOURCES))))
-    by_name = sorted(_ranked(pod, willing, most, args), key=attrgetter("name"))
-    return Choice(refused=refused, ranked=tuple(sorted(by_name, key=attrgetter("score_permille"), reverse=True)))
+    lefts = tuple([one.left[index] for one in willing] for index in range(len(RESOURCES)))
+    most = Amounts(*(max(left, default=0) for left in lefts))
+    balances = _balances(lefts, most)
+    scores = _scores(pod, willing, balances, args)
+    return Choice(
+        refused=refused,
+        willing=willing,
+        most=most,
+        balances=balances,
+        scores=scores,
+        levels=levels(scores),
+        args=args,
+    )
 
 
 def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
@@ -213,24 +257,23 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
     return None
 
 
-def _ranked(pod: Asking, nodes: Sequence[Willing], most: Amounts, args: PlacementArgs) -> Iterator[Ranked]:
+def _scores(pod: Asking, nodes: Sequence[Willing], balances: Sequence[int], args: PlacementArgs) -> list[int]:
     """Load and balance weighed; nothing where the load is not known, or best-effort pods are held back."""
     load_weight, balance_weight = args.load_weight, args.balance_weight if pod.tier else 0
     weight = max(1, load_weight + balance_weight)
-    balances = [_balance(one.left, most) for one in nodes]
-    scores = [
-        (one.scored.score * 10 * load_weight + balance * balance_weight) // weight if one.bound == SCORED else 0
-        for one, balance in zip(nodes, balances, strict=True)
+    return [
+        (scored.score * 10 * load_weight + balance * balance_weight) // weight if bound == SCORED else 0
+        for (_, scored, _, bound), balance in zip(nodes, balances, strict=True)
     ]
-    for one, balance, score, level in zip(nodes, balances, scores, levels(scores), strict=True):
-        yield Ranked(one.node.name, one, most, args, balance, score, level)
 
 
-def _balance(left: Amounts, most: Amounts) -> int:
+def _balances(lefts: Iterable[Sequence[int]], most: Amounts) -> list[int]:
     """How much is left against the node that has most, of the scarcer resource; 0 where the pod asks for none."""
-    cpu = left.cpu_milli * WHOLE_PERMILLE // most.cpu_milli if most.cpu_milli else WHOLE_PERMILLE
-    mem = left.mem_bytes * WHOLE_PERMILLE // most.mem_bytes if most.mem_bytes else WHOLE_PERMILLE
-    return min(cpu, mem) if most != NOTHING else 0
+    cpus, mems = (
+        [one * WHOLE_PERMILLE // top if top else WHOLE_PERMILLE for one in left]
+        for left, top in zip(lefts, most, strict=True)
+    )
+    return list(map(min, cpus, mems)) if any(most) else [0] * len(cpus)
 
 
 def _left_with(pod: Asking, node: NodeView) -> Amounts:

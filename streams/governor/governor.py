@@ -31,6 +31,8 @@ class Figures:
     outstanding: int
     spent: int
     """Evictions heard of that count."""
+    budget: int
+    """How many may count, of all nodes."""
     waiting: int
     """Nodes that ask for credit."""
 
@@ -133,6 +135,7 @@ class Governor:
             granted=self._granted,
             outstanding=sum(ledger.outstanding() for ledger in ledgers),
             spent=sum(ledger.seen_count for ledger in ledgers),
+            budget=self.in_force.eviction_budget.cluster_max,
             waiting=sum(bool(node.asked) for node in self._nodes.values()),
         )
 

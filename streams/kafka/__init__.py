@@ -10,6 +10,7 @@ from slacktide.streams.kafka.common import close, record_of
 from slacktide.streams.kafka.ends import Ends
 from slacktide.streams.kafka.feed import Feed
 from slacktide.streams.kafka.follower import Follower
+from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, committed, leave_first_generation
 from slacktide.streams.kafka.readers import History, Latest, partition_counts, present
 from slacktide.streams.kafka.sender import Refusal, Sender
@@ -25,6 +26,7 @@ __all__ = [
     "Feed",
     "Fetched",
     "Follower",
+    "Gathering",
     "Group",
     "History",
     "Latest",

@@ -12,6 +12,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, close, record_of, trouble
+from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
@@ -56,6 +57,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         self._topic = topic
         self._assigned = assigned
         self._revoked = revoked
+        self._gathering = Gathering()
         self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
             bootstrap_servers=bootstrap,
             group_id=group,
@@ -92,8 +94,11 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
             LogError: it cannot be read.
 
         """
+        await self._gathering.turn()
         with trouble(f"cannot read {self._topic}"):
             fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000), max_records=POLL_RECORDS_MAX)
+        if fetched:
+            self._gathering.began()
         batches = {place.partition: [record_of(read) for read in batch] for place, batch in fetched.items()}
         return batches, {place.partition: self._consumer.highwater(place) for place in fetched}
 

@@ -34,6 +34,11 @@ class Difference(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     fields: list[Field] = []
 
+    @property
+    def when(self) -> tuple[int, int, int]:
+        """Where it stands among others of its topic."""
+        return self.timestamp_ms, self.partition, self.offset
+
 
 def difference(record: Record, why: str, fields: list[Field] | None = None) -> Difference:
     """Of a record."""

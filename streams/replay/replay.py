@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
@@ -56,7 +57,32 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Samples at the end that no later sample of their partition was answered before."""
     different: int
     differences: list[Difference]
-    """The first of them."""
+    """The first of them, by time."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Result], kept: int) -> Result:
+        """What came of all parts of a trace, shared out by partition.
+
+        Args:
+            parts: at least one, with no partition in two of them.
+            kept: how many differences are kept whole.
+
+        """
+        differences = sorted((found for part in parts for found in part.differences), key=lambda found: found.when)
+        sums = {
+            name: sum(getattr(part, name) for part in parts)
+            for name in ("samples", "nodes", "ticks", "takeovers", "by_guard", "unanswered", "waiting", "different")
+        }
+        return cls(
+            since_ms=min((part.since_ms for part in parts if part.since_ms is not None), default=None),
+            until_ms=max((part.until_ms for part in parts if part.until_ms is not None), default=None),
+            policies=parts[0].policies,
+            compares_from_ms={node: ms for part in parts for node, ms in part.compares_from_ms.items()},
+            commands=dict(sum((Counter(part.commands) for part in parts), Counter())),
+            figures=dict(sum((Counter(part.figures) for part in parts), Counter())),
+            differences=differences[:kept],
+            **sums,
+        )
 
     @property
     def compared(self) -> int:
@@ -201,5 +227,5 @@ class Replay:
 
     def _tell(self, found: Difference) -> None:
         self._different += 1
-        if len(self._differences) < self._kept:
-            self._differences.append(found)
+        insort(self._differences, found, key=lambda one: one.when)
+        del self._differences[self._kept :]

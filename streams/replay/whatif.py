@@ -70,6 +70,20 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     all: NodeChange
     nodes: list[NodeChange]
+    """By name."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Change]) -> Change:
+        """What all parts of a trace come to, with no node in two of them."""
+        nodes = sorted((node for part in parts for node in part.nodes), key=lambda node: node.node)
+        return cls(
+            policy_version=parts[0].policy_version,
+            since_ms=min((part.since_ms for part in parts if part.since_ms is not None), default=None),
+            until_ms=max((part.until_ms for part in parts if part.until_ms is not None), default=None),
+            samples=sum(part.samples for part in parts),
+            all=_all(nodes),
+            nodes=nodes,
+        )
 
 
 @dataclass(slots=True)
@@ -138,25 +152,18 @@ class WhatIf:
         """What came of it."""
         self._decide()
         nodes = []
-        everything = NodeChange(node="all")
         for _, node in sorted(self._nodes.items()):
             change, (recorded, other) = node.change, node.victims
             change.evictions_more = sorted(name for uid, name in other.items() if uid not in recorded)
             change.evictions_fewer = sorted(name for uid, name in recorded.items() if uid not in other)
             change.recorded.evictions, change.other.evictions = len(recorded), len(other)
             nodes.append(change)
-            everything.covered_s += change.covered_s
-            everything.undecided += change.undecided
-            everything.recorded.add(change.recorded)
-            everything.other.add(change.other)
-            everything.evictions_more = everything.evictions_more + change.evictions_more
-            everything.evictions_fewer = everything.evictions_fewer + change.evictions_fewer
         return Change(
             policy_version=self._other.in_force.version,
             since_ms=self._first_ms,
             until_ms=self._last_ms,
             samples=self._samples,
-            all=everything,
+            all=_all(nodes),
             nodes=nodes,
         )
 
@@ -237,6 +244,19 @@ class WhatIf:
             elif out.topic == ALLOCATABLE.name:
                 node.sold[side] = decode(out.value, NodeAllocatable).batch_cpu_milli or 0
         return command
+
+
+def _all(nodes: Sequence[NodeChange]) -> NodeChange:
+    """Their sums."""
+    everything = NodeChange(node="all")
+    for change in nodes:
+        everything.covered_s += change.covered_s
+        everything.undecided += change.undecided
+        everything.recorded.add(change.recorded)
+        everything.other.add(change.other)
+        everything.evictions_more = everything.evictions_more + change.evictions_more
+        everything.evictions_fewer = everything.evictions_fewer + change.evictions_fewer
+    return everything
 
 
 def _by_node(outs: Iterable[Out]) -> dict[bytes, list[Out]]:

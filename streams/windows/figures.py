@@ -25,7 +25,7 @@ from slacktide.streams.decisions.mid_resource import mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.decisions.published_floor import published_floor
 from slacktide.streams.windows.node_window import NodeWindow, Told
-from slacktide.streams.windows.rings import Floats, Spreads
+from slacktide.streams.windows.rings import Floats, Spreads, or_zero
 from slacktide.streams.windows.windows import Averages, Windows
 
 AMOUNT_MAX = 2**53
@@ -102,7 +102,7 @@ def _moved(asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
         now if one.window.told is None or one.window.told.rows is not one.window.all_rows else one.window.told.values
         for one, now in zip(asked, parts, strict=True)
     ]
-    moves = np.abs(np.nan_to_num(np.concatenate(parts)) - np.nan_to_num(np.concatenate(before)))
+    moves = np.abs(or_zero(np.concatenate(parts)) - or_zero(np.concatenate(before)))
     begins = np.cumsum([0, *(len(part) for part in parts[:-1])])
     of_node = moves[begins]
     of_rest = np.add.reduceat(moves, begins) - of_node

@@ -99,7 +99,7 @@ class Rings:
         if second == self._newest[row]:
             before_ms = self._weights[row]
         known_ms = np.where(np.isnan(figures), 0, weight_ms)
-        sums = np.nan_to_num(before) * before_ms + np.nan_to_num(figures) * known_ms
+        sums = or_zero(before) * before_ms + or_zero(figures) * known_ms
         if second == self._newest[row]:
             self._sums[row], self._weights[row] = sums, before_ms + known_ms
         self._values[row, :, slot] = _average(sums, before_ms + known_ms)
@@ -243,6 +243,12 @@ def grown(array: NDArray[Any], rows: int) -> NDArray[Any]:
     more = np.zeros((rows, *array.shape[1:]), array.dtype)
     more[: len(array)] = array
     return more
+
+
+def or_zero(values: Floats) -> Floats:
+    """What is not known as nothing. NumPy's own way looks for infinities, too, and takes five times as long."""
+    found: Floats = np.where(np.isnan(values), 0.0, values)
+    return found
 
 
 def _average(sums: Floats, weights: Floats) -> Floats:

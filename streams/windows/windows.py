@@ -17,7 +17,7 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.windows.node_window import OWN, NodeWindow
-from slacktide.streams.windows.rings import SECONDS, Floats, Ints, Rings, Spreads, grown
+from slacktide.streams.windows.rings import SECONDS, Floats, Ints, Rings, Spreads, grown, or_zero
 from slacktide.streams.windows.series import Series
 
 ROWS = 64
@@ -246,9 +246,7 @@ class _Wave:
         A pod that has left was there for a part of the time, up to what it used before; one that has come with its
         CPU use not known yet leaves the system's where it was. Else either would pass for the system's for a moment.
         """
-        of_pods = [
-            np.bincount(self._of, np.nan_to_num(self._pods[:, of]), minlength=len(self._wave)) for of in range(2)
-        ]
+        of_pods = [np.bincount(self._of, or_zero(self._pods[:, of]), minlength=len(self._wave)) for of in range(2)]
         self._figures[:, 2] = np.maximum(0, self._figures[:, 0] - of_pods[0])
         self._figures[:, 3] = np.maximum(0, self._figures[:, 1] - of_pods[1])
         for at, left_milli, unknown in self._left_milli:

@@ -27,7 +27,7 @@ LOOK_S = 0.002
 STAGES = {
     "sample_of": "decoding",
     "check_amounts": "checking amounts",
-    "_heard": "pods and facts it names",
+    "hear": "pods and facts it names",
     "decide_node": "deciding",
     "decided": "the command",
     "answer": "its record",

@@ -110,9 +110,17 @@ class Slacktide(Running):
 
     def metric(self, name: str) -> float:
         """The sum of one metric over its labels."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=2) as answer:
-            lines = answer.read().decode().splitlines()
-        return sum(float(line.rpartition(" ")[2]) for line in lines if line.partition("{")[0] == name)
+        return self.labelled(name)
+
+    def _metrics(self) -> list[str]:
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._port}/metrics", timeout=10) as answer:
+            return answer.read().decode().splitlines()
+
+    def labelled(self, name: str, **labels: str) -> float:
+        """The sum of one metric over what else labels it."""
+        wanted = [f'{label}="{value}"' for label, value in labels.items()]
+        lines = [line for line in self._metrics() if line.partition("{")[0] == name]
+        return sum(float(line.rpartition(" ")[2]) for line in lines if all(one in line for one in wanted))
 
     def wait_ready(self, within_s: float = 60.0) -> None:
         """Wait until it is ready.

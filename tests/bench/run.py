@@ -21,9 +21,11 @@ from bench import (
     memory,
     own_time,
     reaction,
+    replay,
     slowdown,
     start,
     takeover,
+    thousand,
     throughput,
     webhook,
 )
@@ -44,10 +46,12 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "memory": memory.measure,
     "idle": idle.measure,
     "webhook": webhook.measure,
+    "replay": replay.measure,
     "takeover": takeover.measure,
     "fleet": crowd.measure,
+    "cluster": thousand.measure,
 }
-ASKED_FOR = ("fleet",)
+ASKED_FOR = ("fleet", "cluster")
 """Parts that take longer than all others."""
 
 
@@ -60,7 +64,9 @@ def main() -> int:
     failed: dict[str, str] = {}
     seen: dict[str, Any] = {}
     try:
-        with Rig(virtual=asked.virtual, brief=asked.brief, minutes=asked.minutes) as rig:
+        with Rig(
+            virtual=asked.virtual, brief=asked.brief, minutes=asked.minutes, nodes=asked.nodes, each_s=asked.each
+        ) as rig:
             for name in asked.only or (name for name in PARTS if name not in ASKED_FOR):
                 seen[name] = rig.conditions()
                 rig.say(f"--- {name}: {_told(seen[name])}")
@@ -84,6 +90,8 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--virtual", action="store_true", help="virtual nodes, also where real ones can be had")
     parser.add_argument("--brief", action="store_true", help="peers and fleets small: shows only that they work")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long `fleet` runs (10)")
+    parser.add_argument("--nodes", type=int, default=0, help="how many `cluster` has (1000)")
+    parser.add_argument("--each", type=float, default=1.0, metavar="SECONDS", help="how often its nodes report (1)")
     return parser.parse_args()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import count
+from typing import ClassVar
 
 import msgspec
 
@@ -48,9 +49,11 @@ class Stamped:
 class StampedNode:
     """One node of a fleet; a sample of it costs some 10 us."""
 
+    KIND: ClassVar[type[FleetNode]] = FleetNode
+
     def __init__(self, number: int, policy: Policy, *, replaced_each_s: int = 0) -> None:
         """``replaced_each_s``: after so many samples on average a pod is replaced; 0: never."""
-        self._node = FleetNode(number, policy)
+        self._node = self.KIND(number, policy)
         self.partition = partition_of(self._node.name, NODE_PARTITIONS)
         self._number = number
         self._key = self._node.name.encode()
@@ -75,7 +78,7 @@ class StampedNode:
         whole = replaced or self._seq == 0 or (self._seq + self._number) % KEYFRAME_EVERY == 0
         self._seq += 1
         factors = FACTORS[(self._seq + self._number) % VARIETY]
-        cpu = [int(usual * factor) for usual, factor in zip(self._cpu_milli, factors, strict=True)]
+        cpu = self.pods_cpu_milli(now_ms)
         mem = [int(usual * factor) for usual, factor in zip(self._mem_bytes, factors, strict=True)]
         each = [figure for pod in zip(cpu, mem, strict=True) for figure in pod]
         mem_bytes = NODE_MEM_BYTES + (self._seq + self._number) % VARIETY * MEM_STEP_BYTES
@@ -83,6 +86,11 @@ class StampedNode:
         numbers = (self._seq, now_ms, interval_ms, sum(cpu) + SYSTEM_MILLI, mem_bytes, *each)
         body = (self._whole if whole else self._plain) % numbers
         return Stamped(self.partition, self._key, body, self._headers(now_ms), now_ms)
+
+    def pods_cpu_milli(self, now_ms: int) -> list[int]:
+        """What each pod uses now."""
+        factors = FACTORS[(self._seq + self._number) % VARIETY]
+        return [int(usual * factor) for usual, factor in zip(self._cpu_milli, factors, strict=True)]
 
     def _write(self) -> None:
         self._node.sample(MARK)  # its limit follows from it

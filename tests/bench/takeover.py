@@ -24,6 +24,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.kafka import read_topic
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE, Topic
+from slacktide.streams.windows.series import slot_ms
 
 T = TypeVar("T", bound=msgspec.Struct)
 NODES, BRIEF_NODES = 1_000, 60
@@ -34,6 +35,7 @@ LAST_ANSWERS_S = 20.0
 SESSION_MS = 6_000
 """The workers' default, and the shortest that Apache Kafka takes."""
 WINDOWS_S_PER_1000 = 5.0
+DRIFT_MS = 1_000
 GAP_MS = 1_500
 WORKERS = ("blue", "green")
 
@@ -167,17 +169,22 @@ def _guard_row(story: Story) -> Row:
 
 
 def whole_again_ms(story: Story) -> dict[str, int | None]:
-    """Of each node that moved: when its windows covered again what they covered before; None: not within the run."""
+    """Of each node that moved: when its windows covered again what they covered before; None: not within the run.
+
+    The policy's window goes on by whole slots, the others by seconds that a generator does not fill to the millisecond.
+    """
     points: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    slack_ms: dict[int, int] = {}
     moved = {answer.node for at_ms, answer in story.answers if answer.worker == story.dead and at_ms <= story.killed_ms}
     for at_ms, metric in story.metrics:
         for number, window in enumerate([metric, *metric.aggregates]):
+            slack_ms[number] = DRIFT_MS + (0 if number else slot_ms(metric.window_ms))
             points.setdefault((metric.node, number), []).append((at_ms, window.covered_ms))
     found: dict[str, list[int | None]] = {node: [] for node in moved}
-    for (node, _), seen in points.items():
+    for (node, number), seen in points.items():
         before = [covered_ms for at_ms, covered_ms in seen if at_ms <= story.killed_ms]
         if node in moved and before:
-            found[node].append(back_at(seen, before[-1], story.killed_ms))
+            found[node].append(back_at(seen, before[-1] - slack_ms[number], story.killed_ms))
     return {node: None if None in all_ms else max(all_ms) for node, all_ms in found.items() if all_ms}
 
 

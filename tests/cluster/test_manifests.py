@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 import pytest
-import yaml
 
 from testbed.cluster.api_server import ApiServer, KubectlError
 from testbed.cluster.manifests import MANIFESTS
@@ -32,16 +31,10 @@ def columns(text: str) -> list[list[str]]:
     return [line.split() for line in text.splitlines()]
 
 
-def versions(server: ApiServer) -> dict[str, str]:
+def versions(server: ApiServer) -> dict[str, int | None]:
     """The generation of all that was applied: it grows with each change of what is wanted."""
-    found = {}
-    for each in yaml.safe_load_all(server.kubectl("kustomize", str(MANIFESTS))):
-        where = ["-n", each["metadata"]["namespace"]] if "namespace" in each["metadata"] else []
-        group = each["apiVersion"].rpartition("/")[0]
-        kind = f"{each['kind']}.{group}" if group else each["kind"]
-        there = json.loads(server.kubectl("get", kind, each["metadata"]["name"], *where, "-o", "json"))
-        found[f"{kind}/{each['metadata']['name']}"] = str(there["metadata"].get("generation", "none"))
-    return found
+    there = json.loads(server.kubectl("get", "-k", str(MANIFESTS), "-o", "json"))["items"]
+    return {f"{each['kind']}/{each['metadata']['name']}": each["metadata"].get("generation") for each in there}
 
 
 def test_applying_twice_changes_nothing(applied: ApiServer) -> None:

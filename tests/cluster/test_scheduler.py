@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -13,7 +14,10 @@ import pytest
 
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler import unasked as unasked_pods
-from testbed.brokers import EmbeddedBroker
+from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION
+from testbed.brokers import EmbeddedBroker, free_port
+from testbed.cluster.api_server import Json
+from testbed.cluster.programs import Program
 from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling, rigged, scheduling
 
 pytestmark = pytest.mark.cluster
@@ -141,6 +145,79 @@ async def test_a_restart_in_the_middle_of_a_burst_forgets_no_pod(rig: SchedulerR
     await rig.pods(50)
     placed = await rig.until_placed(100)
     assert max(placed.values()) - min(placed[node] for node in nodes) <= 6, placed
+
+
+async def test_another_scheduler_leads_on_in_the_middle_of_a_burst_and_each_pod_is_bound_once(
+    at: Scheduling, rig: SchedulerRig
+) -> None:
+    """The one that led is killed; the other's extender has followed all the time, and oversells no node."""
+    nodes = [rig.node(use=1_000 + 160 * number, batch=3_000) for number in range(10)]
+    await rig.extender()
+    second, port = Program("kube-scheduler", at.cluster.folder / "second-scheduler.log"), free_port()
+    await rig.extender(port=port)
+
+    def edit(config: Json) -> None:
+        config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{port}"
+        config["leaderElection"] |= {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "1s"}
+
+    await asyncio.to_thread(at.start, second, edit)
+    try:
+        making = asyncio.create_task(rig.pods(80))
+        await rig.until_placed(20)
+        at.program.stop(signal.SIGKILL)
+        await making
+        placed = await rig.until_placed(80)
+    finally:
+        await asyncio.to_thread(second.stop)
+        if not at.program.running:
+            await asyncio.to_thread(at.start)
+    assert set(placed) <= set(nodes)
+    assert max(placed.values()) <= 10, "what a node sells holds ten"
+    path = f"/apis/events.k8s.io/v1/namespaces/{rig.namespace}/events"
+    told = [one for one in (await asyncio.to_thread(rig.cluster.get, path))["items"] if one["reason"] == "Scheduled"]
+    names = [one["regarding"]["name"] for one in told]
+    assert names
+    assert len(names) == len(set(names))
+    assert not any(one.get("series") for one in told), "none was told of twice"
+
+
+async def test_a_node_that_vanishes_in_the_middle_of_a_burst_takes_no_more_and_holds_nobody_up(
+    rig: SchedulerRig,
+) -> None:
+    gone, others = rig.node(use=0, batch=60_000), {rig.node(use=1_000), rig.node(use=1_500)}
+    await rig.extender()
+    await rig.pods(10)
+    assert (await rig.until_placed(10))[gone] > 0
+    await asyncio.to_thread(rig.cluster.delete, f"/api/v1/nodes/{gone}")
+    rig.forget(gone)
+    before = await asyncio.to_thread(rig.placed)
+    await rig.pods(20)
+    placed = await rig.until_placed(30)
+    assert placed[gone] == before[gone]
+    assert set(placed) - {gone} == others
+
+
+async def test_a_daemonsets_pod_goes_where_no_other_may(rig: SchedulerRig) -> None:
+    """To a node over its threshold, and to a silent one; a best-effort pod waits."""
+    busy, silent = rig.node(use=7_900), rig.node(stale_ms=9_000)
+    await rig.extender()
+    await rig.pods(1)
+    wanted = {await rig.daemon_pod(node): node for node in (busy, silent)}
+    await rig.until_placed(2)
+    placed = {pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in rig.listed()}
+    assert {name: placed.pop(name) for name in wanted} == wanted
+    assert list(placed.values()) == [None]
+
+
+async def test_a_node_with_a_lower_threshold_of_its_own_takes_none_and_one_that_cannot_be_read_changes_nothing(
+    rig: SchedulerRig,
+) -> None:
+    strict, odd = rig.node(use=1_000), rig.node(use=3_000)
+    await rig.describe(strict, {ANNOTATION: '{"usageThresholds": {"cpu": 10}}'})
+    await rig.describe(odd, {ANNOTATION: "ten percent"})
+    await rig.extender()
+    await rig.pods(5)
+    assert await rig.until_placed(5) == {odd: 5}
 
 
 async def test_nodes_of_unequal_size_fill_by_what_they_sell(rig: SchedulerRig) -> None:

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import msgspec
 
-from slacktide.agents.metrics import cpu_of
+from slacktide.agents.metrics import CPU, LIMITS, AgentMetrics, cpu_of
 from slacktide.schemas.codec import decode
+from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
 
 EXAMPLES = Path(__file__).parents[2] / "schemas/examples/slacktide.node.sample.v1"
@@ -44,3 +45,21 @@ def test_no_limit_is_no_number() -> None:
     assert cpu_of(held)["be_limit"] == 1_500
     assert math.isnan(cpu_of(free)["be_limit"] or 0)
     assert math.isnan(cpu_of(msgspec.structs.replace(bare, limits=None))["be_limit"] or 0)
+
+
+def test_the_threshold_and_what_fixed_the_limit_are_as_the_rule_had_them() -> None:
+    metrics = AgentMetrics("thresholds")
+
+    def threshold(**outcome: object) -> float:
+        told = {"node": "thresholds", "boot_id": "000000000001-00000000", "seq": 1, "command_id": "c"}
+        told |= {"rule": "cpu_suppress", "target": "besteffort", "origin": "stream", "result": "applied"}
+        told |= {"policy_version": "v", "observed_ms": 0, "acted_ms": 0, "age_ms": 0}
+        metrics.heard(msgspec.convert(told | outcome, NodeOutcome))
+        return CPU.labels("thresholds", "threshold")._value.get()
+
+    assert threshold(bound="target", terms={"ceiling_milli": 5_200}) == 5_200
+    assert threshold(bound="kept", result="unchanged") == 5_200
+    assert threshold(bound="target", terms={"ceiling_milli": 2_600}, result="unchanged", origin="guard") == 2_600
+    assert math.isnan(threshold(bound="lifted")), "nobody is held to anything"
+    fixed = {bound: LIMITS.labels("thresholds", bound)._value.get() for bound in ("target", "kept", "lifted")}
+    assert fixed == {"target": 2, "kept": 1, "lifted": 1}

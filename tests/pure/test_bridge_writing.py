@@ -192,6 +192,23 @@ def test_a_fleet_is_written_to_a_share_at_a_time_those_who_waited_longest_first(
     assert len(reported) == len(names)
 
 
+def test_nodes_that_show_nothing_yet_do_not_wait_for_a_share() -> None:
+    """A fleet's first figures are written at once, and no node's budget is exceeded by it; what moves then waits."""
+    writing = Writing()
+    names = [f"node-{number:04}" for number in range(900)]
+    for name in names:
+        writing.node("u", NodeFacts(name=name, capacity=FACTS.capacity, allocatable=FACTS.allocatable), BARE, 0)
+        writing.allocatables.hear(allocatable(node=name), 0)
+    assert len(writing.due(0)) == 900
+    for write in writing.due(0):
+        writing.wrote(write, 0, done=True)
+        patch = write.body["status"]
+        writing.shows(write.node, shown(patch["capacity"], patch["allocatable"]))
+    for name in names:
+        writing.allocatables.hear(allocatable(node=name, cpu=9_000, seq=2), 11)
+    assert len(writing.due(11)) == pace.share(len(names)) == 15
+
+
 def test_a_failed_report_is_tried_again_after_a_while() -> None:
     run = _Run()
     for now_s in (0, 1, 9, 10):

@@ -498,13 +498,13 @@ def test_an_idle_tier_is_one_whose_weight_the_kubelet_cannot_write() -> None:
 
 def test_what_a_policy_sets_in_vain_or_too_early_is_named() -> None:
     strategy = {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuEvictThresholdPercent": 60}
-    said = of_policy(colocation={"enable": True, "midCPUThresholdPercent": 10}, threshold={"clusterStrategy": strategy})
+    said = of_policy(colocation={"enable": True, "freeClassEnable": True}, threshold={"clusterStrategy": strategy})
 
     assert said == [
         (
             "policy.not-built",
             "1 field",
-            'data["colocation-config"].midCPUThresholdPercent: checked, not yet in effect',
+            'data["colocation-config"].freeClassEnable: checked, not yet in effect',
         ),
         (
             "policy.without-effect",

@@ -359,6 +359,7 @@ def test_figures_say_how_things_stand() -> None:
 
     found = term.governor.figures()
     assert (found.granted, found.outstanding, found.spent, found.waiting) == (1, 1, 1, 1)
+    assert found.budget == BUDGET.cluster_max
 
 
 def test_credit_that_is_out_counts_against_a_namespace_that_has_lost_pods() -> None:

@@ -294,6 +294,20 @@ def test_what_cannot_be_is_refused_with_its_path(items: list[dict[str, object]],
     assert said in str(refused.value)
 
 
+def test_pods_without_a_node_are_the_machines_own() -> None:
+    """Only where the list holds no Node at all: another's Node is a mistake, and said."""
+    machine = {"capacity": {"cpu": "2", "memory": "1Gi"}}
+    items: list[dict[str, object]] = [a_pod()]
+    itself: dict[str, object] = {"kind": "Node", "metadata": {"name": "n"}, "status": machine}
+    found = described({"kind": "List", "items": items}, "pods.yaml", "n", machine=lambda: itself)
+
+    assert (found.facts.name, found.facts.capacity.cpu_milli, [pod.name for pod in found.pods]) == ("n", 2_000, ["p"])
+    with pytest.raises(ConfigError, match="no Node n"):
+        described({"kind": "List", "items": [a_node("other")]}, "pods.yaml", "n", machine=lambda: itself)
+    with pytest.raises(ConfigError, match="no Node n"):
+        described({"kind": "List", "items": items}, "pods.yaml", "n")
+
+
 @pytest.mark.parametrize("document", [None, [], "text", {}, {"kind": "Node"}, {"kind": "List", "items": {}}])
 def test_what_is_no_list_is_refused(document: object) -> None:
     """Anything but a List of items says what it should be."""

@@ -104,7 +104,7 @@ def test_what_is_no_config_map_is_refused(document: object) -> None:
 def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> None:
     parsed = parse(
         config_map(
-            {"midUnallocatedPercent": 15, "cpuReclaimThreshold": 60},
+            {"freeClassEnable": True, "cpuReclaimThreshold": 60},
             {"clusterStrategy": {}, "nodeStrategies": [], "clusterStrategies": {}},
             **{"system-config": "{}", "typo-config": ""},
         ),
@@ -115,7 +115,7 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
         'data["system-config"]: not yet in effect',
         'data["typo-config"]: unknown, ignored',
         'data["colocation-config"].cpuReclaimThreshold: unknown, ignored',
-        'data["colocation-config"].midUnallocatedPercent: checked, not yet in effect',
+        'data["colocation-config"].freeClassEnable: checked, not yet in effect',
         'data["resource-threshold-config"].clusterStrategies: unknown, ignored',
     ]
 

@@ -311,4 +311,4 @@ def test_a_removed_node_is_no_false_alarm() -> None:
 def test_a_command_that_is_none_is_told(value: bytes) -> None:
     result = replayed(changed(RECORDS, COMMANDS[3], value))
 
-    assert result.differences[0].why.partition(":")[0] == "not an answer"
+    assert "not an answer" in {found.why.partition(":")[0] for found in result.differences}

@@ -96,6 +96,11 @@ def test_nodes_that_another_rule_left_out_meanwhile_are_not_ranked() -> None:
     assert asked.prioritize("b", "c") == {"b": 10, "c": 9}
 
 
+def test_a_node_that_would_refuse_the_pod_attracts_nothing_where_nobody_asked_it_before() -> None:
+    asked = Asked(a=1_000, busy=7_000)
+    assert asked.prioritize("a", "busy") == {"a": 10, "busy": 0}
+
+
 def test_a_pod_counts_at_the_best_as_soon_as_that_is_told() -> None:
     asked = Asked(a=1_000, b=1_160)
     asked.filter("a", "b", name="first")

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from typing import Any
 
 import msgspec
+import pytest
 
+from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION, own_thresholds
 from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
 from slacktide.agents.cluster.scheduler.view import ASSUMED_S, View
 from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.metric import NodeMetric, PodMetric, Use
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NodeScore
+from slacktide.streams.decisions.load_aware_args import Aggregation, Percents, Thresholds
 from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs
 
 GIB = 2**30
@@ -201,3 +206,67 @@ def test_unequal_nodes_fill_by_what_is_left() -> None:
         best = choose(view, "large", "small", one=asking).ranked[0].name
         view.changed(pod(f"p{number}", best, memory="128Mi"), at_s=WALL_S)
     assert (left(view, "large"), left(view, "small")) == (1_000, 1_000)
+
+
+def annotated(**said: Any) -> Thresholds:
+    return own_thresholds({ANNOTATION: json.dumps(said)})
+
+
+def test_a_nodes_own_thresholds_stand_for_the_clusters_until_they_are_taken_back() -> None:
+    view = View(PlacementArgs())
+    view.limit("a", annotated(usageThresholds={"cpu": 20}))
+    hear(view, told(use=1_000), told("b", use=1_000))
+    assert choose(view, "a", "b").refused["a"].reason == "usage_exceeds_threshold:cpu"
+    view.limit("a", Thresholds())
+    assert not choose(view, "a", "b").refused
+
+
+def test_a_nodes_own_thresholds_on_a_statistic_are_held_against_that() -> None:
+    """It uses little on average, and a lot at its 95th percentile over five minutes."""
+    view = View(PlacementArgs())
+    score, metric, allocatable = told(use=100)
+    flat = dict.fromkeys(("avg", "p50", "p90", "p99"), 100)
+    spread = Spread(**flat, p95=7_000)
+    nothing = Spread(**dict.fromkeys(flat, 0), p95=0)
+    aggregate = Aggregate(window_ms=300_000, covered_ms=300_000, node_cpu_milli=spread, node_mem_bytes=nothing,
+                          system_cpu_milli=nothing, system_mem_bytes=nothing)  # fmt: skip
+    hear(view, [score, msgspec.structs.replace(metric, aggregates=[aggregate]), allocatable])
+    assert not choose(view, "a").refused
+    aggregated = {"usageThresholds": {"cpu": 65}, "usageAggregationType": "p95", "usageAggregatedDuration": "5m0s"}
+    view.limit("a", annotated(aggregatedUsage=aggregated))
+    assert choose(view, "a").refused["a"].reason == "aggregated_usage_exceeds_threshold:cpu"
+    view.limit("a", annotated(aggregatedUsage=aggregated | {"usageAggregationType": "p50"}))
+    assert not choose(view, "a").refused
+
+
+def test_a_node_with_thresholds_of_its_own_that_nobody_speaks_of_is_forgotten_with_them() -> None:
+    view = View(PlacementArgs())
+    view.limit("a", Thresholds())
+    assert view.counts(NOW_S)[0] == 0
+    view.limit("a", annotated(prodUsageThresholds={"memory": 5}))
+    assert view.counts(NOW_S)[0] == 1
+    view.limit("a", Thresholds())
+    assert view.counts(NOW_S)[0] == 0
+
+
+def test_what_an_annotation_says_is_read_kind_by_kind() -> None:
+    assert annotated(usageThresholds={"cpu": 60, "memory": 80}).usage == Percents(60, 80)
+    assert annotated(prodUsageThresholds={"cpu": 50}).prod == Percents(50, 0)
+    assert annotated() == own_thresholds({}) == Thresholds()
+    aggregated = annotated(aggregatedUsage={"usageThresholds": {"cpu": 70}, "usageAggregationType": "p99"})
+    assert (aggregated.aggregated, aggregated.aggregation) == (Percents(70, 0), Aggregation("p99", 0))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[]",
+        '{"usageThresholds": {"cpu": "60"}}',
+        '{"aggregatedUsage": {"usageAggregationType": "p42"}}',
+        '{"aggregatedUsage": {"usageAggregationType": "p95", "usageAggregatedDuration": "soon"}}',
+    ],
+)
+def test_an_annotation_that_cannot_be_read_is_refused(text: str) -> None:
+    with pytest.raises(BadMessageError, match=ANNOTATION):
+        own_thresholds({ANNOTATION: text})

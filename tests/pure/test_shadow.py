@@ -117,10 +117,25 @@ def test_a_node_that_is_gone_is_withdrawn_from_what_the_shadow_sells() -> None:
     both(worker, keyframe(1))
     worker.inventory(inventory_record(None))
     assert worker.shadow is not None
-    [gone] = worker.shadow.withdrawn()
+    [gone] = worker.shadow.unasked()
 
     assert (gone.topic, gone.key, gone.value) == (SHADOW_ALLOCATABLE.name, b"node-1", None)
-    assert worker.shadow.withdrawn() == []
+    assert worker.shadow.unasked() == []
+
+
+def test_a_silent_node_is_silent_in_the_shadow_too() -> None:
+    """It sells there what running pods have asked for, and says so under its own policy."""
+    worker = shadowed(TIGHT)
+    both(worker, keyframe(1))
+    [real] = [out for out in worker.silent({"node-1": 8_000}) if out.topic == ALLOCATABLE.name]
+    assert worker.shadow is not None
+    [shadow] = worker.shadow.unasked()
+    sold, sold_by_shadow = decode(real.value, NodeAllocatable), decode(shadow.value, NodeAllocatable)
+
+    assert (shadow.topic, sold_by_shadow.stale_ms, sold_by_shadow.policy_version) == (
+        SHADOW_ALLOCATABLE.name, 8_000, TIGHT.version,
+    )  # fmt: skip
+    assert sold_by_shadow.batch_cpu_milli == sold.batch_cpu_milli
 
 
 def test_no_agent_reads_or_writes_what_a_shadow_says() -> None:

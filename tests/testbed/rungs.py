@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import subprocess
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,7 +55,21 @@ def cluster_program(name: str) -> Path:
     return given if given.exists() else cache() / "cluster" / "bin" / name
 
 
+def _being_built() -> bool:
+    """Whether the process still runs that CI has building Kubernetes' programs."""
+    pid = os.environ.get("SLACKTIDE_CLUSTER_BUILD")
+    return pid is not None and Path(f"/proc/{pid}").exists()
+
+
+def await_programs() -> None:
+    """Return when nobody builds Kubernetes' programs any more."""
+    while _being_built():
+        time.sleep(0.5)
+
+
 def _unbuilt(*programs: str) -> Lack | None:
+    if _being_built():
+        return None
     absent = [name for name in programs if not os.access(cluster_program(name), os.X_OK)]
     if not absent:
         return None
@@ -165,6 +180,24 @@ def lacks_real_node() -> Lack | None:
     return None
 
 
+@functools.cache
+def lacks_stack() -> Lack | None:
+    """Docker, compose, what images are made of, and root."""
+    if os.geteuid() != 0:
+        return Lack(what="root for Docker", get="sudo make test", possible=False)
+    absent = [name for name in ("docker/dockerd", "compose", "wheels", "prometheus") if not (cache() / name).exists()]
+    if absent and shutil.which("go") is None:
+        return Lack(what=", ".join(absent), get="install Go (https://go.dev/doc/install)", possible=False)
+    if absent:
+        get = "tests/testbed/setup docker; tests/testbed/setup prometheus"
+        return Lack(what=", ".join(absent), get=get, possible=_installs_packages())
+    named = {"containerd": "containerd", "runc": "runc", "busybox": "busybox-static", "iptables": "iptables"}
+    if packages := [package for program, package in named.items() if shutil.which(program) is None]:
+        get = f"apt-get install --no-install-recommends {' '.join(packages)}"
+        return Lack(what=", ".join(packages), get=get, possible=_installs_packages())
+    return lacks_kafka()
+
+
 LACKS = {
     "kafka": lacks_kafka,
     "kernel": lacks_cgroup_v1,
@@ -172,6 +205,7 @@ LACKS = {
     "qemu": lacks_qemu,
     "cluster": lacks_cluster,
     "realnode": lacks_real_node,
+    "stack": lacks_stack,
 }
 """By marker."""
 
@@ -185,19 +219,21 @@ RUNGS = (
     "Apache Kafka",
     "Kubernetes API",
     "Kubernetes node",
+    "stack in Docker",
     "install",
 )
 """In the order in which they run: what costs least tells first."""
 BY_MARKER = {
+    "stack": RUNGS[9],
     "realnode": RUNGS[8],
     "cluster": RUNGS[7],
     "kafka": RUNGS[6],
     "qemu": RUNGS[5],
     "uml": RUNGS[4],
     "kernel": RUNGS[3],
-    "install": RUNGS[9],
+    "install": RUNGS[10],
 }
-BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[9]}
+BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[10]}
 
 
 def rung_of(item: pytest.Item) -> str:

@@ -20,6 +20,7 @@ from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.kafka import create_topics
 from slacktide.agents.kubernetes import Access, ApiError, ApiServer
 from slacktide.agents.publisher import Publisher
+from slacktide.agents.together import until_one_ends
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeFacts
@@ -48,12 +49,7 @@ class BridgeSettings:
 
 
 async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> None:
-    """Run one replica until ``stop`` is set; then the lease is given back.
-
-    Raises:
-        ConfigError: the service account's token cannot be read any more.
-
-    """
+    """Run one replica until ``stop`` is set; then the lease is given back."""
     clock = SystemClock()
     async with ApiServer(settings.access, name=NAME) as api:
         election = Election(
@@ -132,7 +128,7 @@ class _Leader:
     async def run(self, api: ApiServer, health: Health) -> None:
         """For ever."""
         never = asyncio.Event()
-        works = (
+        await until_one_ends(
             self._publisher.run(never),
             self._nodes.run(api),
             self._policies.run(api),
@@ -140,15 +136,6 @@ class _Leader:
             self._mirror.run(api),
             self._tell(health),
         )
-        tasks = [asyncio.create_task(work) for work in works]
-        try:
-            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                task.result()
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
 
     def node(self, uid: str, facts: NodeFacts, shown: Shown) -> None:
         """A node is so."""

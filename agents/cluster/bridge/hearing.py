@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 from collections.abc import Callable
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.writing import Writing
-from slacktide.agents.kafka import Record, TailReader
+from slacktide.agents.kafka import Following, Record, TailReader
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
-from slacktide.schemas.errors import BadMessageError, LogError
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
 
-log = logging.getLogger(__name__)
-
 TOPICS = (ALLOCATABLE.name, METRIC.name)
-RETRY_S, RETRY_MAX_S = 0.5, 5.0
-PAUSED_S = 5.0
-"""Who did not read for so long may find old figures before the new ones."""
 
 
 class Hearing:
@@ -38,50 +31,23 @@ class Hearing:
     def __init__(
         self, bootstrap: str, writing: Writing, lay_aside: Callable[[Record, str], None], clock: Clock
     ) -> None:
-        self.trouble = "the log was not read yet"
-        """Why nothing is heard; "" where it is."""
-        self._reader = TailReader(bootstrap, TOPICS, client_id="slacktide-bridge")
+        reader = TailReader(bootstrap, TOPICS, client_id="slacktide-bridge")
+        self._following = Following(reader, away="nothing is written", clock=clock)
         self._writing = writing
         self._lay_aside = lay_aside
-        self._clock = clock
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is heard; "" where it is."""
+        return self._following.trouble
 
     async def run(self) -> None:
         """For ever."""
-        pause_s = RETRY_S
-        try:
-            while True:
-                try:
-                    await self._reader.connect()
-                    self._forget()
-                    if self.trouble:
-                        log.info("the log is read")
-                    self.trouble, pause_s = "", RETRY_S
-                    await self._read()
-                except LogError as exc:
-                    if not self.trouble:
-                        log.warning("the log is away: nothing is written", extra={"why": str(exc)})
-                    self.trouble = str(exc)
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(RETRY_MAX_S, 2 * pause_s)
-        finally:
-            await self._reader.close()
+        await self._following.run(self._forget, self._heard)
 
-    async def _read(self) -> None:
-        """Until this process has paused.
-
-        Raises:
-            LogError: the log is away.
-
-        """
-        looked_s = self._clock.mono_ns() / 1e9
-        while True:
-            records = await self._reader.read()
-            now_s = self._clock.mono_ns() / 1e9
-            if now_s > looked_s + PAUSED_S:
-                return
-            looked_s = now_s
-            for record in records:
-                self._hear(record, now_s)
+    async def _heard(self, records: list[Record], now_s: float) -> None:
+        for record in records:
+            self._hear(record, now_s)
 
     def _hear(self, record: Record, now_s: float) -> None:
         node = (record.key or b"").decode(errors="replace")

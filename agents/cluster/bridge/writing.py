@@ -47,6 +47,12 @@ class _Node:
     reported_s: float = 0.0
     tried_s: float | None = None
 
+    @property
+    def bare(self) -> bool:
+        """Whether it shows none of these resources, and was not written to here."""
+        shown = (*self.shown.capacity.values(), *self.shown.allocatable.values())
+        return not self.budget.written and not any(one is not None for one in shown)
+
 
 @dataclass(slots=True)
 class Writing:
@@ -93,12 +99,18 @@ class Writing:
         return sum(self.allocatables.is_silent(name, now_s) for name in self._nodes)
 
     def due(self, now_s: float) -> list[Write]:
-        """What to write now: of each kind at most a second's share of the nodes, what is urgent or late first."""
+        """What to write now: of each kind at most a second's share of the nodes, what is urgent or late first.
+
+        Nodes that show nothing yet come besides: once each, and until then no batch pod is placed there.
+        """
         most = share(len(self._nodes))
         statuses = [write for name, node in self._nodes.items() if (write := self._status(name, node, now_s))]
         metrics = [write for name, node in self._nodes.items() if (write := self._metric(name, node, now_s))]
+        first = [write for write in statuses if self._nodes[write.node].bare]
+        others = [write for write in statuses if not self._nodes[write.node].bare]
         return [
-            *sorted(statuses, key=lambda write: (-write.waits_s, write.node))[:most],
+            *first,
+            *sorted(others, key=lambda write: (-write.waits_s, write.node))[:most],
             *sorted(metrics, key=lambda write: (-write.waits_s, write.node))[:most],
         ]
 

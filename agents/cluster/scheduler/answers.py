@@ -18,7 +18,7 @@ from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
-from slacktide.streams.decisions.pod_placement import Choice, Ranked
+from slacktide.streams.decisions.pod_placement import Choice
 
 NAMED = 5
 REMEMBERED, ANSWERED = 1_000, 10_000
@@ -44,7 +44,28 @@ class _Asked:
     nodes: list[str]
 
 
-_decoder = msgspec.json.Decoder(_Question)
+class _Uid(msgspec.Struct, frozen=True):
+    uid: str
+
+
+class _Metadata(msgspec.Struct, frozen=True):
+    metadata: _Uid
+
+
+class _Again(msgspec.Struct, frozen=True, kw_only=True):
+    """The same of a pod that was judged a moment ago: nothing more of it need be read."""
+
+    pod: _Metadata = msgspec.field(name="Pod")
+    nodes: list[str] = msgspec.field(name="NodeNames")
+
+
+class _Priority(msgspec.Struct, frozen=True, gc=False):
+    host: str = msgspec.field(name="Host")
+    score: int = msgspec.field(name="Score")
+
+
+_encoder = msgspec.json.Encoder()
+_decoder, _again_decoder = msgspec.json.Decoder(_Question), msgspec.json.Decoder(_Again)
 
 
 class Answers:
@@ -61,7 +82,7 @@ class Answers:
         self._view = view
         self._say = say
         self._clock = clock
-        self._ranked: OrderedDict[str, tuple[Ranked, ...]] = OrderedDict()
+        self._judged: OrderedDict[str, tuple[SeenPod, Choice]] = OrderedDict()
         self._answered: OrderedDict[str, None] = OrderedDict()
 
     def answered(self, uid: str) -> bool:
@@ -76,19 +97,19 @@ class Answers:
 
         """
         asked = _read(body)
-        choice = self._choose(asked)
+        _, choice = self._choose(asked)
         placement = _placement(asked, choice, self._clock.wall_ms())
         self._say(placement)
         for one in placement.refused:
             metrics.REFUSALS.labels(one.reason).inc(one.count)
-        if len(choice.ranked) == 1:  # then nobody asks which is best
-            self._assume(asked.pod, choice.ranked)
+        if len(choice.willing) == 1:  # then nobody asks which is best
+            self._assume(asked.pod, choice)
         failed: dict[bool, dict[str, str]] = {True: {}, False: {}}
         for node, refusal in choice.refused.items():
             failed[refusal.preemptible][node] = "slacktide: " + WORDS.get(refusal.reason, refusal.reason)
-        return msgspec.json.encode(
+        return _encoder.encode(
             {
-                "NodeNames": [one.name for one in choice.ranked],
+                "NodeNames": choice.names,
                 "FailedNodes": failed[True],
                 "FailedAndUnresolvableNodes": failed[False],
                 "Error": "",
@@ -102,32 +123,41 @@ class Answers:
             BadMessageError: it is no such question, or its pod cannot be read.
 
         """
-        asked = _read(body)
-        ranked = self._ranked.pop(asked.pod.uid, ())
-        if {one.name for one in ranked} != set(asked.nodes):
-            ranked = self._choose(asked).ranked
-        self._assume(asked.pod, ranked)
-        level = {one.name: one.level for one in ranked}
-        return msgspec.json.encode([{"Host": node, "Score": level.get(node, 0)} for node in asked.nodes])
+        judged = self._just_judged(body)
+        pod, choice = judged or self._choose(_read(body))
+        self._assume(pod, choice)
+        ranked = [_Priority(node, level) for node, level in zip(choice.names, choice.levels, strict=True)]
+        # Whoever asks without having asked who may take the pod is told of all nodes.
+        refused = [] if judged else [_Priority(node, 0) for node in choice.refused]
+        return _encoder.encode(ranked + refused)
 
-    def _choose(self, asked: _Asked) -> Choice:
+    def _just_judged(self, body: bytes) -> tuple[SeenPod, Choice] | None:
+        """What the filter made of the pod; None: nothing, or another rule has left nodes out since."""
+        try:
+            again = _again_decoder.decode(body)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None  # who reads all of it says why
+        judged = self._judged.pop(again.pod.metadata.uid, None)
+        return judged if judged is not None and set(judged[1].names) == set(again.nodes) else None
+
+    def _choose(self, asked: _Asked) -> tuple[SeenPod, Choice]:
         choice = self._view.choose(asked.pod.asked, asked.nodes, now_s=self._clock.mono_ns() / 1e9)
-        self._ranked[asked.pod.uid] = choice.ranked
-        while len(self._ranked) > REMEMBERED:
-            self._ranked.popitem(last=False)
-        return choice
+        judged = self._judged[asked.pod.uid] = asked.pod, choice
+        while len(self._judged) > REMEMBERED:
+            self._judged.popitem(last=False)
+        return judged
 
-    def _assume(self, pod: SeenPod, ranked: tuple[Ranked, ...]) -> None:
+    def _assume(self, pod: SeenPod, choice: Choice) -> None:
         """Where it will most likely go counts at once: bindings are seen some milliseconds later, after the next pod.
 
         Other rules of the scheduler may send it elsewhere; then it counts there as soon as that is seen.
         """
-        if ranked:
+        for best in choice.best(1):
             self._answered[pod.uid] = None
             while len(self._answered) > ANSWERED:
                 self._answered.popitem(last=False)
             now_s, at_s = self._clock.mono_ns() / 1e9, self._clock.wall_ms() / 1000
-            self._view.assume(pod.asked, ranked[0].name, now_s=now_s, at_s=at_s)
+            self._view.assume(pod.asked, best.name, now_s=now_s, at_s=at_s)
 
 
 def _read(body: bytes) -> _Asked:
@@ -149,7 +179,7 @@ def _placement(asked: _Asked, choice: Choice, now_ms: int) -> PodPlacement:
         name=pod.name,
         decided_ms=now_ms,
         asked=len(asked.nodes),
-        passed=len(choice.ranked),
+        passed=len(choice.willing),
         refused=[
             RefusingNodes(
                 reason=reason,
@@ -166,6 +196,6 @@ def _placement(asked: _Asked, choice: Choice, now_ms: int) -> PodPlacement:
                 bound=one.bound,
                 terms=one.terms,
             )
-            for one in choice.ranked[:NAMED]
+            for one in choice.best(NAMED)
         ],
     )

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from math import inf
 from typing import TypeVar
 
+from slacktide.agents.cluster.scheduler.own_thresholds import STATISTICS
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NodeScore
-from slacktide.streams.decisions.load_aware_args import Amounts, LoadAwareArgs, Thresholds
+from slacktide.streams.decisions.load_aware_args import Aggregation, Amounts, LoadAwareArgs, Thresholds
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load_aware_existing import NodeReport, NodeUse, PodUse
@@ -46,9 +47,11 @@ class KnownNode:
         self._allocatable: NodeAllocatable | None = None
         self._heard_s = -inf
         self._asked: Resources | None = None
-        self._view: NodeView | None = None
-        self._view_until_s = inf
-        self._judged: dict[Hashable, Judged] = {}
+        self._own = Thresholds()
+        self._view = NodeView(name=name, state=self._stands())
+        self._until_s = -inf
+        """When time alone makes the node another; -inf: it is another already."""
+        self._judged: dict[int, Judged] = {}
 
     def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
         """Something was said of the node; an older report than is known is passed over.
@@ -68,7 +71,12 @@ class KnownNode:
             if self._metric is figures:
                 self._cache.measured(_report(figures, logged_s))
         self._heard_s = max(self._heard_s, heard_s)
-        self._view = None
+        self._until_s = -inf
+
+    def limit(self, own: Thresholds) -> None:
+        """It has thresholds of its own; empty ones: the cluster's hold."""
+        self._own = own
+        self._until_s = -inf
 
     def forget(self, kind: type[Figures]) -> None:
         """The log takes back what it said of the node in one topic: others may be ahead of it, or behind."""
@@ -79,12 +87,12 @@ class KnownNode:
         else:
             self._metric = None
             self._cache.measured(None)
-        self._view = None
+        self._until_s = -inf
 
     @property
     def unknown(self) -> bool:
         """Whether the log says nothing of it, and no pod is there."""
-        return not self.pods and not self._said
+        return not self.pods and not self._said and self._own == Thresholds()
 
     @property
     def _said(self) -> list[Figures]:
@@ -99,40 +107,39 @@ class KnownNode:
                 self._cache.assign(pod, at_s=at_s)
             else:
                 self._cache.update(pod, at_s=at_s)
-        self._view = self._asked = None
+        self._until_s, self._asked = -inf, None
 
     def leave(self, uid: str) -> None:
         """A pod is not here any more."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self._cache.unassign(pod)
-            self._view = self._asked = None
+            self._until_s, self._asked = -inf, None
 
-    def judged(self, pod: Asking, shape: Hashable, args: PlacementArgs, now_s: float) -> Judged:
+    def judged(self, pod: Asking, shape: int, args: PlacementArgs, now_s: float) -> Judged:
         """What the node says to a pod; remembered for pods of its shape, for they often come in hundreds."""
-        view = self.view(now_s)
+        if now_s > self._until_s:
+            self._look(now_s)
         found = self._judged.get(shape)
         if found is None:
             if len(self._judged) >= SHAPES_MAX:
                 self._judged.clear()
-            found = self._judged[shape] = judge(pod, view, args)
+            found = self._judged[shape] = judge(pod, self._view, args)
         return found
 
-    def view(self, now_s: float) -> NodeView:
-        """The node as a pod finds it now, by the clock that ``hear`` was told; remembered until something is new."""
-        if self._view is None or now_s > self._view_until_s:
-            self._view_until_s = self._until_s(now_s)
-            self._judged.clear()
-            self._view = NodeView(
-                name=self._name,
-                state=self._stands(),
-                silent=self._silent(now_s),
-                expired=now_s > self._expires_s,
-                pressure=self._score.pressure if self._score is not None else (),
-                batch_left=self._left("batch"),
-                mid_left=self._left("mid"),
-            )
-        return self._view
+    def _look(self, now_s: float) -> None:
+        """The node as pods find it now, by the clock that ``hear`` was told; it holds until something is new."""
+        self._until_s = self._changes_s(now_s)
+        self._judged.clear()
+        self._view = NodeView(
+            name=self._name,
+            state=self._stands(),
+            silent=self._silent(now_s),
+            expired=now_s > self._expires_s,
+            pressure=self._score.pressure if self._score is not None else (),
+            batch_left=self._left("batch"),
+            mid_left=self._left("mid"),
+        )
 
     def silent(self, now_s: float) -> bool:
         """Whether what was said of it may not be true any more."""
@@ -152,7 +159,7 @@ class KnownNode:
             return inf
         return self._heard_s + self._args.expiration_s - self._metric.stale_ms / 1000
 
-    def _until_s(self, now_s: float) -> float:
+    def _changes_s(self, now_s: float) -> float:
         """When time alone makes the node another."""
         return min((one for one in (self._heard_s + FROZEN_S, self._expires_s) if one >= now_s), default=inf)
 
@@ -160,7 +167,7 @@ class KnownNode:
         score = self._score
         return node_state(
             allocatable=Amounts() if score is None else _amounts(score.allocatable),
-            custom=Thresholds(),
+            custom=self._own,
             load=None if score is None else self._cache.load(),
             args=self._args,
         )
@@ -191,7 +198,17 @@ def _report(metric: NodeMetric, logged_s: float) -> NodeReport:
     return NodeReport(
         updated_s=logged_s,
         interval_s=metric.window_ms // 1000,
-        node=NodeUse(use=_amounts(metric.node_use), system=_amounts(metric.system_use)),
+        node=NodeUse(
+            use=_amounts(metric.node_use),
+            system=_amounts(metric.system_use),
+            aggregated={
+                Aggregation(kind, one.window_ms // 1000): Amounts(
+                    getattr(one.node_cpu_milli, kind), getattr(one.node_mem_bytes, kind)
+                )
+                for one in metric.aggregates
+                for kind in STATISTICS
+            },
+        ),
         pods={
             (pod.namespace, pod.name): PodUse(_amounts(pod.use), pod.priority_class == "koord-prod")
             for pod in metric.pods

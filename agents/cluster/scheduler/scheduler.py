@@ -17,6 +17,7 @@ from slacktide.agents.cluster.scheduler.unasked import Unasked
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.without_benefit import WithoutBenefit
 from slacktide.agents.kubernetes import Access, ApiServer
+from slacktide.agents.together import until_one_ends
 from slacktide.schemas.health import Health
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 
@@ -31,7 +32,8 @@ class SchedulerSettings:
     """How one replica runs."""
 
     bootstrap: str
-    access: Access
+    access: Access | None
+    """None: there is no API server, so nobody tells where pods are bound; each counts for a while where it was sent."""
     replica: str
     """Its name, as no other has it."""
     host: str
@@ -46,11 +48,14 @@ async def run(settings: SchedulerSettings, stop: asyncio.Event, health: Health) 
 
     Raises:
         ServerError: the address could not be had.
-        ConfigError: the service account's token cannot be read any more.
 
     """
+    scheduler = _Scheduler(settings, health)
+    if settings.access is None:
+        await scheduler.run(None, stop)
+        return
     async with ApiServer(settings.access, name=NAME) as api:
-        await _Scheduler(settings, health).run(api, stop)
+        await scheduler.run(api, stop)
 
 
 class _Scheduler:
@@ -67,35 +72,29 @@ class _Scheduler:
         self._without_benefit = WithoutBenefit(self._view, clock, settings.replica)
         self._unasked = Unasked(settings.bootstrap, self._view, self._answers.answered, clock, settings.replica)
 
-    async def run(self, api: ApiServer, stop: asyncio.Event) -> None:
+    async def run(self, api: ApiServer | None, stop: asyncio.Event) -> None:
         """Until told to stop, or one of the parts ends by an error."""
         settings = self._settings
         async with serving(self._answers, self._lacking, settings.host, settings.port) as port:
             log.info("answering", extra={"host": settings.host, "port": port})
-            works = (
-                self._hearing.run(),
-                self._pods.run(api),
-                self._placements.run(),
-                self._without_benefit.run(api),
-                self._unasked.run(api),
-                self._tell(),
-                stop.wait(),
-            )
-            tasks = [asyncio.create_task(work) for work in works]
-            try:
-                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-                for task in done:
-                    task.result()
-            finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+            works = [self._hearing.run(), self._placements.run(), self._tell(), stop.wait()]
+            if api is not None:
+                works += [self._pods.run(api), self._without_benefit.run(api), self._unasked.run(api)]
+            await until_one_ends(*works)
 
     def _lacking(self) -> str:
         """Why no pod can be judged yet; once all was known, what is known is gone by."""
         if not self._hearing.whole:
             return self._hearing.trouble or "the log is being read"
-        return "" if self._pods.whole else self._pods.trouble
+        return "" if self._settings.access is None or self._pods.whole else self._pods.trouble
+
+    def _troubles(self) -> dict[str, str]:
+        """Of which part, and what; "": nothing."""
+        found = {"log": self._hearing.trouble or self._placements.away}
+        if self._settings.access is not None:
+            found["pods"] = self._pods.trouble
+            found["events"] = self._without_benefit.trouble or self._unasked.trouble
+        return found
 
     async def _tell(self) -> None:
         while True:
@@ -104,11 +103,7 @@ class _Scheduler:
             metrics.SILENT.set(silent)
             metrics.ASSUMED.set(assumed)
             metrics.WITHOUT_BENEFIT.set(len(self._view.without_benefit))
-            troubles = {
-                "log": self._hearing.trouble or self._placements.away,
-                "pods": self._pods.trouble,
-                "events": self._without_benefit.trouble or self._unasked.trouble,
-            }
+            troubles = self._troubles()
             for of, why in troubles.items():
                 metrics.TROUBLE.labels(of).set(bool(why))
             self._health.not_ready = self._lacking()

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
 from slacktide.schemas.inventory import ENDED_PHASES
+from slacktide.streams.decisions.load_aware_args import Thresholds
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs, asking, compare
 
 ASSUMED_S = 5.0
 """How long a pod counts where it was sent, until it is seen there: a binding takes milliseconds."""
 BOUND_MAX = 100_000
+SHAPES_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,8 @@ class View:
         self._nodes: dict[str, KnownNode] = {}
         self._pods: dict[tuple[str, str], SeenPod] = {}
         self._assumed: dict[str, _Assumed] = {}
+        self._shapes: dict[Hashable, int] = {}
+        self._numbers = count()
 
     def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
         """The log says something of a node."""
@@ -52,8 +57,14 @@ class View:
         known = self._nodes.get(node)
         if known is not None:
             known.forget(kind)
-            if known.unknown:
-                del self._nodes[node]
+            self._drop_unknown(node, known)
+
+    def limit(self, node: str, own: Thresholds) -> None:
+        """A node has these thresholds of its own; empty ones: none."""
+        if node in self._nodes or own != Thresholds():
+            known = self._node(node)
+            known.limit(own)
+            self._drop_unknown(node, known)
 
     def whole(self, pods: Iterable[SeenPod], *, at_s: float) -> None:
         """These pods there are, and no others."""
@@ -94,10 +105,18 @@ class View:
         """Ask these nodes for a place; ``now_s``: by the clock that ``hear`` was told."""
         self._expire(now_s)
         self._settle(pod.pod.uid, "")
-        asks, args = asking(pod, self._args), self._args
-        shape = asks.shape
-        known = ((name, self._nodes.get(name) or self._unknown(name)) for name in nodes)
-        return compare(asks, ((name, node.judged(asks, shape, args, now_s)) for name, node in known), args)
+        asks = asking(pod, self._args)
+        shape, args, known = self._number_of(asks.shape), self._args, self._nodes.get
+        judged = [(known(name) or self._unknown(name)).judged(asks, shape, args, now_s) for name in nodes]
+        return compare(asks, zip(nodes, judged, strict=True), args)
+
+    def _number_of(self, shape: Hashable) -> int:
+        """The same for pods of one shape: each node looks its judgement up by it, and a number is cheaply compared."""
+        if shape not in self._shapes:
+            if len(self._shapes) >= SHAPES_MAX:
+                self._shapes.clear()
+            self._shapes[shape] = next(self._numbers)
+        return self._shapes[shape]
 
     def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float) -> None:
         """A pod will most likely be bound here within moments; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
@@ -121,6 +140,10 @@ class View:
 
     def _unknown(self, name: str) -> KnownNode:
         return KnownNode(name, self._args.load, counting=self._counting)
+
+    def _drop_unknown(self, name: str, known: KnownNode) -> None:
+        if known.unknown:
+            del self._nodes[name]
 
     def _leave(self, pod: SeenPod) -> None:
         node = self._nodes.get(pod.node)

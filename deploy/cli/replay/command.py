@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
@@ -17,6 +18,10 @@ from slacktide.schemas import policy as policies
 from slacktide.schemas.errors import ConfigError, Finding
 from slacktide.schemas.policy import Policy
 
+if TYPE_CHECKING:
+    from slacktide.streams.replay.replay import Result
+    from slacktide.streams.replay.whatif import Change
+
 SHOWN = 10
 
 
@@ -28,8 +33,15 @@ SHOWN = 10
 @click.option("--node", "nodes", multiple=True, help="Only this node; again for more.")
 @click.option("--policy", type=settings.file(), help="What if: decide by this ConfigMap, and say what would differ.")
 @click.option("--first", type=click.IntRange(0), default=SHOWN, show_default=True, help="Differences shown whole.")
+@click.option(
+    "--jobs",
+    type=click.IntRange(1),
+    default=lambda: len(os.sched_getaffinity(0)),
+    show_default="CPUs of this machine",
+    help="Processes among which a long trace is shared out, by partition.",
+)
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(file: Path | None, *, bootstrap: str | None, **asked: Any) -> None:
+def command(file: Path | None, *, bootstrap: str | None, output: str, **asked: Any) -> None:
     """Decide recorded samples again, by the worker's own code, and compare with what was recorded.
 
     FILE comes from `slacktide topics export`. Exit code 0: all that was compared is equal; 1: something differs, or
@@ -37,9 +49,12 @@ def command(file: Path | None, *, bootstrap: str | None, **asked: Any) -> None:
     """
     if (file is None) == (bootstrap is None):
         raise click.UsageError("name a FILE, or --bootstrap for a live log")
+    from slacktide.deploy.cli.replay import report  # noqa: PLC0415 - loads the streams: not for --help
+
     result = _asked(file, bootstrap, **asked)
-    if result:
-        raise click.exceptions.Exit(result)
+    click.echo(msgspec.json.encode(result) if output == "json" else report.told(result))
+    if not report.fine(result):
+        raise click.exceptions.Exit(1)
 
 
 def _asked(  # one argument per option
@@ -51,24 +66,18 @@ def _asked(  # one argument per option
     nodes: tuple[str, ...],
     policy: Path | None,
     first: int,
-    output: str,
-) -> int:
-    from slacktide.deploy.cli.replay import report, source  # noqa: PLC0415 - loads the streams: not for --help
+    jobs: int,
+) -> Result | Change:
+    from slacktide.deploy.cli.replay import source  # noqa: PLC0415
+    from slacktide.deploy.cli.replay.jobs import Jobs, Plan  # noqa: PLC0415
     from slacktide.streams.replay.lines import REPLAYED  # noqa: PLC0415
-    from slacktide.streams.replay.policies import Policies  # noqa: PLC0415
-    from slacktide.streams.replay.replay import Replay, Result  # noqa: PLC0415
-    from slacktide.streams.replay.whatif import Change, WhatIf  # noqa: PLC0415
 
     other = None if policy is None else _policy(policy)
-    made: list[Replay | WhatIf] = []
+    made: list[Jobs] = []
 
     def begin(opened: source.Opened) -> source.Sink:
-        told = Policies(opened.policies)
-        made.append(
-            Replay(told, since_ms=opened.since_ms, nodes=nodes, kept=first)
-            if other is None
-            else WhatIf(told, other, since_ms=opened.since_ms, nodes=nodes)
-        )
+        plan = Plan(policies=opened.policies, since_ms=opened.since_ms, nodes=nodes, kept=first, other=other)
+        made.append(Jobs(plan, jobs))
         return made[0].take
 
     if file is not None:
@@ -79,12 +88,7 @@ def _asked(  # one argument per option
         until_ms = now_ms if until is None else until.at(now_ms)
         since_ms = 0 if since is None else since.at(now_ms)
         asyncio.run(source.from_log(bootstrap, REPLAYED, since_ms, until_ms, begin))
-    result: Result | Change = made[0].finish()
-    if output == "json":
-        click.echo(msgspec.json.encode(result))
-    else:
-        click.echo(report.told(result) if isinstance(result, Result) else report.changed(result))
-    return 0 if isinstance(result, Change) or result.equal else 1
+    return made[0].finish()
 
 
 def _policy(file: Path) -> Policy:

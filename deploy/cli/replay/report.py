@@ -15,8 +15,18 @@ FIELDS_MAX = 12
 """Of one difference."""
 
 
-def told(result: Result) -> str:
-    """What a comparison came to, the differences first."""
+def told(result: Result | Change) -> str:
+    """What a replay came to."""
+    return _compared(result) if isinstance(result, Result) else _changed(result)
+
+
+def fine(result: Result | Change) -> bool:
+    """Whether nothing differs from what was recorded, where that was the question."""
+    return isinstance(result, Change) or result.equal
+
+
+def _compared(result: Result) -> str:
+    """The differences first."""
     lines = [line for found in result.differences for line in _difference(found)]
     if result.different > len(result.differences):
         lines.append(f"... and {count(result.different - len(result.differences), 'difference')} more")
@@ -73,7 +83,7 @@ def _counts(counts: Mapping[str, int]) -> str:
     return "; ".join(said) or "none"
 
 
-def changed(change: Change) -> str:
+def _changed(change: Change) -> str:
     """What another policy would have changed, a row a node, then all."""
     if not change.samples:
         return "no samples in the span: nothing to decide"

@@ -146,7 +146,7 @@ def test_a_namespace_without_the_label_stays_untouched(node: RealNode) -> None:
 
 
 def test_a_job_that_retries_completes_after_two_evictions(node: RealNode) -> None:
-    """The third pod's work ends; the two before it are evicted while they work."""
+    """The third pod's work ends; the two before it are evicted while they work: by an admin, as a drain does."""
     node.apply(yaml.safe_dump(with_image(printed("resilient-batch-job"), "sleep", "10")))
     evicted: set[str] = set()
 

@@ -47,4 +47,4 @@ def test_a_node_without_batch_resources(slacktide: Installed, here: str) -> None
         lambda: node.get(path)["status"]["allocatable"].get(BATCH_CPU, "0") == "0", "none is offered any more", 150
     )
 
-    assert "colocation" in slacktide.explain("node", node.name)
+    assert "batch resources are disabled by policy" in slacktide.explain("node", node.name)

@@ -179,6 +179,14 @@ def test_each_node_either_refuses_or_is_ranked_and_the_order_they_are_asked_in_s
     assert [(one.name, one.level) for one in again.ranked] == [(one.name, one.level) for one in choice.ranked]
 
 
+def test_of_equal_nodes_the_first_by_name_are_the_best_however_many_are_asked_for() -> None:
+    choice = chosen(service(), *(node(name) for name in "dcab"), node("e", (4_000, 10 * GIB)))
+    assert choice.names == ["d", "c", "a", "b", "e"]
+    assert order(choice) == ["a", "b", "c", "d", "e"]
+    assert [[one.name for one in choice.best(count)] for count in (0, 1, 5, 6)] == [[], ["a"], [*"abcde"], [*"abcde"]]
+    assert chosen(service()).best(1) == ()
+
+
 @given(PODS, NODES)
 def test_a_silent_node_never_attracts_and_takes_nothing_that_may_go(pod: LoadAwarePod, nodes: list[NodeView]) -> None:
     best_effort = asking(pod, ARGS).best_effort

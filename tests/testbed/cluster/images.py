@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -33,12 +34,13 @@ class Layer:
         self._tar = tarfile.open(fileobj=self._bytes, mode="w")  # noqa: SIM115 - closed when it is done
         self._have: set[str] = set()
 
-    def folder(self, name: str) -> None:
+    def folder(self, name: str, *, owner: int = 0) -> None:
         for at in [*reversed(Path(name).parents), Path(name)]:
             if str(at) not in {".", "/", *self._have}:
                 self._have.add(str(at))
                 entry = tarfile.TarInfo(str(at).lstrip("/"))
                 entry.type, entry.mode = tarfile.DIRTYPE, 0o1777 if at.name == "tmp" else 0o755
+                entry.uid = entry.gid = owner if at == Path(name) else 0
                 self._tar.addfile(entry)
 
     def file(self, name: str, source: Path) -> None:
@@ -51,6 +53,7 @@ class Layer:
     def text(self, name: str, text: str) -> None:
         """A script."""
         self._have.add(name)
+        self.folder(str(Path(name).parent))
         entry = tarfile.TarInfo(name.lstrip("/"))
         entry.size, entry.mode = len(text.encode()), 0o755
         self._tar.addfile(entry, io.BytesIO(text.encode()))
@@ -76,7 +79,7 @@ def _nobodys(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _shell(layer: Layer) -> None:
+def shell(layer: Layer) -> None:
     found = shutil.which("busybox")
     assert found, "busybox is not installed"
     layer.file("/bin/busybox", Path(found))
@@ -86,24 +89,33 @@ def _shell(layer: Layer) -> None:
         layer.folder(each)
 
 
-def _libraries(layer: Layer, program: Path) -> None:
+def libraries(layer: Layer, program: Path) -> None:
     """What a program loads, at the paths where it looks for it."""
     told = subprocess.run(["ldd", program], capture_output=True, text=True, check=False).stdout
-    for path in re.findall(r"(/\S+) \(0x", told):
+    for path in map(os.path.normpath, re.findall(r"(/\S+) \(0x", told)):  # Java's lead up and down again
         layer.file(path, Path(path))
 
 
+def program(layer: Layer, name: str, source: Path) -> None:
+    """An executable with what it loads."""
+    layer.file(name, source)
+    libraries(layer, source)
+
+
+def library(layer: Layer, source: Path, name: str) -> None:
+    """A folder of files, and what those of them that are compiled load."""
+    for each in _library(source):
+        layer.file(f"{name}/{each.relative_to(source)}", each)
+        if ".so" in each.name:
+            libraries(layer, each)
+
+
 def _python(layer: Layer) -> None:
-    program = Path(sys.executable).resolve()
-    library = Path(sysconfig.get_path("stdlib"))
-    layer.file(str(program), program)
-    _libraries(layer, program)
-    for each in _library(library):
-        layer.file(str(each), each)
-        if each.name.endswith(".so"):
-            _libraries(layer, each)
+    python = Path(sys.executable).resolve()
+    program(layer, str(python), python)
+    library(layer, folder := Path(sysconfig.get_path("stdlib")), str(folder))
     for name in ("python", "python3"):
-        layer.link(f"/bin/{name}", str(program))
+        layer.link(f"/bin/{name}", str(python))
 
 
 def _library(folder: Path) -> Iterator[Path]:
@@ -139,7 +151,7 @@ def make(folder: Path) -> list[Path]:
     pause.file("/pause", cluster_program("pause"))
     burn.file("/bin/burn", cluster_program("burn"))
     for layer in (busybox, burn, python):
-        _shell(layer)
+        shell(layer)
     _python(python)
     wanted = {
         PAUSE: (pause, ["/pause"]),
@@ -169,12 +181,9 @@ def slacktide(folder: Path) -> Path:
     wanted = f"slacktide[cluster,stream] @ {wheel.as_uri()}"
     _run(uv, "pip", "install", "--python", sys.executable, *how, "--target", site, wanted)
     layer = Layer()
-    _shell(layer)
+    shell(layer)
     _python(layer)
-    for each in _library(site):
-        layer.file(f"{SITE}/{each.relative_to(site)}", each)
-        if ".so" in each.name:
-            _libraries(layer, each)
+    library(layer, site, SITE)
     run = "import sys; from slacktide.deploy.cli.main import main; sys.exit(main())"
     layer.text("/bin/slacktide", f"#!/bin/sh\nPYTHONPATH={SITE} exec python -c '{run}' \"$@\"\n")
     made = folder / "slacktide.tar"

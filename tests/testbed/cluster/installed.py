@@ -40,7 +40,10 @@ def manifests(node: RealNode, bootstrap: str) -> list[Json]:
 
 
 def _here(workload: Json, node: RealNode) -> None:
-    """One replica on the one node; no way to the host but its network; the image, kubelet and state of the tests."""
+    """One replica on the one node; no way to the host but its network; the image, kubelet and state of the tests.
+
+    That a pod is ready is asked each second: tests wait for it.
+    """
     spec = workload["spec"]
     spec.pop("replicas", None)
     pod = spec["template"]["spec"]
@@ -51,6 +54,7 @@ def _here(workload: Json, node: RealNode) -> None:
             container["args"] = [_kubelet(each, node) for each in container["args"]] + LOOPBACK[container["name"]]
         for probe in ("livenessProbe", "readinessProbe"):
             container.get(probe, {"httpGet": {}})["httpGet"]["host"] = "127.0.0.1"
+        container.get("readinessProbe", {})["periodSeconds"] = 1
         added = container["securityContext"]["capabilities"].get("add", [])
         container["securityContext"]["capabilities"]["add"] = [each for each in added if _has(each)]
     for volume in pod.get("volumes", []):

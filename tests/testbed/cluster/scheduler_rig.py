@@ -10,7 +10,7 @@ import ssl
 import sys
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
@@ -24,10 +24,11 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, revision_of
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, METRIC, PLACEMENT, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, PLACEMENT, SCORE
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 from testbed.brokers import free_port, running
 from testbed.cluster.identity import access_of
@@ -55,20 +56,22 @@ class Scheduling:
         self.account = cluster.account(SYSTEM, ACCOUNT)
         self.program = Program("kube-scheduler", cluster.folder / "kube-scheduler.log")
 
-    def start(self) -> None:
-        """Start it, and return when it leads."""
+    def start(self, program: Program | None = None, edit: Callable[[Json], None] = lambda _: None) -> None:
+        """Start it, or another replica, its configuration edited; return when one of them leads."""
+        program = program or self.program
         path = f"/api/v1/namespaces/{SYSTEM}/configmaps/slacktide-kube-scheduler"
         config = yaml.safe_load(self.cluster.get(path)["data"]["config.yaml"])
         config["clientConnection"] = {"kubeconfig": str(self.account.kubeconfig)}
         config["extenders"][0]["urlPrefix"] = f"http://127.0.0.1:{self.port}"
-        file, secure = self.cluster.folder / "kube-scheduler.yaml", free_port()
+        edit(config)
+        file, secure = program.log.with_suffix(".yaml"), free_port()
         file.write_text(yaml.safe_dump(config))
         deployed = self.cluster.get(f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/slacktide-scheduler")
         given = deployed["spec"]["template"]["spec"]["containers"][1]["args"]
         command = [*given, f"--config={file}", "--bind-address=127.0.0.1", f"--secure-port={secure}"]
         lease = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/koord-scheduler"
         url = f"https://127.0.0.1:{secure}/readyz"
-        self.program.start(
+        program.start(
             [str(cluster_program("kube-scheduler")), *command], lambda: _answers(url) and self.cluster.exists(lease)
         )
 
@@ -82,7 +85,7 @@ def _answers(url: str) -> bool:
 
 
 @contextlib.contextmanager
-def scheduling(folder: Path) -> Iterator[Scheduling]:
+def scheduling(folder: Path, *, started: bool = True) -> Iterator[Scheduling]:
     """``kubectl apply -k`` with the component, and its kube-scheduler; nobody runs the pods."""
     with running(ApiServer) as cluster:
         start = folder.resolve()
@@ -93,7 +96,8 @@ def scheduling(folder: Path) -> Iterator[Scheduling]:
         # Nobody answers for the webhook: pods here are written as it would make them.
         cluster.kubectl("delete", "mutatingwebhookconfiguration", "slacktide")
         found = Scheduling(cluster)
-        found.start()
+        if started:
+            found.start()
         try:
             yield found
         finally:
@@ -133,14 +137,16 @@ class SchedulerRig:
         self._nodes: list[str] = []
         self._extenders: list[Extender] = []
 
-    async def extender(self, *, counting: bool = True, args: PlacementArgs | None = None) -> Extender:
-        """Start one that is ready, where the kube-scheduler looks for it."""
+    async def extender(
+        self, *, counting: bool = True, args: PlacementArgs | None = None, port: int | None = None
+    ) -> Extender:
+        """Start one that is ready, where the kube-scheduler looks for it, or where another replica does."""
         settings = scheduler.SchedulerSettings(
             bootstrap=self.bootstrap,
             access=access_of(self._at.account.kubeconfig),
             replica="test",
             host="127.0.0.1",
-            port=self._at.port,
+            port=port or self._at.port,
             args=args or PlacementArgs(),
             counting=counting,
         )
@@ -201,6 +207,17 @@ class SchedulerRig:
             NodeAllocatable(**known, **window, batch_cpu_milli=batch, batch_mem_bytes=12 * GIB),
         ]  # fmt: skip
 
+    async def describe(self, node: str, annotations: dict[str, str]) -> None:
+        """The bridge tells of a node with these annotations."""
+        facts = NodeFacts(name=node, capacity=Resources(), allocatable=Resources(), annotations=annotations)
+        told = NodeInventory(node=node, revision=revision_of(facts), facts=facts, writer_epoch=1)
+        sender = Sender(self.bootstrap, client_id="test-bridge", acks="all")
+        try:
+            await sender.connect((INVENTORY.name,))
+            await sender.send([Out(topic=INVENTORY.name, key=node.encode(), value=encode(told))])
+        finally:
+            await sender.close()
+
     def forget(self, node: str) -> None:
         """There is no such node any more, and the stream says nothing more of it."""
         del self._said[node]
@@ -244,6 +261,21 @@ class SchedulerRig:
                 for name in names
             ]
             await asyncio.gather(*made)
+
+    async def daemon_pod(self, node: str) -> str:
+        """A DaemonSet's pod for a node, as its controller makes them; its name."""
+        name = f"d-{secrets.token_hex(5)}"
+        owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "logs", "uid": "1", "controller": True}
+        only = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [only]}}}
+        spec = {
+            "schedulerName": "koord-scheduler",
+            "affinity": affinity,
+            "containers": [{"name": "main", "image": "none"}],
+        }
+        pod = {"metadata": {"name": name, "ownerReferences": [owner]}, "spec": spec}
+        await asyncio.to_thread(self.cluster.post, f"/api/v1/namespaces/{self.namespace}/pods", pod)
+        return name
 
     def listed(self) -> list[Json]:
         """The test's pods."""

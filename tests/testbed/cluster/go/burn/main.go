@@ -2,7 +2,7 @@
 //
 //	burn spin N           keep N processors busy
 //	burn fill MIB [MIB_S] take memory, all at once or so much a second, and hold it
-//	burn serve HZ WORK_US answer so many requests a second, each so much work; a line of JSON each second:
+//	burn serve HZ WORK_US answer so many requests a second, each so much processor time; a line of JSON each second:
 //	                      how many, and the latency's median and 99th percentile in microseconds
 package main
 
@@ -12,10 +12,12 @@ import (
 	"runtime"
 	"sort"
 	"strconv"
+	"syscall"
 	"time"
+	"unsafe"
 )
 
-// work does a fixed number of rounds: the same work takes longer where the processor is taken away.
+// work does a fixed number of rounds.
 func work(rounds int) (sum uint64) {
 	for i := 0; i < rounds; i++ {
 		sum = sum*6364136223846793005 + 1442695040888963407
@@ -54,33 +56,34 @@ func fill(mib, perSecond int) {
 	}
 }
 
-// calibrate says how many rounds take the time, at the best of several tries.
-func calibrate(want time.Duration) int {
-	const rounds = 1 << 20
-	best := time.Hour
-	for i := 0; i < 20; i++ {
-		begin := time.Now()
-		work(rounds)
-		best = min(best, time.Since(begin))
-	}
-	return int(float64(rounds) * float64(want) / float64(best))
+// used is the processor time that this thread has had.
+func used() time.Duration {
+	const threadCPUTime = 3
+	var at syscall.Timespec
+	syscall.Syscall(syscall.SYS_CLOCK_GETTIME, threadCPUTime, uintptr(unsafe.Pointer(&at)), 0)
+	return time.Duration(at.Nano())
 }
 
-// serve measures from when a request was due, so that one that waited for another counts its wait.
+// serve measures from when a request was due, so that one that waited for another counts its wait. A request's work is
+// processor time: rounds take as long as the machine is fast at the moment, which in a virtual one changes by half.
 func serve(hz, workMicros int) {
-	rounds := calibrate(time.Duration(workMicros) * time.Microsecond)
+	runtime.LockOSThread()
+	want := time.Duration(workMicros) * time.Microsecond
 	every := time.Second / time.Duration(hz)
 	due := time.Now()
 	for {
 		taken := make([]int64, 0, hz)
-		for len(taken) < hz {
+		for said := time.Now(); time.Since(said) < time.Second; {
 			due = due.Add(every)
 			time.Sleep(time.Until(due))
-			work(rounds)
+			for until := used() + want; used() < until; {
+				work(1 << 14)
+			}
 			taken = append(taken, time.Since(due).Microseconds())
 		}
 		sort.Slice(taken, func(a, b int) bool { return taken[a] < taken[b] })
-		fmt.Printf("{\"requests\": %d, \"p50_us\": %d, \"p99_us\": %d}\n", hz, taken[hz/2], taken[hz*99/100])
+		count := len(taken)
+		fmt.Printf("{\"requests\": %d, \"p50_us\": %d, \"p99_us\": %d}\n", count, taken[count/2], taken[count*99/100])
 	}
 }
 

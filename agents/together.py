@@ -1,0 +1,19 @@
+"""Works that go on beside one another."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+
+
+async def until_one_ends(*works: Coroutine[object, object, object]) -> None:
+    """Run all until one ends, in order or by an error, which is raised; the others are cancelled."""
+    tasks = [asyncio.create_task(work) for work in works]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

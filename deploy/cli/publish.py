@@ -1,0 +1,75 @@
+"""``slacktide publish``: policy and node into the log, from an operator's files, where no bridge does it."""
+# ruff: noqa: RUF009 - setting() makes a field
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import click
+
+from slacktide.deploy.cli import machine, process
+from slacktide.deploy.cli.operator_files import OperatorFiles
+from slacktide.deploy.cli.settings import (
+    LOOPBACK_BROKER,
+    PORT,
+    HostPort,
+    configured,
+    file,
+    folder,
+    node_name,
+    setting,
+    state_folder,
+)
+from slacktide.deploy.cli.up import SHIPPED_POLICY
+from slacktide.schemas.health import Health
+
+METRICS_PORT = 9469
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PublishSettings(process.ProcessSettings):
+    """What is said, and to whom."""
+
+    bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    node_name: str = setting("Name of the node: the key of its records.", default=node_name, shown="host name")
+    policy: Path = setting(
+        "The ConfigMap slo-controller-config, watched: a bad one is refused, the last good one stays in force.",
+        file(),
+        default=SHIPPED_POLICY,
+        shown="the shipped one: suppress by quota, memory eviction from 70%",
+    )
+    inventory: Path | None = setting(
+        "The node, as `kubectl get node -o yaml` prints it, watched; none, or one without a Node: this machine.",
+        file(),
+        default=None,
+    )
+    state_folder: Path = setting(
+        "Where this process, and no other, keeps what was last good.",
+        folder(exists=False),
+        default=state_folder,
+        shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
+    )
+    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+
+
+@click.command(epilog="Example: slacktide publish --bootstrap kafka-1:9092 --policy policy.yaml --node-name db-7")
+@configured(PublishSettings)
+def command(settings: PublishSettings) -> None:
+    """Say in the log which policy is in force and what a node has, again each minute, as `slacktide up` does itself.
+
+    On Kubernetes the bridge does that. Creates topics that are missing. SIGTERM: it stops.
+    """
+    from slacktide.deploy.cli.log_side import LogSide  # noqa: PLC0415 - loads Kafka: not for --help
+
+    itself = partial(machine.node_item, settings.node_name)
+    inventory = settings.inventory or machine.inventory(settings.node_name, settings.state_folder)
+    files = OperatorFiles(settings.policy, inventory, settings.node_name, settings.state_folder, machine=itself)
+    side = LogSide(settings.bootstrap, settings.node_name)
+
+    async def work(stop: asyncio.Event, health: Health) -> None:
+        await side.publish(files, stop, health)
+
+    process.run("publish", settings, work)

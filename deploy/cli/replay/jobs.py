@@ -1,0 +1,164 @@
+"""A long trace shared out by partition among processes: what is said of one partition depends on no other."""
+
+from __future__ import annotations
+
+import multiprocessing
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+
+from slacktide.deploy.cli import garbage
+from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.policy import Policy
+from slacktide.streams.records import Record
+from slacktide.streams.replay.policies import Policies
+from slacktide.streams.replay.replay import Replay, Result
+from slacktide.streams.replay.whatif import Change, WhatIf
+
+FEW = 10_000
+"""Records: a trace of no more is done before other processes have begun."""
+PARCEL = 256
+"""Records that go to a process together."""
+
+
+class ReplayError(SlacktideError):
+    """A process of the replay is gone."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is done with a trace, by each process with its part of it."""
+
+    policies: Sequence[Record]
+    since_ms: int
+    nodes: tuple[str, ...] = ()
+    kept: int = 10
+    """Differences that are kept whole."""
+    other: Policy | None = None
+    """What if: decide by this one, too."""
+
+    def begin(self) -> Replay | WhatIf:
+        """Nothing is read yet."""
+        told = Policies(self.policies)
+        if self.other is None:
+            return Replay(told, since_ms=self.since_ms, nodes=self.nodes, kept=self.kept)
+        return WhatIf(told, self.other, since_ms=self.since_ms, nodes=self.nodes)
+
+
+class Jobs:
+    """Takes a trace record by record; processes begin once it turns out to be long."""
+
+    def __init__(self, plan: Plan, count: int, few: int = FEW) -> None:
+        """Begin.
+
+        Args:
+            plan: what is done.
+            count: processes at most.
+            few: records of a trace that is not shared out.
+
+        """
+        self._plan = plan
+        self._count = count
+        self._few = few
+        self._first: list[Record] = []
+        self._jobs: list[_Job] = []
+        self._alone = plan.begin() if count == 1 else None
+
+    def take(self, record: Record) -> None:
+        """The next record of the trace.
+
+        Raises:
+            ReplayError: a process is gone.
+
+        """
+        if self._alone is not None:
+            self._alone.take(record)
+        elif self._jobs:
+            self._jobs[record.partition % self._count].take(record)
+        else:
+            self._first.append(record)
+            if len(self._first) > self._few:
+                self._jobs = [_Job(self._plan) for _ in range(self._count)]
+                first, self._first = self._first, []
+                for one in first:
+                    self.take(one)
+
+    def finish(self) -> Result | Change:
+        """What came of it.
+
+        Raises:
+            ReplayError: a process is gone.
+
+        """
+        if not self._jobs:
+            alone = self._alone or self._plan.begin()
+            for record in self._first:
+                alone.take(record)
+            return alone.finish()
+        for job in self._jobs:
+            job.end()
+        found = [job.result() for job in self._jobs]
+        results = [one for one in found if isinstance(one, Result)]
+        if results:
+            return Result.of(results, self._plan.kept)
+        return Change.of([one for one in found if isinstance(one, Change)])
+
+
+class _Job:
+    """One process, as its maker sees it."""
+
+    def __init__(self, plan: Plan) -> None:
+        # A new interpreter: what a forked one would inherit of a connection to the log is not its own.
+        spawning = multiprocessing.get_context("spawn")
+        self._end, its_end = spawning.Pipe()
+        self._process = spawning.Process(target=_work, args=(plan, its_end), daemon=True)
+        self._process.start()
+        its_end.close()
+        self._parcel: list[Record] = []
+
+    def take(self, record: Record) -> None:
+        self._parcel.append(record)
+        if len(self._parcel) == PARCEL:
+            self._send()
+
+    def end(self) -> None:
+        """No more comes."""
+        self._send()
+        self._send()
+
+    def result(self) -> Result | Change:
+        try:
+            found: Result | Change = self._end.recv()
+        except EOFError as exc:
+            raise self._gone() from exc
+        self._process.join()
+        return found
+
+    def _send(self) -> None:
+        parcel, self._parcel = self._parcel, []
+        try:
+            self._end.send(parcel)
+        except OSError as exc:
+            raise self._gone() from exc
+
+    def _gone(self) -> ReplayError:
+        self._process.join()
+        return ReplayError(
+            f"a process of the replay ended with exit code {self._process.exitcode}, what it said is above; "
+            "--jobs 1 decides all in this one"
+        )
+
+
+def _work(plan: Plan, its_end: Connection) -> None:
+    """Decide one part of the trace, an empty parcel being its end."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # of a terminal: whoever began this ends it
+    garbage.seldom()
+    run = plan.begin()
+    try:
+        while parcel := its_end.recv():
+            for record in parcel:
+                run.take(record)
+        its_end.send(run.finish())
+    except (EOFError, BrokenPipeError):
+        return  # nobody waits for it any more

@@ -1,0 +1,174 @@
+"""Figures: a thousand nodes on a real API server: what is written, how fast load is seen, how well pods are placed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from bench.colony import ASKED, Colony, Placed, colony
+from bench.fleet import name_of
+from bench.rig import CannotRunError, Rig
+from bench.rows import Row, judged, told
+from bench.tides import CPU_MILLI, STEP_PART, STEPPED_EACH, load_milli
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.demo.figures import percentile
+from slacktide.schemas.codec import decode
+from slacktide.schemas.score import NodeScore
+from slacktide.schemas.topics import SCORE
+from testbed.rungs import cluster_program
+
+NODES, BRIEF_NODES = 1_000, 100
+PODS_PER_NODE = 2
+RATIO_MIN = 0.7
+SEEN_MS = 2_000
+CPU_MS_MAX = 5.0
+PODS_RATIO_MIN = 0.8
+WRITES_A_MINUTE, SAVED = {"status": 0.5, "metric": 1.0}, {"status": 3, "metric": 1}
+"""Of each node at most, and what a quiet one has saved up."""
+STANDING_S, STEP_S = 10.0, 15.0
+FILL_S, POLL_S = 300.0, 0.1
+LINE_PART = 0.65
+"""Of a node's CPU: the line that load-aware scheduling keeps."""
+BATCH_USE_PART = 0.85
+"""What a batch pod is taken to use of what it asks for."""
+AFTER_S = 240
+"""How long placed pods stay, one whole tide."""
+
+
+def measure(rig: Rig) -> list[Row]:
+    """One after the other, in one cluster."""
+    nodes = rig.nodes or (BRIEF_NODES if rig.brief else NODES)
+    kwok = cluster_program("kwok").exists()
+    rig.say(f"cluster: {nodes} nodes, {'kwok' if kwok else 'nobody'} plays them")
+    with colony(rig, nodes) as at:
+        at.start_nodes(rig.each_s, kwok=kwok)
+        begin_s = time.monotonic()
+        rows: list[Row] = []
+        for part in (_written, _seen, _placed, _costs):
+            found = part(at)
+            for row in found:
+                rig.say(f"cluster: {row.figure}: {row.measured}")
+            rows += found
+        return [*rows, *_writes(at, time.monotonic() - begin_s)]
+
+
+def _written(at: Colony) -> list[Row]:
+    """All nodes' batch resource for the first time, against a loop that does nothing but write."""
+    bare = at.bare_patches_per_s()
+    at.rig.say(f"cluster: a bare loop writes {bare:.0f} nodes' status a second")
+    at.start_bridge()
+    until_s = time.monotonic() + FILL_S
+    while (written := at.bridge.labelled("slacktide_bridge_writes_total", kind="status")) < 1:
+        time.sleep(POLL_S)
+    first_s = time.monotonic()
+    while written < at.nodes or at.selling() < at.nodes:
+        at.bridge.check()
+        if time.monotonic() > until_s:
+            raise CannotRunError(f"{written:.0f} writes, {at.selling()} of {at.nodes} nodes show batch resource")
+        time.sleep(POLL_S)
+        written = at.bridge.labelled("slacktide_bridge_writes_total", kind="status")
+    rate = at.nodes / (time.monotonic() - first_s)
+    said = f"{rate / bare:.2f}: {rate:.0f} nodes a second, a bare loop {bare:.0f}"
+    return [
+        judged("batch resource first written on all nodes, against a bare loop", f">= {RATIO_MIN}", said,
+               met=rate >= RATIO_MIN * bare, n=at.nodes, bare_per_s=bare, bridge_per_s=rate)
+    ]  # fmt: skip
+
+
+def _seen(at: Colony) -> list[Row]:
+    """How long after the load of every tenth node steps up its score says at least half of that."""
+    ages_ms = asyncio.run(_step(at))
+    stepped = len(range(0, at.nodes, STEPPED_EACH))
+    p50, p95 = percentile(ages_ms, 50), percentile(ages_ms, 95)
+    met = len(ages_ms) == stepped and p95 is not None and p95 <= SEEN_MS
+    said = f"p50 {p50} ms, p95 {p95} ms, of {stepped} nodes {len(ages_ms)} within {STEP_S:g} s (averages over 2 s)"
+    return [judged("a load step in the scores", f"p95 <= {SEEN_MS / 1_000:g} s", said, met=met, n=len(ages_ms))]
+
+
+async def _step(at: Colony) -> list[int]:
+    clock = SystemClock()
+    numbers = {name_of(number): number for number in range(0, at.nodes, STEPPED_EACH)}
+    seen: dict[str, int] = {}
+    async with AIOKafkaConsumer(bootstrap_servers=at.bootstrap) as consumer:
+        places = [TopicPartition(SCORE.name, one) for one in range(SCORE.partitions)]
+        consumer.assign(places)
+        await consumer.seek_to_end(*places)
+        step_ms = clock.wall_ms()
+        at.step.write_text(str(step_ms))
+        try:
+            while clock.wall_ms() < step_ms + STEP_S * 1_000 and len(seen) < len(numbers):
+                for records in (await consumer.getmany(timeout_ms=200)).values():
+                    for record in records:
+                        number = numbers.get((record.key or b"").decode())
+                        if number is None or record.value is None:
+                            continue
+                        before = load_milli(number, step_ms)
+                        if decode(record.value, NodeScore).use.cpu_milli >= before + STEP_PART * CPU_MILLI / 2:
+                            seen.setdefault(name_of(number), record.timestamp - step_ms)
+        finally:
+            at.step.unlink()
+    return sorted(seen.values())
+
+
+def _placed(at: Colony) -> list[Row]:
+    """The same pods with the extender, and by a kube-scheduler that has none."""
+    standing_s, pods = at.meter.cpu_s("scheduler"), PODS_PER_NODE * at.nodes
+    time.sleep(STANDING_S)
+    standing = (at.meter.cpu_s("scheduler") - standing_s) / STANDING_S
+    at.rig.say(f"cluster: placing {pods} pods by load")
+    with_it = at.place(pods, load_aware=True)
+    at.rig.say(f"cluster: {len(with_it.bound)} bound, {with_it.per_s:.0f} a second; now without the extender")
+    without = at.place(pods, load_aware=False)
+    at.rig.say(f"cluster: {len(without.bound)} bound, {without.per_s:.0f} a second")
+    per_pod_ms = 1_000 * (with_it.extender_cpu_s - standing * with_it.took_s) / max(1, len(with_it.bound))
+    all_ms = 1_000 * with_it.extender_cpu_s / max(1, len(with_it.bound))
+    ratio = with_it.per_s / without.per_s if without.per_s else 0.0
+    over = {name: over_line_s(placed, at.nodes) for name, placed in (("with", with_it), ("without", without))}
+    less = 1 - over["with"] / over["without"] if over["without"] else 0.0
+    bound = f"{len(with_it.bound)} and {len(without.bound)} of {pods} bound"
+    resting = f"{all_ms:.1f} with what it costs to follow log and pods ({100 * standing:.1f}% of a core at rest)"
+    return [
+        judged("extender, CPU per pod", f"<= {CPU_MS_MAX:g} ms", f"{per_pod_ms:.1f} ms; {resting}",
+               met=per_pod_ms <= CPU_MS_MAX, n=len(with_it.bound), per_pod_ms=per_pod_ms, standing=standing),
+        judged("pods a second with the extender, against without", f">= {PODS_RATIO_MIN}",
+               f"{ratio:.2f}: {with_it.per_s:.0f} against {without.per_s:.0f}; {bound}",
+               met=ratio >= PODS_RATIO_MIN, n=pods, with_per_s=with_it.per_s, without_per_s=without.per_s),
+        judged(f"node-seconds over {LINE_PART:.0%} of CPU within {AFTER_S} s", "fewer",
+               f"{over['with']} with load-awareness, {over['without']} without: {less:.0%} fewer; {bound}",
+               met=over["with"] < over["without"], n=pods, over=over,
+               bound={"with": len(with_it.bound), "without": len(without.bound)}),
+    ]  # fmt: skip
+
+
+def over_line_s(placed: Placed, nodes: int) -> int:
+    """Node-seconds in which services and the batch pods that were placed use more than the line, for one tide after."""
+    pods = Counter(node for node, _ in placed.bound.values())
+    begin_s = max((at_ms for _, at_ms in placed.bound.values()), default=0) // 1_000
+    use_milli = int(ASKED["kubernetes.io/batch-cpu"]) * BATCH_USE_PART
+    return sum(
+        load_milli(number, at_s * 1_000) + pods[name_of(number)] * use_milli > LINE_PART * CPU_MILLI
+        for number in range(nodes)
+        for at_s in range(begin_s, begin_s + AFTER_S)
+    )
+
+
+def _writes(at: Colony, whole_s: float) -> list[Row]:
+    """What the bridge wrote, by kind, since it began."""
+    rows = []
+    for kind, most in WRITES_A_MINUTE.items():
+        count = at.bridge.labelled("slacktide_bridge_writes_total", kind=kind)
+        minutes = whole_s / 60
+        allowed = most * minutes + SAVED[kind]
+        each = count / at.nodes
+        said = f"{each:.2f} a node in {minutes:.1f} min ({each / minutes:.2f} a minute); {allowed:.2f} are allowed"
+        rows.append(judged(f"API writes: {kind}", f"<= {most} a node and minute, {SAVED[kind]} saved", said,
+                           met=each <= allowed, n=round(count), each=each, minutes=minutes))  # fmt: skip
+    return rows
+
+
+def _costs(at: Colony) -> list[Row]:
+    said = ", ".join(f"{name} {pct:.0f}% {mb:.0f} MB" for name, (pct, mb) in at.meter.told().items())
+    return [told("CPU (of a core) and memory of each process", said, costs=at.meter.told())]

@@ -1,0 +1,27 @@
+"""How close together a worker's turns come."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from slacktide.streams.kafka.gathering import GATHER_S, Gathering
+
+
+async def test_a_turn_right_after_another_waits_for_samples_to_gather() -> None:
+    gathering, loop = Gathering(), asyncio.get_running_loop()
+    gathering.began()
+    began_s = loop.time()
+    await gathering.turn()
+
+    assert loop.time() - began_s > GATHER_S / 2
+
+
+async def test_a_turn_that_comes_later_waits_for_nothing() -> None:
+    gathering = Gathering()
+    gathering.began()
+    await asyncio.sleep(2 * GATHER_S)
+
+    with pytest.raises(StopIteration):  # it ends without giving way to anything else
+        gathering.turn().send(None)

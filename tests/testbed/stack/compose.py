@@ -1,0 +1,111 @@
+"""``docker compose`` on the file that ships, against a daemon of the tests' own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from testbed.brokers import free_port
+from testbed.one_machine import eventually
+from testbed.rungs import cache
+
+from .daemon import Daemon
+from .images import MADE, load
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "deploy/compose"
+PROJECT = "slacktide"
+PORTS = ("KAFKA_PORT", "SCHEDULER_PORT", "PROMETHEUS_PORT")
+CAP_SYS_RESOURCE = 24
+PATIENCE_S = 180.0
+
+
+def documented(driver: str) -> dict[str, str]:
+    """The lines of .env that are for a cgroup driver, as whoever follows its comments would have them."""
+    _, _, told = (FOLDER / ".env").read_text().partition(f"\n# {driver}, ")
+    block, _, _ = told.partition("\n\n")
+    lines = [line.removeprefix("# ") for line in block.splitlines()[1:4]]
+    return dict(line.split("=", 1) for line in lines)
+
+
+def _may_wake() -> bool:
+    held = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("CapBnd:"))
+    return bool(int(held.split()[1], 16) >> CAP_SYS_RESOURCE & 1)
+
+
+class Stack:
+    """The stack of one daemon; its ports are free ones."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.daemon = daemon
+        self.ports = {name: free_port() for name in PORTS}
+        driver = daemon.run("info", "--format", "{{.CgroupDriver}}").strip()
+        given = documented(driver) | {name: str(port) for name, port in self.ports.items()}
+        given |= {} if _may_wake() else {"WOKEN_BY": "CHOWN"}
+        # Without buildx, which is no part of Debian's Docker.
+        given |= {"DOCKER_HOST": daemon.socket, "DOCKER_BUILDKIT": "0"}
+        self._environment = os.environ | given
+        for service in self.services().values():
+            if (image := str(service["image"])).partition(":")[0] in MADE:
+                load(daemon.docker, image)
+        load(daemon.docker, base())
+
+    @property
+    def bootstrap(self) -> str:
+        """Its Kafka, from this machine."""
+        return f"127.0.0.1:{self.ports['KAFKA_PORT']}"
+
+    def services(self) -> Mapping[str, dict[str, Any]]:
+        """All services that run without a profile, as compose understands them."""
+        found: dict[str, dict[str, Any]] = json.loads(self("config", "--format", "json"))["services"]
+        return found
+
+    def __call__(self, *arguments: str, within_s: float = 300) -> str:
+        """What ``docker compose`` prints.
+
+        Raises:
+            RuntimeError: it failed; with what it said.
+
+        """
+        command = [str(cache() / "compose"), *arguments]
+        done = subprocess.run(
+            command, cwd=FOLDER, env=self._environment, capture_output=True, text=True, check=False, timeout=within_s
+        )
+        if done.returncode:
+            raise RuntimeError(f"{arguments}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+        return done.stdout
+
+    def up(self, *arguments: str) -> None:
+        """Start what does not run, and return when all is well."""
+        self("up", "--detach", *arguments, within_s=500)
+        self.await_well()
+
+    def await_well(self) -> None:
+        """Return when everything runs, and is healthy where it tells."""
+        assert eventually(lambda: not self.unwell(), PATIENCE_S, every_s=1.0), self.unwell()
+
+    def unwell(self) -> list[str]:
+        """What does not run, or not well."""
+        told = [json.loads(line) for line in self("ps", "--all", "--format", "json").splitlines()]
+        return [
+            f"{each['Name']}: {each['State']} {each['Health']}"
+            for each in told
+            if (each["State"], each["ExitCode"]) != ("exited", 0)
+            and (each["State"] != "running" or each["Health"] not in {"", "healthy"})
+        ]
+
+    def image(self, service: str) -> str:
+        """The image of one service."""
+        return str(self.services()[service]["image"])
+
+
+def base() -> str:
+    """The image that ours are made from, with its tag."""
+    first = next(
+        line for line in (ROOT / "deploy/image/Dockerfile").read_text().splitlines() if line.startswith("FROM")
+    )
+    return first.split()[1]

@@ -1,0 +1,26 @@
+"""What a rung lacks, and how one waits that is not there yet."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from testbed.rungs import await_programs, lacks_cluster
+
+
+def test_programs_that_are_being_built_are_waited_for_and_lack_only_if_nothing_came_of_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as build:
+        monkeypatch.setenv("SLACKTIDE_CLUSTER_BUILD", str(build.pid))
+        meanwhile = lacks_cluster.__wrapped__()
+    await_programs()
+    after = lacks_cluster.__wrapped__()
+
+    assert meanwhile is None or "openssl" in meanwhile.what
+    assert after is not None
+    assert after.what == "etcd, kube-apiserver, kubectl"
