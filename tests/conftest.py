@@ -108,8 +108,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """Wait for Kubernetes' programs before the test's own time begins."""
-    if item.get_closest_marker("cluster") is not None or item.get_closest_marker("realnode") is not None:
+    """Wait for what is being built before the time of a test begins that needs it."""
+    if any(item.get_closest_marker(marker) is not None for marker in rungs.BUILT):
         rungs.await_programs()
     return (yield)
 

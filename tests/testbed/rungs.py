@@ -56,13 +56,13 @@ def cluster_program(name: str) -> Path:
 
 
 def _being_built() -> bool:
-    """Whether the process still runs that CI has building Kubernetes' programs."""
-    pid = os.environ.get("SLACKTIDE_CLUSTER_BUILD")
+    """Whether the process still runs that CI has building what is written in Go."""
+    pid = os.environ.get("SLACKTIDE_BUILD")
     return pid is not None and Path(f"/proc/{pid}").exists()
 
 
 def await_programs() -> None:
-    """Return when nobody builds Kubernetes' programs any more."""
+    """Return when nobody builds programs any more."""
     while _being_built():
         time.sleep(0.5)
 
@@ -185,7 +185,8 @@ def lacks_stack() -> Lack | None:
     """Docker, compose, what images are made of, and root."""
     if os.geteuid() != 0:
         return Lack(what="root for Docker", get="sudo make test", possible=False)
-    absent = [name for name in ("docker/dockerd", "compose", "wheels", "prometheus") if not (cache() / name).exists()]
+    wanted = ["docker/dockerd", "wheels", "prometheus"] + ([] if _being_built() else ["compose"])
+    absent = [name for name in wanted if not (cache() / name).exists()]
     if absent and shutil.which("go") is None:
         return Lack(what=", ".join(absent), get="install Go (https://go.dev/doc/install)", possible=False)
     if absent:
@@ -208,6 +209,9 @@ LACKS = {
     "stack": lacks_stack,
 }
 """By marker."""
+
+BUILT = ("cluster", "realnode", "stack")
+"""What runs on programs that are built here: by marker."""
 
 RUNGS = (
     "pure",

@@ -16,7 +16,7 @@ def test_programs_that_are_being_built_are_waited_for_and_lack_only_if_nothing_c
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as build:
-        monkeypatch.setenv("SLACKTIDE_CLUSTER_BUILD", str(build.pid))
+        monkeypatch.setenv("SLACKTIDE_BUILD", str(build.pid))
         meanwhile = lacks_cluster.__wrapped__()
     await_programs()
     after = lacks_cluster.__wrapped__()
