@@ -58,7 +58,7 @@ def cluster_program(name: str) -> Path:
 def _being_built() -> bool:
     """Whether the process still runs that CI has building what is written in Go."""
     pid = os.environ.get("SLACKTIDE_BUILD")
-    return pid is not None and Path(f"/proc/{pid}").exists()
+    return bool(pid) and Path(f"/proc/{pid}").exists()
 
 
 def await_programs() -> None:
