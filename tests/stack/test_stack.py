@@ -1,6 +1,7 @@
 """The stack in Docker, as it ships: from nothing to the first suppression, all restarts, and nothing left behind.
 
-The tests are one story, in their order. Only base images are others (testbed/stack/images.py).
+The tests are one story, in their order, and type what the README says. Only base images are others
+(testbed/stack/images.py).
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from slacktide.schemas.topics import COMMAND, SAMPLE
 from testbed.audit import Audit, records
 from testbed.one_machine import eventually
 from testbed.stack import daemon
-from testbed.stack.compose import PROJECT, Stack, base
+from testbed.stack.compose import FOLDER, PROJECT, Stack, base, readme_lines
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
 NODE = "docker"
 PATIENCE_S = 120.0
 ROOT = Path(__file__).parents[2]
+DRIVER, ENTER, START, THREE, EXPLAIN, OUTCOMES, ASK, WITH_PICTURES, END = readme_lines()
 IN_TROUBLE = re.compile("slacktide_agent_(evictions|records_refused)_total")
 CGROUPS = Path("/sys/fs/cgroup")
 
@@ -78,8 +80,10 @@ def asked(stack: Stack, query: str) -> list[Any]:
 
 def test_from_nothing_to_the_first_suppression(stack: Stack, audits: list[Audit]) -> None:
     assert not groups()
-    stack("build")
-    stack.up()
+    assert stack.typed(DRIVER) in {"cgroupfs\n", "systemd\n"}
+    assert f"cd {FOLDER.relative_to(ROOT)}" == ENTER
+    stack.typed(START)
+    stack.await_well()
 
     assert eventually(quotas, PATIENCE_S, every_s=0.5), stack("logs", "agent")
     assert eventually(lambda: records(stack.bootstrap, SAMPLE, NodeSample, NODE), PATIENCE_S, every_s=1.0)
@@ -158,10 +162,25 @@ def test_every_panel_that_needs_no_trouble_has_data(stack: Stack) -> None:
 
 
 def test_three_workers_and_one_again(stack: Stack) -> None:
-    stack.up("--scale", "stream=3", "stream")
+    stack.typed(THREE)
+    stack.await_well()
     assert stack("ps", "--quiet", "stream").count("\n") == 3
     stack.up("--scale", "stream=1", "stream")
     assert stack("ps", "--quiet", "stream").count("\n") == 1
+
+
+def test_what_the_readme_says_to_look_at_is_there(stack: Stack) -> None:
+    """What a node's figures come from, its newest outcomes, and what a kube-scheduler would be answered."""
+    explained = stack.typed(EXPLAIN)
+    outcomes = [json.loads(line) for line in stack.typed(OUTCOMES).splitlines()]
+    answer = json.loads(stack.typed(ASK))
+
+    assert NODE in explained
+    assert "batch-cpu" in explained
+    assert outcomes
+    assert {each["node"] for each in outcomes} == {NODE}
+    assert answer["NodeNames"] == [NODE] or NODE in answer["FailedNodes"]
+    assert "--profile ui" in WITH_PICTURES, "whose images are not to be had here: not run"
 
 
 def test_every_service_restarts_in_turn(stack: Stack) -> None:
@@ -192,7 +211,7 @@ def test_nothing_was_lost(stack: Stack, audits: list[Audit], capsys: pytest.Capt
 
 
 def test_down_leaves_nothing(stack: Stack) -> None:
-    stack("down", "--volumes")
+    stack.typed(END)
 
     run = stack.daemon.run
     assert not run("ps", "--all", "--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}")

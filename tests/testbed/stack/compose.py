@@ -1,4 +1,4 @@
-"""``docker compose`` on the file that ships, against a daemon of the tests' own."""
+"""``docker compose`` on the file that ships, and what the README says to type, against a daemon of the tests' own."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from .images import MADE, load
 ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy/compose"
 PROJECT = "slacktide"
-PORTS = ("KAFKA_PORT", "SCHEDULER_PORT", "PROMETHEUS_PORT")
+PORTS = {"KAFKA_PORT": "9092", "SCHEDULER_PORT": "8444", "PROMETHEUS_PORT": "9090"}
+"""That the stack has on this machine, as .env and the README have them."""
 CAP_SYS_RESOURCE = 24
 PATIENCE_S = 180.0
 
@@ -30,6 +31,13 @@ def documented(driver: str) -> dict[str, str]:
     block, _, _ = told.partition("\n\n")
     lines = [line.removeprefix("# ") for line in block.splitlines()[1:4]]
     return dict(line.split("=", 1) for line in lines)
+
+
+def readme_lines() -> list[str]:
+    """What the README says to type for the stack, line by line."""
+    _, _, section = (ROOT / "README.md").read_text().partition("\n## The stack in Docker\n")
+    section, _, _ = section.partition("\n## ")
+    return [line.partition("   #")[0].strip() for line in section.splitlines() if line.startswith("    ")]
 
 
 def _may_wake() -> bool:
@@ -47,12 +55,20 @@ class Stack:
         given = documented(driver) | {name: str(port) for name, port in self.ports.items()}
         given |= {} if _may_wake() else {"WOKEN_BY": "CHOWN"}
         # Without buildx, which is no part of Debian's Docker.
-        given |= {"DOCKER_HOST": daemon.socket, "DOCKER_BUILDKIT": "0"}
+        given |= {"DOCKER_HOST": daemon.socket, "DOCKER_BUILDKIT": "0", "DOCKER_CONFIG": str(self._client())}
+        given["PATH"] = f"{Path(daemon.docker[0]).parent}:{os.environ['PATH']}"
         self._environment = os.environ | given
         for service in self.services().values():
             if (image := str(service["image"])).partition(":")[0] in MADE:
                 load(daemon.docker, image)
         load(daemon.docker, base())
+
+    def _client(self) -> Path:
+        """The folder of Docker's client, with compose where it looks for it."""
+        plugins = self.daemon.folder / "client/cli-plugins"
+        plugins.mkdir(parents=True)
+        (plugins / "docker-compose").symlink_to(cache() / "compose")
+        return plugins.parent
 
     @property
     def bootstrap(self) -> str:
@@ -71,12 +87,25 @@ class Stack:
             RuntimeError: it failed; with what it said.
 
         """
-        command = [str(cache() / "compose"), *arguments]
+        return self._run(["docker", "compose", *arguments], within_s)
+
+    def typed(self, line: str) -> str:
+        """What a line prints that somebody types into a shell in the stack's folder, for the ports that it has there.
+
+        Raises:
+            RuntimeError: it failed; with what it said.
+
+        """
+        for name, port in PORTS.items():
+            line = line.replace(f"127.0.0.1:{port}", f"127.0.0.1:{self.ports[name]}")
+        return self._run(["bash", "-c", line], 500)
+
+    def _run(self, command: list[str], within_s: float) -> str:
         done = subprocess.run(
             command, cwd=FOLDER, env=self._environment, capture_output=True, text=True, check=False, timeout=within_s
         )
         if done.returncode:
-            raise RuntimeError(f"{arguments}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
+            raise RuntimeError(f"{command}:\n{done.stdout[-3000:]}{done.stderr[-3000:]}")
         return done.stdout
 
     def up(self, *arguments: str) -> None:
