@@ -32,7 +32,7 @@ demo: setup ## See the loop close; options as ARGS="--seconds 30 --plain"
 
 test: setup ## Every rung that this machine can run; options for pytest as ARGS="-k quota"
 	@tests/testbed/setup
-	@$(V)/pytest $(ARGS)
+	@$(V)/pytest $(or $(ARGS),-n 2)
 
 e2e: setup ## Slacktide on a real Kubernetes node, waits and outages in full (as root; builds Kubernetes once)
 	@tests/testbed/setup cluster

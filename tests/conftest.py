@@ -1,22 +1,19 @@
-"""Fixtures that all rungs share, and the account of the rungs at the end of a run."""
+"""Fixtures that all rungs share, in which order tests run, and where."""
 
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 # `tests` is on the path (pyproject, pythonpath), so that helpers are modules with one name.
-from testbed import rungs
+from testbed import lanes, rungs
+from testbed.account import Account
 from testbed.brokers import EmbeddedBroker, KafkaBroker, KafkaCluster, running
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.real_node import RealNode, running_node
-
-REQUIRE_ALL = bool(os.environ.get("SLACKTIDE_REQUIRE_ALL"))
-"""A rung that this machine could run must not be skipped: what CI asks."""
 
 # Mutation testing asks only whether a test complains, not for the smallest example, and the same on each run.
 settings.register_profile(
@@ -26,10 +23,6 @@ settings.register_profile(
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # A change is judged by the same examples each time; whoever develops meets new ones with every run.
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "any machine"))
-
-OUTCOMES = ("passed", "failed", "skipped", "xfailed")
-
-_tally = pytest.StashKey[Counter[tuple[str, str]]]()
 
 
 @pytest.fixture(scope="session")
@@ -111,57 +104,16 @@ def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
     """Wait for what is being built before the time of a test begins that needs it."""
     if any(item.get_closest_marker(marker) is not None for marker in rungs.BUILT):
         rungs.await_programs()
+    lanes.weigh(light=rungs.rung_of(item) in rungs.COMPUTING)
     return (yield)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Begin the account."""
-    config.stash[_tally] = Counter()
+    config.pluginmanager.register(Account(config))
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_make_collect_report(collector: pytest.Collector) -> Iterator[None]:
-    """Where all is required, a file that skips itself whole is a failure, too."""
-    report: pytest.CollectReport = yield
-    if REQUIRE_ALL and report.skipped and rungs.CANNOT not in str(report.longrepr):
-        report.outcome = "failed"
-        report.longrepr = f"{collector.nodeid}: skipped although this machine can run it: {report.longrepr}"
-    return report
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
-    """Count by rung; where all is required, a skip that a set-up could have avoided is a failure."""
-    report: pytest.TestReport = yield
-    why = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
-    outcome = "xfailed" if hasattr(report, "wasxfail") and report.skipped else report.outcome
-    if REQUIRE_ALL and why and outcome == "skipped" and rungs.CANNOT not in why:
-        outcome = report.outcome = "failed"
-        report.longrepr = f"skipped although this machine can run it: {why}"
-    if report.when == "call" or not report.passed:
-        item.config.stash[_tally][rungs.rung_of(item), outcome] += 1
-    return report
-
-
-def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Where all is required, a rung without a single test has been lost."""
-    config = session.config
-    whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
-    if REQUIRE_ALL and whole and session.exitstatus == pytest.ExitCode.OK and set(rungs.RUNGS) - _ran(config):
-        session.exitstatus = pytest.ExitCode.TESTS_FAILED
-
-
-def _ran(config: pytest.Config) -> set[str]:
-    return {rung for rung, _ in config.stash[_tally]}
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Name each rung with its count, and for what was left out the line that would get it."""
-    tally = config.stash[_tally]
-    terminalreporter.section("rungs")
-    for rung in rungs.RUNGS:
-        counts = [f"{tally[rung, outcome]} {outcome}" for outcome in OUTCOMES if tally[rung, outcome]]
-        terminalreporter.line(f"{rung:<28} {', '.join(counts) or 'none'}")
-    for marker, lacks in rungs.LACKS.items():
-        if tally[rungs.BY_MARKER[marker], "skipped"] and (lack := lacks()) is not None:
-            terminalreporter.line(f"{rungs.BY_MARKER[marker]}: skipped for want of {lack}")
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> lanes.Lanes:
+    """Share the tests out by lanes where there are several processes."""
+    return lanes.Lanes(config, log)

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -191,7 +190,7 @@ def test_every_service_restarts_in_turn(stack: Stack) -> None:
         stack.await_well()
 
 
-def test_nothing_was_lost(stack: Stack, audits: list[Audit], capsys: pytest.CaptureFixture[str]) -> None:
+def test_nothing_was_lost(stack: Stack, audits: list[Audit], record_property: Callable[[str, object], None]) -> None:
     """Every sample is in the log, every one in the log is answered, and every act is told once."""
     [audit] = audits
     assert eventually(lambda: not audit.holes(), PATIENCE_S, every_s=1.0), audit.holes()
@@ -206,8 +205,7 @@ def test_nothing_was_lost(stack: Stack, audits: list[Audit], capsys: pytest.Capt
     audit.assert_whole()
     outcomes = audit.outcomes()
     assert {each.boot_id for each in outcomes} >= {boot for boot, _ in samples if (boot, 5) in samples}
-    with capsys.disabled():
-        sys.stdout.write(f" [{len(samples)} samples in, all answered; {len(outcomes)} outcomes out, each told once] ")
+    record_property("figures", f"{len(samples)} samples in, all answered; {len(outcomes)} outcomes out, each told once")
 
 
 def test_down_leaves_nothing(stack: Stack) -> None:

@@ -213,6 +213,9 @@ LACKS = {
 BUILT = ("cluster", "realnode", "stack")
 """What runs on programs that are built here: by marker."""
 
+COMPUTING = ("pure", "simulation")
+"""What waits for nothing."""
+
 RUNGS = (
     "pure",
     "pipeline",
