@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import logging
 import os
+import random
 import shutil
 import signal
 import socket
@@ -33,11 +34,12 @@ SPAWNER = concurrent.futures.ThreadPoolExecutor(1)
 
 
 def free_port() -> int:
-    """A port on loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
+    """A port on loopback that nobody listens on, and below those that connections going out are given."""
+    while True:
+        port = random.randint(10_000, 29_999)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _administer(bootstrap: str, work: Callable[[AIOKafkaAdminClient], Awaitable[None]]) -> None:
