@@ -1,4 +1,4 @@
-"""Two lanes of tests side by side: what computes, and what waits for parts of this machine, each in its order."""
+"""Two lanes of tests side by side, each in its order: what computes and then Kubernetes', and what mostly waits."""
 
 from __future__ import annotations
 
@@ -6,15 +6,9 @@ import os
 
 from xdist.scheduler import LoadScopeScheduling
 
-WAITING = (
-    "tests/demo/",
-    "tests/pipeline/",
-    "tests/kernel/",
-    "tests/cluster/e2e/",
-    "tests/cluster/test_real_node.py",
-    "tests/stack/",
-)
-"""Where tests stand that start groups of processes, set this kernel's control groups, or need a node: one at a time."""
+WAITING = ("tests/demo/", "tests/pipeline/", "tests/kernel/", "tests/stack/")
+"""Where tests stand that mostly wait. They are done when the other lane comes to the real node, whose tests ask who gets
+how much of the processor."""
 LIGHT, NORMAL = 19, 0
 
 
@@ -22,7 +16,7 @@ class Lanes(LoadScopeScheduling):
     """Each lane is one process of tests: ``pytest -n 2``."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return "waiting" if nodeid.startswith(WAITING) else "computing"
+        return "waiting" if nodeid.startswith(WAITING) else "the others"
 
 
 def weigh(*, light: bool) -> None:

@@ -229,8 +229,7 @@ RUNGS = (
     "Kubernetes node",
     "install",
 )
-"""In the order in which they run: what costs least tells first. Beside the node's, which asks who gets how much of the
-processor, hardly anything else runs any more."""
+"""In the order in which they run: what costs least tells first."""
 BY_MARKER = {
     "stack": RUNGS[8],
     "realnode": RUNGS[9],
