@@ -239,7 +239,7 @@ class _Consumer(driver.Consumer):
                 await self.perform_seek()  # these records are dropped: fetch them again
             return
         fetched = {place: batch for place, batch in records.items() if batch}
-        self._gathering.began()
+        self._gathering.began(sum(map(len, fetched.values())))
         for place, batch in fetched.items():
             self._read_offset[place] = None  # no gaps and no repeats in Faust's eyes: offsets are ours
             yield place, self._message(place, batch[-1], fetched)

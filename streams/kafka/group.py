@@ -98,7 +98,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         with trouble(f"cannot read {self._topic}"):
             fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000), max_records=POLL_RECORDS_MAX)
         if fetched:
-            self._gathering.began()
+            self._gathering.began(sum(map(len, fetched.values())))
         batches = {place.partition: [record_of(read) for read in batch] for place, batch in fetched.items()}
         return batches, {place.partition: self._consumer.highwater(place) for place in fetched}
 
