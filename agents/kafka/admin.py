@@ -15,6 +15,7 @@ from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError, Topic
 
 from slacktide.agents.kafka.closing import stop
 from slacktide.agents.kafka.records import Record, partition_of, record_of
+from slacktide.agents.kafka.standing import since
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import TOPICS, Topic
 
@@ -268,9 +269,7 @@ async def _seek(
     ends = await _ends(consumer, tps)
     starts = {tp: max(at, start.get(tp.partition, 0)) for tp, at in (await consumer.beginning_offsets(tps)).items()}
     if since_ms is not None:
-        found = await consumer.offsets_for_times(dict.fromkeys(tps, since_ms))
-        # No such record: Kafka says None, the embedded broker a timestamp of -1.
-        starts = {tp: at.offset if at is not None and at.timestamp >= 0 else ends[tp] for tp, at in found.items()}
+        starts = await since(consumer, ends, since_ms)
     for tp in tps:
         consumer.seek(tp, starts[tp])
     return ends

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -45,6 +45,13 @@ async def opened(
         await stop(consumer)
         raise
     return consumer
+
+
+async def since(consumer: Any, ends: Mapping[TopicPartition, int], since_ms: int) -> dict[TopicPartition, int]:
+    """Where in each partition its first record of this time or a later one lies; its end, where there is none."""
+    found = await consumer.offsets_for_times(dict.fromkeys(ends, since_ms))
+    # No such record: Kafka says None, the embedded broker a timestamp of -1.
+    return {tp: at.offset if at is not None and at.timestamp >= 0 else ends[tp] for tp, at in found.items()}
 
 
 class Silence:

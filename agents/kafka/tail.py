@@ -1,8 +1,8 @@
-"""What is said in whole topics: all partitions from their end or their beginning, without a consumer group."""
+"""What is said in whole topics: from their end, a little before it, or their beginning, without a consumer group."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import TopicPartition
@@ -10,11 +10,13 @@ from aiokafka.errors import KafkaError
 
 from slacktide.agents.kafka.closing import stop
 from slacktide.agents.kafka.records import Record, record_of
-from slacktide.agents.kafka.standing import Silence, opened
+from slacktide.agents.kafka.standing import Silence, opened, since
 from slacktide.schemas.errors import LogError
 
 FETCH_WAIT_MS = 200
 SILENCE_MS = 1_000 + 2 * FETCH_WAIT_MS
+AHEAD_MS = 1_000
+"""By which clocks may differ where records are as old as they say."""
 
 
 class TailReader:
@@ -27,17 +29,33 @@ class TailReader:
         topics: which.
         client_id: of this reader, in the brokers' logs.
         whole: read them from their beginning, for whoever has to know all before it begins.
+        back_ms: read also what was said so shortly before, for whoever cannot wait until it comes again. What says
+            that it is of later than now is passed by: nobody knows how old it is.
+        now_ms: the time, for ``back_ms``.
 
     """
 
-    def __init__(self, bootstrap: str, topics: Sequence[str], *, client_id: str, whole: bool = False) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        topics: Sequence[str],
+        *,
+        client_id: str,
+        whole: bool = False,
+        back_ms: int = 0,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
         self._bootstrap = bootstrap
         self._topics = tuple(topics)
         self._client_id = client_id
         self._whole = whole
+        self._back_ms, self._now_ms = back_ms, now_ms
+        self._recent = range(0)
+        """Times of records that are read although they were there before."""
         self._ends: dict[TopicPartition, int] = {}
         """Where partitions ended at connecting that were not read so far yet."""
         self._consumer: Any = None
+        self._before: dict[TopicPartition, int] = {}
         self._silence = Silence(bootstrap, (), SILENCE_MS)
 
     async def connect(self) -> None:
@@ -65,7 +83,7 @@ class TailReader:
                 await self._silence.check(self._consumer)
         except KafkaError as exc:
             raise LogError(f"{self._bootstrap}: {exc!r}") from exc
-        return [record_of(one) for records in got.values() for one in records]
+        return [record_of(one) for tp, records in got.items() for one in records if self._is_wanted(tp, one)]
 
     async def caught_up(self) -> bool:
         """Whether all was read that the topics held when they were connected to."""
@@ -89,9 +107,23 @@ class TailReader:
             partitions = await consumer._client._wait_on_metadata(topic)  # noqa: SLF001 - as subscribe() does
             tps += [TopicPartition(topic, partition) for partition in sorted(partitions)]
         ends = await consumer.end_offsets(tps)
-        starts = await consumer.beginning_offsets(tps) if self._whole else ends
+        starts = await consumer.beginning_offsets(tps) if self._whole else await self._a_little_before(consumer, ends)
         consumer.assign(tps)
         for tp, start in starts.items():
             consumer.seek(tp, start)
         self._ends = {tp: end for tp, end in ends.items() if end > starts[tp]}
+        self._before = dict(self._ends)
         self._silence = Silence(self._bootstrap, tps, SILENCE_MS)
+
+    async def _a_little_before(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if self._now_ms is None:
+            return dict(ends)
+        now_ms = self._now_ms()
+        self._recent = range(now_ms - self._back_ms, now_ms + AHEAD_MS)
+        return await since(consumer, ends, self._recent.start)
+
+    def _is_wanted(self, tp: TopicPartition, record: Any) -> bool:
+        """Of what was there before only what is recent; a broker that knows no times gives all."""
+        if self._whole or record.offset >= self._before.get(tp, 0):
+            return True
+        return record.timestamp in self._recent

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from aiokafka import AIOKafkaProducer
+
+from slacktide.agents.clock import SystemClock
 from slacktide.agents.kafka import Out, Sender, TailReader
 from slacktide.schemas.topics import METRIC, SCORE
 from testbed.brokers import EmbeddedBroker, KafkaBroker
@@ -49,6 +52,22 @@ async def test_from_the_end_nothing_is_read_twice_and_nothing_is_waited_for(
     assert await reader.caught_up()
     await _say(broker.bootstrap, "b")
     assert await _heard(reader, 2) == {(topic, "b") for topic in TOPICS}
+    await reader.close()
+
+
+async def test_what_was_said_shortly_before_is_heard_and_nothing_older_or_of_later(
+    broker: EmbeddedBroker | KafkaBroker,
+) -> None:
+    broker.apply_topics(1)
+    now_ms = SystemClock().wall_ms()
+    async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap, acks="all") as producer:
+        for key, ms in (("old", now_ms - 60_000), ("later", now_ms + 1_800_000), ("recent", now_ms - 2_000)):
+            await producer.send_and_wait(SCORE.name, key=key.encode(), value=b"{}", partition=0, timestamp_ms=ms)
+    reader = TailReader(broker.bootstrap, TOPICS, client_id="test", back_ms=6_000, now_ms=lambda: now_ms)
+    await reader.connect()
+    assert await _heard(reader, 1) == {(SCORE.name, "recent")}
+    await _say(broker.bootstrap, "new")
+    assert await _heard(reader, 2) == {(topic, "new") for topic in TOPICS}
     await reader.close()
 
 

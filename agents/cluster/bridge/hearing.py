@@ -15,6 +15,8 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
 
 TOPICS = (ALLOCATABLE.name, METRIC.name)
+SAID_AGAIN_MS = 6_000
+"""Whatever still holds was said again within this."""
 
 
 class Hearing:
@@ -31,7 +33,9 @@ class Hearing:
     def __init__(
         self, bootstrap: str, writing: Writing, lay_aside: Callable[[Record, str], None], clock: Clock
     ) -> None:
-        reader = TailReader(bootstrap, TOPICS, client_id="slacktide-bridge")
+        reader = TailReader(
+            bootstrap, TOPICS, client_id="slacktide-bridge", back_ms=SAID_AGAIN_MS, now_ms=clock.wall_ms
+        )
         self._following = Following(reader, away="nothing is written", clock=clock)
         self._writing = writing
         self._lay_aside = lay_aside
