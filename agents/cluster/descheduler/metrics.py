@@ -1,0 +1,11 @@
+"""Every metric of descheduling; the bridge that leads serves them."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+PASSES = Counter(
+    "slacktide_descheduling_passes", "Looks at all nodes, by what held them back or came of them.", ["bound"]
+)
+CHOSEN = Counter("slacktide_descheduling_pods_chosen", "Pods that passes chose to leave their nodes.", ["dry_run"])
+OVER = Gauge("slacktide_descheduling_nodes_over", "Nodes over their high thresholds, by the last pass.")
