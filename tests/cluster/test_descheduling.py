@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing
+from pathlib import Path
 
 import pytest
 
 from slacktide.agents.kafka import read_topic
 from slacktide.schemas.codec import decode
+from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass
-from slacktide.schemas.topics import DESCHEDULING
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.topics import DESCHEDULING, OUTCOME
+from slacktide.streams.governor.governor import Governor
+from slacktide.streams.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker, running
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import GIB, BridgeRig, bridged, until
+from testbed.cluster.evicting import events_on
 from testbed.cluster.manifests import MANIFESTS
+from testbed.cluster.webhook import PROFILES, Webhook, until_asked
 from testbed.descheduled import OWNER, metric
 
 pytestmark = pytest.mark.cluster
@@ -44,18 +52,42 @@ async def rig(cluster: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncItera
         yield rig
 
 
+@pytest.fixture
+def fence(cluster: ApiServer, tmp_path: Path) -> Iterator[None]:
+    """The webhook, asked about evictions."""
+    cluster.apply(PROFILES)
+    webhook = Webhook(cluster, tmp_path)
+    webhook.start()
+    try:
+        until_asked(cluster, cluster.namespace())
+        yield
+    finally:
+        webhook.stop()
+
+
+@pytest.fixture
+async def governor(embedded_broker: EmbeddedBroker) -> AsyncIterator[None]:
+    stop = asyncio.Event()
+    settings = GovernorSettings(bootstrap=embedded_broker.bootstrap, session_timeout_ms=2_000)
+    governing = asyncio.create_task(govern(Governor("test"), settings, stop, lambda: time.time_ns() // 1_000_000))
+    yield
+    stop.set()
+    await governing
+
+
 class Load:
-    """A node of 8 CPUs where 7 are used: by two best-effort pods 2 and 3, by a service 2; and one that is free."""
+    """A node of 8 CPUs where 7 are used: by two best-effort pods 1.5 and 2.5, by a service 3; one is free."""
 
     def __init__(self, rig: BridgeRig) -> None:
         self._rig = rig
         self.namespace = rig.cluster.namespace("jobs")
         self.full, self.free = rig.cluster.node(), rig.cluster.node()
         self.uids = {name: self._pod(name, BEST_EFFORT) for name in ("a", "b")}
-        self.uids["web"] = self._pod("web", {})
+        self.uids["web"] = self._pod("web", {"koordinator.sh/qosClass": "LS"})
         for node in (self.full, self.free):
+            rig.cluster.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": None}})  # a new one is not ready
             rig.say(node, cpu=4_000, mem=8 * GIB)
-        used = zip(self.uids.values(), (2_000, 3_000, 2_000), strict=True)
+        used = zip(self.uids.values(), (1_500, 2_500, 3_000), strict=True)
         rig.metric[self.full] = metric(self.full, dict(used))
         rig.metric[self.free] = metric(self.free, {}, system=500)
 
@@ -71,17 +103,31 @@ class Load:
         listed = self._rig.cluster.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
         return {one["metadata"]["name"] for one in listed if not one["metadata"].get("deletionTimestamp")}
 
+    async def outcomes(self) -> list[NodeOutcome]:
+        """Of descheduling's evictions, and of what it asked for."""
+        records = await self._rig.records(OUTCOME.name, DESCHEDULER)
+        return [decode(one.value, NodeOutcome) for one in records]
+
+    async def last_outcome(self, wanted: Callable[[NodeOutcome], object]) -> NodeOutcome:
+        """As soon as it is so."""
+        until_s = time.monotonic() + 30
+        while not wanted(last := (await self.outcomes())[-1]):
+            assert time.monotonic() < until_s, last
+            await asyncio.sleep(0.2)
+        return last
+
     async def passes(self) -> list[DeschedulingPass]:
         async with aclosing(read_topic(self._rig.bootstrap, DESCHEDULING.name)) as records:
             return [decode(one.value, DeschedulingPass) async for one in records]
 
     async def one(self, wanted: Callable[[DeschedulingPass], object]) -> DeschedulingPass:
         """The first pass that is so."""
-        async with asyncio.timeout(30):
-            while True:
-                if found := [one for one in await self.passes() if wanted(one)]:
-                    return found[0]
-                await asyncio.sleep(0.2)
+        until_s, passes = time.monotonic() + 30, await self.passes()
+        while not any(map(wanted, passes)):
+            assert time.monotonic() < until_s, passes[-3:]
+            await asyncio.sleep(0.2)
+            passes = await self.passes()
+        return next(filter(wanted, passes))
 
 
 async def explain(rig: BridgeRig, pod: str) -> str:
@@ -107,7 +153,7 @@ async def test_dry_it_says_whom_it_would_evict_and_evicts_nobody(rig: BridgeRig)
     assert load.free in {node for one in told.classes if one.load_class == "both_low" for node in one.nodes}
 
     text = await explain(rig, f"{load.namespace}/b")
-    assert f"would evict it, but only says so (dryRun): {load.full} is over, 88% used, threshold 60%" in text, text
+    assert f"would evict it, but only says so (dryRun): {load.full} is over, 87.5% used, threshold 60%" in text, text
     await load.one(lambda each: each.number == told.number + 3)
     assert load.there() == {"a", "b", "web"}
     assert replica.health.not_fresh == ""
@@ -127,3 +173,49 @@ async def test_without_thresholds_there_is_no_pass_and_a_leader_that_takes_over_
     rig.replica("two")
     anew = await load.one(lambda each: each.epoch > first.epoch)
     assert (anew.number, anew.bound) == (1, "none_lasting")
+
+
+@pytest.mark.usefixtures("fence", "governor")
+async def test_switched_on_it_evicts_whom_the_governor_has_credit_for_and_says_so(rig: BridgeRig) -> None:
+    """Two nodes are over, and one pod may go in a minute: the one that relieves its node."""
+    first = await asyncio.to_thread(Load, rig)
+    second = await asyncio.to_thread(Load, rig)
+    budget = {"clusterMax": 1, "nodeMax": 1, "namespaceMax": 1, "intervalSeconds": 600, "leaseSeconds": 3}
+    rig.say_policy(descheduling=WANTED | {"dryRun": False, "intervalSeconds": 5}, budget=budget)
+    rig.replica()
+
+    def gone() -> list[Load]:
+        return [load for load in (first, second) if "b" not in load.there()]
+
+    await until(gone)
+    [relieved] = gone()
+    last = await relieved.last_outcome(lambda one: one.result == "refused" and one.spent.evictions)
+
+    assert (last.reason, last.pod.name) == (NO_CREDIT, "b"), "the other node's asks in vain"
+    [done] = [one for one in await relieved.outcomes() if one.result == "applied"]
+    assert (done.rule, done.target, done.pod.namespace) == (
+        "LowNodeLoad", f"pod/{relieved.uids['b']}", relieved.namespace,
+    )  # fmt: skip
+    assert relieved.there() == {"a", "web"}
+    assert len(gone()) == 1
+    [event] = events_on(rig.cluster, relieved.namespace, relieved.uids["b"])
+    assert event["reason"] == "LowNodeLoad"
+    assert event["note"].startswith(f"87.5% used, threshold 60%; leaves {relieved.full}, pass ")
+    pod = rig.cluster.get(f"/api/v1/namespaces/{relieved.namespace}/pods/b")
+    assert "EvictionByEvictionAPI" in [one.get("reason") for one in pod["status"]["conditions"]]
+    text = await explain(rig, f"{relieved.namespace}/b")
+    assert "evicted once in the last 1 h: LowNodeLoad 1; last: 87.5% used, threshold 60%" in text, text
+
+
+@pytest.mark.usefixtures("governor")
+async def test_while_the_fence_is_away_nobody_goes_and_no_credit_is_spent(rig: BridgeRig) -> None:
+    load = await asyncio.to_thread(Load, rig)
+    budget = {"leaseSeconds": 3}
+    rig.say_policy(descheduling=WANTED | {"dryRun": False, "intervalSeconds": 5}, budget=budget)
+    replica = rig.replica()
+
+    await until(lambda: "failed calling webhook" in replica.health.not_fresh)
+
+    told = [one for one in await load.outcomes() if one.reason != NO_CREDIT]
+    assert {(one.result, one.spent.evictions) for one in told} == {("refused", 0)}
+    assert load.there() == {"a", "b", "web"}

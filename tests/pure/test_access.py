@@ -90,8 +90,8 @@ def test_only_workers_command_and_only_agents_report() -> None:
     assert [name for name, who in writers.items() if who == {"agent"}] == [
         topics.SAMPLE.name,
         topics.BACKFILL.name,
-        topics.OUTCOME.name,
     ]
+    assert writers[topics.OUTCOME.name] == {"agent", "bridge"}, "who evicts tells of it"
     assert writers[DEAD_LETTER.name] == {"agent", "stream", "publisher", "bridge", "scheduler"}
     assert not [part.name for part in PARTS if DEAD_LETTER in part.writes and part is REPLAYER]
 

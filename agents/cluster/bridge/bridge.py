@@ -125,7 +125,9 @@ class _Leader:
         self._policies = PolicySource(self, past, settings.config_map)
         self._hearing = Hearing(settings.bootstrap, self._writing, self._publisher.lay_aside, clock)
         self._mirror = Mirror(self._writing, clock)
-        self._descheduler = Descheduler(settings.bootstrap, self._metric_of, epoch, clock)
+        self._descheduler = Descheduler(
+            settings.bootstrap, self._metric_of, epoch, settings.replica, self._publisher.lay_aside, clock
+        )
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
     async def run(self, api: ApiServer, health: Health) -> None:

@@ -1,13 +1,17 @@
-"""Runs the passes of the bridge that leads, and tells the log of each."""
+"""Runs the passes of the bridge that leads, tells the log of each, and has carried out what is no dry run."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Collection, Coroutine
+from typing import Any
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.descheduler import metrics
+from slacktide.agents.cluster.descheduler.account import Account, LayAside
 from slacktide.agents.cluster.descheduler.cluster import Cluster, MetricOf, Place
+from slacktide.agents.cluster.descheduler.evicting import Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
 from slacktide.agents.cluster.descheduler.pods import PodSource
 from slacktide.agents.kafka import Out, Sender
@@ -18,7 +22,7 @@ from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.headers import headers
 from slacktide.schemas.policy import DEFAULT, Policy
-from slacktide.schemas.topics import DESCHEDULING
+from slacktide.schemas.topics import DESCHEDULING, OUTCOME
 
 log = logging.getLogger(__name__)
 
@@ -32,15 +36,21 @@ class Descheduler:
         bootstrap: ``host:port``, several with commas.
         metric_of: what the log says of a node now.
         epoch: of this term.
+        replica: the name of this bridge.
+        lay_aside: takes records that cannot be used, each with the reason.
         clock: the time.
 
     """
 
-    def __init__(self, bootstrap: str, metric_of: MetricOf, epoch: int, clock: Clock) -> None:
+    def __init__(
+        self, bootstrap: str, metric_of: MetricOf, epoch: int, replica: str, lay_aside: LayAside, clock: Clock
+    ) -> None:
         self._trouble = ""
         self._cluster = Cluster()
         self._pods = PodSource(self._cluster)
         self._passes = Passes(epoch)
+        self._account = Account(bootstrap, epoch, lay_aside, clock)
+        self._evicting = Evicting(self._account, self._send, replica, clock)
         self._metric_of = metric_of
         self._policy = DEFAULT
         self._said = asyncio.Event()
@@ -49,8 +59,11 @@ class Descheduler:
 
     @property
     def trouble(self) -> str:
-        """Why there is no pass that should be; "": there is, or none is wanted."""
-        return (self._pods.trouble or self._trouble) if self._policy.descheduling.wanted else ""
+        """Why there is no pass or no eviction that should be; "": there is, or none is wanted."""
+        if not self._policy.descheduling.wanted:
+            return ""
+        acting = "" if self._policy.descheduling.dry_run else self._account.trouble or self._evicting.trouble
+        return self._pods.trouble or self._trouble or acting
 
     def node(self, place: Place) -> None:
         """A node is so."""
@@ -72,39 +85,50 @@ class Descheduler:
             while True:
                 self._said.clear()
                 self._pods, self._trouble = PodSource(self._cluster), ""
-                works = [self._pods.run(api), self._each()] if self._policy.descheduling.wanted else []
-                await until_one_ends(*works, self._said.wait())
+                works: list[Coroutine[Any, Any, Any]] = [self._said.wait()]
+                if self._policy.descheduling.wanted:
+                    works += [self._pods.run(api), self._each(api)]
+                    works += [] if self._policy.descheduling.dry_run else [self._account.run()]
+                await until_one_ends(*works)
         finally:
             await self._sender.close()
 
-    async def _each(self) -> None:
+    async def _each(self, api: ApiServer) -> None:
+        interval_s = self._policy.descheduling.interval_s
+        due_s = self._now_s + interval_s
         while True:
-            await asyncio.sleep(self._policy.descheduling.interval_s)
+            await asyncio.sleep(max(0.0, due_s - self._now_s))
+            due_s = self._now_s + interval_s
             if self._pods.trouble:
                 continue  # where pods are may be out of date
-            done = self._passes.next(
-                self._cluster, self._metric_of, self._policy, self._clock.mono_ns() / 1e9, self._clock.wall_ms()
-            )
+            done = self._passes.next(self._cluster, self._metric_of, self._policy, self._now_s, self._clock.wall_ms())
             _count(done)
             try:
-                await self._tell(done)
+                await self._send([_out(done)])
+                if not done.dry_run:
+                    await self._evicting.carry_out(api, done, due_s)
                 self._trouble = ""
             except LogError as exc:
                 self._trouble = str(exc)
 
-    async def _tell(self, done: DeschedulingPass) -> None:
+    @property
+    def _now_s(self) -> float:
+        return self._clock.mono_ns() / 1e9
+
+    async def _send(self, records: Collection[Out]) -> None:
         if not self._sender.connected:
-            await self._sender.connect([DESCHEDULING.name])
-        name = f"{done.epoch}/{done.number}"
-        out = Out(
-            topic=DESCHEDULING.name,
-            key=name.encode(),
-            value=encode(done),
-            headers=headers(
-                kind=DESCHEDULING.name, source=SOURCE, subject=name, event_id=name, event_ms=done.decided_ms
-            ),
-        )
-        await self._sender.send([out])
+            await self._sender.connect([DESCHEDULING.name, OUTCOME.name])
+        await self._sender.send(list(records))
+
+
+def _out(done: DeschedulingPass) -> Out:
+    name = f"{done.epoch}/{done.number}"
+    return Out(
+        topic=DESCHEDULING.name,
+        key=name.encode(),
+        value=encode(done),
+        headers=headers(kind=DESCHEDULING.name, source=SOURCE, subject=name, event_id=name, event_ms=done.decided_ms),
+    )
 
 
 def _count(done: DeschedulingPass) -> None:
