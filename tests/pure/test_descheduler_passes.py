@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
 from slacktide.agents.cluster.descheduler.passes import Passes
 from slacktide.agents.cluster.descheduler.pod import seen
+from slacktide.agents.cluster.descheduler.pod_object import PodObject
 from slacktide.schemas.descheduling import DeschedulingPass, NodesOfClass, StayingPods
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import NodeMetric
@@ -203,7 +205,11 @@ LABELS = {"labels": {"koordinator.sh/qosClass": "LS"}}
     ],
 )
 def test_which_pods_stay_and_why(other: dict[str, Any], reason: str) -> None:
-    assert seen(pod_object("a", "full", **other)).stays == reason
+    item = pod_object("a", "full", **other)
+
+    assert seen(item).stays == reason
+    read = msgspec.json.decode(msgspec.json.encode(item), type=PodObject)
+    assert seen(read.plain()) == seen(item), "what is not read of the object would not matter"
 
 
 def test_costs_are_read_and_odd_ones_count_for_nothing() -> None:

@@ -5,23 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
-from slacktide.agents.cluster.descheduler.pod import SeenPod
-from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.agents.cluster.descheduler.pod import SeenPod, amounts_of
+from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.streams.decisions.load_aware_classify import LoadedNode, PlacedPod
 
 MetricOf = Callable[[str], NodeMetric | None]
 """What the log says of a node now; None: nothing any more, or nothing yet."""
-NAMES = {
-    "cpu_milli": "cpu",
-    "mem_bytes": "memory",
-    "batch_cpu_milli": "kubernetes.io/batch-cpu",
-    "batch_mem_bytes": "kubernetes.io/batch-memory",
-    "mid_cpu_milli": "kubernetes.io/mid-cpu",
-    "mid_mem_bytes": "kubernetes.io/mid-memory",
-    "free_cpu_milli": "kubernetes.io/free-cpu",
-    "free_mem_bytes": "kubernetes.io/free-memory",
-}
 PODS_MAX = 110
 
 
@@ -91,14 +81,14 @@ class Cluster:
             yield self._loaded(name, place, None if metric is None or metric.stale_ms else metric, name in settling)
 
     def _loaded(self, name: str, place: Place, metric: NodeMetric | None, settling: bool) -> LoadedNode:  # noqa: FBT001
-        there = self.pods_on(name)
+        there, allocatable = self.pods_on(name), amounts_of(place.facts.allocatable)
         used = {} if metric is None else {pod.uid: _used(pod.use) for pod in metric.pods}
         here = {pod.pod.uid for pod in there}
         besides = [amounts for uid, amounts in used.items() if uid not in here]
         return LoadedNode(
             name=name,
-            allocatable=_requested(place.facts.allocatable),
-            capacity=_requested(place.facts.allocatable),
+            allocatable=allocatable,
+            capacity=allocatable,
             schedulable=place.takes_pods,
             pods=[_placed(pod, used.get(pod.pod.uid), settling) for pod in there],
             pods_max=place.pods_max,
@@ -110,18 +100,13 @@ class Cluster:
 def _placed(seen: SeenPod, used: dict[str, int] | None, settling: bool) -> PlacedPod:  # noqa: FBT001
     return PlacedPod(
         pod=seen.pod,
-        requests=_requested(seen.pod.requests),
+        requests=seen.requests,
         used=used,
         evictable=not seen.stays and not settling,
         created_s=seen.created_s,
         deletion_cost=seen.deletion_cost,
         eviction_cost=seen.eviction_cost,
     )
-
-
-def _requested(amounts: Resources) -> dict[str, int]:
-    said = {name: getattr(amounts, field) for field, name in NAMES.items()}
-    return {name: amount for name, amount in said.items() if amount is not None}
 
 
 def _used(use: Use) -> dict[str, int]:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.kubernetes_pod import pod_of
 from slacktide.schemas.qos import effective_qos
@@ -29,6 +29,16 @@ DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
 NEVER = 2**31 - 1
 """This cost forbids an eviction."""
+NAMES = {
+    "cpu_milli": "cpu",
+    "mem_bytes": "memory",
+    "batch_cpu_milli": "kubernetes.io/batch-cpu",
+    "batch_mem_bytes": "kubernetes.io/batch-memory",
+    "mid_cpu_milli": "kubernetes.io/mid-cpu",
+    "mid_mem_bytes": "kubernetes.io/mid-memory",
+    "free_cpu_milli": "kubernetes.io/free-cpu",
+    "free_mem_bytes": "kubernetes.io/free-memory",
+}
 COMPARED = ("cpu", "memory", "kubernetes.io/", "koordinator.sh/", "ephemeral-storage")
 """Beginnings of resources' names: a device that the pod asks for may be nowhere else."""
 
@@ -40,6 +50,8 @@ class SeenPod:
     pod: Pod
     node: str
     """"": nowhere yet."""
+    requests: Mapping[str, int]
+    """By the names that Kubernetes has for resources."""
     stays: str
     """Why it may not be evicted; "": it may."""
     created_s: int
@@ -68,11 +80,18 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
     return SeenPod(
         pod=msgspec.structs.replace(pod, containers=[]),
         node=(item.get("spec") or {}).get("nodeName") or "",
+        requests=amounts_of(pod.requests),
         stays=next(_stays(pod, item, costs[1]), ""),
         created_s=_created_s(metadata),
         deletion_cost=costs[0],
         eviction_cost=costs[1],
     )
+
+
+def amounts_of(resources: Resources) -> dict[str, int]:
+    """By the names that Kubernetes has for resources."""
+    said = {name: getattr(resources, field) for field, name in NAMES.items()}
+    return {name: amount for name, amount in said.items() if amount is not None}
 
 
 def _stays(pod: Pod, item: Mapping[str, Any], cost: int) -> Iterator[str]:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import aclosing
-from typing import Any
 
 from slacktide.agents.cluster.descheduler.cluster import Cluster
 from slacktide.agents.cluster.descheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.descheduler.pod_object import PodObject
 from slacktide.agents.kubernetes import PODS, ApiServer, Changed, Gone, Over, Trouble, Whole, follow
 from slacktide.schemas.errors import BadMessageError
 
 log = logging.getLogger(__name__)
+
+BREATH = 100
+"""After so many pods the bridge's other work has its turn."""
 
 
 class PodSource:
@@ -25,33 +29,39 @@ class PodSource:
 
     async def run(self, api: ApiServer) -> None:
         """For ever."""
-        async with aclosing(follow(api, PODS, dict[str, Any])) as telling:
+        async with aclosing(follow(api, PODS, PodObject)) as telling:
             async for told in telling:
                 match told:
                     case Trouble(why=why):
                         self.trouble = why
                         continue
                     case Whole(items=items):
-                        self._cluster.whole(_read(items))
+                        self._cluster.whole(await _all(items))
                     case Changed(object=item):
-                        self._changed(item)
+                        if (pod := _read(item)) is not None:
+                            self._cluster.changed(pod)
                     case Gone(name=name, namespace=namespace):
                         self._cluster.gone((namespace, name))
                     case Over():
                         pass
                 self.trouble = ""
 
-    def _changed(self, item: dict[str, Any]) -> None:
-        for pod in _read([item]):
-            self._cluster.changed(pod)
+
+async def _all(items: Iterable[PodObject]) -> list[SeenPod]:
+    pods = []
+    for number, item in enumerate(items, 1):
+        if (pod := _read(item)) is not None:
+            pods.append(pod)
+        if number % BREATH == 0:
+            await asyncio.sleep(0)
+    return pods
 
 
-def _read(items: Iterable[dict[str, Any]]) -> Iterator[SeenPod]:
-    """One that cannot be read does not go, and is said: what one user writes may not hide everybody's pods."""
-    for item in items:
-        try:
-            yield seen(item)
-        except BadMessageError as exc:
-            metadata = item.get("metadata") or {}
-            name = f"{metadata.get('namespace')}/{metadata.get('name')}"
-            log.warning("a pod cannot be read, and is never evicted here", extra={"pod": name, "why": str(exc)})
+def _read(item: PodObject) -> SeenPod | None:
+    """None: it cannot be read, and is said: what one user writes may not hide everybody's pods."""
+    try:
+        return seen(item.plain())
+    except BadMessageError as exc:
+        name = f"{item.metadata.namespace}/{item.metadata.name}"
+        log.warning("a pod cannot be read, and is never evicted here", extra={"pod": name, "why": str(exc)})
+        return None
