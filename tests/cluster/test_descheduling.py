@@ -111,10 +111,10 @@ class Load:
     async def last_outcome(self, wanted: Callable[[NodeOutcome], object]) -> NodeOutcome:
         """As soon as it is so."""
         until_s = time.monotonic() + 30
-        while not wanted(last := (await self.outcomes())[-1]):
-            assert time.monotonic() < until_s, last
+        while not (told := await self.outcomes()) or not wanted(told[-1]):
+            assert time.monotonic() < until_s, told[-1:]
             await asyncio.sleep(0.2)
-        return last
+        return told[-1]
 
     async def passes(self) -> list[DeschedulingPass]:
         async with aclosing(read_topic(self._rig.bootstrap, DESCHEDULING.name)) as records:
@@ -219,3 +219,21 @@ async def test_while_the_fence_is_away_nobody_goes_and_no_credit_is_spent(rig: B
     told = [one for one in await load.outcomes() if one.reason != NO_CREDIT]
     assert {(one.result, one.spent.evictions) for one in told} == {("refused", 0)}
     assert load.there() == {"a", "b", "web"}
+
+
+@pytest.mark.usefixtures("fence", "governor")
+async def test_a_disruption_budget_keeps_its_pods_and_that_costs_no_credit(rig: BridgeRig) -> None:
+    load = await asyncio.to_thread(Load, rig)
+    keeps = {"metadata": {"name": "keeps"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": BEST_EFFORT}}}
+    rig.cluster.post(f"/apis/policy/v1/namespaces/{load.namespace}/poddisruptionbudgets", keeps)
+    acting = WANTED | {"dryRun": False, "intervalSeconds": 5}
+    rig.say_policy(descheduling=acting, budget={"leaseSeconds": 3})
+    replica = rig.replica()
+
+    await load.one(lambda each: each.victims)
+    kept = await load.last_outcome(lambda one: one.reason != NO_CREDIT)
+
+    assert (kept.result, kept.spent.evictions) == ("refused", 0)
+    assert "disruption budget keeps" in kept.reason
+    assert load.there() == {"a", "b", "web"}
+    await until(lambda: "disruption budget keeps" in replica.health.not_fresh)

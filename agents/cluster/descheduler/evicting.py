@@ -97,7 +97,7 @@ class Evicting:
             )
             result, reason = "applied", f"leaves {victim.node}, pass {done.epoch}/{done.number}"
         except ApiRefusedError as exc:
-            result, reason = "refused", str(exc)
+            result, reason = "refused", _said(exc)
         except ApiError as exc:
             reason = str(exc)
         finally:
@@ -152,6 +152,12 @@ class Evicting:
                 kind=OUTCOME.name, source="bridge", subject=DESCHEDULER, event_id=f"{act}/{now_ms}", event_ms=now_ms
             ),
         )
+
+
+def _said(refused: ApiRefusedError) -> str:
+    """Which budget keeps a pod stands among the causes."""
+    told = [refused.said, *(cause.message for cause in refused.causes if cause.message not in refused.said)]
+    return " ".join([str(refused.status), *filter(None, told)])
 
 
 def _eviction(victim: Victim) -> dict[str, object]:
