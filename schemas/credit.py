@@ -8,6 +8,10 @@ NO_CREDIT = "no credit"
 """Why an eviction that is wanted is refused: the outcome that says so asks for more."""
 
 
+DESCHEDULER = "_descheduler"
+"""Whose credit descheduling spends: it has an account as a node has, and no node can be called so."""
+
+
 class EvictionCredit(Message, frozen=True, kw_only=True):
     """A node's lease. Totals, not differences: heard twice or late it grants nothing twice.
 

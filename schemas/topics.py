@@ -13,6 +13,7 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
@@ -87,15 +88,17 @@ SHADOW_COMMAND = Topic(name="slacktide.node.command.shadow.v1", message=NodeComm
 SHADOW_ALLOCATABLE = Topic(name="slacktide.node.allocatable.shadow.v1", message=NodeAllocatable, key="node",
                            cleanup="compact", producers=("stream",), consumers=("operator",))  # fmt: skip
 OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node", retention_ms=7 * 24 * HOUR_MS,
-                producers=("agent",), consumers=("governor", "operator"))  # fmt: skip
+                producers=("agent", "bridge"), consumers=("governor", "operator"))  # fmt: skip
 CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key="node", partitions=1,
                cleanup="compact", segment_ms=HOUR_MS,
-               producers=("governor",), consumers=("agent", "governor"))  # fmt: skip
+               producers=("governor",), consumers=("agent", "governor", "bridge"))  # fmt: skip
 MISSED_POD = Topic(name="slacktide.pod.missed.v1", message=MissedPod, key="the pod's uid", partitions=1,
                    retention_ms=7 * 24 * HOUR_MS, producers=("webhook",), consumers=("operator",))  # fmt: skip
 PLACEMENT = Topic(name="slacktide.pod.placement.v1", message=PodPlacement, key="the pod's uid", partitions=1,
                   retention_ms=7 * 24 * HOUR_MS, acks="1",
                   producers=("scheduler",), consumers=("operator",))  # fmt: skip
+DESCHEDULING = Topic(name="slacktide.cluster.descheduling.v1", message=DeschedulingPass, key="the pass", partitions=1,
+                     retention_ms=7 * 24 * HOUR_MS, producers=("bridge",), consumers=("operator",))  # fmt: skip
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS,
                     producers=("stream", "agent", "governor", "publisher", "bridge", "scheduler"),
@@ -118,6 +121,7 @@ TOPICS = (
     CREDIT,
     MISSED_POD,
     PLACEMENT,
+    DESCHEDULING,
     DEAD_LETTER,
 )
 BY_NAME = {topic.name: topic for topic in TOPICS}

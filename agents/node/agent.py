@@ -14,7 +14,6 @@ import msgspec
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.node.actuator import Act, Actuator
-from slacktide.agents.node.evict.credit import Wallet
 from slacktide.agents.node.evict.evictor import Doors, Evictor
 from slacktide.agents.node.evict.requests import Clerk
 from slacktide.agents.node.evict.standing import Standing
@@ -28,6 +27,7 @@ from slacktide.agents.node.reporter import Cause, Reporter
 from slacktide.agents.node.sampler import Inventory, Remembered, Sampler, inventory_of
 from slacktide.agents.node.spool import Spool
 from slacktide.agents.node.verdict import Accepted, accepted
+from slacktide.agents.wallet import Wallet
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod

@@ -28,6 +28,7 @@ CARRIED_OUT = frozenset(
         "MemoryQOS (beClass)",
         "MemoryQOS (systemClass)",
         "EvictionBudget",
+        "LowNodeLoad",
     }
 )
 """By their names in ``features.FEATURES``. Whoever builds one adds it here, and nowhere else."""

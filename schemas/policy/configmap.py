@@ -56,6 +56,7 @@ CONFIGS = (
     Config(key="resource-qos-config", strategy="resource_qos"),
     Config(key="cpu-burst-config", strategy="cpu_burst"),
     Config(key="eviction-budget-config", strategy="eviction_budget", cluster="", nodes=""),
+    Config(key="descheduling-config", strategy="descheduling", cluster="", nodes=""),
 )
 KEYS_LATER = frozenset({"system-config", "host-application-config", "cpu-normalization-config",
                         "resource-amplification-config"})  # fmt: skip

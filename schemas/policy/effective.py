@@ -12,6 +12,7 @@ from typing import Literal
 
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.descheduling import Descheduling
 from slacktide.schemas.policy.message import NodeStrategy, Policy, S
 from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY, overlaid
 from slacktide.schemas.policy.resource_qos import ResourceQos
@@ -46,6 +47,7 @@ class Effective:
     resource_qos: ResourceQos
     cpu_burst: CpuBurst
     eviction_budget: EvictionBudget
+    descheduling: Descheduling
     sources: Mapping[str, Source]
     """By field, such as ``colocation.enable``; one that is not here has its default."""
     shadowed: Mapping[str, tuple[str, ...]]
@@ -92,6 +94,7 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
         resource_qos=found.held("resource_qos", policy.resource_qos, policy.node_resource_qos),
         cpu_burst=found.held("cpu_burst", policy.cpu_burst, policy.node_cpu_burst),
         eviction_budget=policy.eviction_budget,
+        descheduling=policy.descheduling,
         sources=found.sources,
         shadowed=found.shadowed,
     )

@@ -14,6 +14,8 @@ import msgspec
 
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import lacks
+from slacktide.schemas.policy.descheduling import Descheduling
+from slacktide.schemas.policy.fields import leaves
 from slacktide.schemas.policy.names import name_of
 from slacktide.schemas.policy.resource_qos import BlkioQos, MemoryQos, NetworkQos, ResctrlQos, ResourceQos
 
@@ -177,6 +179,12 @@ _NODE: tuple[Feature, ...] = (
         strategy="eviction_budget",
         fields=("cluster_max", "node_max", "namespace_max", "interval_s", "lease_s"),
         lacks=lacks.nothing,
+    ),
+    Feature(
+        name="LowNodeLoad",
+        strategy="descheduling",
+        fields=tuple(field for field, _ in leaves(Descheduling())),
+        lacks=lacks.descheduling,
     ),
 )
 

@@ -52,7 +52,14 @@ def _idle(effective: Effective, strategy: str, field: str, because: str) -> Idle
 
 
 def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator[Idle]:
-    for strategy in ("colocation", "resource_threshold", "resource_qos", "cpu_burst", "eviction_budget"):
+    for strategy in (
+        "colocation",
+        "resource_threshold",
+        "resource_qos",
+        "cpu_burst",
+        "eviction_budget",
+        "descheduling",
+    ):
         for field, _ in leaves(getattr(effective, strategy)):
             readers = [one for one in FEATURES if one.strategy == strategy and field in one.fields]
             if readers and all(lacks[feature] for feature in readers) and _said(effective, strategy, field):

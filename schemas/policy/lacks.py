@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from slacktide.schemas.policy.descheduling import Descheduling
 from slacktide.schemas.policy.fields import value_at
 from slacktide.schemas.policy.names import name_of
 from slacktide.schemas.policy.resource_qos import ResourceQos
@@ -52,6 +53,11 @@ def free(colocation: Colocation) -> str:
 def sub_priority(threshold: ResourceThreshold) -> str:
     """The order among victims of one priority."""
     return "" if threshold.sub_priority_enable else "subPriorityEnable is false"
+
+
+def descheduling(said: Descheduling) -> str:
+    """Best-effort pods that leave loaded nodes."""
+    return "" if said.wanted else "neither lowThresholds nor prodLowThresholds is set: there is no pass"
 
 
 def by_cpuset(threshold: ResourceThreshold) -> str:

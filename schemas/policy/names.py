@@ -10,6 +10,7 @@ import msgspec
 
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.descheduling import Anomaly, Descheduling, UsagePercents, UsageWeights
 from slacktide.schemas.policy.node_overlay import FIELDS
 from slacktide.schemas.policy.resource_qos import (
     BlkioBlock,
@@ -74,6 +75,22 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "intervalSeconds": "interval_s",
         "leaseSeconds": "lease_s",
     },
+    Descheduling: {
+        "dryRun": "dry_run",
+        "lowThresholds": "low",
+        "highThresholds": "high",
+        "prodLowThresholds": "prod_low",
+        "prodHighThresholds": "prod_high",
+        "useDeviationThresholds": "use_deviation",
+        "numberOfNodes": "too_few_targets",
+        "nodeFit": "node_fit",
+        "resourceWeights": "weights",
+        "anomalyCondition": "anomaly",
+        "intervalSeconds": "interval_s",
+    },
+    UsagePercents: {"cpu": "cpu_pct", "memory": "mem_pct"},
+    UsageWeights: {"cpu": "cpu", "memory": "mem"},
+    Anomaly: {"consecutiveAbnormalities": "consecutive_abnormalities"},
     ResourceQos: {
         "policies": "policies",
         "lsrClass": "lsr",

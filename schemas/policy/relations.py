@@ -12,6 +12,7 @@ from typing import Any
 
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy.budget import EvictionBudget
+from slacktide.schemas.policy.descheduling import Descheduling
 from slacktide.schemas.policy.fields import value_at
 from slacktide.schemas.policy.lacks import MID_PRIORITY_MAX
 from slacktide.schemas.policy.names import name_of
@@ -75,7 +76,24 @@ def conflicts(strategy: Message, said: Mapping[str, object]) -> Iterator[Conflic
             words = "at least" if below.or_equal else "above"
             accepted = f"{words} {name_of(type(strategy), below.lower)}, which is {lower}"
             yield Conflict(field=below.upper, value=upper, accepted=accepted)
+    if isinstance(strategy, Descheduling):
+        yield from _bands(strategy)
     priority: Any = said.get("allocatable_evict_priority_threshold")
     if priority is not None and priority > MID_PRIORITY_MAX:
         accepted = f"at most {MID_PRIORITY_MAX}, the highest of koord-mid"
         yield Conflict(field="allocatable_evict_priority_threshold", value=priority, accepted=accepted)
+
+
+def _bands(strategy: Descheduling) -> Iterator[Conflict]:
+    """A threshold without its other would be 0, or count for nothing; distances to a mean go in any order."""
+    for field in (f"{view}{{}}.{resource}" for view in ("", "prod_") for resource in ("cpu_pct", "mem_pct")):
+        low, high = field.format("low"), field.format("high")
+        lower: Any = value_at(strategy, low)
+        upper: Any = value_at(strategy, high)
+        if (lower is None) != (upper is None):
+            one, other, value = (high, low, upper) if lower is None else (low, high, lower)
+            accepted = f"{name_of(Descheduling, other)} beside it, or neither"
+            yield Conflict(field=one, value=value, accepted=accepted)
+        elif lower is not None and lower > upper and not strategy.use_deviation:
+            accepted = f"at most {name_of(Descheduling, high)}, which is {upper}"
+            yield Conflict(field=low, value=lower, accepted=accepted)

@@ -10,6 +10,7 @@ from slacktide.schemas.metric import PodMetric, Use
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
+from slacktide.streams.explain.descheduling import Looks, descheduling_findings
 from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of
 from slacktide.streams.explain.evidence import Finding, Place, Said
 from slacktide.streams.explain.lint import lint
@@ -73,6 +74,8 @@ class PodLog:
     """How far back they go."""
     placement: Said[PodPlacement] | None = None
     """The pod's last, within the same span."""
+    looks: Looks | None = None
+    """Passes of descheduling, within the same span."""
 
 
 def last_placement(placements: Iterable[Said[PodPlacement]], namespace: str, name: str) -> Said[PodPlacement] | None:
@@ -115,7 +118,9 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     evictions = evictions_of(log.outcomes, namespace, name)
     if pod is None and wish is not None:
         pod = wish.pod
-    if pod is None and running is None and log.placement is None and not any(one.name == name for one in evictions):
+    chosen = log.looks is not None and log.looks.chose is not None
+    told = chosen or log.placement is not None or any(one.name == name for one in evictions)
+    if pod is None and running is None and not told:
         return None
     node = running.node if running is not None else wish.node if wish is not None else ""
     waits = pod is not None and not node
@@ -126,6 +131,8 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     if log.placement is not None and not node:
         findings += refused_by_all(log.placement.body)
     findings += eviction_findings(evictions, name, log.span_ms)
+    wanted = any(one.policy is not None and one.policy.body.descheduling.wanted for one in log.nodes)
+    findings += descheduling_findings(log.looks, node, asked_ms, log.span_ms, wanted=wanted)
     if pod is not None:
         findings += lint(pod, None if running is None else running.use, wish)
     return PodExplanation(

@@ -147,6 +147,11 @@ def test_an_agents_eviction_names_the_uid(victim: Victim) -> None:
     assert "deleteOptions.preconditions.uid" in victim.evict(victim.bound, None)
 
 
+def test_the_bridges_eviction_names_the_uid_and_waits_for_the_fence(victim: Victim, bridge: Account) -> None:
+    assert "the bridge's eviction names the victim's uid" in victim.evict(bridge, None)
+    assert "failed calling webhook" in victim.evict(bridge, victim.uid)
+
+
 def test_an_agents_token_is_bound_to_a_pod_on_a_node(victim: Victim) -> None:
     assert "a token that is bound to its pod" in victim.evict(victim.unbound, victim.uid)
 

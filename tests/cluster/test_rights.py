@@ -54,6 +54,9 @@ NEEDED = {
     ],
     "slacktide-bridge": [
         *(Act(verb=verb, resource="nodes") for verb in ("get", "list", "watch")),
+        *(Act(verb=verb, resource="pods") for verb in ("list", "watch")),
+        Act(verb="create", resource="pods/eviction", namespace="batch"),
+        Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
         Act(verb="patch", resource="nodes/status", name="node-1"),
         Act(verb="create", resource=METRICS),
         Act(verb="patch", resource="nodemetrics.slo.koordinator.sh/status", name="node-1"),
@@ -112,7 +115,14 @@ BEYOND = [
 """What nobody needs, or one part alone."""
 OF_THESE = {
     "slacktide-agent": {"get nodes/pods", "create pods/eviction batch", "create events.events.k8s.io batch"},
-    "slacktide-bridge": {"get nodes", "list nodes", "watch nodes", "patch nodes/status", f"create {METRICS}"},
+    "slacktide-bridge": {
+        *(f"{verb} nodes" for verb in ("get", "list", "watch")),
+        *(f"{verb} pods {SYSTEM}" for verb in ("list", "watch")),
+        "patch nodes/status",
+        f"create {METRICS}",
+        "create pods/eviction batch",
+        "create events.events.k8s.io batch",
+    },
     "slacktide-webhook": {
         *(f"{verb} pods {SYSTEM}" for verb in ("get", "list")),
         *(f"{verb} {PROFILES}" for verb in ("list", "watch")),

@@ -197,7 +197,7 @@ def test_the_fence_refuses_what_is_not_the_agents_and_says_what_to_do(
     }
     said = {
         "another node's pod": f"is on node {others}, the token is for node {mine}",
-        "an LS pod": f"pod {batch}/web is of QoS class LS, and agents evict class BE alone",
+        "an LS pod": f"pod {batch}/web is of QoS class LS, and only class BE is evicted",
         "a wrong uid": "decide anew on the newest pod list",
         "no uid": "deleteOptions.preconditions.uid is missing",
         "an unbound token": "evict with a token that is bound to the agent's own pod",
@@ -206,6 +206,20 @@ def test_the_fence_refuses_what_is_not_the_agents_and_says_what_to_do(
     for name in ("worker", "elsewhere", "web"):
         assert "deletionTimestamp" not in admitting.get(f"/api/v1/namespaces/{batch}/pods/{name}")["metadata"]
     assert {why: evictions(webhook, why) - asked for why, asked in before.items()} == dict.fromkeys(before, 1.0)
+
+
+def test_the_bridge_evicts_best_effort_pods_of_any_node_and_no_others(
+    admitting: ApiServer, webhook: Webhook, batch: str
+) -> None:
+    bridge = admitting.account(NAMESPACE, "slacktide-bridge")
+    job = admitting.pod(batch, "worker", node=admitting.node(), labels={"app-type": "batch"})
+    service = admitting.pod(batch, "web", node=admitting.node(), labels={"koordinator.sh/qosClass": "LS"})
+
+    status, said = refused(admitting, service, bridge)
+    assert (status, "is of QoS class LS, and only class BE is evicted" in said) == (403, True)
+    assert refused(admitting, job, bridge, uid="0")[0] == 409
+    assert refused(admitting, job, bridge, uid="")[0] == 422, "by the policy that looks first"
+    evict(admitting, job, bridge)
 
 
 def test_the_webhook_away_pods_come_as_they_are_written_and_agents_evict_nobody(

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from slacktide.agents.kafka import NodeReader, Out, Sender, read_topic
-from slacktide.agents.node.evict.credit import Wallet
+from slacktide.agents.wallet import Wallet
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.policy.budget import EvictionBudget

@@ -80,7 +80,7 @@ def test_every_command_on_the_page_works_and_says_something(told: str) -> None:
     with ThreadPoolExecutor() as threads:
         for command, done in zip(asked, threads.map(partial(run, bootstrap=told), asked), strict=True):
             assert done.returncode == 0, (command, done.stderr)
-            assert done.stdout.strip() or re.search(r"slacktide\.(node\.window|pod)\.", command), command
+            assert done.stdout.strip() or re.search(r"slacktide\.(node\.window|pod|cluster)\.", command), command
 
 
 def test_every_topic_has_its_section_or_is_named_beside_its_twin() -> None:

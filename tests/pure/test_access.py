@@ -41,6 +41,10 @@ def worker() -> list[Path]:
     return [path for path in python("streams") if path.relative_to(root).parts[0] not in NOT_OF_A_WORKER]
 
 
+def bridge() -> list[Path]:
+    return python("agents/cluster/bridge", "agents/cluster/descheduler", "agents/publisher.py")
+
+
 def named_in(files: Iterable[Path]) -> set[str]:
     """The topics whose constants these modules import."""
     imported = {
@@ -60,7 +64,7 @@ def named_in(files: Iterable[Path]) -> set[str]:
         pytest.param(AGENT, python("agents/node", "agents/kafka"), id="agent"),
         pytest.param(STREAM, worker(), id="stream"),
         pytest.param(PUBLISHER, python("agents/publisher.py", "deploy/cli/log_side.py"), id="publisher"),
-        pytest.param(BRIDGE, python("agents/cluster/bridge", "agents/publisher.py"), id="bridge"),
+        pytest.param(BRIDGE, bridge(), id="bridge"),
         pytest.param(WEBHOOK, python("agents/cluster/webhook"), id="webhook"),
         pytest.param(SCHEDULER, python("agents/cluster/scheduler"), id="scheduler"),
     ],
@@ -86,8 +90,8 @@ def test_only_workers_command_and_only_agents_report() -> None:
     assert [name for name, who in writers.items() if who == {"agent"}] == [
         topics.SAMPLE.name,
         topics.BACKFILL.name,
-        topics.OUTCOME.name,
     ]
+    assert writers[topics.OUTCOME.name] == {"agent", "bridge"}, "who evicts tells of it"
     assert writers[DEAD_LETTER.name] == {"agent", "stream", "publisher", "bridge", "scheduler"}
     assert not [part.name for part in PARTS if DEAD_LETTER in part.writes and part is REPLAYER]
 

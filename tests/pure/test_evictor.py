@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
-from slacktide.agents.node.evict.credit import NO_CREDIT
 from slacktide.agents.node.evict.eviction_api import Reply, Wish
 from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
+from slacktide.agents.wallet import NO_CREDIT
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 from typing import Any
 
 import msgspec
@@ -11,13 +12,15 @@ import pytest
 from slacktide.deploy.cli.explain.pod_text import pod_text
 from slacktide.schemas.codec import encode
 from slacktide.schemas.credit import NO_CREDIT
+from slacktide.schemas.descheduling import DeschedulingPass, SourceNode, StayingPods, Victim
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
-from slacktide.schemas.policy import policy_of
+from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.topics import OUTCOME, PLACEMENT
+from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT
+from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evictions import controller_of, observed
 from slacktide.streams.explain.evidence import Finding, said
 from slacktide.streams.explain.node_log import NodeLog, node_log
@@ -25,6 +28,7 @@ from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, l
 from slacktide.streams.explain.wish import Wish, wish_of
 from slacktide.streams.records import Record
 from testbed.chains import Chain, evicted, outcome_record
+from testbed.policies import policy_from
 from testbed.samples import BATCH, GIB, SERVICE, START_MS
 
 HOUR_MS = 3_600_000
@@ -459,6 +463,99 @@ def test_for_a_terminal_there_is_a_table_of_nodes_and_one_of_evictions() -> None
     assert f"{batch_cpu(there) - 500:,}m / {batch_cpu(there):,}m" in text
     assert "pool=batch wanted, pool=web there" in text
     assert "83% used, threshold 70%" in text
+
+
+PASS = DeschedulingPass(
+    epoch=4,
+    number=6,
+    decided_ms=NOW_MS - 5_000,
+    policy_version="v",
+    dry_run=True,
+    bound="acted",
+    terms={"over_nodes": 1},
+    sources=[
+        SourceNode(
+            node="node-1",
+            load_class="high",
+            bound="relieved",
+            terms={"row_passes": 6, "tolerated_passes": 5, "used_pct": 90.0, "threshold_pct": 65.0},
+            staying=[StayingPods(reason="not_best_effort", count=3)],
+        )
+    ],
+    victims=[
+        Victim(
+            pod_uid="uid-etl",
+            namespace="jobs",
+            name="etl-x2lqp",
+            node="node-1",
+            terms={
+                "used_pct": 90.0,
+                "threshold_pct": 65.0,
+                "used_cpu_milli": 7_200,
+                "high_cpu_milli": 5_200,
+                "pod_cpu_milli": 2_100,
+            },
+        )
+    ],
+)
+
+
+def descheduled(*passes: DeschedulingPass, name: str = "etl-x2lqp", policy: Policy | None = None) -> PodExplanation:
+    """A pod on node-1, by passes of which each came a minute after the one before."""
+    records = [
+        Record(topic=DESCHEDULING.name, partition=0, offset=offset, timestamp_ms=one.decided_ms, key=b"k",
+               value=encode(one), headers=())
+        for offset, one in enumerate(passes)
+    ]  # fmt: skip
+    found = looks(said(records, DESCHEDULING, DeschedulingPass), "jobs", name)
+    there = node()
+    if policy is not None:
+        assert there.policy is not None
+        there = dataclasses.replace(there, policy=dataclasses.replace(there.policy, body=policy))
+    log = PodLog(nodes=[there], on=None, outcomes=[], span_ms=HOUR_MS, looks=found)
+    document = pod(nodeName="node-1")
+    document["metadata"]["name"] = name
+    told = explain_pod(log, "jobs", name, wish_of(document, "pod.yaml", "jobs", name), NOW_MS)
+    assert told is not None
+    return told
+
+
+def test_a_pod_that_a_pass_would_evict_is_told_why_with_the_numbers() -> None:
+    later = msgspec.structs.replace(PASS, number=7, bound="none_over", sources=[], victims=[])
+
+    finding = named(descheduled(PASS, later), "descheduling.chosen")
+
+    assert finding.severity == "note"
+    assert finding.text == (
+        "pass 4/6, 5 s ago (slacktide.cluster.descheduling.v1 0:0), would evict it, but only says so (dryRun): node-1 "
+        "is over, 90% used, threshold 65%; cpu used 7,200m, threshold 5,200m, the pod's share 2,100m"
+    )
+    acting = named(descheduled(msgspec.structs.replace(PASS, dry_run=False)), "descheduling.chosen")
+    assert acting.severity == "warning"
+    assert "chose it to be evicted: node-1 is over" in acting.text
+
+
+def test_a_pod_that_no_pass_chose_is_told_why_it_stays() -> None:
+    def why(**other: Any) -> str:
+        finding = named(descheduled(msgspec.structs.replace(PASS, **other), name="other"), "descheduling.stays")
+        return finding.text.partition("did not choose it: ")[2]
+
+    assert why() == "node-1 is over, 90% used, threshold 65%; other pods suffice; staying: 3 not_best_effort"
+    waiting = msgspec.structs.replace(
+        PASS.sources[0], bound="waiting", staying=[], terms=PASS.sources[0].terms | {"row_passes": 2}
+    )
+    assert why(sources=[waiting], bound="none_lasting", victims=[]).endswith(
+        "it has not been over for long enough (2 of 5 passes tolerated)"
+    )
+    assert why(sources=[], bound="none_over", victims=[]) == "no node is over its high thresholds"
+    assert why(sources=[]) == "node-1 is not over its high thresholds"
+
+
+def test_passes_that_are_wanted_and_do_not_come_are_told_and_others_not_missed() -> None:
+    wants = policy_from(descheduling={"lowThresholds": {"cpu": 45}, "highThresholds": {"cpu": 65}})
+
+    assert named(descheduled(policy=wants), "descheduling.silent").severity == "warning"
+    assert not any(name.startswith("descheduling") for name in names(descheduled()))
 
 
 def placed(**said: Any) -> PodPlacement:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 
 from slacktide.schemas.codec import decode, encode
-from slacktide.schemas.credit import EvictionCredit
+from slacktide.schemas.credit import DESCHEDULER, EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, METRIC, OUTCOME
@@ -387,3 +387,26 @@ def test_a_lease_of_one_who_does_not_know_that_its_term_is_over_counts() -> None
 
     assert term.nodes() == []
     assert not term.governor.deposed
+
+
+def test_descheduling_has_an_account_within_the_clusters_budget_that_gets_what_it_asks_for_alone() -> None:
+    term = Term(EvictionBudget(cluster_max=2, node_max=2, namespace_max=2, interval_s=60, lease_s=30))
+    ours, older = "000000000007-bridge", "000000000006-bridge"
+
+    def asks(boot: str, total: int) -> None:
+        term.hear(outcome_record(DESCHEDULER, boot, total, "jobs", done=False))
+
+    assert term.tick() == [], "nobody lives there"
+    asks(ours, 0)
+    [said] = term.tick()
+    assert (said.node, said.boot_id, said.granted) == (DESCHEDULER, ours, 1)
+    asks(older, 0)
+    assert term.tick() == [], "a bridge that leads no more"
+    term.hear(outcome_record(DESCHEDULER, ours, 1, "jobs"))
+    assert term.tick(10_000) == [], "one at a time"
+    term.live("a")
+    term.wants("a")
+    [said] = term.tick()
+    assert said.node == "a"
+    asks(ours, 1)
+    assert [one.node for one in term.tick()] == [], "the cluster's two are spent, one here and one there"

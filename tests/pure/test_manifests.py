@@ -15,7 +15,7 @@ from slacktide.agents.cluster.bridge import bridge
 from slacktide.agents.cluster.scheduler import server
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER
 from slacktide.agents.cluster.webhook import webhook
-from slacktide.agents.cluster.webhook.fence import NODE_CLAIM
+from slacktide.agents.cluster.webhook.fence import BRIDGE, NODE_CLAIM
 from slacktide.deploy.cli.bridge import command as bridge_command
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.scheduler import METRICS_PORT
@@ -194,12 +194,16 @@ def test_rights_by_name_are_for_the_names_in_the_code() -> None:
     assert policy["policy_namespace"] == "koordinator-system"
 
 
-def test_the_fence_is_for_agents_alone_and_asks_for_the_claim_that_the_code_reads() -> None:
+def test_the_fence_is_for_whoever_of_ours_evicts_and_asks_for_the_claim_that_the_code_reads() -> None:
     (fence,) = named("ValidatingWebhookConfiguration", "slacktide")["webhooks"]
     policy = named("ValidatingAdmissionPolicy", "slacktide-agent-evictions")["spec"]
     by_agents = f"request.userInfo.username == 'system:serviceaccount:{SYSTEM}:slacktide-agent'"
+    agent, bridge = (f"system:serviceaccount:{SYSTEM}:slacktide-{name}" for name in ("agent", "bridge"))
 
-    assert [each["expression"] for each in fence["matchConditions"]] == [by_agents]
+    assert bridge == BRIDGE
+    assert [each["expression"] for each in fence["matchConditions"]] == [
+        f"request.userInfo.username in ['{agent}', '{bridge}']"
+    ]
     assert [each["expression"] for each in policy["matchConditions"]] == [by_agents]
     assert f"'{NODE_CLAIM}'" in policy["validations"][0]["expression"]
 

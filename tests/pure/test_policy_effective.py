@@ -35,6 +35,7 @@ SHORT = {
     "resource_qos": "qos",
     "cpu_burst": "burst",
     "eviction_budget": "budget",
+    "descheduling": "descheduling",
 }
 CONFIG = {config.strategy: config for config in CONFIGS}
 

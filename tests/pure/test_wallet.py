@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.node.evict.credit import Wallet
+from slacktide.agents.wallet import Wallet
 from slacktide.schemas.credit import EvictionCredit
 
 BOOT, OTHER_BOOT = "000000000002-a", "000000000001-a"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slacktide.agents.cluster.webhook.fence import NODE_CLAIM, Eviction, Refusal, eviction_of, refusal
+from slacktide.agents.cluster.webhook.fence import BRIDGE, NODE_CLAIM, Eviction, Refusal, eviction_of, refusal
 from slacktide.agents.cluster.webhook.review import Request, UserInfo
 
 MINE = Eviction(namespace="batch-demo", name="worker", pod_uid="u1", node="node-1")
@@ -18,6 +18,22 @@ def asked(nodes: list[str] | None = None, uid: object = "u1") -> Eviction | Refu
     body = {"deleteOptions": {"preconditions": {"uid": uid}}} if uid is not None else {}
     user = UserInfo(username=AGENT, extra=extra)
     return eviction_of(Request(uid="7", namespace="batch-demo", name="worker", user_info=user, object=body))
+
+
+def test_the_bridge_evicts_of_any_node_but_best_effort_and_by_uid_alone() -> None:
+    def asks(uid: str | None, claim: str = "node-9") -> Eviction | Refusal:
+        body = {} if uid is None else {"deleteOptions": {"preconditions": {"uid": uid}}}
+        user = UserInfo(username=BRIDGE, extra={NODE_CLAIM: [claim]})
+        return eviction_of(Request(uid="7", namespace="batch-demo", name="worker", user_info=user, object=body))
+
+    eviction = asks("u1")
+    assert eviction == Eviction(namespace="batch-demo", name="worker", pod_uid="u1", node=None)
+    assert refusal(eviction, pod(node="node-2")) is None
+    service, other = refusal(eviction, pod(label="LS")), refusal(eviction, pod(uid="u2"))
+    assert (service and service.why, other and other.why) == ("not_best_effort", "other_uid")
+    without = asks(None)
+    assert isinstance(without, Refusal)
+    assert without.why == "no_uid"
 
 
 def pod(

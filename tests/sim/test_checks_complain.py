@@ -11,12 +11,12 @@ from sim.world import Parts
 from slacktide.agents.node import verdict
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.agent import NodeAgent
-from slacktide.agents.node.evict.credit import Wallet
 from slacktide.agents.node.evict.dying import Dying
 from slacktide.agents.node.evict.victims import Victims
 from slacktide.agents.node.protocol import Protocol
 from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.spool import MemorySpool
+from slacktide.agents.wallet import Wallet
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.schemas.allocatable import NodeAllocatable

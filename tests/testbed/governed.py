@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from slacktide.agents.node.evict.credit import NO_CREDIT, Wallet
+from slacktide.agents.wallet import NO_CREDIT, Wallet
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.metric import NodeMetric, Use

@@ -13,6 +13,7 @@ KEYS = {
     "qos": "resource-qos-config",
     "burst": "cpu-burst-config",
     "budget": "eviction-budget-config",
+    "descheduling": "descheduling-config",
 }
 
 

@@ -17,13 +17,15 @@ from slacktide.agents.cluster.bridge.node_status import Shown
 from slacktide.agents.cluster.bridge.past import Past, read_back
 from slacktide.agents.cluster.bridge.sources import ConfigMapName, NodeSource, PolicySource
 from slacktide.agents.cluster.bridge.writing import Writing
+from slacktide.agents.cluster.descheduler.cluster import Place
+from slacktide.agents.cluster.descheduler.descheduler import Descheduler
 from slacktide.agents.kafka import create_topics
 from slacktide.agents.kubernetes import Access, ApiError, ApiServer
 from slacktide.agents.publisher import Publisher
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
-from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 
 log = logging.getLogger(__name__)
@@ -123,6 +125,9 @@ class _Leader:
         self._policies = PolicySource(self, past, settings.config_map)
         self._hearing = Hearing(settings.bootstrap, self._writing, self._publisher.lay_aside, clock)
         self._mirror = Mirror(self._writing, clock)
+        self._descheduler = Descheduler(
+            settings.bootstrap, self._metric_of, epoch, settings.replica, self._publisher.lay_aside, clock
+        )
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
     async def run(self, api: ApiServer, health: Health) -> None:
@@ -134,24 +139,28 @@ class _Leader:
             self._policies.run(api),
             self._hearing.run(),
             self._mirror.run(api),
+            self._descheduler.run(api),
             self._tell(health),
         )
 
-    def node(self, uid: str, facts: NodeFacts, shown: Shown) -> None:
+    def node(self, uid: str, place: Place, shown: Shown) -> None:
         """A node is so."""
-        self._publisher.inventory(facts)
-        self._writing.node(uid, facts, shown, self._clock.mono_ns() / 1e9)
+        self._publisher.inventory(place.facts)
+        self._writing.node(uid, place.facts, shown, self._clock.mono_ns() / 1e9)
+        self._descheduler.node(place)
 
     def removed(self, name: str) -> None:
         """There is no such node any more."""
         self._publisher.removed(name)
         self._writing.gone(name)
+        self._descheduler.removed(name)
 
     def policy(self, policy: Policy) -> None:
         """This policy is in force."""
         log.info("policy in force", extra={"version": policy.version})
         self._publisher.policy(policy)
         self._writing.policy(policy)
+        self._descheduler.policy(policy)
 
     def trouble(self, of: str, why: str) -> None:
         """Why nothing new is heard, or what is wrong with it."""
@@ -163,6 +172,9 @@ class _Leader:
         """All of them were read at once."""
         metrics.LISTED.labels(of).inc()
 
+    def _metric_of(self, node: str) -> NodeMetric | None:
+        return self._writing.metrics.of(node, self._clock.mono_ns() / 1e9)
+
     async def _tell(self, health: Health) -> None:
         while True:
             nodes, frozen = len(self._writing.nodes), self._writing.frozen(self._clock.mono_ns() / 1e9)
@@ -172,6 +184,7 @@ class _Leader:
                 **self._troubles,
                 "log": self._publisher.away or self._hearing.trouble,
                 "writes": self._mirror.trouble,
+                "descheduling": self._descheduler.trouble,
             }
             for of, why in troubles.items():
                 metrics.TROUBLE.labels(of).set(bool(why))

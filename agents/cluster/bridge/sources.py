@@ -12,6 +12,7 @@ import msgspec
 
 from slacktide.agents.cluster.bridge.node_status import Shown, shown
 from slacktide.agents.cluster.bridge.past import Past
+from slacktide.agents.cluster.descheduler.cluster import PODS_MAX, Place
 from slacktide.agents.kubernetes import CONFIGMAPS, NODES, ApiServer, Changed, Gone, Over, Trouble, Whole, follow
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts
@@ -33,6 +34,19 @@ class Metadata(msgspec.Struct, frozen=True, kw_only=True):
     annotations: dict[str, str] | None = None
 
 
+class Taint(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a taint is."""
+
+    effect: str = ""
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """What of its spec is."""
+
+    unschedulable: bool | None = None
+    taints: list[Taint] | None = None
+
+
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """What of its status is."""
 
@@ -44,17 +58,28 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     """What of a Node is."""
 
     metadata: Metadata
+    spec: Spec = Spec()
     status: Status = Status()
 
     def shown(self) -> Shown:
         """Its batch and mid resources."""
         return shown(self.status.capacity, self.status.allocatable)
 
+    def place(self, facts: NodeFacts) -> Place:
+        """It, as a place for pods."""
+        hard = any(taint.effect in {"NoSchedule", "NoExecute"} for taint in self.spec.taints or ())
+        pods = (self.status.allocatable or {}).get("pods", "")
+        return Place(
+            facts=facts,
+            takes_pods=not self.spec.unschedulable and not hard,
+            pods_max=int(pods) if pods.isdigit() else PODS_MAX,
+        )
+
 
 class Listener(Protocol):
     """Who has to know. Called on the loop's thread."""
 
-    def node(self, uid: str, facts: NodeFacts, shown: Shown) -> None:
+    def node(self, uid: str, place: Place, shown: Shown) -> None:
         """A node is so."""
 
     def removed(self, name: str) -> None:
@@ -118,7 +143,7 @@ class NodeSource:
             self._said(name, str(exc))
             return
         self._said(name, "\n".join(described.notes))
-        self._listener.node(node.metadata.uid, described.facts, node.shown())
+        self._listener.node(node.metadata.uid, node.place(described.facts), node.shown())
 
     def _gone(self, name: str) -> None:
         self._known.discard(name)

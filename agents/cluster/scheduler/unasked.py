@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.cluster.scheduler.events import tell
+from slacktide.agents.cluster.events import About, Teller, tell
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.pod import SeenPod
 from slacktide.agents.cluster.scheduler.view import View
@@ -49,7 +49,7 @@ class Unasked:
         self._view = view
         self._answered = answered
         self._clock = clock
-        self._replica = replica
+        self._teller = Teller(part="scheduler", replica=replica, action="Schedule")
         self._bound: dict[str, tuple[SeenPod, float]] = {}
         """By uid, with when it was seen."""
 
@@ -81,7 +81,7 @@ class Unasked:
             told = {(record.key or b"").decode(errors="replace") async for record in records}
         for pod in due:
             if pod.uid not in told:
-                await tell(api, pod, REASON, NOTE, now_ms=self._clock.wall_ms(), replica=self._replica)
+                await tell(api, self._teller, About.of(pod.asked.pod), REASON, NOTE, now_ms=self._clock.wall_ms())
                 log.warning("a pod was placed without the extender", extra={"pod": "/".join(pod.key)})
                 UNASKED.inc()
             del self._bound[pod.uid]

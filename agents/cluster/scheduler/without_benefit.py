@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.cluster.scheduler.events import tell
+from slacktide.agents.cluster.events import About, Teller, tell
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.kubernetes import ApiError, ApiServer
@@ -25,7 +25,7 @@ class WithoutBenefit:
         """Why the last Event was not told; "" where it was."""
         self._view = view
         self._clock = clock
-        self._replica = replica
+        self._teller = Teller(part="scheduler", replica=replica, action="Schedule")
         self._told: set[str] = set()
 
     async def run(self, api: ApiServer) -> None:
@@ -46,7 +46,7 @@ class WithoutBenefit:
             f"it asks for batch or mid resources, and its schedulerName is {pod.scheduler}, not {SCHEDULER}: "
             "that one does not know the load of nodes"
         )
-        await tell(api, pod, REASON, note, now_ms=self._clock.wall_ms(), replica=self._replica)
+        await tell(api, self._teller, About.of(pod.asked.pod), REASON, note, now_ms=self._clock.wall_ms())
         self._told.add(pod.uid)
         log.warning(
             "a pod asks for batch or mid resources of a scheduler that knows no load",

@@ -1,5 +1,7 @@
 """Whether an agent may evict a pod: one of its own node, best-effort, and the very one that it decided on. Pure.
 
+The bridge, which deschedules, may evict a best-effort pod of any node.
+
 Role-based access control cannot say this: it lets an agent evict every pod or none. The API server puts into a token
 that is bound to a pod which node that pod is on (Kubernetes 1.30 and newer); no agent can claim another one.
 """
@@ -14,6 +16,7 @@ from slacktide.agents.cluster.webhook.review import Request, Status
 from slacktide.schemas.kubernetes import listed
 from slacktide.schemas.qos import LABEL_QOS, effective_qos
 
+BRIDGE = "system:serviceaccount:slacktide-system:slacktide-bridge"
 NODE_CLAIM = "authentication.kubernetes.io/node-name"
 EVICTABLE = "BE"
 
@@ -31,12 +34,13 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eviction:
-    """What an agent wants to evict, and whose agent it is."""
+    """What an agent, or the bridge, wants to evict."""
 
     namespace: str
     name: str
     pod_uid: str
-    node: str
+    node: str | None
+    """Whose agent it is; None: the bridge."""
 
     @property
     def pod(self) -> str:
@@ -46,8 +50,9 @@ class Eviction:
 
 def eviction_of(request: Request) -> Eviction | Refusal:
     """Read whose agent wants which pod gone; without a node or a uid there is nothing to compare."""
+    bridge = request.user_info.username == BRIDGE
     nodes = (request.user_info.extra or {}).get(NODE_CLAIM) or []
-    if len(nodes) != 1 or not nodes[0]:
+    if not bridge and (len(nodes) != 1 or not nodes[0]):
         return _forbidden(
             "no_node_claim",
             f"the token of {request.user_info.username} names no node: evict with a token that is bound to the agent's "
@@ -60,7 +65,7 @@ def eviction_of(request: Request) -> Eviction | Refusal:
             "deleteOptions.preconditions.uid is missing: name the uid of the pod that was decided on, so that no "
             "other pod of its name goes",
         )
-    return Eviction(namespace=request.namespace, name=request.name, pod_uid=uid, node=nodes[0])
+    return Eviction(namespace=request.namespace, name=request.name, pod_uid=uid, node=None if bridge else nodes[0])
 
 
 def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None:
@@ -75,7 +80,7 @@ def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None
             "of its name took its place; decide anew on the newest pod list"
         )
         return Refusal(why="other_uid", status=Status(code=409, reason="Conflict", message=message))
-    if node != eviction.node:
+    if eviction.node is not None and node != eviction.node:
         where = f"on node {node}" if node else "on no node yet"
         return _forbidden(
             "other_node",
@@ -100,7 +105,7 @@ def _unless_best_effort(eviction: Eviction, pod: Mapping[str, Any]) -> Refusal |
         return None
     return _forbidden(
         "not_best_effort",
-        f"{eviction.pod} is of QoS class {qos}, and agents evict class {EVICTABLE} alone; where it is batch work, "
+        f"{eviction.pod} is of QoS class {qos}, and only class {EVICTABLE} is evicted; where it is batch work, "
         f"create it with the label {LABEL_QOS}: {EVICTABLE}",
     )
 

@@ -14,7 +14,6 @@ from slacktide.agents.node.acts import begun_on, cause_of, ends_or_stops, pod_of
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.be_cpu import BeCpuHistory
 from slacktide.agents.node.evict.best_effort import BestEffortPods
-from slacktide.agents.node.evict.credit import NO_CREDIT, Wallet
 from slacktide.agents.node.evict.eviction_api import Wish
 from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved, Wanted
 from slacktide.agents.node.evict.requests import Clerk, Requests
@@ -24,6 +23,7 @@ from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Paced, Refusals
 from slacktide.agents.node.reporter import Reporter
+from slacktide.agents.wallet import NO_CREDIT, Wallet
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin, Spent

@@ -9,12 +9,12 @@ from typing import Protocol
 import msgspec
 
 from slacktide.agents.node.actuator import Actuator
-from slacktide.agents.node.evict.credit import Wallet
 from slacktide.agents.node.evict.eviction_api import WORDS, Reply, Verdict, Wish
 from slacktide.agents.node.evict.patience import ANSWER_NS, Patience
 from slacktide.agents.node.evict.victims import INTERRUPTED
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Reporter
+from slacktide.agents.wallet import Wallet
 from slacktide.schemas.outcome import NodeOutcome, Result, Spent
 
 UNANSWERED = "the API server has not answered yet"

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
@@ -13,6 +14,7 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
+    DESCHEDULING,
     INVENTORY,
     METRIC,
     OUTCOME,
@@ -22,6 +24,7 @@ from slacktide.schemas.topics import (
     SCORE,
     Topic,
 )
+from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evidence import Finding, by_key, said
 from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodLog, last_placement, where_is
@@ -29,7 +32,7 @@ from slacktide.streams.kafka import TAIL_RECORDS_MAX, Place, Read, Tail, partiti
 from slacktide.streams.records import Record
 
 NODE_TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
-TOPICS = (*NODE_TOPICS, PLACEMENT)
+TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 30_000
 """Samples come each second, keyframes each 10 s."""
@@ -102,6 +105,10 @@ class Log:
         named = f'"name":"{name}"'.encode()
         return await self.tail.read(self._all((PLACEMENT,), since_ms), lambda record: named in (record.value or b""))
 
+    async def passes(self, since_ms: int) -> Read:
+        """The passes of descheduling since that time."""
+        return await self.tail.read(self._all((DESCHEDULING,), since_ms))
+
     async def node_names(self) -> set[str]:
         """Whoever has an inventory or figures."""
         records = await self.figures()
@@ -135,8 +142,16 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
     acts = said(outcomes.records, OUTCOME, NodeOutcome)
     told = await log.placements(name, log.now_ms - span_ms)
     placement = last_placement(said(told.records, PLACEMENT, PodPlacement), namespace, name)
-    found = PodLog(nodes=nodes, on=on, outcomes=acts, span_ms=span_ms, placement=placement)
-    return found, [*outcomes.short, *told.short]
+    passes = await log.passes(log.now_ms - span_ms)
+    found = PodLog(
+        nodes=nodes,
+        on=on,
+        outcomes=acts,
+        span_ms=span_ms,
+        placement=placement,
+        looks=looks(said(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
+    )
+    return found, [*outcomes.short, *told.short, *passes.short]
 
 
 async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:

@@ -1,0 +1,80 @@
+"""What descheduling may evict: its account with the governor, which grants to it as to a node.
+
+Only credit that was asked for comes, and only to the newest epoch that asks: a bridge that leads no more gets none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.kafka import Following, Record, TailReader
+from slacktide.agents.wallet import Wallet
+from slacktide.schemas.codec import decode
+from slacktide.schemas.credit import DESCHEDULER, EvictionCredit
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.outcome import Spent
+from slacktide.schemas.topics import CREDIT
+
+LayAside = Callable[[Record, str], None]
+
+
+class Account:
+    """Of one term.
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        epoch: of this term.
+        lay_aside: takes records that cannot be used, each with the reason.
+        clock: the time.
+
+    """
+
+    def __init__(self, bootstrap: str, epoch: int, lay_aside: LayAside, clock: Clock) -> None:
+        self.boot_id = f"{epoch:012}-bridge"
+        """Of the account: a later one is higher."""
+        self._wallet = Wallet(self.boot_id)
+        reader = TailReader(bootstrap, (CREDIT.name,), client_id="slacktide-bridge-credit")
+        self._following = Following(reader, away="no pod is descheduled", clock=clock)
+        self._lay_aside = lay_aside
+        self._clock = clock
+        self._read_ns = clock.mono_ns()
+        """What was not heard by then had not come."""
+
+    @property
+    def trouble(self) -> str:
+        """Why no credit is heard of; "" where it is."""
+        return self._following.trouble
+
+    @property
+    def spent(self) -> Spent:
+        """Of all that was granted."""
+        return Spent(evictions=self._wallet.spent, epoch=self._wallet.epoch)
+
+    async def run(self) -> None:
+        """Hear of credit, for ever."""
+        await self._following.run(self._begun, self._heard)
+
+    def ready(self, namespace: str) -> bool:
+        """Whether a pod of the namespace may go now."""
+        return self._wallet.ready(self._clock.mono_ns(), namespace)
+
+    def reserve(self) -> None:
+        """A pod may go: the API server is being asked."""
+        self._wallet.reserve(self._clock.mono_ns())
+
+    def settle(self, *, goes: bool) -> None:
+        """It is said whether it goes; one that may have gone goes."""
+        self._wallet.settle(goes=goes)
+
+    def _begun(self) -> None:
+        self._read_ns = self._clock.mono_ns()
+
+    async def _heard(self, records: list[Record], now_s: float) -> None:
+        for record in records:
+            if record.key == DESCHEDULER.encode() and record.value is not None:
+                try:
+                    self._wallet.hear(decode(record.value, EvictionCredit), self._read_ns)
+                except BadMessageError as exc:
+                    self._lay_aside(record, str(exc))
+        self._read_ns = round(now_s * 1e9)

@@ -1,0 +1,143 @@
+"""Runs the passes of the bridge that leads, tells the log of each, and has carried out what is no dry run."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine
+from typing import Any
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.descheduler import metrics
+from slacktide.agents.cluster.descheduler.account import Account, LayAside
+from slacktide.agents.cluster.descheduler.cluster import Cluster, MetricOf, Place
+from slacktide.agents.cluster.descheduler.evicting import Evicting
+from slacktide.agents.cluster.descheduler.passes import Passes
+from slacktide.agents.cluster.descheduler.pods import PodSource
+from slacktide.agents.kafka import Out, Sender
+from slacktide.agents.kubernetes import ApiServer
+from slacktide.agents.together import until_one_ends
+from slacktide.schemas.codec import encode
+from slacktide.schemas.descheduling import DeschedulingPass
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.headers import headers
+from slacktide.schemas.policy import DEFAULT, Policy
+from slacktide.schemas.topics import DESCHEDULING, OUTCOME
+
+log = logging.getLogger(__name__)
+
+SOURCE = "bridge"
+
+
+class Descheduler:
+    """One term. Without thresholds in the policy it does nothing, and watches no pods.
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        metric_of: what the log says of a node now.
+        epoch: of this term.
+        replica: the name of this bridge.
+        lay_aside: takes records that cannot be used, each with the reason.
+        clock: the time.
+
+    """
+
+    def __init__(
+        self, bootstrap: str, metric_of: MetricOf, epoch: int, replica: str, lay_aside: LayAside, clock: Clock
+    ) -> None:
+        self._trouble = ""
+        self._cluster = Cluster()
+        self._pods = PodSource(self._cluster)
+        self._passes = Passes(epoch)
+        self._account = Account(bootstrap, epoch, lay_aside, clock)
+        self._evicting = Evicting(self._account, self._send, replica, clock)
+        self._metric_of = metric_of
+        self._policy = DEFAULT
+        self._said = asyncio.Event()
+        self._clock = clock
+        self._sender = Sender(bootstrap, client_id="slacktide-bridge-descheduling", acks="all")
+
+    @property
+    def trouble(self) -> str:
+        """Why there is no pass or no eviction that should be; "": there is, or none is wanted."""
+        if not self._policy.descheduling.wanted:
+            return ""
+        acting = "" if self._policy.descheduling.dry_run else self._account.trouble or self._evicting.trouble
+        return self._pods.trouble or self._trouble or acting
+
+    def node(self, place: Place) -> None:
+        """A node is so."""
+        self._cluster.node(place)
+
+    def removed(self, name: str) -> None:
+        """There is no such node any more."""
+        self._cluster.removed(name)
+
+    def policy(self, policy: Policy) -> None:
+        """This policy is in force."""
+        if policy.descheduling != self._policy.descheduling:
+            self._said.set()
+        self._policy = policy
+
+    async def run(self, api: ApiServer) -> None:
+        """For ever."""
+        try:
+            while True:
+                self._said.clear()
+                self._pods, self._trouble = PodSource(self._cluster), ""
+                works: list[Coroutine[Any, Any, Any]] = [self._said.wait()]
+                if self._policy.descheduling.wanted:
+                    works += [self._pods.run(api), self._each(api)]
+                    works += [] if self._policy.descheduling.dry_run else [self._account.run()]
+                await until_one_ends(*works)
+        finally:
+            await self._sender.close()
+
+    async def _each(self, api: ApiServer) -> None:
+        interval_s = self._policy.descheduling.interval_s
+        due_s = self._now_s + interval_s
+        while True:
+            await asyncio.sleep(max(0.0, due_s - self._now_s))
+            due_s = self._now_s + interval_s
+            if self._pods.trouble:
+                continue  # where pods are may be out of date
+            done = self._passes.next(self._cluster, self._metric_of, self._policy, self._now_s, self._clock.wall_ms())
+            _count(done)
+            try:
+                await self._send([_out(done)])
+                if not done.dry_run:
+                    await self._evicting.carry_out(api, done, due_s)
+                self._trouble = ""
+            except LogError as exc:
+                self._trouble = str(exc)
+
+    @property
+    def _now_s(self) -> float:
+        return self._clock.mono_ns() / 1e9
+
+    async def _send(self, records: Collection[Out]) -> None:
+        if not self._sender.connected:
+            await self._sender.connect([DESCHEDULING.name, OUTCOME.name])
+        await self._sender.send(list(records))
+
+
+def _out(done: DeschedulingPass) -> Out:
+    name = f"{done.epoch}/{done.number}"
+    return Out(
+        topic=DESCHEDULING.name,
+        key=name.encode(),
+        value=encode(done),
+        headers=headers(kind=DESCHEDULING.name, source=SOURCE, subject=name, event_id=name, event_ms=done.decided_ms),
+    )
+
+
+def _count(done: DeschedulingPass) -> None:
+    name = f"{done.epoch}/{done.number}"
+    metrics.PASSES.labels(done.bound).inc()
+    metrics.CHOSEN.labels("yes" if done.dry_run else "no").inc(done.terms["evicted_pods"])
+    metrics.OVER.set(done.terms["over_nodes"])
+    for victim in done.victims:
+        log.info(
+            "a pod would be evicted" if done.dry_run else "a pod is to be evicted",
+            extra={"pod": f"{victim.namespace}/{victim.name}", "node": victim.node, "pass": name},
+        )

@@ -1,0 +1,170 @@
+"""Evicts whom a pass chose, as far as there is credit: through the Eviction API, with an outcome and an Event each.
+
+Who cannot tell the log does not evict. What a pass chose and was not evicted until the next one is that one's to judge.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Collection
+from typing import Literal
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.descheduler import metrics
+from slacktide.agents.cluster.descheduler.account import Account
+from slacktide.agents.cluster.descheduler.pod import FEATURE
+from slacktide.agents.cluster.events import About, Teller, tell
+from slacktide.agents.kafka import Out
+from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
+from slacktide.schemas.codec import encode
+from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
+from slacktide.schemas.descheduling import DeschedulingPass, Victim
+from slacktide.schemas.headers import headers
+from slacktide.schemas.outcome import NodeOutcome, PodName
+from slacktide.schemas.topics import OUTCOME
+from slacktide.streams.decisions.evict_observed import observed
+
+log = logging.getLogger(__name__)
+
+ASK_S, LOOK_S = 1.0, 0.1
+Result = Literal["applied", "refused", "failed"]
+
+
+class Evicting:
+    """Of one term.
+
+    Args:
+        account: how many may go.
+        send: takes records to the log; raises LogError where it does not have them.
+        replica: the name of this bridge.
+        clock: the time.
+
+    """
+
+    def __init__(
+        self, account: Account, send: Callable[[Collection[Out]], Awaitable[None]], replica: str, clock: Clock
+    ) -> None:
+        self.trouble = ""
+        """Why the last eviction was not made, or not told of on the pod; "" where it was."""
+        self._account = account
+        self._send = send
+        self._teller = Teller(part="bridge", replica=replica, action="Evict")
+        self._clock = clock
+        self._untold: list[Out] = []
+        self._asked_s = 0.0
+
+    async def carry_out(self, api: ApiServer, done: DeschedulingPass, until_s: float) -> None:
+        """Evict the pass' victims in their order, those of a namespace without credit later.
+
+        Args:
+            api: asked for each.
+            done: a pass that the log has.
+            until_s: when the next one is due, monotonic.
+
+        Raises:
+            LogError: the log does not take what is to be told; nobody goes until it does.
+
+        """
+        waiting = list(done.victims)
+        while waiting and self._clock.mono_ns() / 1e9 < until_s:
+            await self._flush()
+            victim = next((one for one in waiting if self._account.ready(one.namespace)), None)
+            if victim is None:
+                await self._ask(done, waiting)
+                await asyncio.sleep(LOOK_S)
+                continue
+            waiting.remove(victim)
+            await self._evict(api, done, victim)
+        await self._flush()
+
+    async def _ask(self, done: DeschedulingPass, waiting: list[Victim]) -> None:
+        """For credit, once a second, for each namespace: an eviction that is refused for want of it asks."""
+        now_s = self._clock.mono_ns() / 1e9
+        if now_s >= self._asked_s + ASK_S:
+            self._asked_s = now_s
+            first = {one.namespace: one for one in reversed(waiting)}
+            await self._send([self._outcome(done, one, "refused", NO_CREDIT) for one in first.values()])
+            metrics.EVICTIONS.labels("no_credit").inc(len(first))
+
+    async def _evict(self, api: ApiServer, done: DeschedulingPass, victim: Victim) -> None:
+        self._account.reserve()
+        result: Result = "failed"
+        reason = "it is not known whether the API server has heard"
+        try:
+            await api.create(
+                PODS, _eviction(victim), dict, namespace=victim.namespace, name=victim.name, sub="eviction"
+            )
+            result, reason = "applied", f"leaves {victim.node}, pass {done.epoch}/{done.number}"
+        except ApiRefusedError as exc:
+            result, reason = "refused", _said(exc)
+        except ApiError as exc:
+            reason = str(exc)
+        finally:
+            self._account.settle(goes=result != "refused")
+            self._untold.append(self._outcome(done, victim, result, reason))
+            metrics.EVICTIONS.labels(result).inc()
+        self.trouble = "" if result == "applied" else f"{victim.namespace}/{victim.name}: {reason}"
+        where = {"pod": f"{victim.namespace}/{victim.name}", "node": victim.node}
+        log.warning("an eviction by load", extra=where | {"result": result, "why": reason})
+        if result == "applied":
+            await self._tell(api, victim, reason)
+
+    async def _tell(self, api: ApiServer, victim: Victim, reason: str) -> None:
+        pod = About(namespace=victim.namespace, name=victim.name, uid=victim.pod_uid)
+        note = f"{observed(victim.terms)}; {reason}"
+        try:
+            await tell(api, self._teller, pod, FEATURE, note, now_ms=self._clock.wall_ms())
+        except ApiError as exc:
+            self.trouble = str(exc)
+
+    async def _flush(self) -> None:
+        if self._untold:
+            await self._send(self._untold)
+            self._untold = []
+
+    def _outcome(self, done: DeschedulingPass, victim: Victim, result: Result, reason: str) -> Out:
+        now_ms = self._clock.wall_ms()
+        act = f"{done.epoch}/{done.number}/{victim.pod_uid}"
+        outcome = NodeOutcome(
+            node=DESCHEDULER,
+            boot_id=self._account.boot_id,
+            seq=done.number,
+            command_id=act,
+            rule=FEATURE,
+            target=f"pod/{victim.pod_uid}",
+            origin="stream",
+            result=result,
+            reason=reason,
+            policy_version=done.policy_version,
+            observed_ms=done.decided_ms,
+            acted_ms=now_ms,
+            age_ms=max(0, now_ms - done.decided_ms),
+            terms=victim.terms,
+            pod=PodName(namespace=victim.namespace, name=victim.name),
+            spent=self._account.spent,
+        )
+        return Out(
+            topic=OUTCOME.name,
+            key=DESCHEDULER.encode(),
+            value=encode(outcome),
+            headers=headers(
+                kind=OUTCOME.name, source="bridge", subject=DESCHEDULER, event_id=f"{act}/{now_ms}", event_ms=now_ms
+            ),
+        )
+
+
+def _said(refused: ApiRefusedError) -> str:
+    """Which budget keeps a pod stands among the causes."""
+    told = [refused.said, *(cause.message for cause in refused.causes if cause.message not in refused.said)]
+    return " ".join([str(refused.status), *filter(None, told)])
+
+
+def _eviction(victim: Victim) -> dict[str, object]:
+    """Of this very pod: never of another one that took its name."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": victim.name, "namespace": victim.namespace},
+        "deleteOptions": {"preconditions": {"uid": victim.pod_uid}},
+    }

@@ -1,0 +1,175 @@
+"""One pass after another over what is known: who is to go, and the record that says why. Pure.
+
+Figures of a node are means over a while, so what has left it stays in them for as long: until then it gives no more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Container, Iterator, Sequence
+
+from slacktide.agents.cluster.descheduler.cluster import Cluster, MetricOf
+from slacktide.schemas.descheduling import DeschedulingPass, NodesOfClass, SourceNode, StayingPods, Victim
+from slacktide.schemas.inventory import LIVE_PHASES
+from slacktide.schemas.message import Terms
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.descheduling import Descheduling, UsagePercents
+from slacktide.streams.decisions.load_aware_classify import LoadedNode, Survey, SurveyPolicy, View, ViewedNode, survey
+from slacktide.streams.decisions.load_aware_descheduling import Descheduled, DeschedulingPolicy, PassState, deschedule
+from slacktide.streams.decisions.load_aware_phase import Eviction, Kind, view_of
+from slacktide.streams.decisions.load_aware_thresholds import Band, with_unit
+
+NAMED, TOLD_MAX = 5, 100
+VIEWS: dict[str, Kind] = {"high": "whole", "prod_high": "prod"}
+"""By class the view in which they are over."""
+
+
+class Passes:
+    """Of one term.
+
+    Args:
+        epoch: of the bridge that leads.
+
+    """
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._number = 0
+        self._state = PassState()
+        self._settled_s: dict[str, float] = {}
+        """Until when each node's figures hold what has left it."""
+
+    def next(
+        self, cluster: Cluster, metric_of: MetricOf, policy: Policy, now_s: float, now_ms: int
+    ) -> DeschedulingPass:
+        """Look at all nodes.
+
+        Args:
+            cluster: nodes and pods.
+            metric_of: what the log says of a node now.
+            policy: in force.
+            now_s: monotonic.
+            now_ms: UTC epoch.
+
+        """
+        said = policy.descheduling
+        settling = {node: until_s for node, until_s in self._settled_s.items() if until_s > now_s}
+        nodes = list(cluster.loaded(metric_of, settling))
+        seen = survey(nodes, _survey_policy(said))
+        done = deschedule(seen, _policy(said), self._state)
+        self._state, self._number = done.state, self._number + 1
+        self._settled_s = settling | {one.node: now_s + _window_s(metric_of(one.node)) for one in done.evictions}
+        [whole] = [one for one in done.because if one.of == "pass"]
+        return DeschedulingPass(
+            epoch=self._epoch,
+            number=self._number,
+            decided_ms=now_ms,
+            policy_version=policy.version,
+            dry_run=said.dry_run,
+            bound=whole.bound,
+            terms=whole.terms | {"evicted_pods": len(done.evictions)},
+            classes=list(_classes(seen, nodes, metric_of)),
+            sources=list(_sources(seen, done, cluster, settling))[:TOLD_MAX],
+            victims=list(_victims(seen, done.evictions))[:TOLD_MAX],
+        )
+
+
+def _window_s(metric: NodeMetric | None) -> float:
+    return 0.0 if metric is None else metric.window_ms / 1_000
+
+
+def _survey_policy(said: Descheduling) -> SurveyPolicy:
+    """Whether a metric is too old is the log's to say, and was said."""
+    return SurveyPolicy(
+        whole=Band(low=_percents(said.low), high=_percents(said.high)),
+        prod=Band(low=_percents(said.prod_low), high=_percents(said.prod_high)),
+        use_deviation=said.use_deviation,
+        metric_expiration_s=0,
+    )
+
+
+def _percents(said: UsagePercents) -> dict[str, float]:
+    percents = {"cpu": said.cpu_pct, "memory": said.mem_pct}
+    return {name: float(percent) for name, percent in percents.items() if percent is not None}
+
+
+def _policy(said: Descheduling) -> DeschedulingPolicy:
+    return DeschedulingPolicy(
+        too_few_targets=said.too_few_targets,
+        node_fit=said.node_fit,
+        weights={"cpu": said.weights.cpu, "memory": said.weights.mem},
+        consecutive_abnormalities=said.anomaly.consecutive_abnormalities,
+    )
+
+
+def _classes(seen: Survey, nodes: Sequence[LoadedNode], metric_of: MetricOf) -> Iterator[NodesOfClass]:
+    named = {name: [one.node.name for one in members] for name, members in seen.classes.items()}
+    out = sorted(node.name for node in nodes if node.metric_age_s is None)
+    named["stale"] = [name for name in out if metric_of(name) is not None]
+    named["unmeasured"] = [name for name in out if metric_of(name) is None]
+    for name, members in named.items():
+        if members:
+            yield NodesOfClass(load_class=name, count=len(members), nodes=members[:NAMED])
+
+
+def _sources(seen: Survey, done: Descheduled, cluster: Cluster, settling: Container[str]) -> Iterator[SourceNode]:
+    because = {one.of: one for one in done.because}
+    over = [(node, name) for name in VIEWS for node in seen.classes[name]]
+    for node, load_class in sorted(over, key=lambda one: one[0].node.name):
+        name, kind = node.node.name, VIEWS[load_class]
+        row = because[f"nodes/{name}/{kind}/row"]
+        gave = because.get(f"{kind}/sources/{name}", because["pass"])
+        yield SourceNode(
+            node=name,
+            load_class=load_class,
+            bound=row.bound if row.bound == "waiting" else gave.bound,
+            terms=row.terms | _share(node, view_of(node, kind)) | _over(view_of(node, kind)),
+            staying=_staying(cluster, name, settling=name in settling),
+        )
+
+
+def _staying(cluster: Cluster, node: str, *, settling: bool) -> list[StayingPods]:
+    """Why pods of a node stay; those that ended are not counted."""
+    live = [pod for pod in cluster.pods_on(node) if pod.pod.phase in LIVE_PHASES]
+    reasons = Counter(pod.stays or ("settling" if settling else "") for pod in live)
+    return [
+        StayingPods(reason=reason, count=count)
+        for reason, count in sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
+        if reason
+    ]
+
+
+def _victims(seen: Survey, evictions: Sequence[Eviction]) -> Iterator[Victim]:
+    """Each with what the node used before it leaves, when those before it have left."""
+    nodes = {node.node.name: node for name in VIEWS for node in seen.classes[name]}
+    views: dict[tuple[str, bool], View] = {}
+    for one in evictions:
+        node, at = nodes[one.node], (one.node, one.because_of_prod)
+        view = views.get(at) or view_of(node, "prod" if one.because_of_prod else "whole")
+        used = one.pod.used or {}
+        own: Terms = {f"pod_{with_unit(name)}": used.get(name, 0) for name in view.excess}
+        pod = one.pod.pod
+        yield Victim(
+            pod_uid=pod.uid,
+            namespace=pod.namespace,
+            name=pod.name,
+            node=one.node,
+            terms=_share(node, view) | _over(view) | own,
+        )
+        views[at] = view.minus(used)
+
+
+def _share(node: ViewedNode, view: View) -> Terms:
+    """Of the resource that it is over most in, in percent of what is allocatable."""
+    shares = {name: 100 / (node.node.capacity.get(name) or 1) for name in view.excess}
+    used_pct, name = max((view.used[name] * share, name) for name, share in shares.items())
+    return {"used_pct": round(used_pct, 1), "threshold_pct": round(view.limits.high[name] * shares[name], 1)}
+
+
+def _over(view: View) -> Terms:
+    terms: Terms = {}
+    for name in view.excess:
+        unit = with_unit(name)
+        terms |= {f"used_{unit}": view.used[name], f"high_{unit}": view.limits.high[name]}
+    return terms

@@ -1,0 +1,152 @@
+"""What descheduling reads of a pod, from the object that Kubernetes has of it; above all, whether it may go. Pure.
+
+Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/kubernetes/defaultevictor and apis/extension.
+Narrower than there: only best-effort pods go, and none that asks for what is not compared between nodes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.kubernetes_fields import Reader
+from slacktide.schemas.kubernetes_pod import pod_of
+from slacktide.schemas.qos import effective_qos
+
+FEATURE = "LowNodeLoad"
+"""By which a pod's annotation koordinator.sh/eviction-policy may let itself be evicted."""
+OWN_NAMESPACES = frozenset({"kube-system", "slacktide-system", "koordinator-system"})
+CRITICAL = 2_000_000_000
+"""Priority of system-cluster-critical, and above."""
+MIRRORS = frozenset({"kubernetes.io/config.mirror", "kubernetes.io/config.source"})
+DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
+EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
+NEVER = 2**31 - 1
+"""This cost forbids an eviction."""
+NAMES = {
+    "cpu_milli": "cpu",
+    "mem_bytes": "memory",
+    "batch_cpu_milli": "kubernetes.io/batch-cpu",
+    "batch_mem_bytes": "kubernetes.io/batch-memory",
+    "mid_cpu_milli": "kubernetes.io/mid-cpu",
+    "mid_mem_bytes": "kubernetes.io/mid-memory",
+    "free_cpu_milli": "kubernetes.io/free-cpu",
+    "free_mem_bytes": "kubernetes.io/free-memory",
+}
+COMPARED = ("cpu", "memory", "kubernetes.io/", "koordinator.sh/", "ephemeral-storage")
+"""Beginnings of resources' names: a device that the pod asks for may be nowhere else."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenPod:
+    """A pod on its node."""
+
+    pod: Pod
+    node: str
+    """"": nowhere yet."""
+    requests: Mapping[str, int]
+    """By the names that Kubernetes has for resources."""
+    stays: str
+    """Why it may not be evicted; "": it may."""
+    created_s: int
+    deletion_cost: int
+    eviction_cost: int
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.pod.namespace, self.pod.name
+
+
+def seen(item: Mapping[str, Any]) -> SeenPod:
+    """Read a pod.
+
+    Raises:
+        BadMessageError: a field cannot be used; its path is in the text.
+
+    """
+    reader = Reader("pod")
+    pod = pod_of("", item, reader)
+    if reader.findings:
+        raise BadMessageError("Pod", "; ".join(map(str, reader.findings)))
+    metadata = item.get("metadata") or {}
+    costs = [_cost(metadata, name) for name in (DELETION_COST, EVICTION_COST)]
+    return SeenPod(
+        pod=msgspec.structs.replace(pod, containers=[]),
+        node=(item.get("spec") or {}).get("nodeName") or "",
+        requests=amounts_of(pod.requests),
+        stays=next(_stays(pod, item, costs[1]), ""),
+        created_s=_created_s(metadata),
+        deletion_cost=costs[0],
+        eviction_cost=costs[1],
+    )
+
+
+def amounts_of(resources: Resources) -> dict[str, int]:
+    """By the names that Kubernetes has for resources."""
+    said = {name: getattr(resources, field) for field, name in NAMES.items()}
+    return {name: amount for name, amount in said.items() if amount is not None}
+
+
+def _stays(pod: Pod, item: Mapping[str, Any], cost: int) -> Iterator[str]:
+    """All that forbids to evict it, what cannot be helped first."""
+    metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
+    if pod.namespace in OWN_NAMESPACES:
+        yield "system_namespace"
+    if effective_qos(pod.qos_label, pod.kube_qos) != "BE":
+        yield "not_best_effort"
+    if (pod.priority or 0) >= CRITICAL:
+        yield "critical"
+    if metadata.get("deletionTimestamp"):
+        yield "leaving"
+    if cost == NEVER or (pod.eviction_features is not None and FEATURE not in pod.eviction_features):
+        yield "forbids_it"
+    yield from _by_owner(metadata)
+    yield from _bound_to_its_node(spec)
+
+
+def _by_owner(metadata: Mapping[str, Any]) -> Iterator[str]:
+    """Who would make it anew elsewhere: nobody, or only where it was."""
+    owners = metadata.get("ownerReferences") or ()
+    if MIRRORS & (metadata.get("annotations") or {}).keys() or any(one.get("kind") == "Node" for one in owners):
+        yield "static"
+    if any(one.get("kind") == "DaemonSet" for one in owners):
+        yield "daemonset"
+    if not any(one.get("controller") for one in owners):
+        yield "no_controller"
+
+
+def _bound_to_its_node(spec: Mapping[str, Any]) -> Iterator[str]:
+    """What it has there, or wants of a node, that room elsewhere does not make up for."""
+    if any("emptyDir" in one or "hostPath" in one for one in spec.get("volumes") or ()):
+        yield "local_storage"
+    affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
+    if spec.get("nodeSelector") or affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
+        yield "selects_nodes"
+    asked = [
+        name
+        for one in spec.get("containers") or ()
+        for kind in ("requests", "limits")
+        for name in ((one.get("resources") or {}).get(kind) or {})
+    ]
+    if not all(name.startswith(COMPARED) for name in asked):
+        yield "asks_for_devices"
+
+
+def _cost(metadata: Mapping[str, Any], name: str) -> int:
+    """0 where it is not said, or cannot be read."""
+    try:
+        return int((metadata.get("annotations") or {}).get(name) or 0)
+    except ValueError:
+        return 0
+
+
+def _created_s(metadata: Mapping[str, Any]) -> int:
+    text = metadata.get("creationTimestamp")
+    return round(datetime.fromisoformat(text).timestamp()) if text else 0

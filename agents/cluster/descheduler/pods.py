@@ -1,0 +1,67 @@
+"""Follows the cluster's pods, by a watch of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from contextlib import aclosing
+
+from slacktide.agents.cluster.descheduler.cluster import Cluster
+from slacktide.agents.cluster.descheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.descheduler.pod_object import PodObject
+from slacktide.agents.kubernetes import PODS, ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.schemas.errors import BadMessageError
+
+log = logging.getLogger(__name__)
+
+BREATH = 100
+"""After so many pods the bridge's other work has its turn."""
+
+
+class PodSource:
+    """Says which pods there are."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.trouble = "pods were not listed yet"
+        """Why nothing is heard; "" where it is."""
+        self._cluster = cluster
+
+    async def run(self, api: ApiServer) -> None:
+        """For ever."""
+        async with aclosing(follow(api, PODS, PodObject)) as telling:
+            async for told in telling:
+                match told:
+                    case Trouble(why=why):
+                        self.trouble = why
+                        continue
+                    case Whole(items=items):
+                        self._cluster.whole(await _all(items))
+                    case Changed(object=item):
+                        if (pod := _read(item)) is not None:
+                            self._cluster.changed(pod)
+                    case Gone(name=name, namespace=namespace):
+                        self._cluster.gone((namespace, name))
+                    case Over():
+                        pass
+                self.trouble = ""
+
+
+async def _all(items: Iterable[PodObject]) -> list[SeenPod]:
+    pods = []
+    for number, item in enumerate(items, 1):
+        if (pod := _read(item)) is not None:
+            pods.append(pod)
+        if number % BREATH == 0:
+            await asyncio.sleep(0)
+    return pods
+
+
+def _read(item: PodObject) -> SeenPod | None:
+    """None: it cannot be read, and is said: what one user writes may not hide everybody's pods."""
+    try:
+        return seen(item.plain())
+    except BadMessageError as exc:
+        name = f"{item.metadata.namespace}/{item.metadata.name}"
+        log.warning("a pod cannot be read, and is never evicted here", extra={"pod": name, "why": str(exc)})
+        return None

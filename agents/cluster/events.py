@@ -1,0 +1,66 @@
+"""Events on pods: told twice, or by two replicas, they are one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Self
+
+from slacktide.agents.kubernetes import EVENTS, ApiRefusedError, ApiServer
+from slacktide.schemas.inventory import Pod
+
+NAME_MAX, NOTE_MAX = 253, 1_024
+FORBIDDEN, GONE, THERE = 403, 404, 409
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Teller:
+    """Who tells."""
+
+    part: str
+    """Such as ``scheduler``."""
+    replica: str
+    action: str
+    """What it was about to do."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """A pod."""
+
+    namespace: str
+    name: str
+    uid: str
+
+    @classmethod
+    def of(cls, pod: Pod) -> Self:
+        """The one that rules read."""
+        return cls(namespace=pod.namespace, name=pod.name, uid=pod.uid)
+
+
+async def tell(api: ApiServer, teller: Teller, pod: About, reason: str, note: str, *, now_ms: int) -> None:
+    """Tell one; no error where another replica did, or where the namespace takes none any more.
+
+    Raises:
+        ApiError: it was not told.
+
+    """
+    end = f".{pod.uid}.{reason.lower()}"
+    event = {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"name": pod.name[: NAME_MAX - len(end)] + end, "namespace": pod.namespace},
+        "eventTime": datetime.fromtimestamp(now_ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
+        "type": "Warning",
+        "reason": reason,
+        "action": teller.action,
+        "note": note[:NOTE_MAX],
+        "reportingController": f"slacktide.io/{teller.part}",
+        "reportingInstance": teller.replica[:128],
+        "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
+    }
+    try:
+        await api.create(EVENTS, event, dict, namespace=pod.namespace)
+    except ApiRefusedError as exc:
+        if exc.status not in {FORBIDDEN, GONE, THERE}:
+            raise

@@ -1,0 +1,65 @@
+"""``descheduling-config``, Slacktide's own key: when best-effort pods leave loaded nodes for ones that are not.
+
+Names, defaults and ranges are those of the reference's LowNodeLoadArgs, but for ``dryRun`` and ``intervalSeconds``:
+koordinator a7a1b76b, pkg/descheduler/apis/config/types_loadaware.go.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from slacktide.schemas.message import Count, Message
+from slacktide.schemas.policy.strategies import Percent
+
+Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
+
+
+class UsagePercents(Message, frozen=True, kw_only=True):
+    """Of what is allocatable, or distances to the nodes' mean use; a resource without a low one is not looked at."""
+
+    cpu_pct: Percent | None = None
+    mem_pct: Percent | None = None
+
+
+class UsageWeights(Message, frozen=True, kw_only=True):
+    """How much each resource counts in the order of nodes and of pods."""
+
+    cpu: Weight = 1
+    mem: Weight = 1
+
+
+class Anomaly(Message, frozen=True, kw_only=True):
+    """When a node that is over its high thresholds must give."""
+
+    consecutive_abnormalities: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 5
+    """Passes in a row in which it may be over; 1: none."""
+
+
+class Descheduling(Message, frozen=True, kw_only=True):
+    """Without thresholds there is no pass; with ``dry_run`` a pass only says whom it would evict."""
+
+    dry_run: bool = True
+    low: UsagePercents = UsagePercents()
+    """Up to them a node takes pods."""
+    high: UsagePercents = UsagePercents()
+    """Above one of them a node gives some away."""
+    prod_low: UsagePercents = UsagePercents()
+    """The same of production pods alone."""
+    prod_high: UsagePercents = UsagePercents()
+    use_deviation: bool = False
+    """The percents are distances to the nodes' mean use."""
+    too_few_targets: Count = 0
+    """Pods leave only if more nodes than this have room."""
+    node_fit: bool = True
+    """Only what would find a place leaves."""
+    weights: UsageWeights = UsageWeights()
+    anomaly: Anomaly = Anomaly()
+    interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
+    """From one pass to the next."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any resource is looked at."""
+        return any(one is not None for band in (self.low, self.prod_low) for one in (band.cpu_pct, band.mem_pct))

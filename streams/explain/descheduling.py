@@ -1,0 +1,120 @@
+"""Whether a pod was chosen to leave a loaded node, or why it was not: by the passes of descheduling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slacktide.schemas.descheduling import DeschedulingPass, SourceNode, Victim
+from slacktide.schemas.message import Terms
+from slacktide.streams.decisions.evict_observed import observed
+from slacktide.streams.explain.evidence import Finding, Said
+from slacktide.streams.explain.selling import amount
+
+HELD_BACK = {
+    "none_over": "no node is over its high thresholds",
+    "none_lasting": "no node has been over its high thresholds for long enough",
+    "no_targets": "no node has room below its low thresholds",
+    "too_few_targets": "too few nodes have room below their low thresholds",
+}
+STOPPED = {
+    "waiting": "it has not been over for long enough",
+    "relieved": "other pods suffice",
+    "no_more_pods": "no other pod there may go and fits elsewhere",
+    "budget_spent": "other nodes have no more room",
+    "no_targets": HELD_BACK["no_targets"],
+    "too_few_targets": HELD_BACK["too_few_targets"],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looks:
+    """What passes said lately."""
+
+    last: Said[DeschedulingPass]
+    chose: tuple[Said[DeschedulingPass], Victim] | None
+    """The last that chose the pod."""
+
+
+def looks(passes: Sequence[Said[DeschedulingPass]], namespace: str, name: str) -> Looks | None:
+    """Of the passes that were read those that matter for a pod; None: there was none."""
+    ordered = sorted(passes, key=lambda one: (one.body.epoch, one.body.number, one.place.offset))
+    if not ordered:
+        return None
+    chose = [
+        (one, own) for one in ordered for own in one.body.victims if (own.namespace, own.name) == (namespace, name)
+    ]
+    return Looks(last=ordered[-1], chose=chose[-1] if chose else None)
+
+
+def descheduling_findings(
+    told: Looks | None, node: str, asked_ms: int, span_ms: int, *, wanted: bool
+) -> Iterator[Finding]:
+    """What they come to.
+
+    Args:
+        told: of the passes.
+        node: the pod's; "": it is on none.
+        asked_ms: now, by the log's clock.
+        span_ms: how far back passes were read.
+        wanted: whether the policy asks for any.
+
+    """
+    if told is None:
+        if wanted:
+            yield Finding(
+                name="descheduling.silent",
+                severity="warning",
+                text=f"descheduling-config asks for passes, and none came within {span_ms / 3_600_000:g} h",
+                advice="does a bridge lead, and is it ready? It passes over the cluster each intervalSeconds",
+            )
+        return
+    if told.chose is not None:
+        yield _chosen(*told.chose, asked_ms)
+    elif node:
+        text = f"{_named(told.last, asked_ms)} did not choose it: {_why_not(told.last.body, node)}"
+        yield Finding(name="descheduling.stays", severity="ok", text=text)
+
+
+def _named(said: Said[DeschedulingPass], asked_ms: int) -> str:
+    body = said.body
+    return f"pass {body.epoch}/{body.number}, {said.age_ms(asked_ms) / 1000:.0f} s ago ({said.place}),"
+
+
+def _chosen(said: Said[DeschedulingPass], victim: Victim, asked_ms: int) -> Finding:
+    does = "would evict it, but only says so (dryRun)" if said.body.dry_run else "chose it to be evicted"
+    return Finding(
+        name="descheduling.chosen",
+        severity="note" if said.body.dry_run else "warning",
+        text=f"{_named(said, asked_ms)} {does}: {victim.node} is over, {observed(victim.terms)}; "
+        + "; ".join(_amounts(victim.terms)),
+        advice="annotate it scheduling.koordinator.sh/eviction-cost: the dearer, the later it goes; 2147483647: never",
+    )
+
+
+def _amounts(terms: Terms) -> Iterator[str]:
+    """Each resource that the node was over in."""
+    for name, high in terms.items():
+        resource = name.removeprefix("high_")
+        if resource != name:
+            used, own = terms.get(f"used_{resource}"), terms.get(f"pod_{resource}")
+            short = resource.rpartition("_")[0]
+            yield (
+                f"{short} used {amount(used, resource)}, threshold {amount(high, resource)}, "
+                f"the pod's share {amount(own, resource)}"
+            )
+
+
+def _why_not(body: DeschedulingPass, node: str) -> str:
+    source = next((one for one in body.sources if one.node == node), None)
+    if source is None:
+        return HELD_BACK.get(body.bound, f"{node} is not over its high thresholds")
+    staying = ", ".join(f"{one.count} {one.reason}" for one in source.staying)
+    return f"{node} is over, {observed(source.terms)}; {_stopped(source)}" + (
+        f"; staying: {staying}" if staying else ""
+    )
+
+
+def _stopped(source: SourceNode) -> str:
+    passes = f" ({source.terms['row_passes']} of {source.terms['tolerated_passes']} passes tolerated)"
+    return STOPPED.get(source.bound, source.bound) + (passes if source.bound == "waiting" else "")

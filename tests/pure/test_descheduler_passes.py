@@ -1,0 +1,233 @@
+"""Passes of descheduling: whom they choose, whom they leave, and what their records say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
+from slacktide.agents.cluster.descheduler.passes import Passes
+from slacktide.agents.cluster.descheduler.pod import seen
+from slacktide.agents.cluster.descheduler.pod_object import PodObject
+from slacktide.schemas.descheduling import DeschedulingPass, NodesOfClass, StayingPods
+from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.policy import Policy
+from testbed.descheduled import GIB, OWNER, metric, pod_object
+from testbed.policies import policy_from
+
+MINUTE_S = 60.0
+BAND = {"lowThresholds": {"cpu": 40}, "highThresholds": {"cpu": 60}}
+AT_ONCE = {"anomalyCondition": {"consecutiveAbnormalities": 1}}
+
+
+class World:
+    """Two nodes of 10 CPUs: ``full``, where ``a`` uses 2, ``b`` 3 and a service 4, and ``free``, where 1 is used."""
+
+    def __init__(self, **said: Any) -> None:
+        self.cluster = Cluster()
+        self.metrics: dict[str, NodeMetric] = {}
+        self.policy: Policy = policy_from(descheduling=BAND | AT_ONCE | said)
+        self.passes = Passes(7)
+        self.now_s = 1_000.0
+        for name in ("full", "free"):
+            self.place(name)
+        service = {"metadata": {"labels": {}}, "spec": {"priority": 9_500}, "status": {"qosClass": "Burstable"}}
+        for item in (pod_object("a", "full"), pod_object("b", "full"), pod_object("web", "full", **service)):
+            self.cluster.changed(seen(item))
+        self.metrics["full"] = metric("full", {"uid-a": 2_000, "uid-b": 3_000, "uid-web": 4_000})
+        self.metrics["free"] = metric("free", {}, system=1_000)
+
+    def place(self, name: str, *, takes_pods: bool = True) -> None:
+        sold = {"batch_cpu_milli": 5_000, "batch_mem_bytes": 10 * GIB}
+        amounts = Resources(cpu_milli=10_000, mem_bytes=20 * GIB, **sold)
+        facts = NodeFacts(name=name, capacity=amounts, allocatable=amounts)
+        self.cluster.node(Place(facts=facts, takes_pods=takes_pods))
+
+    def look(self, *, after_s: float = MINUTE_S) -> DeschedulingPass:
+        self.now_s += after_s
+        return self.passes.next(self.cluster, self.metrics.get, self.policy, self.now_s, 1_700_000_000_000)
+
+
+def chosen(done: DeschedulingPass) -> list[str]:
+    return [one.name for one in done.victims]
+
+
+def test_the_pod_that_just_suffices_leaves_and_the_record_has_the_arithmetic() -> None:
+    done = World().look()
+
+    [victim] = done.victims
+    assert (victim.namespace, victim.name, victim.pod_uid, victim.node) == ("jobs", "b", "uid-b", "full")
+    assert victim.terms == {
+        "used_pct": 90.0,
+        "threshold_pct": 60.0,
+        "used_cpu_milli": 9_000,
+        "high_cpu_milli": 6_000,
+        "pod_cpu_milli": 3_000,
+    }
+    assert (done.epoch, done.number, done.bound, done.dry_run) == (7, 1, "acted", True)
+    assert done.terms == {
+        "over_nodes": 1,
+        "lasting_nodes": 1,
+        "too_few_nodes": 0,
+        "target_nodes": 1,
+        "evicted_pods": 1,
+    }
+    assert done.classes == [
+        NodesOfClass(load_class="high", count=1, nodes=["full"]),
+        NodesOfClass(load_class="both_low", count=1, nodes=["free"]),
+    ]
+    [source] = done.sources
+    assert (source.node, source.load_class, source.bound) == ("full", "high", "relieved")
+    assert source.terms == {"tolerated_passes": 1, "row_passes": 1, "used_pct": 90.0, "threshold_pct": 60.0,
+                            "used_cpu_milli": 9_000, "high_cpu_milli": 6_000}  # fmt: skip
+    assert source.staying == [StayingPods(reason="not_best_effort", count=1)]
+
+
+def test_a_node_gives_only_when_it_has_been_over_for_more_passes_than_is_tolerated() -> None:
+    world = World(anomalyCondition={"consecutiveAbnormalities": 2})
+
+    looks = [world.look() for _ in range(3)]
+
+    assert [(one.bound, chosen(one)) for one in looks] == [("none_lasting", []), ("none_lasting", []), ("acted", ["b"])]
+    assert [one.sources[0].bound for one in looks] == ["waiting", "waiting", "relieved"]
+    assert [one.sources[0].terms["row_passes"] for one in looks] == [1, 2, 3]
+
+
+def test_what_has_left_stays_in_the_means_and_until_then_nobody_else_leaves() -> None:
+    world = World()
+    assert chosen(world.look()) == ["b"]
+    world.cluster.gone(("jobs", "b"))  # but its use is still told of
+
+    settling = [world.look() for _ in range(4)]
+
+    assert [chosen(one) for one in settling] == [[], [], [], []]
+    assert settling[0].sources[0].staying[0].reason in {"settling", "not_best_effort"}
+    assert StayingPods(reason="settling", count=1) in settling[0].sources[0].staying
+    assert chosen(world.look()) == ["a"], "300 s later it is still over"
+
+
+@pytest.mark.parametrize("node", ["full", "free"])
+def test_a_silent_node_neither_gives_nor_takes(node: str) -> None:
+    world = World()
+    world.metrics[node] = metric(node, {"uid-b": 9_000} if node == "full" else {}, stale_ms=10_000)
+
+    done = world.look()
+
+    assert chosen(done) == []
+    assert NodesOfClass(load_class="stale", count=1, nodes=[node]) in done.classes
+    assert done.bound == ("none_over" if node == "full" else "no_targets")
+    del world.metrics[node]
+    assert NodesOfClass(load_class="unmeasured", count=1, nodes=[node]) in world.look().classes
+
+
+def test_a_cordoned_node_attracts_nobody() -> None:
+    world = World()
+    world.place("free", takes_pods=False)
+
+    done = world.look()
+
+    assert (done.bound, done.sources[0].bound) == ("no_targets", "no_targets")
+
+
+def test_nobody_leaves_for_whom_batch_resource_is_sold_nowhere_else() -> None:
+    world = World()
+    for number in range(5):
+        world.cluster.changed(seen(pod_object(f"there-{number}", "free")))
+
+    done = world.look()
+
+    assert (chosen(done), done.sources[0].bound) == ([], "no_more_pods")
+    without = World(nodeFit=False)
+    for number in range(5):
+        without.cluster.changed(seen(pod_object(f"there-{number}", "free")))
+    assert chosen(without.look()) == ["b"]
+
+
+def test_too_few_targets_and_nodes_that_are_not_over_hold_the_pass_back() -> None:
+    assert World(numberOfNodes=1).look().bound == "too_few_targets"
+    world = World()
+    world.metrics["full"] = metric("full", {"uid-b": 6_000})
+    assert world.look().bound == "none_over"
+
+
+def test_a_node_that_was_removed_is_nowhere_in_the_next_pass() -> None:
+    world = World()
+    world.cluster.removed("full")
+
+    assert [one.nodes for one in world.look().classes] == [["free"]]
+
+
+def test_use_of_pods_that_are_gone_counts_and_a_pod_of_the_same_name_is_another() -> None:
+    world = World()
+    world.cluster.changed(seen(pod_object("b", "full", metadata={"uid": "uid-b2"})))
+
+    done = world.look()
+
+    assert done.sources[0].terms["used_cpu_milli"] == 9_000
+    assert chosen(done) == ["a"], "the new one was not measured yet"
+
+
+LABELS = {"labels": {"koordinator.sh/qosClass": "LS"}}
+
+
+@pytest.mark.parametrize(
+    ("other", "reason"),
+    [
+        ({}, ""),
+        ({"metadata": LABELS}, "not_best_effort"),
+        ({"metadata": {"labels": {}}, "status": {"qosClass": "Burstable"}}, "not_best_effort"),
+        ({"metadata": {"labels": {}}}, ""),  # by its QoS class in Kubernetes alone
+        ({"metadata": {"namespace": "kube-system"}}, "system_namespace"),
+        ({"metadata": {"namespace": "slacktide-system"}}, "system_namespace"),
+        ({"spec": {"priority": 2_000_000_000}}, "critical"),
+        ({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}}, "static"),
+        ({"metadata": {"ownerReferences": [{"kind": "Node", "controller": True}]}}, "static"),
+        ({"metadata": {"ownerReferences": [{"kind": "DaemonSet", "controller": True}]}}, "daemonset"),
+        ({"metadata": {"ownerReferences": []}}, "no_controller"),
+        ({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}, "leaving"),
+        ({"metadata": {"annotations": {"scheduling.koordinator.sh/eviction-cost": "2147483647"}}}, "forbids_it"),
+        ({"metadata": {"annotations": {"koordinator.sh/eviction-policy": '["BEMemoryEvict"]'}}}, "forbids_it"),
+        ({"metadata": {"annotations": {"koordinator.sh/eviction-policy": '["LowNodeLoad"]'}}}, ""),
+        ({"spec": {"volumes": [{"name": "scratch", "emptyDir": {}}]}}, "local_storage"),
+        ({"spec": {"volumes": [{"name": "token", "projected": {}}]}}, ""),
+        ({"spec": {"nodeSelector": {"pool": "a"}}}, "selects_nodes"),
+        (
+            {"spec": {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"x": []}}}}},
+            "selects_nodes",
+        ),
+        (
+            {"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}},
+            "asks_for_devices",
+        ),
+    ],
+)
+def test_which_pods_stay_and_why(other: dict[str, Any], reason: str) -> None:
+    item = pod_object("a", "full", **other)
+
+    assert seen(item).stays == reason
+    read = msgspec.json.decode(msgspec.json.encode(item), type=PodObject)
+    assert seen(read.plain()) == seen(item), "what is not read of the object would not matter"
+
+
+def test_costs_are_read_and_odd_ones_count_for_nothing() -> None:
+    def costs(deletion: str, eviction: str = "") -> tuple[int, int]:
+        annotations = {
+            "controller.kubernetes.io/pod-deletion-cost": deletion,
+            "scheduling.koordinator.sh/eviction-cost": eviction,
+        }
+        pod = seen(pod_object("a", metadata={"annotations": annotations}))
+        return pod.deletion_cost, pod.eviction_cost
+
+    assert costs(deletion="-5", eviction="7") == (-5, 7)
+    assert costs(deletion="much") == (0, 0)
+
+
+def test_a_pass_leaves_whoever_costs_more() -> None:
+    world = World()
+    dear = {"metadata": {"annotations": {"scheduling.koordinator.sh/eviction-cost": "100"}, "ownerReferences": OWNER}}
+    world.cluster.changed(seen(pod_object("b", "full", **dear)))
+
+    assert chosen(world.look()) == ["a", "b"], "a alone does not relieve the node"
