@@ -1,4 +1,4 @@
-"""Writes to the API server what is due, each second, a few at a time."""
+"""Writes to the API server what is due, once a second at most, a few at a time."""
 
 from __future__ import annotations
 
@@ -33,12 +33,14 @@ class Mirror:
     async def run(self, api: ApiServer) -> None:
         """For ever. An API server that is away, or asks to wait, is left alone: 1 s, doubling up to 30 s."""
         while True:
-            due = self._writing.due(self._clock.mono_ns() / 1e9)
+            begun_s = self._clock.mono_ns() / 1e9
+            due = self._writing.due(begun_s)
             waits = await asyncio.gather(*(self._write(api, write) for write in due))
             if due:
                 longest_s = max(waits)
                 self._pause_s = min(PAUSE_MAX_S, max(longest_s, 2 * self._pause_s)) if longest_s else 0.0
-            await asyncio.sleep(max(ROUND_S, self._pause_s))
+            rest_s = begun_s + ROUND_S - self._clock.mono_ns() / 1e9
+            await asyncio.sleep(max(0.0, rest_s, self._pause_s))
 
     async def _write(self, api: ApiServer, write: Write) -> float:
         """One write; returns for how long the API server is better left alone."""

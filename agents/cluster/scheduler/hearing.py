@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 
@@ -23,6 +24,8 @@ from slacktide.streams.decisions.load_aware_args import Thresholds
 log = logging.getLogger(__name__)
 
 KINDS: dict[str, type[Figures]] = {SCORE.name: NodeScore, METRIC.name: NodeMetric, ALLOCATABLE.name: NodeAllocatable}
+BREATH = 20
+"""Records: a fetch may hold a thousand, and a kube-scheduler waits for each answer."""
 
 
 class Hearing:
@@ -62,7 +65,9 @@ class Hearing:
 
     async def _heard(self, records: list[Record], now_s: float) -> None:
         now_ms = self._clock.wall_ms()
-        for record in records:
+        for number, record in enumerate(records):
+            if number % BREATH == 0:
+                await asyncio.sleep(0)
             # What lay in the log before is as old as the log says; of what comes, no clock has a say.
             age_s = 0.0 if self._live else max(0, now_ms - record.timestamp_ms) / 1000
             self._hear(record, now_s - age_s)
