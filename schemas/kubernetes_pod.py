@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Container as PodContainer
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.kubernetes_fields import AMOUNT_MAX, Reader, resources
@@ -30,6 +31,20 @@ Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 _QOS = ("Guaranteed", "Burstable", "BestEffort")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
 _CONTAINER_ID = re.compile(r"[a-z][a-z0-9.+-]*://([0-9A-Za-z][0-9A-Za-z_.-]*)")
+
+
+def read_pod(item: Mapping[str, Any]) -> Pod:
+    """Read a pod as Kubernetes has it.
+
+    Raises:
+        BadMessageError: a field cannot be used; its path is in the text.
+
+    """
+    reader = Reader("pod")
+    pod = pod_of("", item, reader)
+    if reader.findings:
+        raise BadMessageError("Pod", "; ".join(map(str, reader.findings)))
+    return pod
 
 
 def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:

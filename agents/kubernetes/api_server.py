@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Generic, Self, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import msgspec
@@ -86,6 +88,10 @@ class ApiServer:
             place = ", ".join(str(file) for file in files if file)
             raise ConfigError([Finding(file=place, field="the file", value=str(exc), accepted="PEM text")]) from exc
         self._client.user_agent = self._name
+        # Else two threads are asked at each request: for a proxy in the environment, and for a password in ~/.netrc.
+        rest = self._client.rest_client
+        rest.proxy = rest.proxy or _proxy_of(configuration.host or "")
+        rest.pool_manager._trust_env = False  # noqa: SLF001 - its maker has no say
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -237,6 +243,12 @@ class ApiServer:
 
     def _where(self, path: str) -> str:
         return f"{self.access.configuration.host}{path}"
+
+
+def _proxy_of(url: str) -> str:
+    """That the environment names for the server: ``HTTPS_PROXY``, unless ``NO_PROXY`` has its host; "" for none."""
+    at = urlsplit(url)
+    return "" if proxy_bypass(at.hostname or "") else getproxies().get(at.scheme, "")
 
 
 def _read(body: bytes, kind: type[T]) -> T:

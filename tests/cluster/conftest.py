@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from testbed.brokers import running
+from testbed.brokers import EmbeddedBroker, running
 from testbed.cluster.api_server import ApiServer
+from testbed.cluster.bridge_rig import BridgeRig, bridged
 from testbed.cluster.manifests import applied as applied_to
 from testbed.cluster.webhook import COLOCATED, CONFIGURATIONS, PROFILES, Webhook, install, until_asked
 
@@ -53,3 +54,18 @@ def applied() -> Iterator[ApiServer]:
     """An API server on which the manifests were applied, and nothing of them runs: not for other tests."""
     with applied_to() as server:
         yield server
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[ApiServer]:
+    """The same for one file alone, whose tests may stop it."""
+    with applied_to() as server:
+        yield server
+
+
+@pytest.fixture
+async def rig(cluster: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncIterator[BridgeRig]:
+    """A bridge on it, with a broker behind."""
+    embedded_broker.apply_topics(3)
+    async with bridged(cluster, embedded_broker.bootstrap) as rig:
+        yield rig

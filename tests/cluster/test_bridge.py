@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
 from urllib.request import urlopen
 
 import pytest
@@ -18,29 +17,14 @@ from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.policy import DEFAULT, KEY, Policy
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, POLICY
-from testbed.brokers import EmbeddedBroker, free_port, running
-from testbed.cluster.api_server import ApiServer, RefusedError
-from testbed.cluster.bridge_rig import GIB, OPERATORS, BridgeRig, Replica, bridged, until
-from testbed.cluster.manifests import MANIFESTS, SYSTEM
+from testbed.brokers import EmbeddedBroker, free_port
+from testbed.cluster.api_server import RefusedError
+from testbed.cluster.bridge_rig import GIB, OPERATORS, BridgeRig, Replica, until
+from testbed.cluster.manifests import SYSTEM
 
 pytestmark = pytest.mark.cluster
 SUPPRESS = {"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 60}}
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{SYSTEM}/leases/slacktide-bridge"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[ApiServer]:
-    """One that tests may stop, with all that ``kubectl apply -k deploy/kubernetes`` makes."""
-    with running(ApiServer) as server:
-        server.kubectl("apply", "-k", str(MANIFESTS))
-        yield server
-
-
-@pytest.fixture
-async def rig(cluster: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncIterator[BridgeRig]:
-    embedded_broker.apply_topics(3)
-    async with bridged(cluster, embedded_broker.bootstrap) as rig:
-        yield rig
 
 
 async def _told(rig: BridgeRig, node: str) -> list[NodeInventory | None]:

@@ -19,11 +19,10 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.governor_shell import GovernorSettings, govern
-from testbed.brokers import EmbeddedBroker, running
+from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
-from testbed.cluster.bridge_rig import GIB, BridgeRig, bridged, until
+from testbed.cluster.bridge_rig import GIB, BridgeRig, until
 from testbed.cluster.evicting import events_on
-from testbed.cluster.manifests import MANIFESTS
 from testbed.cluster.webhook import PROFILES, Webhook, until_asked
 from testbed.descheduled import OWNER, metric
 
@@ -35,21 +34,6 @@ WANTED = {
     "intervalSeconds": 1,
 }
 BEST_EFFORT = {"koordinator.sh/qosClass": "BE"}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[ApiServer]:
-    """One with all that ``kubectl apply -k deploy/kubernetes`` makes."""
-    with running(ApiServer) as server:
-        server.kubectl("apply", "-k", str(MANIFESTS))
-        yield server
-
-
-@pytest.fixture
-async def rig(cluster: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncIterator[BridgeRig]:
-    embedded_broker.apply_topics(3)
-    async with bridged(cluster, embedded_broker.bootstrap) as rig:
-        yield rig
 
 
 @pytest.fixture

@@ -246,3 +246,18 @@ async def _until_changed(told: Any) -> Any:
         yield one
         if isinstance(one, Changed) and one.object["metadata"]["name"] == "after":
             return
+
+
+async def test_the_environments_proxy_is_gone_through_unless_the_server_is_excepted(
+    api_server: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with kubectl; nobody listens on that port."""
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    monkeypatch.setenv("no_proxy", "example.com")
+    async with ApiServer(access_of(api_server.kubeconfig), name="test") as api:
+        with pytest.raises(ApiAwayError):
+            await api.text("/version")
+
+    monkeypatch.setenv("no_proxy", "example.com,127.0.0.1")
+    async with ApiServer(access_of(api_server.kubeconfig), name="test") as api:
+        assert "gitVersion" in await api.text("/version")

@@ -13,10 +13,8 @@ from typing import Any
 
 import msgspec
 
-from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Pod, Resources
-from slacktide.schemas.kubernetes_fields import Reader
-from slacktide.schemas.kubernetes_pod import pod_of
+from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.qos import effective_qos
 
 FEATURE = "LowNodeLoad"
@@ -71,10 +69,7 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
         BadMessageError: a field cannot be used; its path is in the text.
 
     """
-    reader = Reader("pod")
-    pod = pod_of("", item, reader)
-    if reader.findings:
-        raise BadMessageError("Pod", "; ".join(map(str, reader.findings)))
+    pod = read_pod(item)
     metadata = item.get("metadata") or {}
     costs = [_cost(metadata, name) for name in (DELETION_COST, EVICTION_COST)]
     return SeenPod(

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES
-from slacktide.schemas.kubernetes_fields import Reader
-from slacktide.schemas.kubernetes_pod import pod_of
+from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 
 SCHEDULER = "koord-scheduler"
@@ -56,10 +54,7 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
         BadMessageError: a field cannot be used; its path is in the text.
 
     """
-    reader = Reader("pod")
-    pod = pod_of("", item, reader)
-    if reader.findings:
-        raise BadMessageError("Pod", "; ".join(map(str, reader.findings)))
+    pod = read_pod(item)
     metadata, spec, status = (item.get(part) or {} for part in ("metadata", "spec", "status"))
     since = {one.get("type"): one for one in status.get("conditions") or () if one.get("status") == "True"}
     return SeenPod(
