@@ -53,9 +53,8 @@ class TailReader:
         self._recent = range(0)
         """Times of records that are read although they were there before."""
         self._ends: dict[TopicPartition, int] = {}
-        """Where partitions ended at connecting that were not read so far yet."""
+        """Where partitions ended at connecting that held something to be read first."""
         self._consumer: Any = None
-        self._before: dict[TopicPartition, int] = {}
         self._silence = Silence(bootstrap, (), SILENCE_MS)
 
     async def connect(self) -> None:
@@ -87,10 +86,7 @@ class TailReader:
 
     async def caught_up(self) -> bool:
         """Whether all was read that the topics held when they were connected to."""
-        for tp, end in list(self._ends.items()):
-            if await self._consumer.position(tp) >= end:
-                del self._ends[tp]
-        return not self._ends
+        return all([await self._consumer.position(tp) >= end for tp, end in self._ends.items()])
 
     async def close(self) -> None:
         """Disconnect."""
@@ -112,7 +108,6 @@ class TailReader:
         for tp, start in starts.items():
             consumer.seek(tp, start)
         self._ends = {tp: end for tp, end in ends.items() if end > starts[tp]}
-        self._before = dict(self._ends)
         self._silence = Silence(self._bootstrap, tps, SILENCE_MS)
 
     async def _a_little_before(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
@@ -124,6 +119,6 @@ class TailReader:
 
     def _is_wanted(self, tp: TopicPartition, record: Any) -> bool:
         """Of what was there before only what is recent; a broker that knows no times gives all."""
-        if self._whole or record.offset >= self._before.get(tp, 0):
+        if self._whole or record.offset >= self._ends.get(tp, 0):
             return True
         return record.timestamp in self._recent

@@ -106,8 +106,10 @@ class Writing:
         most = share(len(self._nodes))
         statuses = [write for name, node in self._nodes.items() if (write := self._status(name, node, now_s))]
         metrics = [write for name, node in self._nodes.items() if (write := self._metric(name, node, now_s))]
-        first = [write for write in statuses if self._nodes[write.node].bare]
-        others = [write for write in statuses if not self._nodes[write.node].bare]
+        first: list[Write] = []
+        others: list[Write] = []
+        for write in statuses:
+            (first if self._nodes[write.node].bare else others).append(write)
         return [
             *first,
             *sorted(others, key=lambda write: (-write.waits_s, write.node))[:most],
