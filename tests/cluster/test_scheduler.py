@@ -246,9 +246,11 @@ async def test_the_command_answers_over_http_and_tells_how_it_is(rig: SchedulerR
         async with asyncio.timeout(60):
             while (await asyncio.to_thread(ask))["NodeNames"] != [node]:  # noqa: ASYNC110
                 await asyncio.sleep(0.1)
-        told = await asyncio.to_thread(lambda: urllib.request.urlopen(f"{url}/metrics", timeout=5).read().decode())
+        with await asyncio.to_thread(urllib.request.urlopen, f"{url}/metrics", timeout=5) as answer:
+            told = answer.read().decode()
         assert 'slacktide_scheduler_answers_total{result="answered",verb="filter"}' in told
-        with pytest.raises(urllib.error.HTTPError, match="400"):
+        with pytest.raises(urllib.error.HTTPError, match="400") as refused:
             await asyncio.to_thread(urllib.request.urlopen, f"{rig.url}/filter", b"{}", 5)
+        refused.value.close()
         program.stop()
         assert not program.running
