@@ -233,9 +233,12 @@ class ApiServer:
                     _request_timeout=patience,
                 )
             async with answer:
-                if answer.status >= 300:
-                    raise refused(where, answer.status, await answer.read(), answer.headers.get("Retry-After"))
-                yield answer
+                try:
+                    if answer.status >= 300:
+                        raise refused(where, answer.status, await answer.read(), answer.headers.get("Retry-After"))
+                    yield answer
+                finally:
+                    _drop(answer)
         except TimeoutError as exc:
             raise ApiAwayError(f"{where}: no answer in time; is the API server up, and reachable from here?") from exc
         except (aiohttp.ClientError, OSError, ConfigException) as exc:
@@ -243,6 +246,12 @@ class ApiServer:
 
     def _where(self, path: str) -> str:
         return f"{self.access.configuration.host}{path}"
+
+
+def _drop(answer: aiohttp.ClientResponse) -> None:
+    """End the connection of an answer that is left before its end, as a watch is; TLS' goodbye outlives the door."""
+    if answer.connection is not None and answer.connection.transport is not None:
+        answer.connection.transport.abort()
 
 
 def _proxy_of(url: str) -> str:

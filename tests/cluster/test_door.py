@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import aclosing
 from datetime import timedelta
@@ -224,6 +226,24 @@ async def test_a_watch_of_what_never_changes_is_asked_for_anew_and_that_is_no_tr
         await api.create(CONFIGMAPS, _config("late", {}), dict, namespace=namespace)
         async with asyncio.timeout(30):
             assert isinstance(await listening, Changed)
+
+
+def test_a_watch_that_is_left_leaves_no_connection_open(api_server: Cluster) -> None:
+    """Each on a loop of its own, which ends with its door, as a command's does."""
+    namespace = api_server.namespace()
+
+    async def left() -> None:
+        async with _door(api_server) as api, aclosing(follow(api, CONFIGMAPS, dict, namespace=namespace)) as told:
+            assert isinstance(await anext(told), Whole)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(anext(told), 0.05)
+
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for _ in range(20):
+            asyncio.run(left())
+        gc.collect()
+    assert not [str(one.message) for one in warned]
 
 
 async def test_a_watch_outlives_its_api_server(own_api_server: Cluster) -> None:
