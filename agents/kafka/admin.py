@@ -18,6 +18,7 @@ from slacktide.agents.kafka.records import Record, partition_of, record_of
 from slacktide.agents.kafka.standing import since
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import TOPICS, Topic
+from slacktide.streams.connecting import client
 
 REQUEST_MS = 5_000
 FETCH_WAIT_MS = 100
@@ -198,7 +199,7 @@ async def _asking(bootstrap: str, timeout_s: float) -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _admin(bootstrap: str) -> AsyncIterator[Any]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=REQUEST_MS)
+    admin = AIOKafkaAdminClient(**client(bootstrap), request_timeout_ms=REQUEST_MS)
     try:
         async with _asking(bootstrap, 2 * REQUEST_MS / 1000):
             await admin.start()
@@ -210,7 +211,7 @@ async def _admin(bootstrap: str) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
+        **client(bootstrap),
         group_id=None,
         request_timeout_ms=REQUEST_MS,
         fetch_max_wait_ms=FETCH_WAIT_MS,

@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from slacktide.agents.kafka.closing import abandon
 from slacktide.agents.kafka.records import Out, Placed
 from slacktide.schemas.errors import LogError
+from slacktide.streams.connecting import client
 
 METADATA_MS = 30_000
 BATCH_BYTES = 256 * 1024
@@ -137,7 +138,7 @@ class Sender:
 
     async def _start(self, *, idempotent: bool) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
+            **client(self._bootstrap),
             client_id=self._client_id,
             acks="all" if self._acks == "all" else 1,
             enable_idempotence=idempotent,

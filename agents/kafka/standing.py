@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from slacktide.agents.kafka.closing import stop
 from slacktide.schemas.errors import LogError
+from slacktide.streams.connecting import client
 
 REQUEST_MS = 5_000
 METADATA_MS = 30_000
@@ -26,7 +27,7 @@ async def opened(
 
     """
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
+        **client(bootstrap),
         client_id=client_id,
         group_id=None,
         request_timeout_ms=REQUEST_MS,
