@@ -11,18 +11,28 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    GroupCoordinatorNotAvailableError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 
 from slacktide.agents.kafka.closing import stop
 from slacktide.agents.kafka.records import Record, partition_of, record_of
 from slacktide.agents.kafka.standing import since
-from slacktide.schemas.errors import LogError
+from slacktide.schemas.connection import security_of
+from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import TOPICS, Topic
 from slacktide.streams.connecting import client
 
 REQUEST_MS = 5_000
 FETCH_WAIT_MS = 100
 STALLED_S = 5.0
+_RIGHTS = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +203,8 @@ async def _asking(bootstrap: str, timeout_s: float) -> AsyncIterator[None]:
             yield
     except TimeoutError as exc:
         raise LogError(f"{bootstrap}: no answer within {timeout_s:g} s") from exc
+    except _RIGHTS as exc:
+        raise RightsError(f"{bootstrap}: {exc}, by {security_of(bootstrap)}: slacktide topics acl") from exc
     except KafkaError as exc:
         raise LogError(f"{bootstrap}: {exc!r}") from exc
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.kafka import Sender, create_topics
+from slacktide.agents.kafka import Sender, create_topics, describe_topics, read_topic
+from slacktide.schemas.access import AGENT, BRIDGE, PUBLISHER, SCHEDULER, WEBHOOK, Part
 from slacktide.schemas.connection import Brokers
-from slacktide.schemas.errors import LogError
-from slacktide.schemas.topics import POLICY
+from slacktide.schemas.errors import LogError, RightsError
+from slacktide.schemas.topics import MISSED_POD, PLACEMENT, POLICY
 from testbed.brokers import running
 from testbed.guarded import GuardedKafka
 from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually
@@ -148,6 +149,30 @@ def test_a_part_that_is_refused_waits_and_says_so_once(kafka: GuardedKafka, tmp_
 
     assert written.count(said) <= 3, "once for each of its connections"
     assert "hunter2" not in written
+
+
+@pytest.mark.parametrize("part", [PUBLISHER, BRIDGE], ids=lambda part: part.name)
+async def test_who_begins_by_looking_for_topics_may_see_all(kafka: GuardedKafka, part: Part) -> None:
+    assert await create_topics(kafka.doors[part.name]) == []
+
+
+async def test_a_scheduler_reads_what_the_other_replica_has_answered(kafka: GuardedKafka) -> None:
+    assert [record async for record in read_topic(kafka.doors[SCHEDULER.name], PLACEMENT.name)] == []
+
+
+def test_doctor_in_a_part_s_place_says_what_it_may_not_look_at(kafka: GuardedKafka) -> None:
+    """All else it tells: an agent's rights are for its own topics."""
+    asked = json.loads(slacktide(kafka.doors[AGENT.name], "doctor", "--output", "json").stdout)
+    found = {check["check"]: check for check in asked["checks"] if check["check"].startswith("log.")}
+
+    assert found["log.topics"]["verdict"] == "warning"
+    assert "slacktide topics acl reader" in found["log.topics"]["advice"]
+    assert {check["verdict"] for check in found.values() if check["check"] != "log.topics"} == {"ok"}
+
+
+async def test_a_right_that_is_lacking_is_named_with_whose_it_would_be(kafka: GuardedKafka) -> None:
+    with pytest.raises(RightsError, match=r"pod.missed.v1.*, by SASL_SSL, SCRAM-SHA-512 as slacktide-webhook: slackt"):
+        await describe_topics(kafka.doors[WEBHOOK.name], [MISSED_POD.name])
 
 
 async def test_a_token_is_read_anew_at_each_login(kafka: GuardedKafka) -> None:
