@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -9,13 +10,24 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.deploy.cli.kafka_config import read
+from slacktide.deploy.cli.kafka_config import forget, read
 from slacktide.deploy.cli.main import cli
-from slacktide.schemas.connection import MECHANISMS, PASSWORDS, Brokers, Security, options, parse, security_of, variable
+from slacktide.schemas.connection import (
+    KEYS,
+    MECHANISMS,
+    PASSWORDS,
+    Brokers,
+    Security,
+    options,
+    parse,
+    security_of,
+    variable,
+)
 from slacktide.schemas.errors import ConfigError
 from slacktide.streams.connecting import client
 
 FILE = "kafka.conf"
+ROOT = Path(__file__).parents[2]
 LOGIN = {
     "security.protocol": "SASL_SSL",
     "sasl.mechanism": "SCRAM-SHA-512",
@@ -165,6 +177,27 @@ def test_a_password_may_come_from_the_environment_as_a_secret_s_key_does() -> No
 def test_without_a_word_a_connection_is_plain() -> None:
     assert read(None, {}) == security_of("kafka-1:9092") == Security()
     assert client("kafka-1:9092") == {"bootstrap_servers": "kafka-1:9092", "security_protocol": "PLAINTEXT"}
+
+
+def test_the_files_of_the_page_are_files() -> None:
+    """And its table has all keys."""
+    page = (ROOT / "docs/secured-kafka.md").read_text()
+    files = [block for block in page.split("```")[1::2] if "security.protocol" in block]
+
+    assert [str(parse(file, FILE, {})) for file in files] == [
+        "SASL_SSL, SCRAM-SHA-512 as slacktide-agent",
+        "SASL_SSL, OAUTHBEARER as the token in file:///var/run/secrets/kafka/token",
+    ]
+    assert all(f"`{key}`" in page for key in KEYS)
+
+
+def test_the_embedded_broker_s_parts_hear_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLACKTIDE_KAFKA_CONFIG", FILE)
+    monkeypatch.setenv("SLACKTIDE_KAFKA_SASL_PASSWORD", "hunter2")
+    monkeypatch.setenv("SLACKTIDE_NODE_NAME", "db-7")
+
+    forget()
+    assert [name for name in os.environ if name.startswith("SLACKTIDE_")] == ["SLACKTIDE_NODE_NAME"]
 
 
 def asked(*arguments: str, **environment: str) -> tuple[int, str]:
