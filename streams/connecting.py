@@ -17,6 +17,7 @@ from aiokafka.errors import (
     IllegalSaslStateError,
     KafkaConnectionError,
     KafkaError,
+    NodeNotReadyError,
     SaslAuthenticationFailed,
     UnsupportedSaslMechanismError,
 )
@@ -110,13 +111,45 @@ class _TokenLogin(conn.OAuthAuthenticator):  # type: ignore[misc]  # the client 
         return said
 
 
-class _RefusedError(KafkaConnectionError):  # type: ignore[misc]
-    """The reason alone, which says all, by whatever it is told."""
+class _Told:
+    """An error whose reason says all, however it is told."""
+
+    args: tuple[object, ...]
 
     def __str__(self) -> str:
         return str(self.args[0])
 
     __repr__ = __str__
+
+
+class _RefusedError(_Told, KafkaConnectionError):  # type: ignore[misc]
+    """None of the brokers that were named lets us in."""
+
+
+class _NotReadyError(_Told, NodeNotReadyError):  # type: ignore[misc]
+    """A broker of the cluster lets us in no more, or by the name that it has given itself not at all."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_unreachable() or text)
+
+
+def told(exc: BaseException) -> str:
+    """An error, and which brokers cannot be reached, where it does not say that itself."""
+    return repr(exc) if isinstance(exc, _Told) else _beside(repr(exc))
+
+
+def silent(within_s: float) -> str:
+    """What is said of a cluster that has not answered, with which of its brokers cannot be reached."""
+    return _beside(f"no answer within {within_s:g} s")
+
+
+def _beside(text: str) -> str:
+    unreachable = _unreachable()
+    return f"{text}; {unreachable}" if unreachable else text
+
+
+def _unreachable() -> str:
+    return "; ".join(f"{host}:{port}: {why}" for (host, port), why in _why.items())
 
 
 _connect, _bootstrap = aiokafka.create_conn, aiokafka.AIOKafkaClient.bootstrap
@@ -127,25 +160,26 @@ _why: dict[tuple[str, int], str] = {}
 def install() -> None:
     """Let the client say why it cannot connect; at most once has an effect."""
     conn.OAuthAuthenticator = _TokenLogin
-    aiokafka.create_conn = _connected
+    aiokafka.create_conn, aiokafka.NodeNotReadyError = _connected, _NotReadyError
     aiokafka.AIOKafkaClient.bootstrap = _bootstrapped
 
 
 async def _connected(host: str, port: int, **how: Any) -> Any:
-    _why.pop((host, port), None)
     try:
-        return await _connect(host, port, **how)
+        made = await _connect(host, port, **how)
     except (OSError, KafkaError, TimeoutError) as exc:
-        _why[host, port] = _told(exc, how)
+        _why[host, port] = _reason(exc, how)
         raise
+    _why.pop((host, port), None)
+    return made
 
 
 async def _bootstrapped(self: Any) -> None:
     try:
         await _bootstrap(self)
     except KafkaConnectionError as exc:
-        told = {f"{host}:{port}": _why.get((host, port), _ENDED) for host, port, _ in self.hosts}
-        texts = [f"{address}: {why}" for address, why in told.items()] if len(told) > 1 else [*told.values()]
+        whys = {f"{host}:{port}": _why.get((host, port), _ENDED) for host, port, _ in self.hosts}
+        texts = [f"{address}: {why}" for address, why in whys.items()] if len(whys) > 1 else [*whys.values()]
         raise _RefusedError("; ".join(texts)) from exc
 
 
@@ -154,7 +188,7 @@ _ENDED = (
 )
 
 
-def _told(exc: BaseException, how: dict[str, Any]) -> str:
+def _reason(exc: BaseException, how: dict[str, Any]) -> str:
     """Why, and what to do."""
     if isinstance(exc, KafkaConnectionError) and isinstance(exc.__cause__, OSError):
         exc = exc.__cause__  # with TLS 1.3 a broker refuses a client's certificate after the handshake

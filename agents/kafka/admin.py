@@ -27,7 +27,7 @@ from slacktide.agents.kafka.standing import since
 from slacktide.schemas.connection import security_of
 from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import TOPICS, Topic
-from slacktide.streams.connecting import client
+from slacktide.streams.connecting import client, silent
 
 REQUEST_MS = 5_000
 FETCH_WAIT_MS = 100
@@ -202,7 +202,7 @@ async def _asking(bootstrap: str, timeout_s: float) -> AsyncIterator[None]:
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError as exc:
-        raise LogError(f"{bootstrap}: no answer within {timeout_s:g} s") from exc
+        raise LogError(f"{bootstrap}: {silent(timeout_s)}") from exc
     except _RIGHTS as exc:
         raise RightsError(f"{bootstrap}: {exc}, by {security_of(bootstrap)}: slacktide topics acl") from exc
     except KafkaError as exc:

@@ -23,7 +23,7 @@ from aiokafka.protocol.transaction import (
 
 from slacktide.agents.kafka.admin import REQUEST_MS
 from slacktide.schemas.errors import LogError
-from slacktide.streams.connecting import client
+from slacktide.streams.connecting import client, silent
 
 ROUND_TRIPS = 9
 INIT_TRIES = 10
@@ -78,7 +78,7 @@ async def _client(bootstrap: str, timeout_s: float) -> AsyncIterator[Any]:
             await made.bootstrap()
             yield made
     except TimeoutError as exc:
-        raise LogError(f"{bootstrap}: no answer within {timeout_s:g} s") from exc
+        raise LogError(f"{bootstrap}: {silent(timeout_s)}") from exc
     except KafkaError as exc:
         raise LogError(f"{bootstrap}: {exc!r}") from exc
     finally:

@@ -128,10 +128,31 @@ async def test_who_is_refused_is_told_why_at_once_by_each_door(kafka: GuardedKaf
     assert "hunter2" not in f"{told.value}{by_stream.stdout}{by_stream.stderr}"
 
 
-@pytest.mark.parametrize("part", ["agent", "stream", "publish"])
-def test_a_part_that_is_refused_waits_and_says_so_once(kafka: GuardedKafka, tmp_path: Path, part: str) -> None:
+async def test_a_broker_that_calls_itself_by_another_name_is_told_by_that(kafka: GuardedKafka) -> None:
+    """Where ``advertised.listeners`` is not what the certificate is for the first connection is well, and no other."""
+    door = kafka.door("alias.conf", login(kafka), kafka.alias)
+    said = f"localhost:{kafka.alias.partition(':')[2]}: its certificate does not verify (Hostname mismatch"
+    with pytest.raises(LogError) as told:
+        await Sender(door, client_id="refused", acks="all").connect([POLICY.name])
+
+    assert said in str(told.value)
+    assert said in (await asyncio.to_thread(slacktide, door, "topics", "list")).stderr
+
+
+@pytest.mark.parametrize(
+    ("part", "tried"),
+    [
+        ("agent", "a wrong password"),
+        ("agent", "an authority that it does not know"),
+        ("stream", "no TLS at a port for TLS"),
+        ("publish", "a wrong password"),
+    ],
+)
+def test_a_part_that_is_refused_waits_and_says_so_once(
+    kafka: GuardedKafka, tmp_path: Path, part: str, tried: str
+) -> None:
     """It tries again every few seconds; told to stop, it stops."""
-    door, said = refused(kafka, "a wrong password")
+    door, said = refused(kafka, tried)
     where = ["--bootstrap", door, "--kafka-config", door.security.file, "--metrics-port", "0", "--log-format", "json"]
     with VirtualNode(tmp_path) as node, (tmp_path / "log").open("wb") as log:
         more = {
@@ -149,6 +170,7 @@ def test_a_part_that_is_refused_waits_and_says_so_once(kafka: GuardedKafka, tmp_
 
     assert written.count(said) <= 3, "once for each of its connections"
     assert "hunter2" not in written
+    assert "Traceback" not in written
 
 
 @pytest.mark.parametrize("part", [PUBLISHER, BRIDGE], ids=lambda part: part.name)

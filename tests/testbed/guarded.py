@@ -24,13 +24,15 @@ from .brokers import KafkaBroker, free_port
 from .kubelet import Certificates
 
 GUARDED = """
-listeners=PLAINTEXT://{bootstrap},CONTROLLER://{controller},LOGIN://{login},MUTUAL://{mutual}
-advertised.listeners=PLAINTEXT://{bootstrap},LOGIN://{login},MUTUAL://{mutual}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_SSL,MUTUAL:SSL
+listeners=PLAINTEXT://{bootstrap},CONTROLLER://{controller},LOGIN://{login},MUTUAL://{mutual},ALIAS://{alias}
+advertised.listeners=PLAINTEXT://{bootstrap},LOGIN://{login},MUTUAL://{mutual},ALIAS://localhost:{alias_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_SSL,MUTUAL:SSL,ALIAS:SASL_SSL
 sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
 listener.name.login.plain.sasl.jaas.config={java}.plain.PlainLoginModule required user_{reader}="{password}";
 listener.name.login.scram-sha-256.sasl.jaas.config={java}.scram.ScramLoginModule required;
 listener.name.login.scram-sha-512.sasl.jaas.config={java}.scram.ScramLoginModule required;
+listener.name.alias.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.alias.scram-sha-512.sasl.jaas.config={java}.scram.ScramLoginModule required;
 listener.name.login.oauthbearer.sasl.jaas.config={java}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="kafka";
 ssl.keystore.type=PEM
 ssl.keystore.location={folder}/broker.pem
@@ -54,10 +56,13 @@ OPERATIONS = {
 
 
 class GuardedKafka(KafkaBroker):
-    """One broker. Each part is a user of its own by SCRAM; the reader also by PLAIN, a token, or a certificate."""
+    """One broker. Each part is a user of its own by SCRAM; the reader also by PLAIN, a token, or a certificate.
+
+    At the door ``alias`` it calls itself by a name that its certificate is not for.
+    """
 
     def __init__(self, folder: Path) -> None:
-        self.login, self.mutual = (f"127.0.0.1:{free_port()}" for _ in range(2))
+        self.login, self.mutual, self.alias = (f"127.0.0.1:{free_port()}" for _ in range(3))
         self.certificates = Certificates(folder / "certificates")
         users = [part.principal.removeprefix("User:") for part in PARTS]
         scram = [f"SCRAM-SHA-{bits}=[name={user},password={PASSWORD}]" for user in users for bits in (256, 512)]
@@ -70,6 +75,8 @@ class GuardedKafka(KafkaBroker):
             controller=controller,
             login=self.login,
             mutual=self.mutual,
+            alias=self.alias,
+            alias_port=self.alias.partition(":")[2],
             java=JAVA,
             reader=READER,
             password=PASSWORD,
