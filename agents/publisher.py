@@ -23,6 +23,7 @@ from slacktide.schemas.topics import DEAD_LETTER, INVENTORY, POLICY
 log = logging.getLogger(__name__)
 
 SOURCE = "publisher"
+NOTHING_YET = "nothing was published yet"
 REPUBLISH_S = 60.0
 LOOK_S = 1.0
 AT_ONCE = 500
@@ -54,7 +55,7 @@ class Publisher:
         writer_epoch: int = 0,
         source: str = SOURCE,
     ) -> None:
-        self.away = "nothing was published yet"
+        self.away = NOTHING_YET
         """Why what is said is not in the log; "" where it is."""
         self._sender = Sender(bootstrap, client_id=f"slacktide-{source}", acks="all")
         self._ensure_topics = ensure_topics
@@ -92,7 +93,7 @@ class Publisher:
                 try:
                     quiet_s = await self._look(quiet_s)
                 except LogError as exc:
-                    if not self.away:
+                    if self.away in ("", NOTHING_YET):
                         log.warning("the log is away", extra={"for": self._source, "why": str(exc)})
                     self.away = str(exc)
                 await self._rest(stop)

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, TOPICS, Topic
+from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, PLACEMENT, TOPICS, Topic
 
 STREAM_GROUP = "slacktide-stream"
 """Shares the nodes out among workers."""
@@ -106,9 +106,13 @@ PUBLISHER = _in_the_loop(
     reads=(OUTCOME,),
     besides=_on("Describe", TOPICS),
 )
-BRIDGE = _in_the_loop("bridge", "slacktide bridge: either of its replicas", "bridge")
+BRIDGE = _in_the_loop(
+    "bridge", "slacktide bridge: either of its replicas", "bridge", besides=_on("Describe", TOPICS)
+)  # it looks whether all are there
 WEBHOOK = _in_the_loop("webhook", "slacktide webhook: lists pods that came past it", "webhook")
-SCHEDULER = _in_the_loop("scheduler", "slacktide scheduler, beside each kube-scheduler", "scheduler")
+SCHEDULER = _in_the_loop(
+    "scheduler", "slacktide scheduler, beside each kube-scheduler", "scheduler", reads=(PLACEMENT,)
+)  # the other replicas' answers, before it says that nobody was asked
 IN_THE_LOOP = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER)
 """Who says and hears in the loop itself. Everybody else reads along, or is there for a while."""
 

@@ -56,6 +56,10 @@ class LogError(SlacktideError):
     """Kafka could not be reached, or refused what was asked."""
 
 
+class RightsError(LogError):
+    """Kafka knows who asks, and allows it less than was asked."""
+
+
 class CaseError(SlacktideError):
     """What was given to a calculation cannot be computed."""
 

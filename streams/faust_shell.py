@@ -42,6 +42,7 @@ from faust.types import TP, ConsumerMessage
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.connecting import client
 from slacktide.streams.kafka import POLL_RECORDS_MAX, Gathering, close, committed, leave_first_generation, record_of
 from slacktide.streams.shell import Session, ShellSettings, keep_connected
 from slacktide.streams.worker import Worker
@@ -127,7 +128,7 @@ def _app(session: Session, settings: ShellSettings, folder: str) -> _App:
         web_enabled=False,
     )
     transport = _Transport([*app.conf.broker_consumer], app)
-    transport.fetch_wait_ms = settings.fetch_wait_ms
+    transport.bootstrap, transport.fetch_wait_ms = settings.bootstrap, settings.fetch_wait_ms
     app.transport = transport
 
     async def assigned(_: Any, /, *places: Any, signal: Any, **__: Any) -> None:  # noqa: ARG001 - Faust's signature
@@ -179,7 +180,7 @@ class _Thread(driver.AIOKafkaConsumerThread):
     def _create_worker_consumer(self, transport: driver.Transport) -> AIOKafkaConsumer:
         conf = self.app.conf
         return AIOKafkaConsumer(
-            bootstrap_servers=driver.server_list(transport.url, transport.default_port),
+            **client(cast("_Transport", transport).bootstrap),
             client_id=conf.broker_client_id,
             group_id=conf.id,
             partition_assignment_strategy=[RoundRobinPartitionAssignor],
@@ -282,6 +283,7 @@ class _Consumer(driver.Consumer):
 
 class _Transport(driver.Transport):
     Consumer = _Consumer
+    bootstrap = ""
     fetch_wait_ms = 0
 
 

@@ -15,8 +15,9 @@ from slacktide.agents.kafka.reader import Heard, NodeReader
 from slacktide.agents.kafka.records import Out, Placed, Record, partition_of
 from slacktide.agents.kafka.sender import Sender
 from slacktide.agents.kafka.tail import TailReader
-from slacktide.streams import lenient
+from slacktide.streams import connecting, lenient
 
+connecting.install()
 lenient.install()
 
 __all__ = [

@@ -11,17 +11,28 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import GroupCoordinatorNotAvailableError, KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    GroupCoordinatorNotAvailableError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
 
 from slacktide.agents.kafka.closing import stop
 from slacktide.agents.kafka.records import Record, partition_of, record_of
 from slacktide.agents.kafka.standing import since
-from slacktide.schemas.errors import LogError
+from slacktide.schemas.connection import security_of
+from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import TOPICS, Topic
+from slacktide.streams.connecting import client, silent
 
 REQUEST_MS = 5_000
 FETCH_WAIT_MS = 100
 STALLED_S = 5.0
+_RIGHTS = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,14 +202,16 @@ async def _asking(bootstrap: str, timeout_s: float) -> AsyncIterator[None]:
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError as exc:
-        raise LogError(f"{bootstrap}: no answer within {timeout_s:g} s") from exc
+        raise LogError(f"{bootstrap}: {silent(timeout_s)}") from exc
+    except _RIGHTS as exc:
+        raise RightsError(f"{bootstrap}: {exc}, by {security_of(bootstrap)}: slacktide topics acl") from exc
     except KafkaError as exc:
         raise LogError(f"{bootstrap}: {exc!r}") from exc
 
 
 @asynccontextmanager
 async def _admin(bootstrap: str) -> AsyncIterator[Any]:
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=REQUEST_MS)
+    admin = AIOKafkaAdminClient(**client(bootstrap), request_timeout_ms=REQUEST_MS)
     try:
         async with _asking(bootstrap, 2 * REQUEST_MS / 1000):
             await admin.start()
@@ -210,7 +223,7 @@ async def _admin(bootstrap: str) -> AsyncIterator[Any]:
 @asynccontextmanager
 async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
+        **client(bootstrap),
         group_id=None,
         request_timeout_ms=REQUEST_MS,
         fetch_max_wait_ms=FETCH_WAIT_MS,

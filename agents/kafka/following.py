@@ -13,6 +13,7 @@ from slacktide.schemas.errors import LogError
 
 log = logging.getLogger(__name__)
 
+NOTHING_YET = "the log was not read yet"
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 PAUSED_S = 5.0
 """Who did not read for so long would take old records for new ones: it connects anew."""
@@ -29,7 +30,7 @@ class Following:
     """
 
     def __init__(self, reader: TailReader, *, away: str, clock: Clock) -> None:
-        self.trouble = "the log was not read yet"
+        self.trouble = NOTHING_YET
         """Why nothing is heard; "" where it is."""
         self._reader = reader
         self._away = away
@@ -54,7 +55,7 @@ class Following:
                     self.trouble, pause_s = "", RETRY_S
                     await self._read(heard)
                 except LogError as exc:
-                    if not self.trouble:
+                    if self.trouble in ("", NOTHING_YET):
                         log.warning("the log is away: %s", self._away, extra={"why": str(exc)})
                     self.trouble = str(exc)
                     await asyncio.sleep(pause_s)

@@ -23,6 +23,7 @@ from aiokafka.protocol.transaction import (
 
 from slacktide.agents.kafka.admin import REQUEST_MS
 from slacktide.schemas.errors import LogError
+from slacktide.streams.connecting import client, silent
 
 ROUND_TRIPS = 9
 INIT_TRIES = 10
@@ -71,17 +72,17 @@ async def probe(bootstrap: str, *, timeout_s: float = 10.0) -> Cluster:
 
 @asynccontextmanager
 async def _client(bootstrap: str, timeout_s: float) -> AsyncIterator[Any]:
-    client = AIOKafkaClient(bootstrap_servers=bootstrap, request_timeout_ms=REQUEST_MS)
+    made = AIOKafkaClient(**client(bootstrap), request_timeout_ms=REQUEST_MS)
     try:
         async with asyncio.timeout(timeout_s):
-            await client.bootstrap()
-            yield client
+            await made.bootstrap()
+            yield made
     except TimeoutError as exc:
-        raise LogError(f"{bootstrap}: no answer within {timeout_s:g} s") from exc
+        raise LogError(f"{bootstrap}: {silent(timeout_s)}") from exc
     except KafkaError as exc:
         raise LogError(f"{bootstrap}: {exc!r}") from exc
     finally:
-        await client.close()
+        await made.close()
 
 
 async def _idempotence_trouble(client: Any, node: int, apis: set[int]) -> str:

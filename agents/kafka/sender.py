@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaConnectionError, KafkaError
 from slacktide.agents.kafka.closing import abandon
 from slacktide.agents.kafka.records import Out, Placed
 from slacktide.schemas.errors import LogError
+from slacktide.streams.connecting import client, silent, told
 
 METADATA_MS = 30_000
 BATCH_BYTES = 256 * 1024
@@ -54,7 +55,7 @@ class Sender:
             except KafkaError as exc:
                 await abandon(producer)
                 raise LogError(
-                    f"{self._bootstrap}: topic {topic}: {exc!r}; is it there (slacktide topics plan)?"
+                    f"{self._bootstrap}: topic {topic}: {told(exc)}; is it there (slacktide topics plan)?"
                 ) from exc
             except BaseException:
                 await abandon(producer)
@@ -137,7 +138,7 @@ class Sender:
 
     async def _start(self, *, idempotent: bool) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
+            **client(self._bootstrap),
             client_id=self._client_id,
             acks="all" if self._acks == "all" else 1,
             enable_idempotence=idempotent,
@@ -150,7 +151,7 @@ class Sender:
                 await producer.start()
         except TimeoutError as exc:
             await abandon(producer)
-            raise KafkaConnectionError(f"no answer within {4 * self._timeout_s} s") from exc
+            raise KafkaConnectionError(silent(4 * self._timeout_s)) from exc
         except BaseException:
             await abandon(producer)
             raise

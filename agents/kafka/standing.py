@@ -11,6 +11,7 @@ from aiokafka.errors import KafkaError
 
 from slacktide.agents.kafka.closing import stop
 from slacktide.schemas.errors import LogError
+from slacktide.streams.connecting import client, told
 
 REQUEST_MS = 5_000
 METADATA_MS = 30_000
@@ -26,7 +27,7 @@ async def opened(
 
     """
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=bootstrap,
+        **client(bootstrap),
         client_id=client_id,
         group_id=None,
         request_timeout_ms=REQUEST_MS,
@@ -40,7 +41,7 @@ async def opened(
             await assign(consumer)
     except (KafkaError, TimeoutError) as exc:
         await stop(consumer)
-        raise LogError(f"{bootstrap}: {exc!r}") from exc
+        raise LogError(f"{bootstrap}: {told(exc)}") from exc
     except BaseException:
         await stop(consumer)
         raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
+from pathlib import Path
 
 import click
 import orjson
@@ -17,8 +18,9 @@ NAMES = {part.name: part for part in PARTS}
 @click.command(name="acl", epilog="Example: slacktide topics acl agent --bootstrap kafka-1:9092 | sh")
 @click.argument("parts", nargs=-1, type=click.Choice(list(NAMES)), metavar=f"[{'|'.join(NAMES)}]...")
 @settings.option("--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="For the commands.")
+@click.option("--command-config", type=settings.file(), help="For the commands: how Kafka's tools connect.")
 @click.option("--output", type=click.Choice(["commands", "json"]), default="commands", show_default=True)
-def command(parts: tuple[str, ...], *, bootstrap: str, output: str) -> None:
+def command(parts: tuple[str, ...], *, bootstrap: str, command_config: Path | None, output: str) -> None:
     """Print the ACLs that each PART needs, and no others, as commands of Apache Kafka's; without PART, of all.
 
     Nothing is asked of the cluster, and nothing is changed. `slacktide up` is publisher, agent and stream, and topics
@@ -31,18 +33,19 @@ def command(parts: tuple[str, ...], *, bootstrap: str, output: str) -> None:
     if output == "json":
         click.echo(orjson.dumps([_plain(part) for part in wanted], option=orjson.OPT_INDENT_2).decode())
     else:
-        click.echo("\n\n".join("\n".join(_commands(part, bootstrap)) for part in wanted))
+        where = bootstrap if command_config is None else f"{bootstrap} --command-config {command_config}"
+        click.echo("\n\n".join("\n".join(_commands(part, where)) for part in wanted))
 
 
 def _plain(part: Part) -> dict[str, object]:
     return {"part": part.name, "what": part.what, "principal": part.principal, "acls": part.acls}
 
 
-def _commands(part: Part, bootstrap: str) -> Iterator[str]:
+def _commands(part: Part, where: str) -> Iterator[str]:
     """One command for each operation on a kind of resource."""
     yield f"# {part.name}: {part.what}"
     for (operation, resource), acls in groupby(part.acls, _kind):
-        head = f"kafka-acls --bootstrap-server {bootstrap} --add --allow-principal {part.principal}"
+        head = f"kafka-acls --bootstrap-server {where} --add --allow-principal {part.principal}"
         on = ["--cluster"] if resource == "cluster" else [f"--{resource} {acl.name}" for acl in acls]
         yield " \\\n  ".join([f"{head} --operation {operation}", *on])
 

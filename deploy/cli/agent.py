@@ -19,7 +19,7 @@ from slacktide.deploy.cli.pod_lists import PodListSettings
 from slacktide.deploy.cli.settings import (
     LOOPBACK_BROKER,
     PORT,
-    HostPort,
+    Kafka,
     configured,
     file,
     folder,
@@ -100,7 +100,7 @@ class NodeSettings(PodListSettings):
 class AgentCommandSettings(NodeSettings):
     """How one node agent runs."""
 
-    bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    bootstrap: str = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     api_server: str | None = setting(API_SERVER, default=None)
     api_token: Path | None = setting(API_TOKEN, file(), default=None)
     api_ca: Path | None = setting(API_CA, file(), default=None)

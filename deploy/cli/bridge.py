@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from slacktide.deploy.cli import process
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, file, node_name, setting
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, node_name, setting
 from slacktide.schemas.health import Health
 
 METRICS_PORT = 9466
@@ -25,7 +25,7 @@ def replica_name() -> str:
 class BridgeCommandSettings(process.ProcessSettings):
     """How one replica of the bridge runs."""
 
-    bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    bootstrap: str = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     kubeconfig: Path | None = setting(  # noqa: RUF009 - setting() makes a field
         "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
         file(),

@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 from typing import IO
 
-from slacktide.deploy.cli import tied
+from slacktide.deploy.cli import kafka_config, tied
 from slacktide.schemas.errors import SlacktideError
 
 NOTICE = "embedded broker: for development only; it keeps everything in memory, gone when it stops"
@@ -53,6 +53,7 @@ class EmbeddedBroker:
 
         """
         binary = _binary()
+        kafka_config.forget()
         await self.stop()
         _refuse_taken(self._port)
         url = f"tcp://{self.bootstrap}"

@@ -21,7 +21,7 @@ ALL_SINCE_MS = 0
     name="export", epilog="Example: slacktide topics export day.jsonl.gz --since 2026-03-01T12:00Z --until 1h"
 )
 @click.argument("file", type=settings.file())
-@settings.option("--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="Broker to read from.")
+@settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to read from.")
 @click.option("--since", type=MomentType(), help="From then on, or so long before the end; none: all that is kept.")
 @click.option("--until", type=MomentType(), help="Before then, or so long ago; none: until now.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; again for more. None: what a replay needs.")

@@ -15,7 +15,7 @@ from slacktide.deploy.cli.operator_files import OperatorFiles
 from slacktide.deploy.cli.settings import (
     LOOPBACK_BROKER,
     PORT,
-    HostPort,
+    Kafka,
     configured,
     file,
     folder,
@@ -33,7 +33,7 @@ METRICS_PORT = 9469
 class PublishSettings(process.ProcessSettings):
     """What is said, and to whom."""
 
-    bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    bootstrap: str = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     node_name: str = setting("Name of the node: the key of its records.", default=node_name, shown="host name")
     policy: Path = setting(
         "The ConfigMap slo-controller-config, watched: a bad one is refused, the last good one stays in force.",

@@ -10,7 +10,7 @@ import click
 
 from slacktide.deploy.cli import garbage, process
 from slacktide.deploy.cli.bridge import replica_name
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, file, setting
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, setting
 from slacktide.schemas.health import Health
 
 METRICS_PORT = 9468
@@ -22,7 +22,7 @@ PERCENT = click.IntRange(0, 100)
 class SchedulerCommandSettings(process.ProcessSettings):
     """How one replica runs."""
 
-    bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    bootstrap: str = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     host: str = setting("Address on which the kube-scheduler's questions are answered.", default="127.0.0.1")
     port: int = setting("Its port.", PORT, default=8444)
     kubeconfig: Path | None = setting(  # noqa: RUF009 - setting() makes a field

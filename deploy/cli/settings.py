@@ -17,10 +17,15 @@ from typing import Any, TypeVar
 import click
 from click.core import ParameterSource
 
+from slacktide.deploy.cli import kafka_config
+from slacktide.schemas.connection import Brokers, variable
+
 C = TypeVar("C", bound=Callable[..., Any])
 S = TypeVar("S")
 
 PORT = click.IntRange(0, 65_535)
+SECURITY = "slacktide.security"
+"""Where click's context keeps how one connects to Kafka."""
 LOOPBACK_BROKER = "127.0.0.1:9092"
 
 
@@ -36,6 +41,15 @@ class HostPort(click.ParamType):
             if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
                 self.fail(f"{part!r} is not HOST:PORT with a port from 1 to 65535", param, ctx)
         return str(value)
+
+
+class Kafka(HostPort):
+    """Brokers to connect to. Its option brings ``--kafka-config`` along, which says how."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Join the addresses with how one connects there."""
+        addresses = super().convert(value, param, ctx)
+        return Brokers(addresses, ctx.meta[SECURITY]) if ctx is not None and SECURITY in ctx.meta else addresses
 
 
 def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidden: bool = False) -> Any:
@@ -68,7 +82,25 @@ def option(*declarations: str, **attributes: Any) -> Callable[[C], C]:
     """An option with this command line's rule for the environment."""
     flag = next(text for text in declarations if text.startswith("--")).partition("/")[0]
     attributes = {"show_default": True} | attributes
-    return click.option(*declarations, envvar=envvar(flag), show_envvar=True, **attributes)
+    made: Callable[[C], C] = click.option(*declarations, envvar=envvar(flag), show_envvar=True, **attributes)
+    return (lambda command: made(_kafka_config(command))) if isinstance(attributes.get("type"), Kafka) else made
+
+
+def _kafka_config(command: C) -> C:
+    """Eager: it is read before the addresses are."""
+    return option(
+        "--kafka-config",
+        type=file(),
+        is_eager=True,
+        expose_value=False,
+        callback=_secured,
+        help="How to connect to Kafka: TLS and login, as `kcat -F` reads it. Without it, in the clear. "
+        f"A variable as {variable('sasl.password')} wins over the file's sasl.password, and so on.",
+    )(command)
+
+
+def _secured(ctx: click.Context, _: click.Parameter, value: Path | None) -> None:
+    ctx.meta[SECURITY] = kafka_config.read(value, os.environ)
 
 
 def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., None]]:
@@ -79,7 +111,7 @@ def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., N
         @click.pass_context
         def called(ctx: click.Context, /, *, show_settings: bool, **values: Any) -> None:
             if show_settings:
-                click.echo(shown(ctx, [field.name for field in fields]))
+                click.echo(shown(ctx, [name for field in fields for name in _options_of(field)]))
                 return
             command(kind(**values))
 
@@ -101,6 +133,10 @@ def _fields(kind: type[Any]) -> list[dataclasses.Field[Any]]:
     return sorted(dataclasses.fields(kind), key=lambda field: names.index(field.name))
 
 
+def _options_of(field: dataclasses.Field[Any]) -> list[str]:
+    return [field.name, "kafka_config"] if isinstance(field.metadata["kind"], Kafka) else [field.name]
+
+
 def _option_of(field: dataclasses.Field[Any]) -> Callable[[C], C]:
     factory = field.default_factory
     default = field.default if factory is dataclasses.MISSING else factory
@@ -120,7 +156,8 @@ def _option_of(field: dataclasses.Field[Any]) -> Callable[[C], C]:
 
 def shown(ctx: click.Context, names: list[str]) -> str:
     """One line per setting: name, value, origin."""
-    rows = [(name.replace("_", "-"), _text(ctx.params[name]), _origin(ctx, name)) for name in names]
+    values = {"kafka_config": ctx.meta[SECURITY].file or None if SECURITY in ctx.meta else None} | ctx.params
+    rows = [(name.replace("_", "-"), _text(values[name]), _origin(ctx, name)) for name in names]
     name_width, value_width = (max(len(row[column]) for row in rows) for column in (0, 1))
     return "\n".join(f"{name:<{name_width}}  {value:<{value_width}}  {origin}" for name, value, origin in rows)
 

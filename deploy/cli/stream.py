@@ -13,7 +13,7 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import garbage, process
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, file, node_name, setting
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, node_name, setting
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.health import Health
 
@@ -30,7 +30,7 @@ def worker_name() -> str:
 class StreamSettings(process.ProcessSettings):
     """How one worker runs."""
 
-    bootstrap: str = setting("Kafka, several with commas.", HostPort(), default=LOOPBACK_BROKER)
+    bootstrap: str = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     group: str = setting("Workers of one group share the nodes out.", default=STREAM_GROUP)
     worker_name: str = setting(
         "Name of this worker in its records.", default=worker_name, shown="host name and process id"

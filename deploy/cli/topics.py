@@ -26,7 +26,7 @@ PENDING = 2
 LAST = 10
 
 bootstrap_option = settings.option(
-    "--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
+    "--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
 )
 
 
@@ -75,7 +75,7 @@ async def _apply(bootstrap: str) -> list[Change]:
 
 
 @command.command(name="list", epilog="Example: slacktide topics list --bootstrap kafka-1:9092")
-@settings.option("--bootstrap", type=settings.HostPort(), help="Broker to ask for live figures; none: the table alone.")
+@settings.option("--bootstrap", type=settings.Kafka(), help="Broker to ask for live figures; none: the table alone.")
 def list_(bootstrap: str | None) -> None:
     """List the topics: key, partitions, how long records are kept, who writes and reads them."""
     if bootstrap is None:

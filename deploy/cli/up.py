@@ -23,8 +23,9 @@ from slacktide.deploy.cli import logs, machine, pod_lists, process
 from slacktide.deploy.cli.agent import METRICS_PORT, NodeSettings
 from slacktide.deploy.cli.broker import NOTICE, BrokerError, EmbeddedBroker, free_port
 from slacktide.deploy.cli.operator_files import OperatorFiles
-from slacktide.deploy.cli.settings import HostPort, configured, file, setting
+from slacktide.deploy.cli.settings import Kafka, configured, file, setting
 from slacktide.deploy.cli.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
+from slacktide.schemas.connection import security_of
 from slacktide.schemas.health import Health
 
 if TYPE_CHECKING:  # it loads Kafka, for which the parts do not wait
@@ -46,7 +47,7 @@ class UpSettings(NodeSettings):
 
     bootstrap: str | None = setting(
         "An existing Kafka, several with commas; none: the embedded broker, for development only.",
-        HostPort(),
+        Kafka(),
         default=None,
     )
     policy: Path = setting(
@@ -186,6 +187,7 @@ def parts_of(settings: UpSettings, bootstrap: str, inventory: Path) -> list[Part
     port = settings.metrics_port
     ports = (port, port + 1) if port else (free_port(), free_port())
     shared = ["--bootstrap", bootstrap, "--metrics-host", settings.metrics_host]
+    shared += ["--kafka-config", security] if (security := security_of(bootstrap).file) else []
     shared += ["--log-level", settings.log_level, "--log-format", settings.log_format]
     if settings.bootstrap is None:
         shared += ["--fetch-wait-ms", str(EMBEDDED_FETCH_WAIT_MS)]

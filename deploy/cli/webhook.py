@@ -10,7 +10,7 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import process
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, HostPort, configured, file, folder, setting
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, setting
 from slacktide.schemas.health import Health
 
 METRICS_PORT = 9467
@@ -21,7 +21,7 @@ class WebhookSettings(process.ProcessSettings):
     """How one replica of the webhook runs."""
 
     bootstrap: str = setting(
-        "Kafka, several with commas: missed pods are listed there.", HostPort(), default=LOOPBACK_BROKER
+        "Kafka, several with commas: missed pods are listed there.", Kafka(), default=LOOPBACK_BROKER
     )
     host: str = setting("Address on which the API server's questions are answered.", default="0.0.0.0")  # noqa: S104
     port: int = setting("Its port.", PORT, default=8443)

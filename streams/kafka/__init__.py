@@ -5,7 +5,7 @@ Every trouble leaves here as a ``LogError``.
 
 from __future__ import annotations
 
-from slacktide.streams import lenient
+from slacktide.streams import connecting, lenient
 from slacktide.streams.kafka.common import close, record_of
 from slacktide.streams.kafka.ends import Ends
 from slacktide.streams.kafka.feed import Feed
@@ -17,6 +17,7 @@ from slacktide.streams.kafka.sender import Refusal, Sender
 from slacktide.streams.kafka.span import Span, Spans
 from slacktide.streams.kafka.tail import TAIL_RECORDS_MAX, Place, Read, Tail, partition_of
 
+connecting.install()
 lenient.install()
 
 __all__ = [

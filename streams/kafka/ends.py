@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from slacktide.streams.connecting import client
 from slacktide.streams.kafka.common import trouble
 from slacktide.streams.kafka.readers import Reader
 
@@ -44,7 +45,7 @@ class Ends(Reader):
 
         """
         places = [TopicPartition(topic, number) for number in partitions]
-        admin = AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)
+        admin = AIOKafkaAdminClient(**client(self._bootstrap))
         with trouble(f"cannot ask how far {group} has read {topic}"):
             async with asyncio.timeout(ENDS_S):
                 try:

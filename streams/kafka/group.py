@@ -11,6 +11,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
+from slacktide.streams.connecting import client
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, close, record_of, trouble
 from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.records import Record
@@ -59,7 +60,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         self._revoked = revoked
         self._gathering = Gathering()
         self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
-            bootstrap_servers=bootstrap,
+            **client(bootstrap),
             group_id=group,
             partition_assignment_strategy=[_sticky() if sticky else RoundRobinPartitionAssignor],
             auto_offset_reset="earliest",

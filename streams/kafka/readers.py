@@ -11,6 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
 from slacktide.schemas.errors import LogError
+from slacktide.streams.connecting import client
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, close, record_of, trouble
 from slacktide.streams.records import Record
 
@@ -29,7 +30,7 @@ async def partition_counts(bootstrap: str, topics: Iterable[str]) -> dict[str, i
         LogError: nobody answers.
 
     """
-    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    admin = AIOKafkaAdminClient(**client(bootstrap))
     with trouble(f"cannot list the topics of {bootstrap}"):
         try:
             await admin.start()
@@ -75,7 +76,7 @@ class Reader:
 
         """
         consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._bootstrap,
+            **client(self._bootstrap),
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             fetch_max_wait_ms=self._fetch_wait_ms,

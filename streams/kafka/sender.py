@@ -23,6 +23,7 @@ from aiokafka.errors import (
 from aiokafka.partitioner import DefaultPartitioner
 
 from slacktide.schemas.errors import LogError
+from slacktide.streams.connecting import client
 from slacktide.streams.kafka.batch import Batch, batches, check_size
 from slacktide.streams.kafka.common import close, trouble
 from slacktide.streams.records import Out
@@ -153,7 +154,7 @@ class Sender:
 
     async def _connect(self) -> None:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self._bootstrap,
+            **client(self._bootstrap),
             acks="all",
             enable_idempotence=self._idempotent,
             max_batch_size=BATCH_BYTES_MAX,

@@ -52,18 +52,18 @@ def test_before_1_33_agents_may_ask_all_of_a_kubelet(api_server: ApiServer) -> N
     assert "nodes/proxy" not in str(plain)
 
 
-def with_component(server: ApiServer, name: str, folder: Path) -> list[Json]:
-    """All of Slacktide with a component, as a kustomization elsewhere says it."""
+def with_component(server: ApiServer, folder: Path, *names: str) -> list[Json]:
+    """All of Slacktide with components, as a kustomization elsewhere says it."""
     kustomization = {
         "resources": [relative(MANIFESTS, folder)],
-        "components": [relative(MANIFESTS / "components" / name, folder)],
+        "components": [relative(MANIFESTS / "components" / name, folder) for name in names],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return built(server, folder)
 
 
 def test_a_kubelet_that_signs_for_itself_is_taken_as_it_is(api_server: ApiServer, tmp_path: Path) -> None:
-    changed = with_component(api_server, "kubelet-self-signed", tmp_path)
+    changed = with_component(api_server, tmp_path, "kubelet-self-signed")
 
     assert "--kubelet-insecure" in agent_of(changed)["containers"][0]["args"]
     assert "--kubelet-insecure" not in agent_of(built(api_server, MANIFESTS))["containers"][0]["args"]
@@ -73,7 +73,7 @@ def test_with_cert_manager_the_webhook_reads_its_certificate_and_needs_no_right_
     api_server: ApiServer, tmp_path: Path
 ) -> None:
     changed = {
-        (each["kind"], each["metadata"]["name"]): each for each in with_component(api_server, "cert-manager", tmp_path)
+        (each["kind"], each["metadata"]["name"]): each for each in with_component(api_server, tmp_path, "cert-manager")
     }
     spec = changed["Deployment", "slacktide-webhook"]["spec"]["template"]["spec"]
     certificate = changed["Certificate", "slacktide-webhook"]
@@ -89,6 +89,28 @@ def test_with_cert_manager_the_webhook_reads_its_certificate_and_needs_no_right_
     assert ("Role", "slacktide-webhook") not in changed
     rules = changed["ClusterRole", "slacktide-webhook"]["rules"]
     assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list", "watch"}
+
+
+def test_where_kafka_asks_for_a_login_each_part_has_its_own(api_server: ApiServer, tmp_path: Path) -> None:
+    """In a Secret that none but the part's user can read; what creates topics is somebody else."""
+    objects = with_component(api_server, tmp_path, "scheduler", "secured-kafka")
+    [where] = [each["data"] for each in objects if each["metadata"]["name"] == "slacktide-kafka"]
+    logins = {}
+    for each in objects:
+        if each["kind"] in ("Deployment", "DaemonSet"):
+            spec = each["spec"]["template"]["spec"]
+            secrets = {volume["name"]: volume["secret"] for volume in spec["volumes"] if "secret" in volume}
+            for container in (*spec.get("initContainers", []), *spec["containers"]):
+                for mount in container.get("volumeMounts", []):
+                    if mount["mountPath"] == "/etc/slacktide/kafka":
+                        logins[container["name"]] = secrets[mount["name"]]["secretName"]
+                        user = spec["securityContext"].get("fsGroup") if "securityContext" in spec else 0
+                        assert (secrets[mount["name"]]["defaultMode"], user) in ((0o440, 65532), (0o400, 0))
+
+    assert where["SLACKTIDE_KAFKA_CONFIG"] == "/etc/slacktide/kafka/kafka.conf"
+    assert where["SLACKTIDE_BOOTSTRAP"]
+    parts = ("agent", "bridge", "webhook", "scheduler", "stream", "topics")
+    assert logins == {part: f"slacktide-kafka-{part}" for part in parts}
 
 
 @pytest.fixture(scope="module")

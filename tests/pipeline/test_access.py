@@ -29,8 +29,10 @@ from slacktide.schemas.access import (
     STREAM_GROUP,
     Part,
 )
+from slacktide.schemas.connection import Brokers
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import TOPICS
+from slacktide.streams.connecting import client
 from testbed.brokers import running
 from testbed.guarded import GuardedKafka
 from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually
@@ -40,10 +42,11 @@ PATIENCE_S = 60.0
 EACH = pytest.mark.parametrize("part", [pytest.param(part, id=part.name) for part in PARTS])
 
 
-def slacktide(door: str, *arguments: str) -> tuple[int, str]:
+def slacktide(door: Brokers, *arguments: str) -> tuple[int, str]:
     """Call the command line through a door, in a thread: it brings a loop of its own."""
+    where = {"SLACKTIDE_BOOTSTRAP": str(door), "SLACKTIDE_KAFKA_CONFIG": door.security.file}
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
-        done = thread.submit(CliRunner().invoke, cli, list(arguments), env={"SLACKTIDE_BOOTSTRAP": door}).result()
+        done = thread.submit(CliRunner().invoke, cli, list(arguments), env=where).result()
     return done.exit_code, done.output
 
 
@@ -51,7 +54,7 @@ def slacktide(door: str, *arguments: str) -> tuple[int, str]:
 def granted() -> Iterator[GuardedKafka]:
     """Each part has the rights that are printed; the topics were made by who may make them."""
     with running(GuardedKafka) as broker:
-        code, commands = slacktide("unasked:9092", "topics", "acl")
+        code, commands = slacktide(broker.doors[READER.name], "topics", "acl")
         assert code == 0
         broker.grant(commands)
         applied(broker)
@@ -65,7 +68,7 @@ def applied(broker: GuardedKafka) -> None:
 
 async def writable(door: str) -> set[str]:
     """Topics into which whoever comes through this door can write."""
-    producer = AIOKafkaProducer(bootstrap_servers=door, enable_idempotence=False)
+    producer = AIOKafkaProducer(**client(door), enable_idempotence=False)
     await producer.start()
     found = set()
     try:
@@ -80,7 +83,7 @@ async def writable(door: str) -> set[str]:
 
 async def readable(door: str) -> set[str]:
     """Topics, each with a record at its end, that can be read through this door."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=door, group_id=None, auto_offset_reset="earliest")
+    consumer = AIOKafkaConsumer(**client(door), group_id=None, auto_offset_reset="earliest")
     await consumer.start()
     found = set()
     try:
@@ -103,7 +106,7 @@ async def commits(door: str, part: Part) -> set[str]:
     found = set()
     place = TopicPartition((part.reads or TOPICS)[0].name, 0)
     for group in (STREAM_GROUP, GOVERNOR_GROUP, "somebody-elses"):
-        consumer = AIOKafkaConsumer(bootstrap_servers=door, group_id=group, enable_auto_commit=False)
+        consumer = AIOKafkaConsumer(**client(door), group_id=group, enable_auto_commit=False)
         await consumer.start()
         try:
             consumer.assign([place])
@@ -139,10 +142,11 @@ async def test_only_who_is_there_for_it_can_make_a_topic(granted: GuardedKafka, 
 
 
 @contextlib.contextmanager
-def process(folder: Path, name: str, *arguments: str) -> Iterator[None]:
+def process(folder: Path, door: Brokers, *arguments: str) -> Iterator[None]:
     """A part as a process of its own; its log is in the folder."""
-    with (folder / f"{name}.log").open("wb") as log:
-        command = [SLACKTIDE, *arguments, "--metrics-port", "0", "--log-format", "json"]
+    with (folder / f"{arguments[0]}.log").open("wb") as log:
+        where = ["--bootstrap", door, "--kafka-config", door.security.file]
+        command = [SLACKTIDE, *arguments, *where, "--metrics-port", "0", "--log-format", "json"]
         running_part = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
         yield
@@ -182,8 +186,8 @@ async def test_the_loop_closes_with_each_part_under_its_own_name(granted: Guarde
         assert await asyncio.to_thread(eventually, true, PATIENCE_S, every_s=0.3), logged()
 
     with VirtualNode(tmp_path) as node:
-        agent = ["agent", *node.arguments, "--state-folder", str(tmp_path / "state"), "--bootstrap", doors["agent"]]
-        with process(tmp_path, "agent", *agent), process(tmp_path, "stream", "stream", "--bootstrap", doors["stream"]):
+        agent = ["agent", *node.arguments, "--state-folder", str(tmp_path / "state")]
+        with process(tmp_path, doors["agent"], *agent), process(tmp_path, doors["stream"], "stream"):
             async with published(doors[PUBLISHER.name], node, tmp_path) as heard:
                 await soon(heard.done)
                 heard.result()

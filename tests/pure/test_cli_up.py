@@ -17,6 +17,7 @@ from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.supervisor import how
 from slacktide.deploy.cli.up import SHIPPED_POLICY, UpSettings, parts_of
 from slacktide.schemas import policy as policies
+from slacktide.schemas.connection import Brokers, Security
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.outcome import NodeOutcome
@@ -149,6 +150,13 @@ def test_who_lists_the_pods_is_passed_on_to_the_agent() -> None:
     assert "--kube" not in " ".join(parts_of(UpSettings(), "kafka:9092", Path("node.yaml"))[0]._command)
     host = parts_of(replace(UpSettings(), host_workloads=Path("host.yaml")), "kafka:9092", Path("node.yaml"))[0]
     assert "--host-workloads host.yaml" in " ".join(host._command)
+
+
+def test_how_to_connect_to_kafka_is_passed_on_to_both() -> None:
+    brokers = Brokers("kafka:9093", Security(protocol="SSL", file="kafka.conf"))
+    for part in parts_of(UpSettings(), brokers, Path("node.yaml")):
+        assert "--bootstrap kafka:9093 --metrics-host 127.0.0.1 --kafka-config kafka.conf" in " ".join(part._command)
+    assert "--kafka-config" not in parts_of(UpSettings(), "kafka:9092", Path("node.yaml"))[0]._command
 
 
 @pytest.mark.parametrize("command", ["agent", "up"])

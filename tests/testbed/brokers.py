@@ -14,7 +14,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TypeVar
 
@@ -215,13 +215,21 @@ REPLICAS, INSYNC = 3, 2
 class KafkaBroker(_Process):
     """Apache Kafka on Java; what it holds outlives an outage."""
 
-    def __init__(self, folder: Path, *, node: int = 1, controllers: Mapping[int, str] | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        node: int = 1,
+        controllers: Mapping[int, str] | None = None,
+        format_options: Iterable[str] = (),
+    ) -> None:
         """Make one that is not started yet.
 
         Args:
             folder: for its data and its output.
             node: its number in the cluster.
             controllers: by number the addresses of all nodes' controllers; None: it is alone.
+            format_options: what its tool that makes the folder is told besides.
 
         """
         super().__init__("kafka", folder)
@@ -241,7 +249,7 @@ class KafkaBroker(_Process):
             )
         )
         (folder / "log").mkdir()
-        self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._properties))
+        self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._properties), *format_options)
 
     def _command(self, main: str, *arguments: str) -> list[str]:
         return [

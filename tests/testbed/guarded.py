@@ -1,18 +1,13 @@
-"""Apache Kafka with an authorizer, and a door to it for each part that logs in on the part's behalf.
-
-Slacktide's connections are plain. A door is what such a connection meets in a cluster that asks who it is: it takes
-plain bytes, logs in by SASL/PLAIN as the part whose door it is, and then only passes bytes on.
-"""
+"""Apache Kafka that asks who it is: TLS, logins, an authorizer; and a file for each part that says how to get in."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import base64
 import concurrent.futures
-import contextlib
+import json
 import shlex
-import struct
-import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -21,21 +16,36 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.admin import CreateAclsRequest, CreateAclsRequest_v1
 from aiokafka.protocol.api import Request
 
+from slacktide.agents.clock import SystemClock
 from slacktide.schemas.access import PARTS
+from slacktide.schemas.connection import Brokers, parse
 
 from .brokers import KafkaBroker, free_port
+from .kubelet import Certificates
 
 GUARDED = """
-listeners=PLAINTEXT://{bootstrap},CONTROLLER://{controller},{listeners}
-advertised.listeners=PLAINTEXT://{bootstrap},{advertised}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,{protocols}
-sasl.enabled.mechanisms=PLAIN
+listeners=PLAINTEXT://{bootstrap},CONTROLLER://{controller},LOGIN://{login},MUTUAL://{mutual},ALIAS://{alias}
+advertised.listeners=PLAINTEXT://{bootstrap},LOGIN://{login},MUTUAL://{mutual},ALIAS://localhost:{alias_port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,LOGIN:SASL_SSL,MUTUAL:SSL,ALIAS:SASL_SSL
+sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.login.plain.sasl.jaas.config={java}.plain.PlainLoginModule required user_{reader}="{password}";
+listener.name.login.scram-sha-256.sasl.jaas.config={java}.scram.ScramLoginModule required;
+listener.name.login.scram-sha-512.sasl.jaas.config={java}.scram.ScramLoginModule required;
+listener.name.alias.sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.alias.scram-sha-512.sasl.jaas.config={java}.scram.ScramLoginModule required;
+listener.name.login.oauthbearer.sasl.jaas.config={java}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="kafka";
+ssl.keystore.type=PEM
+ssl.keystore.location={folder}/broker.pem
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+listener.name.mutual.ssl.client.auth=required
+ssl.principal.mapping.rules=RULE:^CN=client$/{reader}/
 authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
 super.users=User:ANONYMOUS
-"""
-"""Whoever comes without a name, as tests and the broker itself do, may do all."""
-LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
-SASL_HANDSHAKE, SASL_AUTHENTICATE = 17, 36
+"""  # noqa: E501
+"""Whoever comes without a name, as the tests' own questions and the broker itself do, may do all."""
+JAVA = "org.apache.kafka.common.security"
+READER, PASSWORD = "slacktide-reader", "open=#sesame"
 LITERAL, ALLOW = 3, 3
 RESOURCES = {"topic": 2, "group": 3, "cluster": 4}
 OPERATIONS = {
@@ -46,37 +56,79 @@ OPERATIONS = {
 
 
 class GuardedKafka(KafkaBroker):
-    """One broker; by the name of each part the address of its door."""
+    """One broker. Each part is a user of its own by SCRAM; the reader also by PLAIN, a token, or a certificate.
+
+    At the door ``alias`` it calls itself by a name that its certificate is not for.
+    """
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(folder)
-        ports = {part.name: free_port() for part in PARTS}
-        self._doors = {part.name: _Door(part.principal.removeprefix("User:"), ports[part.name]) for part in PARTS}
-        self.doors = {name: f"127.0.0.1:{door.port}" for name, door in self._doors.items()}
+        self.login, self.mutual, self.alias = (f"127.0.0.1:{free_port()}" for _ in range(3))
+        self.certificates = Certificates(folder / "certificates")
+        users = [part.principal.removeprefix("User:") for part in PARTS]
+        scram = [f"SCRAM-SHA-{bits}=[name={user},password={PASSWORD}]" for user in users for bits in (256, 512)]
+        super().__init__(folder, format_options=[word for one in scram for word in ("--add-scram", one)])
+        pair = self.certificates.server_key, self.certificates.server
+        (folder / "broker.pem").write_text("".join(path.read_text() for path in pair))
         controller = self._properties.read_text().partition("CONTROLLER://")[2].partition("\n")[0]
         lines = GUARDED.format(
             bootstrap=self.bootstrap,
             controller=controller,
-            listeners=",".join(f"{name.upper()}://127.0.0.1:{port}" for name, port in ports.items()),
-            advertised=",".join(f"{name.upper()}://{address}" for name, address in self.doors.items()),
-            protocols=",".join(f"{name.upper()}:SASL_PLAINTEXT" for name in ports),
+            login=self.login,
+            mutual=self.mutual,
+            alias=self.alias,
+            alias_port=self.alias.partition(":")[2],
+            java=JAVA,
+            reader=READER,
+            password=PASSWORD,
+            folder=folder,
+            ca=self.certificates.ca,
         )
-        for name, door in self._doors.items():
-            lines += f'listener.name.{name}.plain.sasl.jaas.config={LOGIN} required user_{door.user}="{door.user}";\n'
         with self._properties.open("a") as properties:  # of a property that stands there twice the last one holds
             properties.write(lines)
+        self.doors = {
+            part.name: self.door(f"{part.name}.conf", self.as_user(user))
+            for part, user in zip(PARTS, users, strict=True)
+        }
+        """By the name of a part the brokers as it reaches them; the file is ``doors[name].security.file``."""
 
-    def start(self) -> None:
-        """Start it, and open the doors."""
-        super().start()
-        for door in self._doors.values():
-            door.open()
+    def as_user(self, user: str, mechanism: str = "SCRAM-SHA-512") -> dict[str, str]:
+        """What a file says for a login with a password."""
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.certificates.ca),
+            "sasl.mechanism": mechanism,
+            "sasl.username": user,
+            "sasl.password": PASSWORD,
+        }
 
-    def stop(self, *how: Any) -> None:
-        """Close the doors, and end it."""
-        for door in self._doors.values():
-            door.close()
-        super().stop(*how)
+    def with_token(self, life_s: float = 3600) -> dict[str, str]:
+        """What a file says for a login with a token, which nobody signed, as Kafka takes it where it is tried out."""
+        token, now_s = self.folder / "token", SystemClock().wall_ms() // 1000
+        parts = {"alg": "none"}, {"sub": READER, "iat": now_s - 7200, "exp": now_s + life_s}
+        encoded = (base64.urlsafe_b64encode(json.dumps(part).encode()).decode().rstrip("=") for part in parts)
+        token.write_text(".".join(encoded) + ".\n")
+        return {
+            "security.protocol": "SASL_SSL",
+            "ssl.ca.location": str(self.certificates.ca),
+            "sasl.mechanism": "OAUTHBEARER",
+            "sasl.oauthbearer.token.endpoint.url": f"file://{token}",
+        }
+
+    def with_certificate(self) -> dict[str, str]:
+        """What a file says for whoever shows a certificate and has no other name, at the door ``mutual``."""
+        return {
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(self.certificates.ca),
+            "ssl.certificate.location": str(self.certificates.client),
+            "ssl.key.location": str(self.certificates.client_key),
+        }
+
+    def door(self, name: str, lines: dict[str, str], address: str = "") -> Brokers:
+        """Brokers as they are reached by a file with these lines."""
+        file = self.folder / name
+        file.touch(0o600)
+        file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+        return Brokers(address or self.login, parse(file.read_text(), str(file), {}))
 
     def grant(self, commands: str) -> None:
         """Do what these lines of ``kafka-acls`` say, as its tool does. In a thread, with a loop of its own."""
@@ -125,67 +177,3 @@ def _acls(commands: str) -> Iterable[tuple[Any, ...]]:
             for name in getattr(asked, kind):
                 for operation in asked.operation:
                     yield number, name, LITERAL, asked.allow_principal, "*", OPERATIONS[operation], ALLOW
-
-
-class _Door:
-    """One part's way in. It lives on a loop of its own: who comes may be of any thread or process."""
-
-    def __init__(self, user: str, listener: int) -> None:
-        self.user = user
-        self.port = free_port()
-        self._listener = listener
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-
-    def open(self) -> None:
-        """Begin to let in."""
-        opened = threading.Event()
-        self._thread = threading.Thread(target=asyncio.run, args=(self._serve(opened),), daemon=True)
-        self._thread.start()
-        opened.wait()
-
-    def close(self) -> None:
-        """Let nobody in any more, and end what goes on."""
-        if self._loop is not None and self._thread is not None:
-            self._loop.call_soon_threadsafe(self._closing.set)
-            self._thread.join()
-            self._loop = None
-
-    async def _serve(self, opened: threading.Event) -> None:
-        self._loop, self._closing = asyncio.get_running_loop(), asyncio.Event()
-        server = await asyncio.start_server(self._let_in, "127.0.0.1", self.port)
-        opened.set()
-        await self._closing.wait()
-        server.close()  # asyncio.run ends those that are in
-
-    async def _let_in(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.closing(writer), contextlib.suppress(OSError, asyncio.IncompleteReadError):
-            within, out = await asyncio.open_connection("127.0.0.1", self._listener)
-            with contextlib.closing(out):
-                mechanism, token = b"PLAIN", f"\0{self.user}\0{self.user}".encode()
-                await _asked(within, out, SASL_HANDSHAKE, 1, struct.pack(">h", len(mechanism)) + mechanism)
-                await _asked(within, out, SASL_AUTHENTICATE, 0, struct.pack(">i", len(token)) + token)
-                passing = {asyncio.ensure_future(_pass(reader, out)), asyncio.ensure_future(_pass(within, writer))}
-                try:
-                    await asyncio.wait(passing, return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    for one in passing:
-                        one.cancel()
-
-
-async def _asked(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, key: int, version: int, body: bytes
-) -> None:
-    request = struct.pack(">hhih", key, version, 0, -1) + body
-    writer.write(struct.pack(">i", len(request)) + request)
-    [size] = struct.unpack(">i", await reader.readexactly(4))
-    [error] = struct.unpack_from(">h", await reader.readexactly(size), 4)
-    if error:
-        raise ConnectionError(f"the broker refuses to know us: error {error}")
-
-
-async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(OSError):
-        while got := await reader.read(1 << 16):
-            writer.write(got)
-            await writer.drain()

@@ -104,6 +104,8 @@ async def _past(bootstrap: str, health: Health) -> Past:
             await create_topics(bootstrap)
             return await read_back(bootstrap)
         except LogError as exc:
+            if health.not_ready != str(exc):
+                log.warning("the log is away", extra={"for": "what it held before", "why": str(exc)})
             health.not_ready = str(exc)
             await asyncio.sleep(RETRY_S)
 

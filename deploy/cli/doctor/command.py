@@ -24,7 +24,7 @@ from slacktide.deploy.cli.doctor.machine_checks import machine_findings
 from slacktide.deploy.cli.doctor.policy_checks import policy_findings
 from slacktide.deploy.cli.doctor.report import as_json, as_table
 from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, refuse_both
-from slacktide.deploy.cli.settings import HostPort, configured, file, folder, setting, state_folder
+from slacktide.deploy.cli.settings import Kafka, configured, file, folder, setting, state_folder
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import Parsed, parse
 
@@ -34,7 +34,7 @@ class DoctorSettings:
     """Where to look: as the agent's options of the same names."""
 
     bootstrap: str | None = setting(
-        "Kafka to ask, several with commas; none: the log is left out.", HostPort(), default=None
+        "Kafka to ask, several with commas; none: the log is left out.", Kafka(), default=None
     )
     api_server: str | None = setting(API_SERVER, default=None)
     api_token: Path | None = setting(API_TOKEN, file(), default=None)

@@ -113,8 +113,8 @@ class LogFacts:
     round_trip_ms: float
     idempotence_trouble: str
     transactions: bool
-    changes: Sequence[Change]
-    """What the cluster lacks of the table of topics."""
+    changes: Sequence[Change] | None
+    """What the cluster lacks of the table of topics; None: whoever asked may not see all."""
     newest: Newest | None
     now_ms: int
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from slacktide.deploy.cli.doctor.facts import LogFacts, Newest, NoLog
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 from slacktide.deploy.cli.text import count
+from slacktide.schemas.connection import options, security_of
 
 ROUND_TRIP_MS_MAX = 100.0
 """An answer takes about four of them, and processing; the guard waits 1 s for it."""
@@ -20,10 +21,14 @@ def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
     """All of the log; of one that does not answer, that."""
     needed = "a broker that answers"
     if isinstance(facts, NoLog):
-        advice = "is it running, and is --bootstrap HOST:PORT right as seen from here? Try: nc -vz HOST PORT"
+        advice = (
+            f"asked by {security_of(facts.bootstrap)}: is that what its port takes (--kafka-config), is it running, "
+            "and is --bootstrap HOST:PORT right as seen from here? Try: nc -vz HOST PORT"
+        )
         yield failed("log.broker", facts.trouble, needed, advice)
         return
     yield _broker(facts)
+    yield good("log.connection", str(security_of(facts.bootstrap)), "what the broker's port takes")
     yield _round_trip(facts)
     yield _idempotence(facts)
     yield _transactions(facts)
@@ -71,14 +76,17 @@ def _transactions(facts: LogFacts) -> Finding:
 
 def _topics(facts: LogFacts) -> Finding:
     check, needed = "log.topics", "as the table says"
+    if facts.changes is None:
+        advice = "a part has no more rights than it needs: ask as the reader, slacktide topics acl reader"
+        return warned(check, "not all may be read by who asks", needed, advice)
     kinds: Counter[str] = Counter(change.kind for change in facts.changes)
     if not kinds:
         return good(check, "as the table says", needed)
     words = (("create", "missing"), ("set", "set otherwise"), ("differs", "that differ and stay"))
     found = ", ".join(f"{kinds[kind]} {text}" for kind, text in words if kinds[kind])
     if kinds["create"]:
-        return failed(check, found, needed, f"slacktide topics apply --bootstrap {facts.bootstrap}")
-    advice = f"slacktide topics plan --bootstrap {facts.bootstrap} says what differs"
+        return failed(check, found, needed, f"slacktide topics apply {options(facts.bootstrap)}")
+    advice = f"slacktide topics plan {options(facts.bootstrap)} says what differs"
     return warned(check, found, needed, f"{advice}; topics apply sets it" if kinds["set"] else advice)
 
 

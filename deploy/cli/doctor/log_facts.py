@@ -9,8 +9,8 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.kafka import TopicState, describe_topics, read_topic
 from slacktide.agents.kafka.probe import probe
 from slacktide.deploy.cli.doctor.facts import LogFacts, Newest, NoLog
-from slacktide.deploy.cli.topic_plan import changes
-from slacktide.schemas.errors import LogError
+from slacktide.deploy.cli.topic_plan import Change, changes
+from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE, TOPICS
 
 
@@ -18,8 +18,7 @@ async def gather(bootstrap: str) -> LogFacts | NoLog:
     """Ask the cluster what it is and has."""
     try:
         cluster = await probe(bootstrap)
-        topics = await describe_topics(bootstrap, [topic.name for topic in TOPICS])
-        newest = await _newest(bootstrap, topics)
+        differing, newest = await _topics(bootstrap, cluster.brokers)
     except LogError as error:
         return NoLog(bootstrap=bootstrap, trouble=str(error))
     return LogFacts(
@@ -29,10 +28,18 @@ async def gather(bootstrap: str) -> LogFacts | NoLog:
         round_trip_ms=cluster.round_trip_ms,
         idempotence_trouble=cluster.idempotence_trouble,
         transactions=cluster.transactions,
-        changes=changes(TOPICS, topics, cluster.brokers),
+        changes=differing,
         newest=newest,
         now_ms=SystemClock().wall_ms(),
     )
+
+
+async def _topics(bootstrap: str, brokers: int) -> tuple[list[Change] | None, Newest | None]:
+    try:
+        topics = await describe_topics(bootstrap, [topic.name for topic in TOPICS])
+        return changes(TOPICS, topics, brokers), await _newest(bootstrap, topics)
+    except RightsError:
+        return None, None
 
 
 async def _newest(bootstrap: str, topics: Mapping[str, TopicState]) -> Newest | None:

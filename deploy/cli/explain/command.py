@@ -22,7 +22,7 @@ if TYPE_CHECKING:  # they are not for --help
 STANDARD_INPUT = Path("/dev/stdin")
 
 bootstrap_option = settings.option(
-    "--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
+    "--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
 )
 output_option = click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 

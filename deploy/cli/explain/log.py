@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
+from slacktide.schemas.connection import options
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.outcome import NodeOutcome
@@ -189,7 +190,7 @@ async def opened(bootstrap: str, now_ms: int) -> AsyncIterator[Log]:
     except LogError as exc:
         raise LogError(f"{exc}; is it running, and is --bootstrap right as seen from here?") from exc
     if absent := [name for name, count in partitions.items() if not count]:
-        do = f"slacktide topics apply --bootstrap {bootstrap}"
+        do = f"slacktide topics apply {options(bootstrap)}"
         raise LogError(f"{bootstrap}: no such topics: {', '.join(absent)}; to do: {do}")
     async with Tail(bootstrap, FETCH_WAIT_MS) as tail:
         yield Log(bootstrap=bootstrap, tail=tail, partitions=partitions, now_ms=now_ms)

@@ -12,6 +12,7 @@ import click
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.text import Duration
+from slacktide.schemas.connection import options
 from slacktide.schemas.errors import LogError
 
 if TYPE_CHECKING:  # not for --help
@@ -30,7 +31,7 @@ class NoShadowError(LogError):
 
 
 @click.command(epilog="Example: slacktide policy compare --bootstrap kafka-1:9092 --for 5m")
-@settings.option("--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="Broker to ask.")
+@settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask.")
 @click.option("--for", "for_ms", type=Duration(), help="Follow for so long; 30s, unless --since says what to look up.")
 @click.option("--since", "since_ms", type=Duration(), help="Begin so long ago: 90s, 5m, 2h or 1d.")
 @click.option("--node", help="Only this node.")
@@ -69,7 +70,7 @@ def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str 
     if not compared.shadows:
         raise NoShadowError(
             f"{bootstrap}: no shadow has answered in {waited_s:.0f} s: start the workers with "
-            f"`slacktide stream --bootstrap {bootstrap} --shadow OTHER.yaml`"
+            f"`slacktide stream {options(bootstrap)} --shadow OTHER.yaml`"
         )
     if output == "json":
         click.echo(as_json(compared))

@@ -27,7 +27,7 @@ SHOWN = 10
 
 @click.command(epilog="Example: slacktide replay day.jsonl.gz --policy looser.yaml")
 @click.argument("file", required=False, type=settings.file())
-@settings.option("--bootstrap", type=settings.HostPort(), help="Read a live log instead of a file.")
+@settings.option("--bootstrap", type=settings.Kafka(), help="Read a live log instead of a file.")
 @click.option("--since", type=MomentType(), help="From then on, or so long before the end.")
 @click.option("--until", type=MomentType(), help="Before then, or so long before the end.")
 @click.option("--node", "nodes", multiple=True, help="Only this node; again for more.")

@@ -1,0 +1,49 @@
+"""``--kafka-config``: the one file that says how to connect to Kafka."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from slacktide.schemas.connection import ENVIRONMENT, Security, parse
+from slacktide.schemas.errors import ConfigError, Finding
+
+log = logging.getLogger(__name__)
+
+
+def read(path: Path | None, environment: Mapping[str, str]) -> Security:
+    """How to connect, by the file and the environment; in the clear where neither says a word.
+
+    Raises:
+        ConfigError: it cannot be read, does not validate, or names files that are not what they should be.
+
+    """
+    security = parse("" if path is None else _text(path), "" if path is None else str(path), environment)
+    if security.encrypted:
+        from slacktide.streams.connecting import tls  # noqa: PLC0415 - loads Kafka: not for --help
+
+        tls(security)
+    return security
+
+
+def _text(path: Path) -> str:
+    try:
+        text = path.read_text()
+        mode = path.stat().st_mode
+    except (OSError, UnicodeDecodeError) as exc:
+        why = exc.strerror if isinstance(exc, OSError) else str(exc)
+        raise ConfigError(
+            [Finding(file=str(path), field="--kafka-config", value=f"{why}", accepted="a file of lines KEY=VALUE")]
+        ) from exc
+    if mode & stat.S_IROTH and "password" in text:
+        log.warning("%s: holds a password, and everybody on this machine may read it: chmod o= %s", path, path)
+    return text
+
+
+def forget() -> None:
+    """Let no process that is started from here connect by it: the embedded broker knows no TLS and no login."""
+    for name in [name for name in os.environ if name.startswith(ENVIRONMENT)]:
+        del os.environ[name]
