@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from math import inf
 from typing import TypeVar
 
-from slacktide.agents.cluster.scheduler.own_thresholds import STATISTICS
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import NodeMetric, Use
@@ -45,6 +44,10 @@ class KnownNode:
         self._score: NodeScore | None = None
         self._metric: NodeMetric | None = None
         self._allocatable: NodeAllocatable | None = None
+        self._logged_s = 0.0
+        """When the metric came into the log."""
+        self._unread = False
+        """Whether there is a report to be made of the metric, or of pods that were not here when it was made."""
         self._heard_s = -inf
         self._asked: Resources | None = None
         self._own = Thresholds()
@@ -69,13 +72,13 @@ class KnownNode:
         else:
             self._metric = _newer(self._metric, figures)
             if self._metric is figures:
-                self._cache.measured(_report(figures, logged_s))
+                self._logged_s, self._unread = logged_s, True
         self._heard_s = max(self._heard_s, heard_s)
         self._until_s = -inf
 
     def limit(self, own: Thresholds) -> None:
         """It has thresholds of its own; empty ones: the cluster's hold."""
-        self._own = own
+        self._own, self._unread = own, True
         self._until_s = -inf
 
     def forget(self, kind: type[Figures]) -> None:
@@ -85,8 +88,7 @@ class KnownNode:
         elif kind is NodeAllocatable:
             self._allocatable = None
         else:
-            self._metric = None
-            self._cache.measured(None)
+            self._metric, self._unread = None, True
         self._until_s = -inf
 
     @property
@@ -107,7 +109,7 @@ class KnownNode:
                 self._cache.assign(pod, at_s=at_s)
             else:
                 self._cache.update(pod, at_s=at_s)
-        self._until_s, self._asked = -inf, None
+        self._until_s, self._asked, self._unread = -inf, None, True
 
     def leave(self, uid: str) -> None:
         """A pod is not here any more."""
@@ -164,6 +166,9 @@ class KnownNode:
         return min((one for one in (self._heard_s + FROZEN_S, self._expires_s) if one >= now_s), default=inf)
 
     def _stands(self) -> NodeState:
+        if self._unread:
+            self._unread = False
+            self._cache.measured(self._report())
         score = self._score
         return node_state(
             allocatable=Amounts() if score is None else _amounts(score.allocatable),
@@ -171,6 +176,41 @@ class KnownNode:
             load=None if score is None else self._cache.load(),
             args=self._args,
         )
+
+    def _report(self) -> NodeReport | None:
+        """The metric as the core takes it: of its pods those that are here, of its statistics those that are asked for.
+
+        Averages know a young pod only in part: until it has filled the window it is estimated.
+        """
+        metric = self._metric
+        if metric is None:
+            return None
+        here = {(one.pod.namespace, one.pod.name) for one in self.pods.values()}
+        return NodeReport(
+            updated_s=self._logged_s,
+            interval_s=metric.window_ms // 1000,
+            node=NodeUse(
+                use=_amounts(metric.node_use),
+                system=_amounts(metric.system_use),
+                aggregated={
+                    Aggregation(kind, one.window_ms // 1000): Amounts(
+                        getattr(one.node_cpu_milli, kind), getattr(one.node_mem_bytes, kind)
+                    )
+                    for kind in self._statistics()
+                    for one in metric.aggregates
+                },
+            ),
+            pods={
+                key: PodUse(_amounts(pod.use), pod.priority_class == "koord-prod")
+                for pod in (metric.pods if here else ())
+                if (key := (pod.namespace, pod.name)) in here
+            },
+        )
+
+    def _statistics(self) -> set[str]:
+        """By which the node may be judged."""
+        asked = (self._args.score_aggregation, self._args.thresholds.aggregation, self._own.aggregation)
+        return {one.kind for one in asked if one is not None}
 
     def _left(self, tier: str) -> Amounts:
         """What is published less what pods here asked for; without counting, as the log has it."""
@@ -191,30 +231,6 @@ class KnownNode:
 def _newer(known: F | None, said: F) -> F:
     """Of the highest boot and sequence number; of the same, what was said later."""
     return said if known is None or (said.boot_id, said.seq) >= (known.boot_id, known.seq) else known
-
-
-def _report(metric: NodeMetric, logged_s: float) -> NodeReport:
-    """As the core takes it. Averages know a young pod only in part: until it has filled the window it is estimated."""
-    return NodeReport(
-        updated_s=logged_s,
-        interval_s=metric.window_ms // 1000,
-        node=NodeUse(
-            use=_amounts(metric.node_use),
-            system=_amounts(metric.system_use),
-            aggregated={
-                Aggregation(kind, one.window_ms // 1000): Amounts(
-                    getattr(one.node_cpu_milli, kind), getattr(one.node_mem_bytes, kind)
-                )
-                for one in metric.aggregates
-                for kind in STATISTICS
-            },
-        ),
-        pods={
-            (pod.namespace, pod.name): PodUse(_amounts(pod.use), pod.priority_class == "koord-prod")
-            for pod in metric.pods
-            if pod.name
-        },
-    )
 
 
 def _amounts(use: Use) -> Amounts:
