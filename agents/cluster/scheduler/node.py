@@ -15,11 +15,10 @@ from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load_aware_existing import NodeReport, NodeUse, PodUse
 from slacktide.streams.decisions.load_aware_scheduling import NodeState, node_state
-from slacktide.streams.decisions.pod_placement import Asking, Judged, NodeView, PlacementArgs, judge
+from slacktide.streams.decisions.pod_placement import NodeView
 
 FROZEN_S = 15.0
 """A node of which nothing was said for so long is left as it is: what is said comes again every 5 s."""
-SHAPES_MAX = 16
 Figures = NodeScore | NodeMetric | NodeAllocatable
 F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
 
@@ -52,9 +51,8 @@ class KnownNode:
         self._asked: Resources | None = None
         self._own = Thresholds()
         self._view = NodeView(name=name, state=self._stands())
-        self._until_s = -inf
+        self.until_s = -inf
         """When time alone makes the node another; -inf: it is another already."""
-        self._judged: dict[int, Judged] = {}
 
     def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
         """Something was said of the node; an older report than is known is passed over.
@@ -74,12 +72,12 @@ class KnownNode:
             if self._metric is figures:
                 self._logged_s, self._unread = logged_s, True
         self._heard_s = max(self._heard_s, heard_s)
-        self._until_s = -inf
+        self.until_s = -inf
 
     def limit(self, own: Thresholds) -> None:
         """It has thresholds of its own; empty ones: the cluster's hold."""
         self._own, self._unread = own, True
-        self._until_s = -inf
+        self.until_s = -inf
 
     def forget(self, kind: type[Figures]) -> None:
         """The log takes back what it said of the node in one topic: others may be ahead of it, or behind."""
@@ -89,7 +87,7 @@ class KnownNode:
             self._allocatable = None
         else:
             self._metric, self._unread = None, True
-        self._until_s = -inf
+        self.until_s = -inf
 
     @property
     def unknown(self) -> bool:
@@ -109,39 +107,29 @@ class KnownNode:
                 self._cache.assign(pod, at_s=at_s)
             else:
                 self._cache.update(pod, at_s=at_s)
-        self._until_s, self._asked, self._unread = -inf, None, True
+        self.until_s, self._asked, self._unread = -inf, None, True
 
     def leave(self, uid: str) -> None:
         """A pod is not here any more."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self._cache.unassign(pod)
-            self._until_s, self._asked = -inf, None
+            self.until_s, self._asked = -inf, None
 
-    def judged(self, pod: Asking, shape: int, args: PlacementArgs, now_s: float) -> Judged:
-        """What the node says to a pod; remembered for pods of its shape, for they often come in hundreds."""
-        if now_s > self._until_s:
-            self._look(now_s)
-        found = self._judged.get(shape)
-        if found is None:
-            if len(self._judged) >= SHAPES_MAX:
-                self._judged.clear()
-            found = self._judged[shape] = judge(pod, self._view, args)
-        return found
-
-    def _look(self, now_s: float) -> None:
+    def view(self, now_s: float) -> NodeView:
         """The node as pods find it now, by the clock that ``hear`` was told; it holds until something is new."""
-        self._until_s = self._changes_s(now_s)
-        self._judged.clear()
-        self._view = NodeView(
-            name=self._name,
-            state=self._stands(),
-            silent=self._silent(now_s),
-            expired=now_s > self._expires_s,
-            pressure=self._score.pressure if self._score is not None else (),
-            batch_left=self._left("batch"),
-            mid_left=self._left("mid"),
-        )
+        if now_s > self.until_s:
+            self.until_s = self._changes_s(now_s)
+            self._view = NodeView(
+                name=self._name,
+                state=self._stands(),
+                silent=self._silent(now_s),
+                expired=now_s > self._expires_s,
+                pressure=self._score.pressure if self._score is not None else (),
+                batch_left=self._left("batch"),
+                mid_left=self._left("mid"),
+            )
+        return self._view
 
     def silent(self, now_s: float) -> bool:
         """Whether what was said of it may not be true any more."""
