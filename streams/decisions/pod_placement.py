@@ -212,7 +212,7 @@ def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
     refusal = refusal_of(pod, node, args)
     if refusal is not None:
         return refusal
-    scale = node.state.prod_scale if pod.candidate.prod else node.state.other_scale
+    _, scale = node.state.met_by(prod=pod.candidate.prod)
     bound = node.silent or scale.unknown
     if not bound and pod.best_effort and HELD_BACK in node.pressure:
         bound = HELD_BACK
@@ -244,10 +244,10 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
     if pod.candidate.daemonset:
         return None
     if pod.best_effort or pod.tier:
-        away = node.silent or next((one for one in LEAVES if one in node.pressure), "")
+        away = node.silent or (next((one for one in LEAVES if one in node.pressure), "") if node.pressure else "")
         if away:
             return Refusal(away, preemptible=False)
-    gate = node.state.prod_gate if pod.candidate.prod else node.state.other_gate
+    gate, _ = node.state.met_by(prod=pod.candidate.prod)
     amounts = pod.candidate.estimate.amounts
     reason = filter_pod(amounts, gate, args.load, daemonset=False, stale=node.expired).reject_reason
     if reason is not None:

@@ -10,11 +10,11 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NodeScore
-from slacktide.streams.decisions.load_aware_args import Aggregation, Amounts, LoadAwareArgs, Thresholds
+from slacktide.streams.decisions.load_aware_args import NOTHING, Aggregation, Amounts, LoadAwareArgs, Thresholds
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load_aware_existing import NodeReport, NodeUse, PodUse
-from slacktide.streams.decisions.load_aware_scheduling import NodeState, node_state
+from slacktide.streams.decisions.load_aware_scheduling import NodeState
 from slacktide.streams.decisions.pod_placement import NodeView
 
 FROZEN_S = 15.0
@@ -120,14 +120,15 @@ class KnownNode:
         """The node as pods find it now, by the clock that ``hear`` was told; it holds until something is new."""
         if now_s > self.until_s:
             self.until_s = self._changes_s(now_s)
+            batch_left, mid_left = self._lefts()
             self._view = NodeView(
                 name=self._name,
                 state=self._stands(),
                 silent=self._silent(now_s),
                 expired=now_s > self._expires_s,
                 pressure=self._score.pressure if self._score is not None else (),
-                batch_left=self._left("batch"),
-                mid_left=self._left("mid"),
+                batch_left=batch_left,
+                mid_left=mid_left,
             )
         return self._view
 
@@ -158,7 +159,7 @@ class KnownNode:
             self._unread = False
             self._cache.measured(self._report())
         score = self._score
-        return node_state(
+        return NodeState(
             allocatable=Amounts() if score is None else _amounts(score.allocatable),
             custom=self._own,
             load=None if score is None else self._cache.load(),
@@ -198,22 +199,22 @@ class KnownNode:
     def _statistics(self) -> set[str]:
         """By which the node may be judged."""
         asked = (self._args.score_aggregation, self._args.thresholds.aggregation, self._own.aggregation)
-        return {one.kind for one in asked if one is not None}
+        return {one.kind for one in asked if one is not None} if any(asked) else set()
 
-    def _left(self, tier: str) -> Amounts:
-        """What is published less what pods here asked for; without counting, as the log has it."""
+    def _lefts(self) -> tuple[Amounts, Amounts]:
+        """Batch and mid: what is published less what pods here asked for; without counting, as the log has it."""
         if not self._counting:
-            return Amounts() if self._score is None else _amounts(getattr(self._score, f"{tier}_left"))
-        if self._allocatable is None:
-            return Amounts()
+            score = self._score
+            return (NOTHING, NOTHING) if score is None else (_amounts(score.batch_left), _amounts(score.mid_left))
+        sold = self._allocatable
+        if sold is None:
+            return NOTHING, NOTHING
         if self._asked is None:
             self._asked = _sum(pod.pod.requests for pod in self.pods.values())
-        return Amounts(
-            *(
-                max(0, (getattr(self._allocatable, field) or 0) - (getattr(self._asked, field) or 0))
-                for field in (f"{tier}_cpu_milli", f"{tier}_mem_bytes")
-            )
-        )
+        asked = self._asked
+        batch = _less(sold.batch_cpu_milli, asked.batch_cpu_milli), _less(sold.batch_mem_bytes, asked.batch_mem_bytes)
+        mid = _less(sold.mid_cpu_milli, asked.mid_cpu_milli), _less(sold.mid_mem_bytes, asked.mid_mem_bytes)
+        return Amounts(*batch), Amounts(*mid)
 
 
 def _newer(known: F | None, said: F) -> F:
@@ -223,6 +224,10 @@ def _newer(known: F | None, said: F) -> F:
 
 def _amounts(use: Use) -> Amounts:
     return Amounts(use.cpu_milli, use.mem_bytes)
+
+
+def _less(sold: int | None, asked: int | None) -> int:
+    return max(0, (sold or 0) - (asked or 0))
 
 
 def _sum(requests: Iterable[Resources]) -> Resources:

@@ -14,7 +14,6 @@ from slacktide.streams.decisions.load_aware_scheduling import (
     Placement,
     allocatable_of,
     candidate,
-    node_state,
     place,
 )
 from testbed.load_aware_cases import (
@@ -52,7 +51,7 @@ def placed(
 def state(
     existing: ExistingLoad | None, args: LoadAwareArgs, allocatable: Amounts = ROOMY, custom: Thresholds = UNSET
 ) -> NodeState:
-    return node_state(allocatable=allocatable, custom=custom, load=existing, args=args)
+    return NodeState(allocatable=allocatable, custom=custom, load=existing, args=args)
 
 
 BY_PRODUCTION = LoadAwareArgs(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slacktide.streams.decisions.load_aware_args import Amounts, LoadAwareArgs, Percents, Thresholds
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.load_aware_scheduling import node_state, place
+from slacktide.streams.decisions.load_aware_scheduling import NodeState, place
 from slacktide.streams.decisions.pod_placement import Asking, Choice, NodeView, PlacementArgs, asking, choose
 from testbed.load_aware_cases import GIB, T, asked, report
 
@@ -34,12 +34,12 @@ def service() -> LoadAwarePod:
 def node(name: str = "a", used: tuple[int, int] = (1_000, GIB), *, args: PlacementArgs = ARGS, **said: Any) -> NodeView:
     """One that reported its use and has half of itself left for batch pods."""
     load = AssignCache(args=args.load, report=report(used)).load()
-    state = node_state(allocatable=WHOLE, custom=Thresholds(), load=load, args=args.load)
+    state = NodeState(allocatable=WHOLE, custom=Thresholds(), load=load, args=args.load)
     return NodeView(**{"name": name, "state": state, "batch_left": LEFT, **said})
 
 
 def unknown(name: str = "a", **said: Any) -> NodeView:
-    return replace(node(name, **said), state=node_state(
+    return replace(node(name, **said), state=NodeState(
         allocatable=Amounts(), custom=Thresholds(), load=None, args=ARGS.load
     ))  # fmt: skip
 
