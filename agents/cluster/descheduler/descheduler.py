@@ -101,7 +101,7 @@ class Descheduler:
             due_s = self._now_s + interval_s
             if self._pods.trouble:
                 continue  # where pods are may be out of date
-            done = self._passes.next(self._cluster, self._metric_of, self._policy, self._now_s, self._clock.wall_ms())
+            done = await self._look()
             _count(done)
             try:
                 await self._send([_out(done)])
@@ -110,6 +110,13 @@ class Descheduler:
                 self._trouble = ""
             except LogError as exc:
                 self._trouble = str(exc)
+
+    async def _look(self) -> DeschedulingPass:
+        """A pass over what is known now, on a thread: it takes tenths of a second, and the bridge has more to do."""
+        cluster = self._cluster.copy()
+        said = {node: self._metric_of(node) for node in cluster.nodes}
+        now_s, now_ms = self._now_s, self._clock.wall_ms()
+        return await asyncio.to_thread(self._passes.next, cluster, said.get, self._policy, now_s, now_ms)
 
     @property
     def _now_s(self) -> float:
