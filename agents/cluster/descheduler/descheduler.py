@@ -84,6 +84,7 @@ class Descheduler:
         try:
             while True:
                 self._said.clear()
+                metrics.OVER.set(0)  # by another policy, or by none
                 self._pods, self._trouble = PodSource(self._cluster), ""
                 works: list[Coroutine[Any, Any, Any]] = [self._said.wait()]
                 if self._policy.descheduling.wanted:
@@ -91,6 +92,7 @@ class Descheduler:
                     works += [] if self._policy.descheduling.dry_run else [self._account.run()]
                 await until_one_ends(*works)
         finally:
+            metrics.OVER.set(0)
             await self._sender.close()
 
     async def _each(self, api: ApiServer) -> None:
