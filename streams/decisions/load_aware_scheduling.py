@@ -39,10 +39,11 @@ class NodeState:
     """None: it never reported."""
     args: LoadAwareArgs
     """The cluster's settings."""
-    _met: dict[bool, tuple[Gate, Scale]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _met: dict[bool, tuple[Gate, Scale]] = field(default_factory=dict, compare=False)
 
-    def met_by(self, *, prod: bool) -> tuple[Gate, Scale]:
-        """What pods of production, or all others, are checked against and scored by; found when the first comes."""
+    def met_by(self, pod: Candidate) -> tuple[Gate, Scale]:
+        """What it is checked against and scored by, as all of production are, or all others; found for the first."""
+        prod = pod.prod
         if prod not in self._met:
             load, allocatable, args = self.load, self.allocatable, self.args
             gate = gate_for(prod=prod, load=load, allocatable=allocatable, custom=self.custom, args=args)
@@ -80,7 +81,7 @@ def allocatable_of(published: Resources, raw: Resources) -> Amounts:
 def place(pod: Candidate, node: NodeState, args: LoadAwareArgs, *, now_s: float) -> Placement:
     """Filter and score one node for one pod. Who needs only one of the two calls that alone."""
     stale = node.load is not None and expired(node.load.report, now_s, args.expiration_s)
-    gate, scale = node.met_by(prod=pod.prod)
+    gate, scale = node.met_by(pod)
     amounts = pod.estimate.amounts
     return Placement(
         filtered=filter_pod(amounts, gate, args, daemonset=pod.daemonset, stale=stale),

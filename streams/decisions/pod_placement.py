@@ -212,7 +212,7 @@ def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
     refusal = refusal_of(pod, node, args)
     if refusal is not None:
         return refusal
-    _, scale = node.state.met_by(prod=pod.candidate.prod)
+    _, scale = node.state.met_by(pod.candidate)
     bound = node.silent or scale.unknown
     if not bound and pod.best_effort and HELD_BACK in node.pressure:
         bound = HELD_BACK
@@ -247,7 +247,7 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
         away = node.silent or (next((one for one in LEAVES if one in node.pressure), "") if node.pressure else "")
         if away:
             return Refusal(away, preemptible=False)
-    gate, _ = node.state.met_by(prod=pod.candidate.prod)
+    gate, _ = node.state.met_by(pod.candidate)
     amounts = pod.candidate.estimate.amounts
     reason = filter_pod(amounts, gate, args.load, daemonset=False, stale=node.expired).reject_reason
     if reason is not None:

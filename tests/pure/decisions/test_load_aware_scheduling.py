@@ -69,6 +69,17 @@ def test_production_meets_another_node_than_others() -> None:
     assert (batch.filtered.schedulable, batch.scored.score) == (False, 5)
 
 
+def test_production_and_others_meet_the_same_node_whoever_comes_first_and_it_stays_as_it_is() -> None:
+    full = load(report((90_000, 60 * GIB)))
+    prod, batch = (
+        candidate(asked((1000, GIB), of_class=name), BY_PRODUCTION) for name in ("koord-prod", "koord-batch")
+    )
+    one, other = state(full, BY_PRODUCTION), state(full, BY_PRODUCTION)
+
+    assert [one.met_by(prod), one.met_by(batch)] == [*reversed([other.met_by(batch), other.met_by(prod)])]
+    assert one == state(full, BY_PRODUCTION)
+
+
 @pytest.mark.parametrize(
     ("now_s", "schedulable"),
     [
