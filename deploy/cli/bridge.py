@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from slacktide.deploy.cli import process
+from slacktide.deploy.cli import garbage, process
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, node_name, setting
 from slacktide.schemas.health import Health
 
@@ -53,6 +53,7 @@ def command(settings: BridgeCommandSettings) -> None:
     from slacktide.agents.cluster.bridge.sources import ConfigMapName  # noqa: PLC0415
     from slacktide.agents.kubernetes import access  # noqa: PLC0415
 
+    garbage.seldom()
     found = asyncio.run(access(settings.kubeconfig))
     given = bridge.BridgeSettings(
         bootstrap=settings.bootstrap,

@@ -194,6 +194,8 @@ def _plus(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _sum(amounts: list[Amounts]) -> Amounts:
+    if not amounts:
+        return NOTHING
     return Amounts(sum([one.cpu_milli for one in amounts]), sum([one.mem_bytes for one in amounts]))
 
 

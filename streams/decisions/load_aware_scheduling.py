@@ -7,7 +7,7 @@ Reading: koordinator a7a1b76b, pkg/scheduler/plugins/loadaware/load_aware.go.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from slacktide.schemas.inventory import Resources
 from slacktide.streams.decisions.because import Because
@@ -29,13 +29,26 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """A node as candidates meet it; for production, and for all others."""
+    """A node as candidates meet it."""
 
+    allocatable: Amounts
+    """``allocatable_of`` the node."""
+    custom: Thresholds
+    """Its own."""
     load: ExistingLoad | None
-    prod_gate: Gate
-    other_gate: Gate
-    prod_scale: Scale
-    other_scale: Scale
+    """None: it never reported."""
+    args: LoadAwareArgs
+    """The cluster's settings."""
+    _met: dict[bool, tuple[Gate, Scale]] = field(default_factory=dict, compare=False)
+
+    def met_by(self, pod: Candidate) -> tuple[Gate, Scale]:
+        """What it is checked against and scored by, as all of production are, or all others; found for the first."""
+        prod = pod.prod
+        if prod not in self._met:
+            load, allocatable, args = self.load, self.allocatable, self.args
+            gate = gate_for(prod=prod, load=load, allocatable=allocatable, custom=self.custom, args=args)
+            self._met[prod] = gate, scale_for(prod=prod, load=load, allocatable=allocatable, args=args)
+        return self._met[prod]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,31 +78,10 @@ def allocatable_of(published: Resources, raw: Resources) -> Amounts:
     return Amounts(first(raw.cpu_milli, published.cpu_milli), first(raw.mem_bytes, published.mem_bytes))
 
 
-def node_state(
-    *, allocatable: Amounts, custom: Thresholds, load: ExistingLoad | None, args: LoadAwareArgs
-) -> NodeState:
-    """Choose thresholds and views for each kind of pods.
-
-    Args:
-        allocatable: ``allocatable_of`` the node.
-        custom: the node's own thresholds.
-        load: None if the node never reported.
-        args: the cluster's settings.
-
-    """
-    return NodeState(
-        load=load,
-        prod_gate=gate_for(prod=True, load=load, allocatable=allocatable, custom=custom, args=args),
-        other_gate=gate_for(prod=False, load=load, allocatable=allocatable, custom=custom, args=args),
-        prod_scale=scale_for(prod=True, load=load, allocatable=allocatable, args=args),
-        other_scale=scale_for(prod=False, load=load, allocatable=allocatable, args=args),
-    )
-
-
 def place(pod: Candidate, node: NodeState, args: LoadAwareArgs, *, now_s: float) -> Placement:
     """Filter and score one node for one pod. Who needs only one of the two calls that alone."""
     stale = node.load is not None and expired(node.load.report, now_s, args.expiration_s)
-    gate, scale = (node.prod_gate, node.prod_scale) if pod.prod else (node.other_gate, node.other_scale)
+    gate, scale = node.met_by(pod)
     amounts = pod.estimate.amounts
     return Placement(
         filtered=filter_pod(amounts, gate, args, daemonset=pod.daemonset, stale=stale),

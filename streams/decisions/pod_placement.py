@@ -8,7 +8,7 @@ resources remaining in co-location).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from heapq import nlargest
 from typing import Literal, NamedTuple
@@ -88,14 +88,22 @@ class Refusal(NamedTuple):
 
 
 class Willing(NamedTuple):
-    """A node that would take the pod, not compared with others yet."""
+    """A node that would take the pod, not compared with others yet: flat, for a thousand are compared for each pod."""
 
-    node: NodeView
-    scored: Scored
-    left: Amounts
+    name: str
+    load_score: int
+    left_cpu_milli: int
     """Of the tier's resource, with the pod there."""
+    left_mem_bytes: int
     bound: str
     """``scored``, or why the node attracts nothing."""
+    scored: Scored
+    node: NodeView
+
+    @property
+    def left(self) -> Amounts:
+        """Of the tier's resource, with the pod there."""
+        return Amounts(self.left_cpu_milli, self.left_mem_bytes)
 
 
 Judged = Refusal | Willing
@@ -115,7 +123,7 @@ class Ranked(NamedTuple):
     @property
     def name(self) -> str:
         """Of the node."""
-        return self.willing.node.name
+        return self.willing.name
 
     @property
     def bound(self) -> str:
@@ -145,20 +153,17 @@ class Ranked(NamedTuple):
 class Choice:
     """What comes of one pod's question. Of a thousand nodes five are told of: only these are put into words."""
 
-    refused: dict[str, Refusal]
+    refused: Mapping[str, Refusal]
     """By node."""
     willing: Sequence[Willing]
     """The others; of the lists below each has one entry per node here."""
+    names: Sequence[str]
+    """Of these."""
     most: Amounts
     balances: Sequence[int]
     scores: Sequence[int]
     levels: Sequence[int]
     args: PlacementArgs
-
-    @property
-    def names(self) -> list[str]:
-        """The nodes that would take the pod, as they were asked."""
-        return [one.node.name for one in self.willing]
 
     @property
     def ranked(self) -> tuple[Ranked, ...]:
@@ -169,8 +174,8 @@ class Choice:
         """The first of them."""
         least = min(nlargest(count, self.scores), default=0)
         order = sorted(
-            (-score, one.node.name, index)
-            for index, (score, one) in enumerate(zip(self.scores, self.willing, strict=True))
+            (-score, name, index)
+            for index, (score, name) in enumerate(zip(self.scores, self.names, strict=True))
             if score >= least
         )
         return tuple(self._ranked(index) for _, _, index in order[:count])
@@ -197,7 +202,9 @@ def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
 
 def choose(pod: Asking, nodes: Iterable[NodeView], args: PlacementArgs) -> Choice:
     """Ask each node, and rank those that would take the pod."""
-    return compare(pod, ((node.name, judge(pod, node, args)) for node in nodes), args)
+    judged = {node.name: judge(pod, node, args) for node in nodes}
+    refused = {name: one for name, one in judged.items() if isinstance(one, Refusal)}
+    return compare(pod, refused, [one for one in judged.values() if isinstance(one, Willing)], args)
 
 
 def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
@@ -205,30 +212,25 @@ def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
     refusal = refusal_of(pod, node, args)
     if refusal is not None:
         return refusal
-    scale = node.state.prod_scale if pod.candidate.prod else node.state.other_scale
+    _, scale = node.state.met_by(pod.candidate)
     bound = node.silent or scale.unknown
     if not bound and pod.best_effort and HELD_BACK in node.pressure:
         bound = HELD_BACK
     scored = score_pod(pod.candidate.estimate.amounts, scale, stale=False)
-    return Willing(node, scored, _left_with(pod, node), bound or SCORED)
+    left_cpu_milli, left_mem_bytes = _left_with(pod, node)
+    return Willing(node.name, scored.score, left_cpu_milli, left_mem_bytes, bound or SCORED, scored, node)
 
 
-def compare(pod: Asking, judged: Iterable[tuple[str, Judged]], args: PlacementArgs) -> Choice:
+def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willing], args: PlacementArgs) -> Choice:
     """Rank the nodes that would take the pod."""
-    refused: dict[str, Refusal] = {}
-    willing: list[Willing] = []
-    for name, one in judged:
-        if isinstance(one, Willing):
-            willing.append(one)
-        else:
-            refused[name] = one
-    lefts = tuple([one.left[index] for one in willing] for index in range(len(RESOURCES)))
-    most = Amounts(*(max(left, default=0) for left in lefts))
-    balances = _balances(lefts, most)
-    scores = _scores(pod, willing, balances, args)
+    names, loads, cpus, mems, bounds, *_ = zip(*willing, strict=True) if willing else [()] * len(Willing._fields)
+    most = Amounts(max(cpus, default=0), max(mems, default=0))
+    balances = _balances((cpus, mems), most)
+    scores = _scores(pod, zip(loads, balances, bounds, strict=True), args)
     return Choice(
         refused=refused,
         willing=willing,
+        names=list(names),
         most=most,
         balances=balances,
         scores=scores,
@@ -242,10 +244,10 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
     if pod.candidate.daemonset:
         return None
     if pod.best_effort or pod.tier:
-        away = node.silent or next((one for one in LEAVES if one in node.pressure), "")
+        away = node.silent or (next((one for one in LEAVES if one in node.pressure), "") if node.pressure else "")
         if away:
             return Refusal(away, preemptible=False)
-    gate = node.state.prod_gate if pod.candidate.prod else node.state.other_gate
+    gate, _ = node.state.met_by(pod.candidate)
     amounts = pod.candidate.estimate.amounts
     reason = filter_pod(amounts, gate, args.load, daemonset=False, stale=node.expired).reject_reason
     if reason is not None:
@@ -257,13 +259,13 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
     return None
 
 
-def _scores(pod: Asking, nodes: Sequence[Willing], balances: Sequence[int], args: PlacementArgs) -> list[int]:
+def _scores(pod: Asking, nodes: Iterable[tuple[int, int, str]], args: PlacementArgs) -> list[int]:
     """Load and balance weighed; nothing where the load is not known, or best-effort pods are held back."""
-    load_weight, balance_weight = args.load_weight, args.balance_weight if pod.tier else 0
-    weight = max(1, load_weight + balance_weight)
+    load_weight, balance_weight = 10 * args.load_weight, args.balance_weight if pod.tier else 0
+    weight = max(1, args.load_weight + balance_weight)
     return [
-        (scored.score * 10 * load_weight + balance * balance_weight) // weight if bound == SCORED else 0
-        for (_, scored, _, bound), balance in zip(nodes, balances, strict=True)
+        (load * load_weight + balance * balance_weight) // weight if bound == SCORED else 0
+        for load, balance, bound in nodes
     ]
 
 

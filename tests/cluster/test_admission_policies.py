@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from testbed.cluster.api_server import Account, ApiServer, RefusedError
-from testbed.cluster.manifests import SYSTEM
+from testbed.cluster.manifests import SYSTEM, evict_by_load
 from testbed.cluster.webhook import Webhook
 
 pytestmark = pytest.mark.cluster
@@ -148,8 +148,10 @@ def test_an_agents_eviction_names_the_uid(victim: Victim) -> None:
 
 
 def test_the_bridges_eviction_names_the_uid_and_waits_for_the_fence(victim: Victim, bridge: Account) -> None:
-    assert "the bridge's eviction names the victim's uid" in victim.evict(bridge, None)
-    assert "failed calling webhook" in victim.evict(bridge, victim.uid)
+    assert 'cannot create resource "pods/eviction"' in victim.evict(bridge, victim.uid), "as it is installed"
+    with evict_by_load(victim.server):
+        assert "the bridge's eviction names the victim's uid" in victim.evict(bridge, None)
+        assert "failed calling webhook" in victim.evict(bridge, victim.uid)
 
 
 def test_an_agents_token_is_bound_to_a_pod_on_a_node(victim: Victim) -> None:

@@ -23,6 +23,7 @@ from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import GIB, BridgeRig, until
 from testbed.cluster.evicting import events_on
+from testbed.cluster.manifests import evict_by_load
 from testbed.cluster.webhook import PROFILES, Webhook, until_asked
 from testbed.descheduled import OWNER, metric
 
@@ -34,6 +35,13 @@ WANTED = {
     "intervalSeconds": 1,
 }
 BEST_EFFORT = {"koordinator.sh/qosClass": "BE"}
+
+
+@pytest.fixture
+def granted(cluster: ApiServer) -> Iterator[None]:
+    """The bridge may evict."""
+    with evict_by_load(cluster):
+        yield
 
 
 @pytest.fixture
@@ -159,7 +167,7 @@ async def test_without_thresholds_there_is_no_pass_and_a_leader_that_takes_over_
     assert (anew.number, anew.bound) == (1, "none_lasting")
 
 
-@pytest.mark.usefixtures("fence", "governor")
+@pytest.mark.usefixtures("granted", "fence", "governor")
 async def test_switched_on_it_evicts_whom_the_governor_has_credit_for_and_says_so(rig: BridgeRig) -> None:
     """Two nodes are over, and one pod may go in a minute: the one that relieves its node."""
     first = await asyncio.to_thread(Load, rig)
@@ -191,7 +199,20 @@ async def test_switched_on_it_evicts_whom_the_governor_has_credit_for_and_says_s
     assert "evicted once in the last 1 h: LowNodeLoad 1; last: 87.5% used, threshold 60%" in text, text
 
 
-@pytest.mark.usefixtures("governor")
+@pytest.mark.usefixtures("fence", "governor")
+async def test_as_it_is_installed_the_bridge_may_evict_nobody_and_says_so(rig: BridgeRig) -> None:
+    load = await asyncio.to_thread(Load, rig)
+    rig.say_policy(descheduling=WANTED | {"dryRun": False, "intervalSeconds": 5}, budget={"leaseSeconds": 3})
+    replica = rig.replica()
+
+    await until(lambda: 'cannot create resource "pods/eviction"' in replica.health.not_fresh)
+
+    told = await load.last_outcome(lambda one: one.reason != NO_CREDIT)
+    assert (told.result, told.spent.evictions) == ("refused", 0)
+    assert load.there() == {"a", "b", "web"}
+
+
+@pytest.mark.usefixtures("granted", "governor")
 async def test_while_the_fence_is_away_nobody_goes_and_no_credit_is_spent(rig: BridgeRig) -> None:
     load = await asyncio.to_thread(Load, rig)
     budget = {"leaseSeconds": 3}
@@ -205,7 +226,7 @@ async def test_while_the_fence_is_away_nobody_goes_and_no_credit_is_spent(rig: B
     assert load.there() == {"a", "b", "web"}
 
 
-@pytest.mark.usefixtures("fence", "governor")
+@pytest.mark.usefixtures("granted", "fence", "governor")
 async def test_a_disruption_budget_keeps_its_pods_and_that_costs_no_credit(rig: BridgeRig) -> None:
     load = await asyncio.to_thread(Load, rig)
     keeps = {"metadata": {"name": "keeps"}, "spec": {"minAvailable": 2, "selector": {"matchLabels": BEST_EFFORT}}}

@@ -55,7 +55,6 @@ NEEDED = {
     "slacktide-bridge": [
         *(Act(verb=verb, resource="nodes") for verb in ("get", "list", "watch")),
         *(Act(verb=verb, resource="pods") for verb in ("list", "watch")),
-        Act(verb="create", resource="pods/eviction", namespace="batch"),
         Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
         Act(verb="patch", resource="nodes/status", name="node-1"),
         Act(verb="create", resource=METRICS),
@@ -120,7 +119,6 @@ OF_THESE = {
         *(f"{verb} pods {SYSTEM}" for verb in ("list", "watch")),
         "patch nodes/status",
         f"create {METRICS}",
-        "create pods/eviction batch",
         "create events.events.k8s.io batch",
     },
     "slacktide-webhook": {

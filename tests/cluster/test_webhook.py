@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from testbed.cluster.api_server import ApiServer, Json, RefusedError
+from testbed.cluster.manifests import evict_by_load
 from testbed.cluster.webhook import (
     COLOCATED,
     CONFIGURATIONS,
@@ -215,11 +216,12 @@ def test_the_bridge_evicts_best_effort_pods_of_any_node_and_no_others(
     job = admitting.pod(batch, "worker", node=admitting.node(), labels={"app-type": "batch"})
     service = admitting.pod(batch, "web", node=admitting.node(), labels={"koordinator.sh/qosClass": "LS"})
 
-    status, said = refused(admitting, service, bridge)
-    assert (status, "is of QoS class LS, and only class BE is evicted" in said) == (403, True)
-    assert refused(admitting, job, bridge, uid="0")[0] == 409
-    assert refused(admitting, job, bridge, uid="")[0] == 422, "by the policy that looks first"
-    evict(admitting, job, bridge)
+    with evict_by_load(admitting):
+        status, said = refused(admitting, service, bridge)
+        assert (status, "is of QoS class LS, and only class BE is evicted" in said) == (403, True)
+        assert refused(admitting, job, bridge, uid="0")[0] == 409
+        assert refused(admitting, job, bridge, uid="")[0] == 422, "by the policy that looks first"
+        evict(admitting, job, bridge)
 
 
 def test_the_webhook_away_pods_come_as_they_are_written_and_agents_evict_nobody(

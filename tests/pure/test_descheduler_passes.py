@@ -55,6 +55,18 @@ def chosen(done: DeschedulingPass) -> list[str]:
     return [one.name for one in done.victims]
 
 
+def test_a_pass_sees_what_was_known_when_it_began() -> None:
+    world = World()
+    going_on, world.cluster = world.cluster, world.cluster.copy()
+    going_on.removed("free")
+    going_on.gone(("jobs", "b"))
+    going_on.changed(seen(pod_object("c", "free")))
+
+    assert chosen(world.look()) == ["b"]
+    assert [pod.key for pod in world.cluster.pods_on("free")] == []
+    assert list(going_on.nodes) == ["full"]
+
+
 def test_the_pod_that_just_suffices_leaves_and_the_record_has_the_arithmetic() -> None:
     done = World().look()
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION, own_thresholds
 from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
@@ -21,6 +24,7 @@ from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs
 
 GIB = 2**30
 NOW_S, WALL_S = 1_000.0, 1_700_000_000.0
+KINDS = NodeScore, NodeMetric, NodeAllocatable
 ONLY_BALANCE = PlacementArgs(load_weight=0)
 
 
@@ -210,6 +214,53 @@ def test_unequal_nodes_fill_by_what_is_left() -> None:
 
 def annotated(**said: Any) -> Thresholds:
     return own_thresholds({ANNOTATION: json.dumps(said)})
+
+
+@pytest.mark.parametrize("kinds", [[NodeAllocatable], KINDS])
+def test_what_the_log_takes_back_holds_for_no_later_pod(kinds: list[type[Any]]) -> None:
+    view = View(PlacementArgs())
+    hear(view, told())
+    assert not choose(view, "a").refused
+    for kind in kinds:
+        view.forget("a", kind)
+    assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
+    hear(view, told(seq=2))
+    assert not choose(view, "a").refused
+
+
+EVENTS: dict[str, Callable[[View, str, int, float], None]] = {
+    "told": lambda view, node, seq, now_s: hear(view, told(node, seq=seq, use=seq * 700 % 8_000), heard_s=now_s),
+    "stale": lambda view, node, seq, now_s: hear(view, told(node, seq=seq, stale_ms=9_000), heard_s=now_s),
+    "taken back": lambda view, node, seq, _now_s: view.forget(node, KINDS[seq % 3]),
+    "limited": lambda view, node, _seq, _now_s: view.limit(node, Thresholds(usage=Percents(20, 95))),
+    "not limited": lambda view, node, _seq, _now_s: view.limit(node, Thresholds()),
+    "bound": lambda view, node, seq, _now_s: view.changed(pod(f"p-{seq % 4}", node), at_s=WALL_S),
+    "gone": lambda view, _node, seq, _now_s: view.gone(("batch", f"p-{seq % 4}")),
+    "assumed": lambda view, node, seq, now_s: view.assume(pod(f"q-{seq % 4}").asked, node, now_s=now_s, at_s=WALL_S),
+    "asked": lambda _view, _node, _seq, _now_s: None,
+}
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(sorted(EVENTS)), st.sampled_from([0, 0, 6, 16, 200])))
+)
+def test_who_was_asked_all_along_answers_like_one_who_is_asked_for_the_first_time(
+    events: list[tuple[str, str, int]],
+) -> None:
+    """What nodes said to earlier pods is kept: it must never outlive what it was said by."""
+    old, new = View(PlacementArgs()), View(PlacementArgs())
+    now_s, asking_ones = NOW_S, (pod("x", cpu="500"), pod("y"))
+    for seq, (node, event, waited_s) in enumerate(events):
+        now_s += waited_s
+        for view in (old, new):
+            EVENTS[event](view, node, seq, now_s)
+        for one in asking_ones:
+            choose(old, node, one=one, now_s=now_s)
+            choose(old, "c", "b", "a", one=one, now_s=now_s)
+    for one in asking_ones:
+        was, fresh = (choose(view, "a", "b", "c", one=one, now_s=now_s) for view in (old, new))
+        assert was.refused == fresh.refused
+        assert [(one.name, one.terms) for one in was.ranked] == [(one.name, one.terms) for one in fresh.ranked]
 
 
 def test_a_nodes_own_thresholds_stand_for_the_clusters_until_they_are_taken_back() -> None:

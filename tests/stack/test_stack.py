@@ -30,7 +30,7 @@ NODE = "docker"
 PATIENCE_S = 120.0
 ROOT = Path(__file__).parents[2]
 DRIVER, ENTER, START, THREE, EXPLAIN, OUTCOMES, ASK, WITH_PICTURES, END = readme_lines()
-IN_TROUBLE = re.compile("slacktide_agent_(evictions|records_refused)_total")
+IN_TROUBLE = re.compile("slacktide_(agent_(evictions|records_refused)_total|descheduling_)")
 CGROUPS = Path("/sys/fs/cgroup")
 
 

@@ -11,6 +11,8 @@ import pytest
 from prometheus_client.metrics import MetricWrapperBase
 
 from slacktide.agents import metrics as of_agents
+from slacktide.agents.cluster.bridge import metrics as of_bridges
+from slacktide.agents.cluster.descheduler import metrics as of_descheduling
 from slacktide.streams import metrics as of_workers
 from testbed.rungs import cache, machine_cannot
 
@@ -41,11 +43,11 @@ def promtool(*arguments: str | Path) -> tuple[int, str]:
 
 
 def served() -> set[str]:
-    """The names of all time series that agents and workers serve."""
+    """The names of all time series that agents, workers and the bridge serve."""
     families = chain.from_iterable(one.describe() for one in _metrics())
     return {family.name + end for family in families for end in ENDS[family.type]}
 
 
 def _metrics() -> list[MetricWrapperBase]:
-    named = [*vars(of_agents).values(), *vars(of_workers).values()]
-    return [one for one in named if isinstance(one, MetricWrapperBase)]
+    rooms = of_agents, of_workers, of_bridges, of_descheduling
+    return [one for room in rooms for one in vars(room).values() if isinstance(one, MetricWrapperBase)]

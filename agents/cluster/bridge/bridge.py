@@ -96,6 +96,7 @@ async def _lead(settings: BridgeSettings, api: ApiServer, election: Election, he
     finally:
         metrics.LEADING.set(0)
         metrics.EPOCH.set(0)
+        metrics.TROUBLE.clear()
 
 
 async def _past(bootstrap: str, health: Health) -> Past:

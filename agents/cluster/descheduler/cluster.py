@@ -64,6 +64,18 @@ class Cluster:
             if not there:
                 del self._on[known.node]
 
+    def copy(self) -> Cluster:
+        """All as it is now, for who looks at it while it goes on."""
+        other = Cluster()
+        other._places, other._pods = dict(self._places), dict(self._pods)
+        other._on = {node: dict(pods) for node, pods in self._on.items()}
+        return other
+
+    @property
+    def nodes(self) -> Collection[str]:
+        """All of them."""
+        return self._places.keys()
+
     def pods_on(self, node: str) -> Collection[SeenPod]:
         """Those that were bound there and are still known."""
         return self._on.get(node, {}).values()

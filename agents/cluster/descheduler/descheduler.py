@@ -84,6 +84,7 @@ class Descheduler:
         try:
             while True:
                 self._said.clear()
+                metrics.OVER.set(0)  # by another policy, or by none
                 self._pods, self._trouble = PodSource(self._cluster), ""
                 works: list[Coroutine[Any, Any, Any]] = [self._said.wait()]
                 if self._policy.descheduling.wanted:
@@ -91,6 +92,7 @@ class Descheduler:
                     works += [] if self._policy.descheduling.dry_run else [self._account.run()]
                 await until_one_ends(*works)
         finally:
+            metrics.OVER.set(0)
             await self._sender.close()
 
     async def _each(self, api: ApiServer) -> None:
@@ -101,7 +103,7 @@ class Descheduler:
             due_s = self._now_s + interval_s
             if self._pods.trouble:
                 continue  # where pods are may be out of date
-            done = self._passes.next(self._cluster, self._metric_of, self._policy, self._now_s, self._clock.wall_ms())
+            done = await self._look()
             _count(done)
             try:
                 await self._send([_out(done)])
@@ -110,6 +112,13 @@ class Descheduler:
                 self._trouble = ""
             except LogError as exc:
                 self._trouble = str(exc)
+
+    async def _look(self) -> DeschedulingPass:
+        """A pass over what is known now, on a thread: it takes tenths of a second, and the bridge has more to do."""
+        cluster = self._cluster.copy()
+        said = {node: self._metric_of(node) for node in cluster.nodes}
+        now_s, now_ms = self._now_s, self._clock.wall_ms()
+        return await asyncio.to_thread(self._passes.next, cluster, said.get, self._policy, now_s, now_ms)
 
     @property
     def _now_s(self) -> float:

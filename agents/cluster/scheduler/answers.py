@@ -5,9 +5,10 @@ Reading: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/extender/v1/types.g
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from heapq import nsmallest
 from typing import Any
 
 import msgspec
@@ -172,7 +173,9 @@ def _read(body: bytes) -> _Asked:
 
 def _placement(asked: _Asked, choice: Choice, now_ms: int) -> PodPlacement:
     pod = asked.pod.asked.pod
-    counted = Counter(refusal.reason for refusal in choice.refused.values())
+    by_reason: dict[str, list[str]] = {}
+    for node, refusal in choice.refused.items():
+        by_reason.setdefault(refusal.reason, []).append(node)
     return PodPlacement(
         pod_uid=pod.uid,
         namespace=pod.namespace,
@@ -181,12 +184,8 @@ def _placement(asked: _Asked, choice: Choice, now_ms: int) -> PodPlacement:
         asked=len(asked.nodes),
         passed=len(choice.willing),
         refused=[
-            RefusingNodes(
-                reason=reason,
-                count=count,
-                nodes=sorted(node for node, refusal in choice.refused.items() if refusal.reason == reason)[:NAMED],
-            )
-            for reason, count in sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+            RefusingNodes(reason=reason, count=len(nodes), nodes=nsmallest(NAMED, nodes))
+            for reason, nodes in sorted(by_reason.items(), key=lambda one: (-len(one[1]), one[0]))
         ],
         best=[
             RankedNode(

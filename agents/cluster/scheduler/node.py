@@ -6,21 +6,19 @@ from collections.abc import Iterable
 from math import inf
 from typing import TypeVar
 
-from slacktide.agents.cluster.scheduler.own_thresholds import STATISTICS
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NodeScore
-from slacktide.streams.decisions.load_aware_args import Aggregation, Amounts, LoadAwareArgs, Thresholds
+from slacktide.streams.decisions.load_aware_args import NOTHING, Aggregation, Amounts, LoadAwareArgs, Thresholds
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load_aware_existing import NodeReport, NodeUse, PodUse
-from slacktide.streams.decisions.load_aware_scheduling import NodeState, node_state
-from slacktide.streams.decisions.pod_placement import Asking, Judged, NodeView, PlacementArgs, judge
+from slacktide.streams.decisions.load_aware_scheduling import NodeState
+from slacktide.streams.decisions.pod_placement import NodeView
 
 FROZEN_S = 15.0
 """A node of which nothing was said for so long is left as it is: what is said comes again every 5 s."""
-SHAPES_MAX = 16
 Figures = NodeScore | NodeMetric | NodeAllocatable
 F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
 
@@ -45,13 +43,16 @@ class KnownNode:
         self._score: NodeScore | None = None
         self._metric: NodeMetric | None = None
         self._allocatable: NodeAllocatable | None = None
+        self._logged_s = 0.0
+        """When the metric came into the log."""
+        self._unread = False
+        """Whether there is a report to be made of the metric, or of pods that were not here when it was made."""
         self._heard_s = -inf
         self._asked: Resources | None = None
         self._own = Thresholds()
         self._view = NodeView(name=name, state=self._stands())
-        self._until_s = -inf
+        self.until_s = -inf
         """When time alone makes the node another; -inf: it is another already."""
-        self._judged: dict[int, Judged] = {}
 
     def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
         """Something was said of the node; an older report than is known is passed over.
@@ -69,14 +70,14 @@ class KnownNode:
         else:
             self._metric = _newer(self._metric, figures)
             if self._metric is figures:
-                self._cache.measured(_report(figures, logged_s))
+                self._logged_s, self._unread = logged_s, True
         self._heard_s = max(self._heard_s, heard_s)
-        self._until_s = -inf
+        self.until_s = -inf
 
     def limit(self, own: Thresholds) -> None:
         """It has thresholds of its own; empty ones: the cluster's hold."""
-        self._own = own
-        self._until_s = -inf
+        self._own, self._unread = own, True
+        self.until_s = -inf
 
     def forget(self, kind: type[Figures]) -> None:
         """The log takes back what it said of the node in one topic: others may be ahead of it, or behind."""
@@ -85,9 +86,8 @@ class KnownNode:
         elif kind is NodeAllocatable:
             self._allocatable = None
         else:
-            self._metric = None
-            self._cache.measured(None)
-        self._until_s = -inf
+            self._metric, self._unread = None, True
+        self.until_s = -inf
 
     @property
     def unknown(self) -> bool:
@@ -107,39 +107,30 @@ class KnownNode:
                 self._cache.assign(pod, at_s=at_s)
             else:
                 self._cache.update(pod, at_s=at_s)
-        self._until_s, self._asked = -inf, None
+        self.until_s, self._asked, self._unread = -inf, None, True
 
     def leave(self, uid: str) -> None:
         """A pod is not here any more."""
         pod = self.pods.pop(uid, None)
         if pod is not None:
             self._cache.unassign(pod)
-            self._until_s, self._asked = -inf, None
+            self.until_s, self._asked = -inf, None
 
-    def judged(self, pod: Asking, shape: int, args: PlacementArgs, now_s: float) -> Judged:
-        """What the node says to a pod; remembered for pods of its shape, for they often come in hundreds."""
-        if now_s > self._until_s:
-            self._look(now_s)
-        found = self._judged.get(shape)
-        if found is None:
-            if len(self._judged) >= SHAPES_MAX:
-                self._judged.clear()
-            found = self._judged[shape] = judge(pod, self._view, args)
-        return found
-
-    def _look(self, now_s: float) -> None:
+    def view(self, now_s: float) -> NodeView:
         """The node as pods find it now, by the clock that ``hear`` was told; it holds until something is new."""
-        self._until_s = self._changes_s(now_s)
-        self._judged.clear()
-        self._view = NodeView(
-            name=self._name,
-            state=self._stands(),
-            silent=self._silent(now_s),
-            expired=now_s > self._expires_s,
-            pressure=self._score.pressure if self._score is not None else (),
-            batch_left=self._left("batch"),
-            mid_left=self._left("mid"),
-        )
+        if now_s > self.until_s:
+            self.until_s = self._changes_s(now_s)
+            batch_left, mid_left = self._lefts()
+            self._view = NodeView(
+                name=self._name,
+                state=self._stands(),
+                silent=self._silent(now_s),
+                expired=now_s > self._expires_s,
+                pressure=self._score.pressure if self._score is not None else (),
+                batch_left=batch_left,
+                mid_left=mid_left,
+            )
+        return self._view
 
     def silent(self, now_s: float) -> bool:
         """Whether what was said of it may not be true any more."""
@@ -164,28 +155,66 @@ class KnownNode:
         return min((one for one in (self._heard_s + FROZEN_S, self._expires_s) if one >= now_s), default=inf)
 
     def _stands(self) -> NodeState:
+        if self._unread:
+            self._unread = False
+            self._cache.measured(self._report())
         score = self._score
-        return node_state(
+        return NodeState(
             allocatable=Amounts() if score is None else _amounts(score.allocatable),
             custom=self._own,
             load=None if score is None else self._cache.load(),
             args=self._args,
         )
 
-    def _left(self, tier: str) -> Amounts:
-        """What is published less what pods here asked for; without counting, as the log has it."""
+    def _report(self) -> NodeReport | None:
+        """The metric as the core takes it: of its pods those that are here, of its statistics those that are asked for.
+
+        Averages know a young pod only in part: until it has filled the window it is estimated.
+        """
+        metric = self._metric
+        if metric is None:
+            return None
+        here = {(one.pod.namespace, one.pod.name) for one in self.pods.values()}
+        return NodeReport(
+            updated_s=self._logged_s,
+            interval_s=metric.window_ms // 1000,
+            node=NodeUse(
+                use=_amounts(metric.node_use),
+                system=_amounts(metric.system_use),
+                aggregated={
+                    Aggregation(kind, one.window_ms // 1000): Amounts(
+                        getattr(one.node_cpu_milli, kind), getattr(one.node_mem_bytes, kind)
+                    )
+                    for kind in self._statistics()
+                    for one in metric.aggregates
+                },
+            ),
+            pods={
+                key: PodUse(_amounts(pod.use), pod.priority_class == "koord-prod")
+                for pod in (metric.pods if here else ())
+                if (key := (pod.namespace, pod.name)) in here
+            },
+        )
+
+    def _statistics(self) -> set[str]:
+        """By which the node may be judged."""
+        asked = (self._args.score_aggregation, self._args.thresholds.aggregation, self._own.aggregation)
+        return {one.kind for one in asked if one is not None} if any(asked) else set()
+
+    def _lefts(self) -> tuple[Amounts, Amounts]:
+        """Batch and mid: what is published less what pods here asked for; without counting, as the log has it."""
         if not self._counting:
-            return Amounts() if self._score is None else _amounts(getattr(self._score, f"{tier}_left"))
-        if self._allocatable is None:
-            return Amounts()
+            score = self._score
+            return (NOTHING, NOTHING) if score is None else (_amounts(score.batch_left), _amounts(score.mid_left))
+        sold = self._allocatable
+        if sold is None:
+            return NOTHING, NOTHING
         if self._asked is None:
             self._asked = _sum(pod.pod.requests for pod in self.pods.values())
-        return Amounts(
-            *(
-                max(0, (getattr(self._allocatable, field) or 0) - (getattr(self._asked, field) or 0))
-                for field in (f"{tier}_cpu_milli", f"{tier}_mem_bytes")
-            )
-        )
+        asked = self._asked
+        batch = _less(sold.batch_cpu_milli, asked.batch_cpu_milli), _less(sold.batch_mem_bytes, asked.batch_mem_bytes)
+        mid = _less(sold.mid_cpu_milli, asked.mid_cpu_milli), _less(sold.mid_mem_bytes, asked.mid_mem_bytes)
+        return Amounts(*batch), Amounts(*mid)
 
 
 def _newer(known: F | None, said: F) -> F:
@@ -193,32 +222,12 @@ def _newer(known: F | None, said: F) -> F:
     return said if known is None or (said.boot_id, said.seq) >= (known.boot_id, known.seq) else known
 
 
-def _report(metric: NodeMetric, logged_s: float) -> NodeReport:
-    """As the core takes it. Averages know a young pod only in part: until it has filled the window it is estimated."""
-    return NodeReport(
-        updated_s=logged_s,
-        interval_s=metric.window_ms // 1000,
-        node=NodeUse(
-            use=_amounts(metric.node_use),
-            system=_amounts(metric.system_use),
-            aggregated={
-                Aggregation(kind, one.window_ms // 1000): Amounts(
-                    getattr(one.node_cpu_milli, kind), getattr(one.node_mem_bytes, kind)
-                )
-                for one in metric.aggregates
-                for kind in STATISTICS
-            },
-        ),
-        pods={
-            (pod.namespace, pod.name): PodUse(_amounts(pod.use), pod.priority_class == "koord-prod")
-            for pod in metric.pods
-            if pod.name
-        },
-    )
-
-
 def _amounts(use: Use) -> Amounts:
     return Amounts(use.cpu_milli, use.mem_bytes)
+
+
+def _less(sold: int | None, asked: int | None) -> int:
+    return max(0, (sold or 0) - (asked or 0))
 
 
 def _sum(requests: Iterable[Resources]) -> Resources:

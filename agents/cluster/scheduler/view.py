@@ -6,18 +6,20 @@ from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count
+from math import inf
 
+from slacktide.agents.cluster.scheduler.board import Board
 from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.streams.decisions.load_aware_args import Thresholds
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs, asking, compare
+from slacktide.streams.decisions.pod_placement import Asking, Choice, PlacementArgs, asking, compare, judge
 
 ASSUMED_S = 5.0
 """How long a pod counts where it was sent, until it is seen there: a binding takes milliseconds."""
 BOUND_MAX = 100_000
-SHAPES_MAX = 1_000
+SHAPES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +47,24 @@ class View:
         self._nodes: dict[str, KnownNode] = {}
         self._pods: dict[tuple[str, str], SeenPod] = {}
         self._assumed: dict[str, _Assumed] = {}
-        self._shapes: dict[Hashable, int] = {}
-        self._numbers = count()
+        self._boards: dict[Hashable, Board] = {}
+        self._changes = count()
+        self._changed: dict[str, int] = {}
+        """By node its last change; in the order of these."""
+        self._until_s = inf
+        """Until then at least time alone makes no node another."""
 
     def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
         """The log says something of a node."""
         self._node(figures.node).hear(figures, heard_s=heard_s, logged_s=logged_s)
+        self._note(figures.node)
 
     def forget(self, node: str, kind: type[Figures]) -> None:
         """The log takes back what it said of a node in one topic: the node was removed."""
         known = self._nodes.get(node)
         if known is not None:
             known.forget(kind)
+            self._note(node)
             self._drop_unknown(node, known)
 
     def limit(self, node: str, own: Thresholds) -> None:
@@ -64,6 +72,7 @@ class View:
         if node in self._nodes or own != Thresholds():
             known = self._node(node)
             known.limit(own)
+            self._note(node)
             self._drop_unknown(node, known)
 
     def whole(self, pods: Iterable[SeenPod], *, at_s: float) -> None:
@@ -78,7 +87,7 @@ class View:
         """A pod is so; ``at_s``: UTC epoch."""
         known = self._pods.get(pod.key)
         if known is not None and (known.uid, known.node) != (pod.uid, pod.node):
-            self._leave(known)
+            self._leave(known.uid, known.node)
         self._pods[pod.key] = pod
         if pod.without_benefit and pod.asked.pod.phase not in ENDED_PHASES:
             self.without_benefit[pod.uid] = pod
@@ -89,9 +98,9 @@ class View:
             if pod.scheduler == SCHEDULER and (known is None or not known.node):
                 self.bound.append(pod)
         if pod.holds:
-            self._node(pod.node).place(pod.asked, at_s=at_s)
+            self._place(pod.asked, pod.node, at_s)
         elif pod.node:
-            self._leave(pod)
+            self._leave(pod.uid, pod.node)
 
     def gone(self, key: tuple[str, str]) -> None:
         """A pod is not there any more."""
@@ -99,24 +108,45 @@ class View:
         if pod is not None:
             self.without_benefit.pop(pod.uid, None)
             self._settle(pod.uid, "")
-            self._leave(pod)
+            self._leave(pod.uid, pod.node)
 
     def choose(self, pod: LoadAwarePod, nodes: Sequence[str], *, now_s: float) -> Choice:
         """Ask these nodes for a place; ``now_s``: by the clock that ``hear`` was told."""
         self._expire(now_s)
         self._settle(pod.pod.uid, "")
         asks = asking(pod, self._args)
-        shape, args, known = self._number_of(asks.shape), self._args, self._nodes.get
-        judged = [(known(name) or self._unknown(name)).judged(asks, shape, args, now_s) for name in nodes]
-        return compare(asks, zip(nodes, judged, strict=True), args)
+        return compare(asks, *self._board(asks, nodes, now_s).of(nodes), self._args)
 
-    def _number_of(self, shape: Hashable) -> int:
-        """The same for pods of one shape: each node looks its judgement up by it, and a number is cheaply compared."""
-        if shape not in self._shapes:
-            if len(self._shapes) >= SHAPES_MAX:
-                self._shapes.clear()
-            self._shapes[shape] = next(self._numbers)
-        return self._shapes[shape]
+    def _board(self, asks: Asking, nodes: Sequence[str], now_s: float) -> Board:
+        """With what each of these nodes says now."""
+        board = self._boards.get(asks.shape)
+        if board is None:
+            if len(self._boards) >= SHAPES_MAX:
+                self._boards.clear()
+            board = self._boards[asks.shape] = Board()
+        self._age(now_s)
+        board.follow(self._changed)
+        for name in board.missing(nodes):
+            known = self._nodes.get(name) or self._unknown(name)
+            board.put(name, judge(asks, known.view(now_s), self._args))
+            self._until_s = min(self._until_s, known.until_s)
+        return board
+
+    def _age(self, now_s: float) -> None:
+        """Time alone changes nodes, too: one falls silent, or its report grows too old."""
+        if now_s <= self._until_s:
+            return
+        self._until_s = inf
+        for name, node in self._nodes.items():
+            if now_s > node.until_s:
+                self._note(name)
+            else:
+                self._until_s = min(self._until_s, node.until_s)
+
+    def _note(self, node: str) -> None:
+        """Something is new of it."""
+        self._changed.pop(node, None)
+        self._changed[node] = next(self._changes)
 
     def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float) -> None:
         """A pod will most likely be bound here within moments; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
@@ -125,7 +155,7 @@ class View:
             return  # bound already: the question is older
         self._settle(pod.pod.uid, "")
         self._assumed[pod.pod.uid] = _Assumed(node, now_s + ASSUMED_S)
-        self._node(node).place(pod, at_s=at_s)
+        self._place(pod, node, at_s)
 
     def counts(self, now_s: float) -> tuple[int, int, int]:
         """How many nodes are known, how many of them are silent, how many pods are assumed."""
@@ -143,18 +173,25 @@ class View:
 
     def _drop_unknown(self, name: str, known: KnownNode) -> None:
         if known.unknown:
-            del self._nodes[name]
+            del self._nodes[name], self._changed[name]
+            for board in self._boards.values():
+                board.drop(name)
 
-    def _leave(self, pod: SeenPod) -> None:
-        node = self._nodes.get(pod.node)
-        if node is not None:
-            node.leave(pod.uid)
+    def _place(self, pod: LoadAwarePod, node: str, at_s: float) -> None:
+        self._node(node).place(pod, at_s=at_s)
+        self._note(node)
+
+    def _leave(self, uid: str, node: str) -> None:
+        known = self._nodes.get(node)
+        if known is not None:
+            known.leave(uid)
+            self._note(node)
 
     def _settle(self, uid: str, node: str) -> None:
         """A pod is not assumed any more: it is on this node; "": on none."""
         assumed = self._assumed.pop(uid, None)
         if assumed is not None and assumed.node != node:
-            self._nodes[assumed.node].leave(uid)
+            self._leave(uid, assumed.node)
 
     def _expire(self, now_s: float) -> None:
         """They are in the order in which they were assumed."""

@@ -13,7 +13,7 @@ from slacktide.deploy.cli.calc.load_aware_case import (
     existing_out,
 )
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
-from slacktide.streams.decisions.load_aware_scheduling import allocatable_of, candidate, node_state, place
+from slacktide.streams.decisions.load_aware_scheduling import NodeState, allocatable_of, candidate, place
 
 
 class GivenNode(Given, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ def calculate(given: Input) -> Calculated:
     for assigned in given.assigned_pods or ():
         cache.assign(assigned.asked, at_s=given.now_seconds)
     load = cache.load()
-    state = node_state(
+    state = NodeState(
         allocatable=allocatable_of(node.allocatable or GivenResources(), node.raw_allocatable or GivenResources()),
         custom=(node.custom_usage_thresholds or GivenThresholds()).thresholds,
         load=load,

@@ -6,7 +6,7 @@ from slacktide.deploy.cli.calc.case import Amount, Calculated, Given, GivenResou
 from slacktide.deploy.cli.calc.load_aware_case import GivenArgs, GivenLoadAwarePod, GivenReport, GivenUse
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
-from slacktide.streams.decisions.load_aware_scheduling import allocatable_of, node_state
+from slacktide.streams.decisions.load_aware_scheduling import NodeState, allocatable_of
 from slacktide.streams.decisions.pod_placement import NodeView, PlacementArgs, Ranked, asking, choose
 
 _NOTHING = GivenUse()
@@ -57,7 +57,7 @@ def _view(node: GivenPlacementNode, args: PlacementArgs) -> NodeView:
         cache.assign(assigned.asked, at_s=0)
     return NodeView(
         name=node.name,
-        state=node_state(
+        state=NodeState(
             allocatable=allocatable_of(node.allocatable or GivenResources(), GivenResources()),
             custom=args.load.thresholds,
             load=cache.load(),

@@ -14,7 +14,6 @@ from slacktide.streams.decisions.load_aware_scheduling import (
     Placement,
     allocatable_of,
     candidate,
-    node_state,
     place,
 )
 from testbed.load_aware_cases import (
@@ -52,7 +51,7 @@ def placed(
 def state(
     existing: ExistingLoad | None, args: LoadAwareArgs, allocatable: Amounts = ROOMY, custom: Thresholds = UNSET
 ) -> NodeState:
-    return node_state(allocatable=allocatable, custom=custom, load=existing, args=args)
+    return NodeState(allocatable=allocatable, custom=custom, load=existing, args=args)
 
 
 BY_PRODUCTION = LoadAwareArgs(
@@ -68,6 +67,17 @@ def test_production_meets_another_node_than_others() -> None:
 
     assert (prod.filtered.schedulable, prod.scored.score) == (True, 98)
     assert (batch.filtered.schedulable, batch.scored.score) == (False, 5)
+
+
+def test_production_and_others_meet_the_same_node_whoever_comes_first_and_it_stays_as_it_is() -> None:
+    full = load(report((90_000, 60 * GIB)))
+    prod, batch = (
+        candidate(asked((1000, GIB), of_class=name), BY_PRODUCTION) for name in ("koord-prod", "koord-batch")
+    )
+    one, other = state(full, BY_PRODUCTION), state(full, BY_PRODUCTION)
+
+    assert [one.met_by(prod), one.met_by(batch)] == [*reversed([other.met_by(batch), other.met_by(prod)])]
+    assert one == state(full, BY_PRODUCTION)
 
 
 @pytest.mark.parametrize(

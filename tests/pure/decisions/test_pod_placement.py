@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from slacktide.streams.decisions.load_aware_args import Amounts, LoadAwareArgs, Percents, Thresholds
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.load_aware_scheduling import node_state, place
+from slacktide.streams.decisions.load_aware_scheduling import NodeState, place
 from slacktide.streams.decisions.pod_placement import Asking, Choice, NodeView, PlacementArgs, asking, choose
 from testbed.load_aware_cases import GIB, T, asked, report
 
@@ -34,12 +34,12 @@ def service() -> LoadAwarePod:
 def node(name: str = "a", used: tuple[int, int] = (1_000, GIB), *, args: PlacementArgs = ARGS, **said: Any) -> NodeView:
     """One that reported its use and has half of itself left for batch pods."""
     load = AssignCache(args=args.load, report=report(used)).load()
-    state = node_state(allocatable=WHOLE, custom=Thresholds(), load=load, args=args.load)
+    state = NodeState(allocatable=WHOLE, custom=Thresholds(), load=load, args=args.load)
     return NodeView(**{"name": name, "state": state, "batch_left": LEFT, **said})
 
 
 def unknown(name: str = "a", **said: Any) -> NodeView:
-    return replace(node(name, **said), state=node_state(
+    return replace(node(name, **said), state=NodeState(
         allocatable=Amounts(), custom=Thresholds(), load=None, args=ARGS.load
     ))  # fmt: skip
 
@@ -65,8 +65,16 @@ def test_a_silent_node_takes_no_best_effort_pod_and_attracts_no_other(silent: st
     mid = asked((500, GIB), of_class="koord-mid")
     assert reason(mid, replace(there, mid_left=LEFT)) == silent, "what is sold there may be gone"
     assert reason(service(), there) == ""
+    assert not chosen(batch(), there).refused["a"].preemptible, "whoever left, it would stay silent"
     [ranked] = chosen(service(), there).ranked
     assert (ranked.score_permille, ranked.level, ranked.bound) == (0, 0, silent)
+
+
+def test_a_pod_is_best_effort_by_its_qos_class_or_by_its_priority() -> None:
+    by_class, by_priority = service(), batch()
+    by_class = replace(by_class, pod=msgspec.structs.replace(by_class.pod, qos_label="BE"))
+    by_priority = replace(by_priority, pod=msgspec.structs.replace(by_priority.pod, qos_label="LS"))
+    assert {reason(one, node(silent="stale")) for one in (by_class, by_priority)} == {"stale"}
 
 
 def test_a_silent_node_comes_behind_every_other() -> None:
@@ -93,7 +101,9 @@ def test_what_is_sold_and_not_asked_for_yet_bounds_a_pod_and_others_could_make_r
     assert reason(batch(501, GIB), exact) == "batch_short:cpu"
     assert reason(batch(500, GIB + 1), exact) == "batch_short:memory"
     assert chosen(batch(501), exact).refused["a"].preemptible
-    assert reason(asked((500, GIB), of_class="koord-mid"), exact) == "mid_short:cpu"
+    mid = asked((500, GIB), of_class="koord-mid")
+    assert reason(mid, exact) == "mid_short:cpu"
+    assert reason(mid, node(mid_left=Amounts(500, GIB - 1))) == "mid_short:memory"
     assert reason(asked((500, GIB), of_class="koord-free"), exact) == "", "free pods are sold nothing"
 
 
@@ -124,6 +134,32 @@ def test_most_left_is_preferred_whatever_the_size_of_nodes() -> None:
     assert order(choice) == ["large", "small"]
     # With the pod there 1.5 of at most 5.5 CPUs are left: memory is not what is short.
     assert [one.score_permille for one in choice.ranked] == [1_000, 272]
+
+
+def test_what_is_left_is_told_with_the_pod_there_and_of_what_it_asks_for_alone() -> None:
+    def left(pod: LoadAwarePod, **said: Any) -> Amounts:
+        [ranked] = chosen(pod, node(**said)).ranked
+        return ranked.willing.left
+
+    assert left(batch(500, GIB)) == (3_500, 7 * GIB)
+    assert left(batch(500, 0)) == (3_500, 0)
+    assert left(batch(0, GIB)) == (0, 7 * GIB)
+    assert left(batch(500, GIB, daemonset=True), batch_left=Amounts(100, 10)) == (0, 0), "it goes where too little is"
+    assert left(service()) == (0, 0)
+    assert chosen(batch()).most == (0, 0)
+
+
+def test_load_and_balance_count_alike_unless_told_otherwise_and_load_alone_where_nothing_is_sold() -> None:
+    [ranked] = chosen(batch(), node()).ranked
+    assert ranked.score_permille == (ranked.willing.load_score * 10 + 1_000) // 2
+    [alone] = chosen(service(), node(), args=PlacementArgs(load_weight=3)).ranked
+    assert alone.score_permille == alone.willing.load_score * 10
+    assert alone.terms["balance_permille"] == 0
+
+
+def test_a_score_is_whole() -> None:
+    args = PlacementArgs(load_weight=2)
+    assert all(isinstance(one.score_permille, int) for one in chosen(batch(), node("a"), node("b"), args=args).ranked)
 
 
 def test_the_weights_say_which_counts() -> None:

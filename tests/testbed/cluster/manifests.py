@@ -61,6 +61,23 @@ def applied() -> Iterator[ApiServer]:
         yield server
 
 
+@contextlib.contextmanager
+def evict_by_load(server: ApiServer) -> Iterator[None]:
+    """With the component that lets the bridge evict, once it may."""
+    rbac = str(MANIFESTS / "components/evict-by-load/rbac.yaml")
+    asked = {"verb": "create", "resource": "pods", "subresource": "eviction"}
+    review = {"spec": {"user": f"system:serviceaccount:{SYSTEM}:slacktide-bridge", "resourceAttributes": asked}}
+    server.kubectl("apply", "-f", rbac)
+    try:
+        until_s = time.monotonic() + IN_FORCE_S
+        while not server.post("/apis/authorization.k8s.io/v1/subjectaccessreviews", review)["status"]["allowed"]:
+            assert time.monotonic() < until_s, "the role does not come into force"
+            time.sleep(0.1)
+        yield
+    finally:
+        server.kubectl("delete", "-f", rbac)
+
+
 def _refused(server: ApiServer, path: str, body: Json, token: str) -> bool:
     try:
         server.request("PATCH", path, body, token=token)
