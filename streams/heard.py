@@ -14,7 +14,7 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.known_pods import KnownPods
+from slacktide.streams.decisions.known_pods import KnownPods, sharing
 from slacktide.streams.records import Record
 from slacktide.streams.shadow import Seen
 from slacktide.streams.windows.node_window import NodeWindow
@@ -63,10 +63,15 @@ class Node:
                 self.late = 0
             restarted = (sample.boot_id, sample.clock_epoch) != (self.newest[0], self.clock_epoch)
             self.newest, self.clock_epoch = newest, sample.clock_epoch
-        carried = None if sample.pods is None else KnownPods(sample.pods)
-        pods = _remember(self.pods, sample.pods_revision, carried, newer=newer)
+        pods = _remember(self.pods, sample.pods_revision, self._carried(sample), newer=newer)
         facts = _remember(self.facts, sample.facts_revision, sample.facts, newer=newer)
         return Heard(record, sample, self, facts, pods, newer, restarted)
+
+    def _carried(self, sample: NodeSample) -> KnownPods | None:
+        """The pods that a sample brings; None: it brings none, or those that are known by that name."""
+        if sample.pods is None or sample.pods == self.pods.get(sample.pods_revision):
+            return None
+        return sharing(sample.pods, next(reversed(self.pods.values()), ()))
 
 
 class Heard(msgspec.Struct):

@@ -7,18 +7,21 @@ calculateOnNode. ``a x b%`` is the double product truncated, with b/100 taken fi
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
+
+import msgspec
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import CalculatePolicy, Colocation
-from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.because import Because, in_unit
 from slacktide.streams.decisions.node_load import NodeLoad, high_priority
 from slacktide.streams.decisions.node_reserved import node_reserved
 
+_TERMS = ("capacity", "margin", "system", "reserved", "system_or_reserved", "high_priority", "available")
+_ADDS = ("+capacity", "-margin", "-system_or_reserved", "-high_priority")
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchResource:
+
+class BatchResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Batch CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
 
     cpu_milli: int
@@ -96,8 +99,7 @@ def _high_priority_sums(load: NodeLoad) -> tuple[Sums, Sums]:
     return sums(cpu), sums(mem)
 
 
-@dataclass(frozen=True, slots=True)
-class Capacity:
+class Capacity(msgspec.Struct, frozen=True, gc=False):
     """An amount, what of it is not sold, and what of it at most is (None: no cap).
 
     ``scale`` is for memory in a zone, which is reckoned in thousandths of bytes while percents are taken of bytes.
@@ -128,24 +130,16 @@ def available(
     high = {"request": sums.request, "maxUsageRequest": sums.max_used_request}.get(policy, sums.used)
     amount, margin, cap = capacity.amount * capacity.scale, capacity.margin, capacity.cap
     left = amount - margin - kept - high
-    terms: Terms = {
-        f"capacity_{unit}": amount,
-        f"margin_{unit}": margin,
-        f"system_{unit}": system,
-        f"reserved_{unit}": reserved,
-        f"system_or_reserved_{unit}": kept,
-        f"high_priority_{unit}": high,
-        f"available_{unit}": left,
-    }
+    terms: Terms = dict(zip(in_unit(unit, *_TERMS), (amount, margin, system, reserved, kept, high, left), strict=True))
+    capped, sold = in_unit(unit, "cap", "batch")
     if cap is not None:
-        terms[f"cap_{unit}"] = cap
-    terms[f"batch_{unit}"] = max(left, 0) if cap is None else min(max(left, 0), cap)
+        terms[capped] = cap
+    terms[sold] = max(left, 0) if cap is None else min(max(left, 0), cap)
     return batch_because(of, unit, terms)
 
 
 def batch_because(of: str, unit: str, terms: Terms) -> Because:
     """How the terms belong together: those just figured, or those that a record holds."""
-    left, value = terms[f"available_{unit}"], terms[f"batch_{unit}"]
+    left, value = (terms[name] for name in in_unit(unit, "available", "batch"))
     bound = "capped" if value < max(left, 0) else "formula" if left > 0 else "exhausted"
-    adds = (f"+capacity_{unit}", f"-margin_{unit}", f"-system_or_reserved_{unit}", f"-high_priority_{unit}")
-    return Because(of=of, bound=bound, terms=terms, adds=adds)
+    return Because(of=of, bound=bound, terms=terms, adds=tuple(in_unit(unit, *_ADDS)))

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
+
 import msgspec
 
 from slacktide.schemas.message import Terms
+
+
+@cache
+def in_unit(unit: str, *names: str) -> Sequence[str]:
+    """Names of terms, each with its unit at its end: put together once, for they are said of each node."""
+    return tuple(f"{name}_{unit}" for name in names)
 
 
 class Because(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -72,6 +72,5 @@ def _sums(uses: Collection[CpuUse]) -> tuple[float, float]:
     """All, and non-best-effort, cores; what has no metric counts nothing."""
     if not uses:
         return 0.0, 0.0
-    known = [(used, best_effort) for used, best_effort in uses if used is not None]
     # fsum: the order of pods shall not decide the last digit.
-    return fsum([used for used, _ in known]), fsum([used for used, best_effort in known if not best_effort])
+    return fsum([used or 0.0 for used, _ in uses]), fsum([used or 0.0 for used, best_effort in uses if not best_effort])

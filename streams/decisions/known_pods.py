@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from sys import intern
 from typing import NamedTuple
+
+import msgspec
 
 from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod
 from slacktide.schemas.metric import Use
@@ -49,7 +52,8 @@ class KnownPods(list[Pod]):
     @cached_property
     def there(self) -> frozenset[str]:
         """Uids of pods that have not ended."""
-        return frozenset(pod.uid for pod in self if pod.phase not in ENDED_PHASES)
+        found = frozenset(pod.uid for pod in self if pod.phase not in ENDED_PHASES)
+        return self.live if found == self.live else found
 
     @cached_property
     def high(self) -> Sequence[HighPod]:
@@ -90,6 +94,17 @@ class KnownPods(list[Pod]):
     @cached_property
     def _live_classes(self) -> Sequence[tuple[Pod, str]]:
         return [(pod, effective_priority_class(pod)) for pod in self if pod.phase in LIVE_PHASES]
+
+
+def sharing(pods: Sequence[Pod], before: Sequence[Pod]) -> KnownPods:
+    """A list that is kept beside the one before it: pods that are as they were are in memory once, as are names."""
+    were = {pod.uid: pod for pod in before}
+    return KnownPods(were[pod.uid] if were.get(pod.uid) == pod else _interned(pod) for pod in pods)
+
+
+def _interned(pod: Pod) -> Pod:
+    words = {name: getattr(pod, name) for name in ("namespace", "qos_label", "priority_class_label", "kube_qos")}
+    return msgspec.structs.replace(pod, **{name: intern(word) for name, word in words.items() if word is not None})
 
 
 def known(pods: Sequence[Pod]) -> KnownPods:

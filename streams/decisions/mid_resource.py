@@ -6,21 +6,21 @@ Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/midresour
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy.strategies import Colocation
-from slacktide.streams.decisions.because import Because
+from slacktide.streams.decisions.because import Because, in_unit
 from slacktide.streams.decisions.known_pods import known
 from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.decisions.node_reserved import node_reserved
 
 STATIC = "static"
+_PARTS = ("base", "unallocated_part", "static")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MidResource:
+class MidResource(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Mid CPU in millicores and memory in bytes, each with its arithmetic (CPU first)."""
 
     cpu_milli: int
@@ -28,8 +28,7 @@ class MidResource:
     because: tuple[Because, Because]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Figures:
+class _Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One resource's."""
 
     capacity: int
@@ -99,28 +98,25 @@ def _dynamic(figures: _Figures, of: str, unit: str) -> Because:
     kept = max(figures.reserved, figures.system)
     unallocated = max(0, figures.capacity - kept - figures.prod_request)
     part = int(unallocated * (figures.unallocated_pct / 100))
-    terms: Terms = {
-        f"capacity_{unit}": figures.capacity,
-        f"reclaimable_{unit}": figures.reclaimable,
-        f"unused_{unit}": unused,
-        f"base_{unit}": base,
-        f"system_or_reserved_{unit}": kept,
-        f"prod_request_{unit}": figures.prod_request,
-        f"unallocated_{unit}": unallocated,
-        "unallocated_pct": figures.unallocated_pct,
-        f"unallocated_part_{unit}": part,
-    }
+    names = in_unit(
+        unit, "capacity", "reclaimable", "unused", "base", "system_or_reserved", "prod_request", "unallocated"
+    )
+    amounts = (figures.capacity, figures.reclaimable, unused, base, kept, figures.prod_request, unallocated)
+    terms: Terms = dict(zip(names, amounts, strict=True))
+    terms["unallocated_pct"] = figures.unallocated_pct
+    terms[in_unit(unit, "unallocated_part")[0]] = part
     return _capped(figures, of, unit, base + part, terms)
 
 
 def _capped(figures: _Figures, of: str, unit: str, value: int, terms: Terms) -> Because:
     cap = int(figures.capacity * (figures.threshold_pct / 100))
-    terms |= {f"cap_{unit}": cap, f"mid_{unit}": min(value, cap)}
+    capped, sold = in_unit(unit, "cap", "mid")
+    terms[capped], terms[sold] = cap, min(value, cap)
     return mid_because(of, unit, terms)
 
 
 def mid_because(of: str, unit: str, terms: Terms) -> Because:
     """How the terms belong together: those just figured, or those that a record holds."""
-    parts = [part for part in (f"base_{unit}", f"unallocated_part_{unit}", f"static_{unit}") if part in terms]
-    bound = "capped" if terms[f"mid_{unit}"] < sum(terms[part] for part in parts) else "formula"
-    return Because(of=of, bound=bound, terms=terms, adds=tuple(f"+{part}" for part in parts))
+    parts = [part for part in in_unit(unit, *_PARTS) if part in terms]
+    bound = "capped" if terms[in_unit(unit, "mid")[0]] < sum([terms[part] for part in parts]) else "formula"
+    return Because(of=of, bound=bound, terms=terms, adds=tuple([f"+{part}" for part in parts]))

@@ -6,7 +6,8 @@ Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/{batchres
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.metric import PodMetric, Use
@@ -15,8 +16,7 @@ from slacktide.streams.decisions.known_pods import LOW_CLASSES, HighPod, known
 NOTHING = Use(cpu_milli=0, mem_bytes=0)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeLoad:
+class NodeLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A node, its pods and what they use."""
 
     facts: NodeFacts
@@ -31,8 +31,7 @@ class NodeLoad:
     """Use of those host applications that come before batch pods."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HighPriority:
+class HighPriority(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What comes before batch pods."""
 
     pods: list[tuple[HighPod, Use | None]]

@@ -8,7 +8,8 @@ for what is kept is taken.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.message import Terms
@@ -16,8 +17,7 @@ from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.known_pods import REQUEST_FIELDS, known
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Floored:
+class Floored(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Figures by field of ``Resources``; None: the resource is removed from the node."""
 
     figures: dict[str, int | None]

@@ -87,8 +87,10 @@ class NodeWindow:
         rows = self.rows | dict(zip(come, series.take(len(come)), strict=True))
         self.rows = {uid: rows[uid] for uid in sorted(kept)}
         self.known = {uid: pod for uid, pod in self.known.items() if uid in kept} | named
-        self.best_effort = {use.uid for use in sample.pod_use if use.best_effort_group} | (self.best_effort & kept)
-        self.uids, self.listed = uids, pods
+        same = {uid: uid for uid in self.rows}  # each name is in memory once
+        self.best_effort &= kept
+        self.best_effort.update(same[use.uid] for use in sample.pod_use if use.best_effort_group)
+        self.uids, self.listed = [same[uid] for uid in uids], pods
         self.use_rows = _array(self.rows[uid] for uid in uids)
         if come or gone or len(self.all_rows) != OWN + len(self.rows):
             self.all_rows = _array([*self.own, *self.rows.values()])
