@@ -50,8 +50,9 @@ FRESH_S = 5.0
 BEAT_S = 0.25
 FIGURES_S = 0.2
 """What was answered is in the windows, and published, so much later at most."""
-FIGURES_AT_ONCE = 2_000
-"""Samples that do not wait for others any longer."""
+FIGURES_AT_ONCE = 128
+"""Samples that do not wait for others any longer. More of them together cost a fifth less where a worker is behind, and
+a hundred megabytes."""
 LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
 """Topics with as many partitions as the samples': what is said of a node stays in its partition."""
 

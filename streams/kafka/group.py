@@ -19,9 +19,8 @@ from slacktide.streams.records import Record
 log = logging.getLogger(__name__)
 
 COMMIT_S = 2.0
-POLL_RECORDS_MAX = 2_000
-"""Per turn: a tenth of a second, in which nothing else of the process runs. Fewer would be of few partitions, and
-figures of few nodes together cost twice as much."""
+POLL_RECORDS_MAX = 500
+"""Per turn: while they are answered nothing else of the process runs."""
 
 Fetched = tuple[dict[int, list[Record]], dict[int, int | None]]
 """By partition: the records in order, and the offset at which it ends, where that is known."""
