@@ -142,4 +142,4 @@ def batch_because(of: str, unit: str, terms: Terms) -> Because:
     """How the terms belong together: those just figured, or those that a record holds."""
     left, value = (terms[name] for name in in_unit(unit, "available", "batch"))
     bound = "capped" if value < max(left, 0) else "formula" if left > 0 else "exhausted"
-    return Because(of=of, bound=bound, terms=terms, adds=tuple(in_unit(unit, *_ADDS)))
+    return Because(of=of, bound=bound, terms=terms, adds=in_unit(unit, *_ADDS))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import cache
 
 import msgspec
@@ -11,7 +10,7 @@ from slacktide.schemas.message import Terms
 
 
 @cache
-def in_unit(unit: str, *names: str) -> Sequence[str]:
+def in_unit(unit: str, *names: str) -> tuple[str, ...]:
     """Names of terms, each with its unit at its end: put together once, for they are said of each node."""
     return tuple(f"{name}_{unit}" for name in names)
 

@@ -17,6 +17,7 @@ from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.decisions.node_reserved import node_reserved
 
 STATIC = "static"
+_TERMS = ("capacity", "reclaimable", "unused", "base", "system_or_reserved", "prod_request", "unallocated")
 _PARTS = ("base", "unallocated_part", "static")
 
 
@@ -98,13 +99,10 @@ def _dynamic(figures: _Figures, of: str, unit: str) -> Because:
     kept = max(figures.reserved, figures.system)
     unallocated = max(0, figures.capacity - kept - figures.prod_request)
     part = int(unallocated * (figures.unallocated_pct / 100))
-    names = in_unit(
-        unit, "capacity", "reclaimable", "unused", "base", "system_or_reserved", "prod_request", "unallocated"
-    )
+    *names, of_part = in_unit(unit, *_TERMS, "unallocated_part")
     amounts = (figures.capacity, figures.reclaimable, unused, base, kept, figures.prod_request, unallocated)
     terms: Terms = dict(zip(names, amounts, strict=True))
-    terms["unallocated_pct"] = figures.unallocated_pct
-    terms[in_unit(unit, "unallocated_part")[0]] = part
+    terms |= {"unallocated_pct": figures.unallocated_pct, of_part: part}
     return _capped(figures, of, unit, base + part, terms)
 
 
@@ -117,6 +115,7 @@ def _capped(figures: _Figures, of: str, unit: str, value: int, terms: Terms) -> 
 
 def mid_because(of: str, unit: str, terms: Terms) -> Because:
     """How the terms belong together: those just figured, or those that a record holds."""
-    parts = [part for part in in_unit(unit, *_PARTS) if part in terms]
-    bound = "capped" if terms[in_unit(unit, "mid")[0]] < sum([terms[part] for part in parts]) else "formula"
+    *parts, sold = in_unit(unit, *_PARTS, "mid")
+    parts = [part for part in parts if part in terms]
+    bound = "capped" if terms[sold] < sum([terms[part] for part in parts]) else "formula"
     return Because(of=of, bound=bound, terms=terms, adds=tuple([f"+{part}" for part in parts]))
