@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.codec import decode
+from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
-from slacktide.schemas.sample import NodeSample
-from slacktide.streams.decisions.known_pods import KnownPods, sharing
+from slacktide.streams.decisions.known_pods import KnownPods
+from slacktide.streams.reading import SoundSample
 from slacktide.streams.records import Record
 from slacktide.streams.shadow import Seen
 from slacktide.streams.windows.node_window import NodeWindow
@@ -24,8 +24,52 @@ T = TypeVar("T")
 
 REVISIONS_KEPT = 4
 """Of pods and of facts, per node: what a redelivered sample may still name."""
+NULL = b"null"
 WAVE = 128
 """Nodes whose windows are filled and published together: what fits a processor's cache."""
+
+
+@dataclass(slots=True)
+class Revisions(Generic[T]):
+    """What samples have carried, by the revision that it goes by: the newest few, the one in use last."""
+
+    read: Callable[[bytes], T]
+    kept: dict[str, tuple[int, T]] = field(default_factory=dict)
+    """With a hash of how it was written: what comes again is not read again."""
+
+    def named(self, revision: str, written: msgspec.Raw, *, newer: bool) -> T | None:
+        """What a sample names, which it may carry itself; None: it is not known.
+
+        What an older sample carries displaces nothing; it is for that sample alone.
+
+        Raises:
+            BadMessageError: it cannot be read.
+
+        """
+        had = self.kept.get(revision)
+        if written:
+            raw = bytes(written)
+            if raw != NULL and (had is None or had[0] != hash(raw)):
+                return self._carried(revision, (hash(raw), self.read(raw)), newer=newer)
+        if had is None:
+            return None
+        if newer and len(self.kept) > 1:
+            self.kept[revision] = self.kept.pop(revision)
+        return had[1]
+
+    def _carried(self, revision: str, content: tuple[int, T], *, newer: bool) -> T:
+        if newer:
+            self.kept.pop(revision, None)
+            self.kept[revision] = content
+            while len(self.kept) > REVISIONS_KEPT:
+                del self.kept[next(iter(self.kept))]
+        elif revision not in self.kept and len(self.kept) < REVISIONS_KEPT:
+            self.kept = {revision: content, **self.kept}
+        return content[1]
+
+
+def _facts(raw: bytes) -> NodeFacts:
+    return decode(raw, NodeFacts)
 
 
 @dataclass(slots=True)
@@ -36,8 +80,8 @@ class Node:
     window: NodeWindow
     newest: tuple[str, int] = ("", -1)
     clock_epoch: int = 0
-    pods: OrderedDict[str, Sequence[Pod]] = field(default_factory=OrderedDict)
-    facts: OrderedDict[str, NodeFacts] = field(default_factory=OrderedDict)
+    pods: Revisions[KnownPods] = field(default_factory=lambda: Revisions(KnownPods.packed))
+    facts: Revisions[NodeFacts] = field(default_factory=lambda: Revisions(_facts))
     late: int = 0
     """Samples of this boot that came too late for its window."""
     minute: int = 0
@@ -53,35 +97,34 @@ class Node:
             self.in_force = facts, policy, colocation_on(policy, facts).metric_aggregate_duration_s * 1_000
         return self.in_force[2]
 
-    def hear(self, record: Record, sample: NodeSample) -> Heard:
-        """Remember what the sample carries, and find what it names."""
+    def hear(self, record: Record, sample: SoundSample) -> Heard:
+        """Remember what the sample carries, and find what it names.
+
+        Raises:
+            BadMessageError: it carries what are no pods, or no facts.
+
+        """
         newest = (sample.boot_id, sample.seq)
         newer = newest > self.newest
+        pods = self.pods.named(sample.pods_revision, sample.pods, newer=newer)
+        facts = self.facts.named(sample.facts_revision, sample.facts, newer=newer)
         restarted = False
         if newer:
             if sample.boot_id != self.newest[0]:
                 self.late = 0
             restarted = (sample.boot_id, sample.clock_epoch) != (self.newest[0], self.clock_epoch)
             self.newest, self.clock_epoch = newest, sample.clock_epoch
-        pods = _remember(self.pods, sample.pods_revision, self._carried(sample), newer=newer)
-        facts = _remember(self.facts, sample.facts_revision, sample.facts, newer=newer)
         return Heard(record, sample, self, facts, pods, newer, restarted)
-
-    def _carried(self, sample: NodeSample) -> KnownPods | None:
-        """The pods that a sample brings; None: it brings none, or those that are known by that name."""
-        if sample.pods is None or sample.pods == self.pods.get(sample.pods_revision):
-            return None
-        return sharing(sample.pods, next(reversed(self.pods.values()), ()))
 
 
 class Heard(msgspec.Struct):
     """A sample, and what it names."""
 
     record: Record
-    sample: NodeSample
+    sample: SoundSample
     node: Node
     facts: NodeFacts | None
-    pods: Sequence[Pod] | None
+    pods: KnownPods | None
     newer: bool
     """By boot and seq, than all before it of its node."""
     restarted: bool
@@ -96,24 +139,6 @@ class Heard(msgspec.Struct):
         """The sample on its way into its window."""
         window_ms = self.node.window_ms(self.facts, policy)
         return Arrival(self.node.window, self.sample, self.pods, window_ms, self.restarted)
-
-
-def _remember(kept: OrderedDict[str, T], revision: str, content: T | None, *, newer: bool) -> T | None:
-    """Keep the newest revisions, the one in use last; returns what the sample names.
-
-    What an older sample carries displaces nothing; it is for that sample alone.
-    """
-    had = kept.get(revision)
-    if content is None or content == had:
-        if newer and had is not None:
-            kept.move_to_end(revision)
-        return had
-    if newer or (had is None and len(kept) < REVISIONS_KEPT):
-        kept[revision] = content
-        kept.move_to_end(revision, last=newer)
-    while len(kept) > REVISIONS_KEPT:
-        kept.popitem(last=False)
-    return content
 
 
 def waves(heard: Sequence[Heard]) -> list[list[Heard]]:

@@ -6,7 +6,7 @@ them from NodeMetric, a minute old; here the node's stream says them with every 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import ENDED_PHASES, NodeFacts, Pod
@@ -83,14 +83,14 @@ def _left(milli: int | None, mem_bytes: int | None, asked: Use) -> Use:
     return use_of(max(0, (milli or 0) - asked.cpu_milli), max(0, (mem_bytes or 0) - asked.mem_bytes))
 
 
-def _prod_use(metric: NodeMetric, there: frozenset[str]) -> Use:
+def _prod_use(metric: NodeMetric, there: Set[str]) -> Use:
     uses = [one.use for one in metric.pods if one.priority_class == "koord-prod" and one.uid in there]
     return Use(cpu_milli=sum([use.cpu_milli for use in uses]), mem_bytes=sum([use.mem_bytes for use in uses]))
 
 
 def _expected_more(metric: NodeMetric, pods: KnownPods, facts: NodeFacts, policy: Policy) -> tuple[Use, Use]:
     """Of all pods, and of production pods: what those will use that no average knows yet."""
-    unmeasured = pods.there.difference([one.uid for one in metric.pods])
+    unmeasured = pods.there - {one.uid for one in metric.pods}
     if not unmeasured:  # mostly
         return NOTHING, NOTHING
     new = [LoadAwarePod(pod=pod) for pod in pods if pod.uid in unmeasured and pod.phase not in ENDED_PHASES]

@@ -21,7 +21,7 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.answering import NO_FACTS, NO_PODS, OTHER_POLICY, Answerer
 from slacktide.streams.heard import Heard, Node, waves
-from slacktide.streams.reading import check_amounts, check_key, sample_of
+from slacktide.streams.reading import SoundSample, UnsoundError, check_key, sample_of
 from slacktide.streams.records import Out, Record, Writer, text_of
 from slacktide.streams.scores import node_score
 from slacktide.streams.shadow import Shadow
@@ -106,12 +106,9 @@ class Worker:
             if record.value is None:
                 continue
             try:
-                sample = sample_of(record)
-                check_amounts(sample)
+                heard.append(self._heard(record, sample_of(record)))
             except BadMessageError as exc:
                 outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
-            else:
-                heard.append(self._heard(record, sample))
         for wave in waves(heard):
             for each, merged in zip(wave, self._merge(wave), strict=True):
                 if not merged:
@@ -239,34 +236,32 @@ class Worker:
     def _sample(self, record: Record, answerer: Answerer) -> list[Out]:
         """Answer one sample, and keep it where a window can take it."""
         try:
-            sample = sample_of(record)
+            each = self._heard(record, sample_of(record))
+        except UnsoundError as exc:
+            return self._refused(record, exc.sample, str(exc), answerer)
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), answerer.now_ms)]
         try:
-            check_amounts(sample)
-            each = self._heard(record, sample)
-            command = answerer.decided(record, sample, each.facts, each.pods)
+            command = answerer.decided(record, each.sample, each.facts, each.pods)
             out = self._writer.answer(command, record.partition)
         except Exception as exc:  # noqa: BLE001 - whatever odd figures do to the arithmetic, the next record is read
-            why = str(exc) or type(exc).__name__
-            command = answerer.blank(record, sample, answer="skipped", reason=why)
-            return [
-                self._writer.dead(record, why, answerer.now_ms),
-                self._writer.answer(command, record.partition),
-            ]
+            return self._refused(record, each.sample, str(exc) or type(exc).__name__, answerer)
         self._unpublished.append(each)
         return [out]
+
+    def _refused(self, record: Record, sample: NodeSample, why: str, answerer: Answerer) -> list[Out]:
+        """Lay it aside, and say so to its node."""
+        command = answerer.blank(record, sample, answer="skipped", reason=why)
+        return [self._writer.dead(record, why, answerer.now_ms), self._writer.answer(command, record.partition)]
 
     def _known(self, record: Record) -> Heard | None:
         """A sample that is not answered here; None: it was a dead letter, or will be, where it is."""
         try:
-            sample = sample_of(record)
-            check_amounts(sample)
+            return self._heard(record, sample_of(record))
         except BadMessageError:
             return None
-        return self._heard(record, sample)
 
-    def _heard(self, record: Record, sample: NodeSample) -> Heard:
+    def _heard(self, record: Record, sample: SoundSample) -> Heard:
         return self._node(record.partition, sample.node).hear(record, sample)
 
     def _merge(self, wave: Sequence[Heard]) -> list[bool]:

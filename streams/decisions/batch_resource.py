@@ -7,6 +7,7 @@ calculateOnNode. ``a x b%`` is the double product truncated, with b/100 taken fi
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import repeat
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -92,8 +93,11 @@ def cpu_policy(colocation: Colocation) -> CalculatePolicy:
 
 def _high_priority_sums(load: NodeLoad) -> tuple[Sums, Sums]:
     high = high_priority(load)
-    cpu: list[Asked] = [(pod.cpu_milli, use.cpu_milli if use else None, pod.lse) for pod, use in high.pods]
-    mem: list[Asked] = [(pod.mem_bytes, use.mem_bytes if use else None, False) for pod, use in high.pods]
+    uses = [high.uses.get(uid) for uid in high.pods.uids]
+    used_milli = [None if use is None else use.cpu_milli for use in uses]
+    used_bytes = [None if use is None else use.mem_bytes for use in uses]
+    cpu: list[Asked] = list(zip(high.pods.cpu_milli, used_milli, high.pods.lse, strict=True))
+    mem: list[Asked] = list(zip(high.pods.mem_bytes, used_bytes, repeat(False)))  # noqa: B905 - without an end
     cpu += [(0, use.cpu_milli, False) for use in high.dangling]
     mem += [(0, use.mem_bytes, False) for use in high.dangling]
     return sums(cpu), sums(mem)

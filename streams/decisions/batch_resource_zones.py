@@ -91,14 +91,15 @@ def _asked(
     cpu: list[list[Asked]] = [[] for _ in everywhere]
     mem: list[list[Asked]] = [[] for _ in everywhere]
     high = high_priority(load)
-    for pod, used in high.pods:
-        places = sorted({place for place in zones_of.get(pod.uid, ()) if place in everywhere}) or everywhere
+    for uid, milli, size, lse in high.pods.rows():
+        used = high.uses.get(uid)
+        places = sorted({place for place in zones_of.get(uid, ()) if place in everywhere}) or everywhere
         parts = len(places)
-        asked_milli, asked_millibytes = _part(pod.cpu_milli, parts), _part(pod.mem_bytes * 1000, parts)
+        asked_milli, asked_millibytes = _part(milli, parts), _part(size * 1000, parts)
         used_milli = asked_milli if used is None else _part(used.cpu_milli, parts)
         used_millibytes = asked_millibytes if used is None else _part(used.mem_bytes * 1000, parts)
         for place in places:
-            cpu[place].append((asked_milli, used_milli, pod.lse))
+            cpu[place].append((asked_milli, used_milli, lse))
             mem[place].append((asked_millibytes, used_millibytes, False))
     for used in high.dangling:
         for place in everywhere:

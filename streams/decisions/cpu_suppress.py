@@ -163,12 +163,13 @@ def _free(facts: NodeFacts, pods: Sequence[Pod]) -> list[int]:
 
 def _used(sample: NodeSample, pods: Sequence[Pod]) -> tuple[CpuUse, CpuUse]:
     """What pods used, those that are best-effort together and the others: by the pod list, else by their cgroup."""
-    listed = known(pods).best_effort
+    listed = known(pods)
+    names, best_effort = listed.names, listed.best_effort
     all_milli = best_effort_milli = 0
     for use in sample.pod_use:
         if milli := use.cpu_milli:
             all_milli += milli
-            if listed.get(use.uid, use.best_effort_group):
+            if use.uid in best_effort or (use.best_effort_group and use.uid not in names):
                 best_effort_milli += milli
     others_milli = all_milli - best_effort_milli
     return CpuUse(best_effort_milli / 1000, best_effort=True), CpuUse(others_milli / 1000, best_effort=False)

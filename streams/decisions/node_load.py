@@ -5,13 +5,13 @@ Reading: koordinator a7a1b76b, pkg/slo-controller/noderesource/plugins/{batchres
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.metric import PodMetric, Use
-from slacktide.streams.decisions.known_pods import LOW_CLASSES, HighPod, known
+from slacktide.streams.decisions.known_pods import LOW_CLASSES, HighPods, known
 
 NOTHING = Use(cpu_milli=0, mem_bytes=0)
 
@@ -34,8 +34,9 @@ class NodeLoad(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class HighPriority(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What comes before batch pods."""
 
-    pods: list[tuple[HighPod, Use | None]]
-    """Each with its use; None: it has no metric."""
+    pods: HighPods
+    uses: Mapping[str, Use]
+    """By uid; one that is not there has no metric."""
     dangling: list[Use]
     """Metrics without a live pod, unless they say batch or free."""
 
@@ -43,9 +44,12 @@ class HighPriority(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 def high_priority(load: NodeLoad) -> HighPriority:
     """Sort out what batch pods have to leave alone."""
     pods = known(load.pods)
-    metrics = {metric.uid: metric for metric in load.metrics}
-    dangling = [metrics[uid] for uid in metrics if uid not in pods.live]
+    uses = {metric.uid: metric.use for metric in load.metrics}
+    dangling: dict[str, PodMetric] = {}
+    if not uses.keys() <= pods.live:
+        dangling = {metric.uid: metric for metric in load.metrics if metric.uid not in pods.live}
     return HighPriority(
-        pods=[(pod, metrics[pod.uid].use if pod.uid in metrics else None) for pod in pods.high],
-        dangling=[metric.use for metric in dangling if metric.priority_class not in LOW_CLASSES],
+        pods=pods.high,
+        uses=uses,
+        dangling=[metric.use for metric in dangling.values() if metric.priority_class not in LOW_CLASSES],
     )

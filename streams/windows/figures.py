@@ -18,9 +18,9 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.policy import Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
-from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.batch_resource import batch_resource
+from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.mid_resource import mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.decisions.published_floor import published_floor
@@ -139,7 +139,7 @@ def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list
 def _pod_metrics(window: NodeWindow, averages: list[list[float]]) -> list[PodMetric]:
     """In order of uid: neither arrival nor a set's order may show."""
     if window.names is None:
-        window.names = [_names(window, uid) for uid in window.rows]
+        window.names = [_name(window, uid) for uid in window.rows]
     return [
         PodMetric(
             uid=uid,
@@ -156,12 +156,10 @@ def _pod_metrics(window: NodeWindow, averages: list[list[float]]) -> list[PodMet
     ]
 
 
-def _names(window: NodeWindow, uid: str) -> tuple[str, str, str, str, str]:
+def _name(window: NodeWindow, uid: str) -> PodName:
     """Of a pod that no list has named yet, class and QoS by where its group lies."""
-    pod = window.known.get(uid)
-    if pod is None:
-        return (uid, "", "", "koord-batch", "BE") if uid in window.best_effort else (uid, "", "", "", "")
-    return uid, pod.namespace, pod.name, effective_priority_class(pod), effective_qos(pod.qos_label, pod.kube_qos)
+    unlisted = ("koord-batch", "BE") if uid in window.best_effort else ("", "")
+    return window.known.get(uid) or PodName(uid, "", "", *unlisted)
 
 
 def _aggregates(spreads: Sequence[Spreads], place: int) -> list[Aggregate]:

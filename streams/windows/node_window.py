@@ -9,6 +9,7 @@ import numpy as np
 
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions.known_pods import PodName, known
 from slacktide.streams.windows.rings import Floats, Ints
 from slacktide.streams.windows.series import Series, slot_ms
 
@@ -57,12 +58,12 @@ class NodeWindow:
     """The node's own series, then those of ``rows``."""
     listed: Sequence[Pod] | None = None
     """The pod list that ``rows`` go by."""
-    known: dict[str, Pod] = field(default_factory=dict)
+    known: dict[str, PodName] = field(default_factory=dict)
     """Each kept pod that a list has named, as the last one named it."""
     best_effort: set[str] = field(default_factory=set)
     """Uids that were seen under the best-effort group."""
-    names: list[tuple[str, str, str, str, str]] | None = None
-    """Of each in ``rows``: uid, namespace, name, priority class and QoS; None: to be found anew."""
+    names: list[PodName] | None = None
+    """Of each in ``rows``; None: to be found anew."""
     told: Told | None = None
 
     def begin(self, window_ms: int, series: Series) -> None:
@@ -78,7 +79,7 @@ class NodeWindow:
         A pod that only one of them names is kept: the two are read at different times. Until the other follows it
         counts by what is known of it, so that a pod come or gone makes no dip in what is sold.
         """
-        named = {pod.uid: pod for pod in pods or ()}
+        named = known(pods or ()).names
         kept = named.keys() | set(uids)
         gone = [self.rows[uid] for uid in self.rows.keys() - kept]
         if gone:
@@ -86,7 +87,7 @@ class NodeWindow:
         come = [uid for uid in kept if uid not in self.rows]
         rows = self.rows | dict(zip(come, series.take(len(come)), strict=True))
         self.rows = {uid: rows[uid] for uid in sorted(kept)}
-        self.known = {uid: pod for uid, pod in self.known.items() if uid in kept} | named
+        self.known = {uid: pod for uid, pod in self.known.items() if uid in kept} | dict(named)
         same = {uid: uid for uid in self.rows}  # each name is in memory once
         self.best_effort &= kept
         self.best_effort.update(same[use.uid] for use in sample.pod_use if use.best_effort_group)

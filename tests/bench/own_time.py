@@ -26,7 +26,6 @@ SECONDS, BRIEF_SECONDS = 100, 5
 LOOK_S = 0.002
 STAGES = {
     "sample_of": "decoding",
-    "check_amounts": "checking amounts",
     "hear": "pods and facts it names",
     "decide_node": "deciding",
     "decided": "the command",

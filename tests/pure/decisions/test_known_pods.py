@@ -1,45 +1,69 @@
-"""Pod lists that are kept one beside the other."""
+"""Pod lists that are kept, by the ten thousand."""
 
 from __future__ import annotations
 
 import msgspec
+import pytest
 
-from slacktide.schemas.inventory import Pod
-from slacktide.streams.decisions.known_pods import KnownPods, sharing
-
-
-def _read(*names: str) -> list[Pod]:
-    """As they come out of a sample: each word is a text of its own."""
-    pods = [Pod(uid=f"u-{name}", namespace="shop", name=name, qos_label="LS", kube_qos="Burstable") for name in names]
-    return msgspec.json.decode(msgspec.json.encode(pods), type=list[Pod])
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.metric import Use
+from slacktide.streams.decisions.known_pods import KnownPods, known
 
 
-def test_a_list_holds_what_was_read_whatever_it_shares() -> None:
-    pods = _read("a", "b", "c")
-    assert sharing(pods, _read("b", "x")) == pods
+def _pods(*names: str) -> list[Pod]:
+    requests = Resources(cpu_milli=500, mem_bytes=1 << 30)
+    return [
+        Pod(uid=f"u-{name}", namespace="shop", name=name, qos_label="LS", kube_qos="Burstable", requests=requests)
+        for name in names
+    ]
 
 
-def test_a_pod_that_stays_as_it_was_is_in_memory_once() -> None:
-    before = KnownPods(_read("a", "b"))
-    stays, changed, new = sharing(
-        [*_read("a"), msgspec.structs.replace(before[1], phase="Failed"), *_read("c")], before
+def _written(pods: list[Pod]) -> bytes:
+    return msgspec.json.encode(pods)
+
+
+def test_a_packed_list_holds_what_was_read() -> None:
+    pods = _pods("a", "b", "c")
+    packed = KnownPods.packed(_written(pods))
+    assert list(packed) == pods
+    assert (len(packed), packed[1]) == (3, pods[1])
+
+
+def test_what_follows_from_a_list_is_the_same_packed_or_not() -> None:
+    pods = [*_pods("a", "b"), Pod(uid="u-c", namespace="batch", name="c", qos_label="BE")]
+    packed, listed = KnownPods.packed(_written(pods)), known(pods)
+    for name in ("names", "best_effort", "live", "there", "asked", "prod_request", "high"):
+        assert getattr(packed, name) == getattr(listed, name)
+
+
+def test_no_pods_are_refused_by_name() -> None:
+    with pytest.raises(BadMessageError, match=r"pods.*uid"):
+        KnownPods.packed(b'[{"uid": 5}]')
+
+
+def test_a_list_that_is_known_is_not_looked_at_again() -> None:
+    pods = KnownPods(_pods("a"))
+    assert known(pods) is pods
+
+
+def test_a_uid_is_in_memory_once() -> None:
+    pods = KnownPods.packed(_written(_pods("a")))
+    (uid,) = pods.names
+    assert uid is pods.names[uid].uid
+    assert uid is pods.high.uids[0]
+    assert uid is next(iter(pods.live))
+
+
+def test_what_has_ended_is_not_there_and_what_is_unknown_holds_no_request() -> None:
+    running, unknown, ended = _pods("a", "b", "c")
+    pods = KnownPods(
+        [running, msgspec.structs.replace(unknown, phase="Unknown"), msgspec.structs.replace(ended, phase="Failed")]
     )
-
-    assert stays is before[0]
-    assert changed.phase == "Failed"
-    assert new.name == "c"
+    assert (pods.live, pods.there) == ({"u-a"}, {"u-a", "u-b"})
 
 
-def test_pods_say_the_same_word_by_the_same_text() -> None:
-    one, other = sharing(_read("a", "b"), ())
-
-    assert one.namespace is other.namespace
-    assert one.kube_qos is other.kube_qos
-    assert one.qos_label is other.qos_label
-
-
-def test_what_holds_its_request_and_what_has_not_ended_are_one_set_where_they_are_equal() -> None:
-    pods = KnownPods(_read("a", "b"))
-    assert pods.there is pods.live
-    mixed = KnownPods([msgspec.structs.replace(pods[0], phase="Unknown"), pods[1]])
-    assert (mixed.live, mixed.there) == ({"u-b"}, {"u-a", "u-b"})
+def test_more_than_any_machine_has_is_still_added_up() -> None:
+    pod = msgspec.structs.replace(_pods("a")[0], requests=Resources(cpu_milli=2**70, mem_bytes=1))
+    assert KnownPods([pod]).prod_request == Use(cpu_milli=2**70, mem_bytes=1)
+    assert list(KnownPods([pod]).high.cpu_milli) == [2**70]
