@@ -6,7 +6,8 @@ them from NodeMetric, a minute old; here the node's stream says them with every 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import ENDED_PHASES, NodeFacts, Pod
@@ -83,7 +84,7 @@ def _left(milli: int | None, mem_bytes: int | None, asked: Use) -> Use:
     return use_of(max(0, (milli or 0) - asked.cpu_milli), max(0, (mem_bytes or 0) - asked.mem_bytes))
 
 
-def _prod_use(metric: NodeMetric, there: Set[str]) -> Use:
+def _prod_use(metric: NodeMetric, there: AbstractSet[str]) -> Use:
     uses = [one.use for one in metric.pods if one.priority_class == "koord-prod" and one.uid in there]
     return Use(cpu_milli=sum([use.cpu_milli for use in uses]), mem_bytes=sum([use.mem_bytes for use in uses]))
 

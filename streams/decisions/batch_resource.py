@@ -97,7 +97,7 @@ def _high_priority_sums(load: NodeLoad) -> tuple[Sums, Sums]:
     used_milli = [None if use is None else use.cpu_milli for use in uses]
     used_bytes = [None if use is None else use.mem_bytes for use in uses]
     cpu: list[Asked] = list(zip(high.pods.cpu_milli, used_milli, high.pods.lse, strict=True))
-    mem: list[Asked] = list(zip(high.pods.mem_bytes, used_bytes, repeat(False)))  # noqa: B905 - without an end
+    mem: list[Asked] = list(zip(high.pods.mem_bytes, used_bytes, repeat(False)))
     cpu += [(0, use.cpu_milli, False) for use in high.dangling]
     mem += [(0, use.mem_bytes, False) for use in high.dangling]
     return sums(cpu), sums(mem)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import zlib
 from array import array
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import compress
 from sys import intern
 from typing import Any, NamedTuple, Self
@@ -106,7 +107,7 @@ class KnownPods(Sequence[Pod]):
     def __getitem__(self, place: Any) -> Any:
         return self._pods[place]
 
-    def _uids(self, chosen: Sequence[bool]) -> Set[str]:
+    def _uids(self, chosen: Sequence[bool]) -> AbstractSet[str]:
         """All of them are in memory already."""
         if all(chosen):
             return self.names.keys()
@@ -156,9 +157,7 @@ def _named(pod: Pod) -> PodName:
 
 
 def _together(pods: Sequence[Pod]) -> Use:
-    return use_of(
-        sum(pod.requests.cpu_milli or 0 for pod in pods), sum(pod.requests.mem_bytes or 0 for pod in pods)
-    )
+    return use_of(sum(pod.requests.cpu_milli or 0 for pod in pods), sum(pod.requests.mem_bytes or 0 for pod in pods))
 
 
 def _amounts(amounts: list[int]) -> Sequence[int]:
