@@ -7,7 +7,8 @@ here, too, and comes later: the record then says ``degraded``; the figures are w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -18,12 +19,13 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.message import Message
-from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.metric import NodeMetric, PodMetric, Use
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.score import NOTHING, NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.decisions.degraded import degraded
+from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.published_floor import published_floor
 from slacktide.streams.records import Record, text_of
 
@@ -42,13 +44,19 @@ class Said:
     score: NodeScore
     facts: NodeFacts | None = None
     """None: not known, and the cluster's strategy holds."""
+    names: Sequence[PodName] = ()
+    """Of the metric's pods, where somebody keeps them anyway."""
 
 
 class _Packed(NamedTuple):
     """The same in a third of the memory: most nodes never fall silent."""
 
     records: bytes
+    """The metric's pods are not in it, if their names are kept."""
     facts: NodeFacts | None
+    names: Sequence[PodName] = ()
+    uses: Sequence[int] = ()
+    """Of each of these, CPU and memory."""
 
 
 _Records = tuple[NodeMetric, NodeAllocatable, NodeScore]
@@ -91,12 +99,25 @@ class LastSaid:
 
 
 def _packed(said: Said) -> _Packed:
-    return _Packed(_encoder.encode((said.metric, said.allocatable, said.score)), said.facts)
+    metric = said.metric
+    if [pod.uid for pod in metric.pods] != [name.uid for name in said.names]:
+        return _Packed(_encoder.encode((metric, said.allocatable, said.score)), said.facts)
+    uses = array("q", [amount for pod in metric.pods for amount in (pod.use.cpu_milli, pod.use.mem_bytes)])
+    bare = msgspec.structs.replace(metric, pods=[])
+    return _Packed(_encoder.encode((bare, said.allocatable, said.score)), said.facts, said.names, uses)
 
 
 def _unpacked(packed: _Packed) -> Said:
     metric, allocatable, score = _decoder.decode(packed.records)
-    return Said(metric=metric, allocatable=allocatable, score=score, facts=packed.facts)
+    if packed.names:
+        uses = zip(packed.uses[::2], packed.uses[1::2], strict=True)
+        metric = msgspec.structs.replace(metric, pods=list(map(_pod, packed.names, uses)))
+    return Said(metric=metric, allocatable=allocatable, score=score, facts=packed.facts, names=packed.names)
+
+
+def _pod(name: PodName, use: tuple[int, int]) -> PodMetric:
+    cpu_milli, mem_bytes = use
+    return PodMetric(**name._asdict(), use=Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes))
 
 
 def recalled(records: Iterable[Record], nodes: Iterable[str]) -> list[Said]:

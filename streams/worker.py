@@ -307,7 +307,8 @@ class Worker:
             ]
         except Exception as exc:  # noqa: BLE001 - as with an answer
             return [self._writer.dead(each.record, str(exc) or type(exc).__name__, now_ms)]
-        self._last.say(partition, Said(metric=metric, allocatable=allocatable, score=score, facts=facts))
+        names = candidate.window.names
+        self._last.say(partition, Said(metric=metric, allocatable=allocatable, score=score, facts=facts, names=names))
         return outs
 
     def _segments(self, node: Node) -> list[Out]:

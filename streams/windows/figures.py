@@ -20,7 +20,6 @@ from slacktide.schemas.policy import Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.batch_resource import batch_resource
-from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.mid_resource import mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.decisions.published_floor import published_floor
@@ -138,8 +137,6 @@ def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list
 
 def _pod_metrics(window: NodeWindow, averages: list[list[float]]) -> list[PodMetric]:
     """In order of uid: neither arrival nor a set's order may show."""
-    if window.names is None:
-        window.names = [_name(window, uid) for uid in window.rows]
     return [
         PodMetric(
             uid=uid,
@@ -154,12 +151,6 @@ def _pod_metrics(window: NodeWindow, averages: list[list[float]]) -> list[PodMet
         )
         if cpu_milli == cpu_milli and mem_bytes == mem_bytes  # noqa: PLR0124 - NaN: a missing figure is none
     ]
-
-
-def _name(window: NodeWindow, uid: str) -> PodName:
-    """Of a pod that no list has named yet, class and QoS by where its group lies."""
-    unlisted = ("koord-batch", "BE") if uid in window.best_effort else ("", "")
-    return window.known.get(uid) or PodName(uid, "", "", *unlisted)
 
 
 def _aggregates(spreads: Sequence[Spreads], place: int) -> list[Aggregate]:

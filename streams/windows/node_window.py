@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -52,18 +53,14 @@ class NodeWindow:
     """What these used in it."""
     use_rows: Ints = field(default_factory=lambda: _NO_ROWS)
     """Their series."""
-    rows: dict[str, int] = field(default_factory=dict)
-    """Series of all that are kept, in order of uid."""
+    kept: tuple[str, ...] = ()
+    """Uids of all pods whose series are kept, in order."""
     all_rows: Ints = field(default_factory=lambda: _NO_ROWS)
-    """The node's own series, then those of ``rows``."""
+    """The node's own series, then those of ``kept``."""
     listed: Sequence[Pod] | None = None
-    """The pod list that ``rows`` go by."""
-    known: dict[str, PodName] = field(default_factory=dict)
-    """Each kept pod that a list has named, as the last one named it."""
-    best_effort: set[str] = field(default_factory=set)
-    """Uids that were seen under the best-effort group."""
-    names: list[PodName] | None = None
-    """Of each in ``rows``; None: to be found anew."""
+    """The pod list that ``kept`` goes by."""
+    names: list[PodName] = field(default_factory=list)
+    """Of each in ``kept``, as a list named it last; without a name: none has."""
     told: Told | None = None
 
     def begin(self, window_ms: int, series: Series) -> None:
@@ -73,6 +70,11 @@ class NodeWindow:
         self.slot = -1
         series.clear(self.all_rows)
 
+    @property
+    def rows(self) -> dict[str, int]:
+        """Series of ``kept``, by uid: put together when asked, for it is rarely."""
+        return dict(zip(self.kept, self.all_rows[OWN:].tolist(), strict=True))
+
     def follow(self, sample: NodeSample, uids: list[str], pods: Sequence[Pod] | None, series: Series) -> None:
         """Keep series of the pods that this sample or its pod list names, and of no others.
 
@@ -80,29 +82,37 @@ class NodeWindow:
         counts by what is known of it, so that a pod come or gone makes no dip in what is sold.
         """
         named = known(pods or ()).names
-        kept = named.keys() | set(uids)
-        gone = [self.rows[uid] for uid in self.rows.keys() - kept]
-        if gone:
-            series.give_back(gone)
-        come = [uid for uid in kept if uid not in self.rows]
-        rows = self.rows | dict(zip(come, series.take(len(come)), strict=True))
-        self.rows = {uid: rows[uid] for uid in sorted(kept)}
-        self.known = {uid: pod for uid, pod in self.known.items() if uid in kept} | dict(named)
-        same = {uid: uid for uid in self.rows}  # each name is in memory once
-        self.best_effort &= kept
-        self.best_effort.update(same[use.uid] for use in sample.pod_use if use.best_effort_group)
+        groups = {use.uid for use in sample.pod_use if use.best_effort_group}
+        before = {name.uid: name for name in self.names}
+        self._keep(named.keys() | set(uids), series)
+        self.names = [named.get(uid) or _renamed(before.get(uid), uid, best_effort=uid in groups) for uid in self.kept]
+        same, rows = {uid: uid for uid in self.kept}, self.rows  # each uid is in memory once
         self.uids, self.listed = [same[uid] for uid in uids], pods
-        self.use_rows = _array(self.rows[uid] for uid in uids)
-        if come or gone or len(self.all_rows) != OWN + len(self.rows):
-            self.all_rows = _array([*self.own, *self.rows.values()])
-        self.names = None
+        self.use_rows = _array(rows[uid] for uid in uids)
 
     def keep(self, uids: Iterable[str], series: Series) -> None:
         """Keep series of these pods beside those that are kept, until a sample comes."""
-        come = sorted(set(uids) - self.rows.keys())
-        rows = self.rows | dict(zip(come, series.take(len(come)), strict=True))
-        self.rows = dict(sorted(rows.items()))
-        self.all_rows = _array([*self.own, *self.rows.values()])
+        self._keep({*self.kept, *uids}, series)
+        before = {name.uid: name for name in self.names}
+        self.names = [_renamed(before.get(uid), uid, best_effort=False) for uid in self.kept]
+
+    def _keep(self, uids: AbstractSet[str], series: Series) -> None:
+        rows = self.rows
+        if rows.keys() == uids and len(self.all_rows) == OWN + len(rows):
+            return
+        gone, come = [rows[uid] for uid in rows.keys() - uids], [uid for uid in uids if uid not in rows]
+        if gone:
+            series.give_back(gone)
+        rows |= dict(zip(come, series.take(len(come)), strict=True))
+        self.kept = tuple(sorted(uids))
+        self.all_rows = _array([*self.own, *(rows[uid] for uid in self.kept)])
+
+
+def _renamed(before: PodName | None, uid: str, *, best_effort: bool) -> PodName:
+    """A pod that the list does not name (any more); if none has, class and QoS are told by where its group lies."""
+    if before is not None and (before.namespace or before.qos or not best_effort):
+        return before
+    return PodName(uid, "", "", *(("koord-batch", "BE") if best_effort else ("", "")))
 
 
 def _array(rows: Iterable[int]) -> Ints:

@@ -1,7 +1,7 @@
 """A node's window out of the arrays, minute by minute, and into those of whoever takes the node over.
 
 Seconds of node and system come back as they were, so that percentiles are the same. Pods come back by the slots of
-their series; where those are longer than a minute (windows over half an hour), a slot goes with the minute that ends
+their series; where those are longer than a minute (windows over 20 minutes), a slot goes with the minute that ends
 it.
 """
 
@@ -21,7 +21,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Count, Message
 from slacktide.schemas.window import NodeWindowSegment, PodSegment
-from slacktide.streams.windows.node_window import NodeWindow
+from slacktide.streams.windows.node_window import OWN, NodeWindow
 from slacktide.streams.windows.rings import MINUTE, MINUTES, Floats, Ints
 from slacktide.streams.windows.series import CELLS, Series
 from slacktide.streams.windows.windows import Windows
@@ -91,7 +91,7 @@ def minute_of(windows: Windows, window: NodeWindow, number: int) -> Minute | Non
         end_ms=min(window.watermark_ms, begin_ms + MINUTE_MS),
         covered_ms=covered_ms,
         figures=figures,
-        uids=list(window.rows),
+        uids=list(window.kept),
         pods=_pods(windows.series, window, number),
     )
 
@@ -203,9 +203,9 @@ def _turns(minutes: Iterable[tuple[NodeWindow, Minute]]) -> list[list[tuple[Node
 def _pods(series: Series, window: NodeWindow, number: int) -> Floats:
     """What the series of a node's pods hold of a minute, by pod and slot."""
     slots = _slots_ended(window, number)
-    if not window.rows or not len(slots):
-        return np.zeros((len(window.rows), 1, CELLS))
-    cells = series.cells(window.all_rows[-len(window.rows) :], slots % window.slots)
+    if not window.kept or not len(slots):
+        return np.zeros((len(window.kept), 1, CELLS))
+    cells = series.cells(window.all_rows[OWN:], slots % window.slots)
     cells[:, (slots <= window.slot - window.slots) | (slots > window.slot)] = 0
     return cells
 
@@ -248,7 +248,8 @@ def _add(series: Series, window: NodeWindow, its: Minute, filled_ms: Ints) -> No
     count = max(1, MINUTE_MS // window.slot_ms)
     numbers = its.begin_ms // window.slot_ms + np.arange(count)
     there = (numbers > window.slot - window.slots) & (numbers <= window.slot)
-    rows = np.array([window.rows.get(uid, -1) for uid in its.uids], np.int64)
+    place = window.rows
+    rows = np.array([place.get(uid, -1) for uid in its.uids], np.int64)
     share = filled_ms.reshape(count, -1).sum(1) / np.maximum(1, its.covered_ms.reshape(count, -1).sum(1))
     pods = its.pods[rows >= 0]
     if pods.shape[1] != count:

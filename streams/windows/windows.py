@@ -46,7 +46,7 @@ class Averages:
     node: Use
     system: Use
     pods: list[list[float]]
-    """CPU in millicores and memory in bytes of each in ``NodeWindow.rows``. NaN: not known."""
+    """CPU in millicores and memory in bytes of each in ``NodeWindow.kept``. NaN: not known."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -115,7 +115,8 @@ class Windows:
         begin_ms = max(sample.observed_ms - sample.interval_ms, window.watermark_ms - RING_MS, 0)
         own = _own(sample)
         values = np.array([*own, *((use.cpu_milli, use.mem_bytes) for use in sample.pod_use)], np.float64)
-        rows = [*window.own[:2], *(window.rows.get(use.uid, -1) for use in sample.pod_use)]
+        place = window.rows
+        rows = [*window.own[:2], *(place.get(use.uid, -1) for use in sample.pod_use)]
         filled_ms = 0
         for second in range(begin_ms // 1_000, -(-end_ms // 1_000)):
             piece_ms = min(end_ms, (second + 1) * 1_000) - max(begin_ms, second * 1_000)

@@ -182,7 +182,7 @@ def test_a_pod_that_neither_the_sample_nor_the_pod_list_names_is_dropped() -> No
 
 
 def test_a_long_window_has_no_more_slots_than_a_short_one() -> None:
-    """A day is kept in slots of 48 minutes: coarse at its far end, exact in what it sums."""
+    """A day is kept in slots of 72 minutes: coarse at its far end, exact in what it sums."""
     node = OneNode(86_400_000)
     for minute in range(1, 3_001):
         node.tell(minute * 60_000, 60_000, minute % 2 * 100)
