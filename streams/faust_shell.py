@@ -11,6 +11,7 @@ agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly
 * ``Consumer.on_partitions_revoked``: offsets answered by then are committed by Faust before; they go.
 * ``Consumer.verify_event_path``: warns of partitions that never come first in a fetch.
 * ``AIOKafkaConsumerThread._create_worker_consumer``: stock Faust holds each fetch for 1.5 s.
+* ``AIOKafkaConsumerThread._fetch_records``: a share of each partition, so that a backlog's turn is of many nodes.
 * ``AIOKafkaConsumerThread._commit``: stock Faust crashes where a commit must only wait.
 * ``AIOKafkaConsumerThread.seek_to_committed``: where nothing is committed the client stays where it stands.
 * ``AIOKafkaConsumerThread.on_thread_stop``: stock Faust never ends where the client's stop breaks off.
@@ -30,6 +31,7 @@ from typing import Any, cast
 
 import faust
 from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 from faust.app.base import BootStrategy
@@ -53,7 +55,9 @@ COMMIT_EVERY_S = 1.0
 STOP_S = 8.0
 POLL_S = 0.2
 IDLE_S = 0.02
-FETCHES_AHEAD_MAX = 4
+FETCHES_AHEAD_MAX = 2
+PARTITION_BYTES_MAX = 1 << 20
+"""Of each partition: some hundred samples. A share is taken of each, so that all are in memory at once."""
 
 
 async def run(
@@ -118,7 +122,7 @@ def _app(session: Session, settings: ShellSettings, folder: str) -> _App:
         broker_session_timeout=session_timeout_s,
         TableManager=_Tables,
         consumer_auto_offset_reset="earliest",
-        consumer_max_fetch_size=4 << 20,
+        consumer_max_fetch_size=PARTITION_BYTES_MAX,
         datadir=folder,
         store="memory://",
         stream_buffer_maxsize=FETCHES_AHEAD_MAX,
@@ -193,6 +197,21 @@ class _Thread(driver.AIOKafkaConsumerThread):
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1_000),
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1_000),
         )
+
+    async def _fetch_records(
+        self, consumer: Any, active_partitions: set[TP], timeout: float | None = None, max_records: int | None = None
+    ) -> dict[TP, list[Any]]:
+        most = max_records or POLL_RECORDS_MAX
+        share = -(-most // max(1, len(active_partitions)))
+        found = dict(await super()._fetch_records(consumer, active_partitions, timeout, share))
+        ready = consumer._fetcher._records  # noqa: SLF001 - one that holds an error waits until nothing else is there
+        for each in (share, most):  # what some leave of their share is the others'
+            for place in tuple(active_partitions):
+                left = most - sum(map(len, found.values()))
+                if left and (each == most or place not in found) and isinstance(ready.get(place), FetchResult):
+                    more = await super()._fetch_records(consumer, {place}, 0, min(each, left))
+                    found[place] = found.get(place, []) + more.get(place, [])
+        return found
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         places = {TopicPartition(place.topic, place.partition): offset for place, offset in offsets.items()}

@@ -1,6 +1,6 @@
 """What is published of a node: NodeMetric, and what batch and mid pods may ask for.
 
-Latest state is said again every 5 s; sooner, but once a second at most, where somebody would want to know: a figure
+Latest state is said again every 5 s; sooner, but with one sample of a second at most, where somebody would want to know: a figure
 moved by more than a hundredth of the node, or it was made of other pods, facts or thresholds.
 """
 
@@ -29,7 +29,8 @@ from slacktide.streams.windows.windows import Averages, Windows
 
 AMOUNT_MAX = 2**53
 """Readers in other languages keep numbers up to this exact."""
-PUBLISH_MS_MIN = 1_000
+PUBLISH_MS_MIN = 900
+"""Less than a second: samples of a second come some milliseconds sooner or later."""
 REPUBLISH_MS = 5_000
 """Latest-state figures come again after this although they did not change: a reader tells quiet from dead."""
 WORTH_TELLING = 0.01
