@@ -188,6 +188,8 @@ def _deadline(asked: LoadAwarePod, scheduled_s: float, args: LoadAwareArgs) -> f
 
 
 def _plus(one: Amounts, other: Amounts) -> Amounts:
+    if other is NOTHING:
+        return one
     return Amounts(one.cpu_milli + other.cpu_milli, one.mem_bytes + other.mem_bytes)
 
 

@@ -149,9 +149,10 @@ class KnownNode:
         return bool(self._silent(now_s))
 
     def _silent(self, now_s: float) -> str:
-        if not self._said:
+        said = self._said
+        if not said:
             return ""  # nobody speaks of it: that is told as an unknown load
-        if any(one.stale_ms for one in self._said):
+        if any(one.stale_ms for one in said):
             return "stale"
         return "frozen" if now_s - self._heard_s > FROZEN_S else ""
 
