@@ -6,7 +6,6 @@ Slacktide's own; reading: kubernetes v1.34, staging/src/k8s.io/kube-scheduler/ex
 from __future__ import annotations
 
 from collections.abc import Sequence
-from heapq import nlargest
 
 BEST_LEVEL = 10
 
@@ -25,7 +24,7 @@ def levels(scores: Sequence[int]) -> list[int]:
     level_of = {0: 0}
     best = max(scores, default=0)
     before = BEST_LEVEL + 1
-    for score in nlargest(BEST_LEVEL, {score for score in scores if score > 0}):
+    for score in sorted(set(scores) - {0}, reverse=True)[:BEST_LEVEL]:
         before = max(1, min(before - 1, -(-BEST_LEVEL * score // best)))
         level_of[score] = before
     return [level_of.get(score, 1) for score in scores]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from types import MappingProxyType
 from typing import NamedTuple
 
 from slacktide.schemas.inventory import ENDED_PHASES
@@ -28,13 +29,12 @@ class PodUse(NamedTuple):
     prod: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeUse:
+class NodeUse(NamedTuple):
     """What a node used as a whole."""
 
     use: Amounts
     system: Amounts = NOTHING
-    aggregated: Mapping[Aggregation, Amounts] = field(default_factory=dict)
+    aggregated: Mapping[Aggregation, Amounts] = MappingProxyType({})
     """Statistics by kind and duration; one that holds nothing is left out."""
 
     def statistic(self, wanted: Aggregation) -> Amounts | None:
@@ -45,17 +45,16 @@ class NodeUse:
         return self.use if longest is None else self.aggregated[longest]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReport:
-    """A NodeMetric, as far as the scheduler reads it."""
+class NodeReport(NamedTuple):
+    """A NodeMetric, as far as the scheduler reads it. A tuple, as all here that is made for each node each second."""
 
     updated_s: float | None
     """None: it has no time, so everything is later."""
-    interval_s: int = REPORT_INTERVAL_S
     node: NodeUse | None
     """None: the report says nothing of the node as a whole."""
     pods: Mapping[tuple[str, str], PodUse]
     """By namespace and name; a pod whose use is empty is left out."""
+    interval_s: int = REPORT_INTERVAL_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +69,7 @@ class AssignedPod:
     """Until when it is taken for what it was estimated at, if it uses less; -inf: not on that account."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExistingLoad:
+class ExistingLoad(NamedTuple):
     """A node's load before a pod comes, in each of the views that pods are judged by.
 
     It holds until the next report or the next assignment, and for all pods in between.
@@ -190,6 +188,8 @@ def _deadline(asked: LoadAwarePod, scheduled_s: float, args: LoadAwareArgs) -> f
 
 
 def _plus(one: Amounts, other: Amounts) -> Amounts:
+    if other is NOTHING:
+        return one
     return Amounts(one.cpu_milli + other.cpu_milli, one.mem_bytes + other.mem_bytes)
 
 

@@ -6,7 +6,6 @@ helper.go, generateUsageThresholdsFilterProfile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from slacktide.streams.decisions.because import Because
@@ -45,8 +44,7 @@ class Check(NamedTuple):
     used_pct: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gate:
+class Gate(NamedTuple):
     """What one kind of pods is checked against on a node, for as long as the node's load holds."""
 
     off: bool

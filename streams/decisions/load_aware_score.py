@@ -6,7 +6,6 @@ loadAwareSchedulingScorer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from slacktide.schemas.message import Terms
@@ -17,8 +16,7 @@ from slacktide.streams.decisions.load_aware_existing import ExistingLoad
 BEST = 100
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Scale(NamedTuple):
     """What one kind of pods is scored by on a node, for as long as the node's load holds."""
 
     weights: Weights

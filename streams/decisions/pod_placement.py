@@ -60,9 +60,8 @@ class Asking:
         return one.estimate.amounts, one.prod, one.daemonset, self.best_effort, self.tier, self.wanted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeView:
-    """What is known of a node as pods ask for it."""
+class NodeView(NamedTuple):
+    """What is known of a node as pods ask for it. A tuple, for a thousand are made each second."""
 
     name: str
     state: NodeState
@@ -173,12 +172,9 @@ class Choice:
     def best(self, count: int) -> tuple[Ranked, ...]:
         """The first of them."""
         least = min(nlargest(count, self.scores), default=0)
-        order = sorted(
-            (-score, name, index)
-            for index, (score, name) in enumerate(zip(self.scores, self.names, strict=True))
-            if score >= least
-        )
-        return tuple(self._ranked(index) for _, _, index in order[:count])
+        among = [index for index, score in enumerate(self.scores) if score >= least]
+        among.sort(key=lambda index: (-self.scores[index], self.names[index]))
+        return tuple(map(self._ranked, among[:count]))
 
     def _ranked(self, index: int) -> Ranked:
         return Ranked(
@@ -271,11 +267,14 @@ def _scores(pod: Asking, nodes: Iterable[tuple[int, int, str]], args: PlacementA
 
 def _balances(lefts: Iterable[Sequence[int]], most: Amounts) -> list[int]:
     """How much is left against the node that has most, of the scarcer resource; 0 where the pod asks for none."""
-    cpus, mems = (
-        [one * WHOLE_PERMILLE // top if top else WHOLE_PERMILLE for one in left]
-        for left, top in zip(lefts, most, strict=True)
-    )
-    return list(map(min, cpus, mems)) if any(most) else [0] * len(cpus)
+    cpus, mems = (_permilles(left, top) for left, top in zip(lefts, most, strict=True))
+    if not any(most):
+        return [0] * len(cpus)
+    return [cpu if cpu < mem else mem for cpu, mem in zip(cpus, mems, strict=True)]  # noqa: FURB136 - faster
+
+
+def _permilles(lefts: Sequence[int], top: int) -> list[int]:
+    return [left * WHOLE_PERMILLE // top for left in lefts] if top else [WHOLE_PERMILLE] * len(lefts)
 
 
 def _left_with(pod: Asking, node: NodeView) -> Amounts:

@@ -10,6 +10,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
+from prometheus_client import REGISTRY
 
 from slacktide.agents.kafka import read_topic
 from slacktide.schemas.codec import decode
@@ -200,7 +201,7 @@ async def test_switched_on_it_evicts_whom_the_governor_has_credit_for_and_says_s
 
 
 @pytest.mark.usefixtures("fence", "governor")
-async def test_as_it_is_installed_the_bridge_may_evict_nobody_and_says_so(rig: BridgeRig) -> None:
+async def test_as_it_is_installed_the_bridge_may_evict_nobody_and_says_so_while_it_leads(rig: BridgeRig) -> None:
     load = await asyncio.to_thread(Load, rig)
     rig.say_policy(descheduling=WANTED | {"dryRun": False, "intervalSeconds": 5}, budget={"leaseSeconds": 3})
     replica = rig.replica()
@@ -210,6 +211,17 @@ async def test_as_it_is_installed_the_bridge_may_evict_nobody_and_says_so(rig: B
     told = await load.last_outcome(lambda one: one.reason != NO_CREDIT)
     assert (told.result, told.spent.evictions) == ("refused", 0)
     assert load.there() == {"a", "b", "web"}
+    assert gauges() == {"trouble": 1, "nodes_over": 1}
+    await replica.stop()
+    assert gauges() == {"trouble": None, "nodes_over": 0}, "another one leads now"
+
+
+def gauges() -> dict[str, float | None]:
+    """What alerts go by."""
+    return {
+        "trouble": REGISTRY.get_sample_value("slacktide_bridge_trouble", {"of": "descheduling"}),
+        "nodes_over": REGISTRY.get_sample_value("slacktide_descheduling_nodes_over"),
+    }
 
 
 @pytest.mark.usefixtures("granted", "governor")

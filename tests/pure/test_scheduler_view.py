@@ -231,6 +231,8 @@ def test_what_the_log_takes_back_holds_for_no_later_pod(kinds: list[type[Any]]) 
 EVENTS: dict[str, Callable[[View, str, int, float], None]] = {
     "told": lambda view, node, seq, now_s: hear(view, told(node, seq=seq, use=seq * 700 % 8_000), heard_s=now_s),
     "stale": lambda view, node, seq, now_s: hear(view, told(node, seq=seq, stale_ms=9_000), heard_s=now_s),
+    "scored": lambda view, node, seq, now_s: hear(view, told(node, seq=seq)[:1], heard_s=now_s),
+    "sold": lambda view, node, seq, now_s: hear(view, told(node, seq=seq, batch=seq * 700 % 2_100)[2:], heard_s=now_s),
     "taken back": lambda view, node, seq, _now_s: view.forget(node, KINDS[seq % 3]),
     "limited": lambda view, node, _seq, _now_s: view.limit(node, Thresholds(usage=Percents(20, 95))),
     "not limited": lambda view, node, _seq, _now_s: view.limit(node, Thresholds()),

@@ -139,7 +139,9 @@ class Answers:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None  # who reads all of it says why
         judged = self._judged.pop(again.pod.metadata.uid, None)
-        return judged if judged is not None and set(judged[1].names) == set(again.nodes) else None
+        if judged is None or (judged[1].names != again.nodes and set(judged[1].names) != set(again.nodes)):
+            return None
+        return judged
 
     def _choose(self, asked: _Asked) -> tuple[SeenPod, Choice]:
         choice = self._view.choose(asked.pod.asked, asked.nodes, now_s=self._clock.mono_ns() / 1e9)

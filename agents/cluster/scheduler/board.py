@@ -42,8 +42,7 @@ class Board:
 
     def missing(self, nodes: Sequence[str]) -> list[str]:
         """Those of these nodes that are to be asked."""
-        found = set(nodes) - self._willing.keys() - self._refused.keys()
-        return [node for node in nodes if node in found] if found else []
+        return [node for node in nodes if node not in self._willing and node not in self._refused]
 
     def of(self, nodes: Sequence[str]) -> tuple[dict[str, Refusal], list[Willing]]:
         """Which of these nodes refuse, and which do not; all of them have been put."""

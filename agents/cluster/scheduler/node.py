@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from math import inf
+from operator import attrgetter
 from typing import TypeVar
 
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -20,6 +21,9 @@ from slacktide.streams.decisions.pod_placement import NodeView
 FROZEN_S = 15.0
 """A node of which nothing was said for so long is left as it is: what is said comes again every 5 s."""
 Figures = NodeScore | NodeMetric | NodeAllocatable
+_OF_SCORE = attrgetter("allocatable", "pressure", "stale_ms")
+_OF_ALLOCATABLE = attrgetter("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes", "stale_ms")
+"""What pods find a node by, where pods count as they are placed."""
 F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
 
 
@@ -54,7 +58,7 @@ class KnownNode:
         self.until_s = -inf
         """When time alone makes the node another; -inf: it is another already."""
 
-    def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
+    def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> bool:
         """Something was said of the node; an older report than is known is passed over.
 
         Args:
@@ -62,17 +66,25 @@ class KnownNode:
             heard_s: when it was heard, by the reader's own monotonic clock.
             logged_s: when it came into the log, UTC epoch.
 
+        Returns:
+            Whether pods may find another node: most scores say only what the metric says as well.
+
         """
+        same = self._counting and not self._view.silent and not self._view.expired
         if isinstance(figures, NodeScore):
-            self._score = _newer(self._score, figures)
+            before, self._score = self._score, _newer(self._score, figures)
+            same = same and before is not None and _OF_SCORE(before) == _OF_SCORE(self._score)
         elif isinstance(figures, NodeAllocatable):
-            self._allocatable = _newer(self._allocatable, figures)
+            known, self._allocatable = self._allocatable, _newer(self._allocatable, figures)
+            same = same and known is not None and _OF_ALLOCATABLE(known) == _OF_ALLOCATABLE(self._allocatable)
         else:
-            self._metric = _newer(self._metric, figures)
+            self._metric, same = _newer(self._metric, figures), False
             if self._metric is figures:
                 self._logged_s, self._unread = logged_s, True
         self._heard_s = max(self._heard_s, heard_s)
-        self.until_s = -inf
+        if not same:
+            self.until_s = -inf
+        return not same
 
     def limit(self, own: Thresholds) -> None:
         """It has thresholds of its own; empty ones: the cluster's hold."""
@@ -137,9 +149,10 @@ class KnownNode:
         return bool(self._silent(now_s))
 
     def _silent(self, now_s: float) -> str:
-        if not self._said:
+        said = self._said
+        if not said:
             return ""  # nobody speaks of it: that is told as an unknown load
-        if any(one.stale_ms for one in self._said):
+        if any(one.stale_ms for one in said):
             return "stale"
         return "frozen" if now_s - self._heard_s > FROZEN_S else ""
 

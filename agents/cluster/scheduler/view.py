@@ -56,8 +56,8 @@ class View:
 
     def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
         """The log says something of a node."""
-        self._node(figures.node).hear(figures, heard_s=heard_s, logged_s=logged_s)
-        self._note(figures.node)
+        if self._node(figures.node).hear(figures, heard_s=heard_s, logged_s=logged_s):
+            self._note(figures.node)
 
     def forget(self, node: str, kind: type[Figures]) -> None:
         """The log takes back what it said of a node in one topic: the node was removed."""

@@ -1,7 +1,5 @@
 """One pod and one node, filtered and scored by load: both together, their laws, and as cases say it."""
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 
@@ -174,7 +172,8 @@ def busier(reported: NodeReport, more: Amounts) -> NodeReport:
     if node is None:
         return reported
     aggregated = {wanted: plus(used) for wanted, used in node.aggregated.items()}
-    return replace(reported, node=replace(node, use=plus(node.use), system=plus(node.system), aggregated=aggregated))
+    node = node._replace(use=plus(node.use), system=plus(node.system), aggregated=aggregated)
+    return reported._replace(node=node)
 
 
 @given(pod=pods("new"), reported=reports, args=all_args, allocatable=pairs)

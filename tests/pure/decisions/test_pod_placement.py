@@ -39,7 +39,7 @@ def node(name: str = "a", used: tuple[int, int] = (1_000, GIB), *, args: Placeme
 
 
 def unknown(name: str = "a", **said: Any) -> NodeView:
-    return replace(node(name, **said), state=NodeState(
+    return node(name, **said)._replace(state=NodeState(
         allocatable=Amounts(), custom=Thresholds(), load=None, args=ARGS.load
     ))  # fmt: skip
 
@@ -63,7 +63,7 @@ def test_a_silent_node_takes_no_best_effort_pod_and_attracts_no_other(silent: st
     assert reason(batch(), there) == silent
     assert reason(asked(of_class="koord-free", requests=(100, GIB)), there) == silent
     mid = asked((500, GIB), of_class="koord-mid")
-    assert reason(mid, replace(there, mid_left=LEFT)) == silent, "what is sold there may be gone"
+    assert reason(mid, there._replace(mid_left=LEFT)) == silent, "what is sold there may be gone"
     assert reason(service(), there) == ""
     assert not chosen(batch(), there).refused["a"].preemptible, "whoever left, it would stay silent"
     [ranked] = chosen(service(), there).ranked
@@ -249,7 +249,7 @@ def test_more_left_never_makes_a_node_refuse_or_fall_behind(
         return
     first, *rest = nodes
     more = Amounts(first.batch_left.cpu_milli + cpu_milli, first.batch_left.mem_bytes + mem_bytes)
-    before, after = chosen(pod, first, *rest), chosen(pod, replace(first, batch_left=more), *rest)
+    before, after = chosen(pod, first, *rest), chosen(pod, first._replace(batch_left=more), *rest)
     if first.name in order(before):
         assert first.name in order(after)
         assert order(after).index(first.name) <= order(before).index(first.name)
