@@ -175,6 +175,7 @@ def restore(windows: Windows, minutes: Sequence[tuple[NodeWindow, Minute]]) -> N
         filled_ms = windows.rings.fill_minutes(
             np.array([window.row for window, _ in turn]),
             np.array([its.begin_ms // MINUTE_MS for _, its in turn]),
+            np.array([its.end_ms // 1_000 for _, its in turn]),
             np.array([its.covered_ms for _, its in turn]),
             np.array([its.figures for _, its in turn]),
         )

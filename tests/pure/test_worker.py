@@ -522,6 +522,24 @@ def test_a_sample_that_comes_late_fills_its_gap_mute(worker: Worker) -> None:
     assert metric.aggregates[0].covered_ms == 4_000
 
 
+@pytest.mark.parametrize("phase_ms", [0, 1, 400, 500, 999])
+def test_what_was_learned_beside_is_filled_in_as_if_it_had_been_heard(worker: Worker, phase_ms: int) -> None:
+    """To the millisecond, also of the second that the two share; and twice is once."""
+    heard = [keyframe(seq, observed_ms=START_MS + seq * 1_000 + phase_ms) for seq in range(1, 91)]
+    always, beside = Worker("always"), worker.aside()
+    always.policy(policy_record())
+    beside.learn(map(record_of, heard[:60]))
+    tell(worker, *heard[60:80])
+    tell(always, *heard[:80])
+    for _ in range(2):
+        list(worker.fill_from(beside, 0, 2))
+    [wanted, *_], _ = figures(tell(always, *heard[80:]))
+    [found, *_], _ = figures(tell(worker, *heard[80:]))
+
+    assert found.aggregates == wanted.aggregates
+    assert (found.covered_ms, found.node_use, found.pods) == (wanted.covered_ms, wanted.node_use, wanted.pods)
+
+
 # What the log refuses
 
 
