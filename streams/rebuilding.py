@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -30,15 +30,14 @@ log = logging.getLogger(__name__)
 
 WINDOW_MS = 31 * 60_000
 """The longest window and a minute: older segments and samples fill nothing."""
-READ_BACK_MS = 20_000
-"""Read back into the live windows before the first answer: two keyframe intervals, so that all is said in them that a
-sample may name."""
 MINUTE_MS = 60_000
 LATE_MS = 5_000
 """How much sooner than a segment a sample may have been appended that is not in it: two clocks stamp them."""
 UNSEGMENTED_MS = 90_000
 """A minute is written when it is over: no living node's last segment is older, a dead owner's session included."""
 HELD_BACK_S = 5.0
+SEGMENTS_AT_ONCE = 1_000
+"""In memory: some ten megabytes."""
 SLICE = 50
 """Records between which the live work has its turn: some milliseconds."""
 SHARE = 0.75
@@ -55,6 +54,8 @@ class _Taken:
 
     first: Record
     """From which on the worker answers it."""
+    heard: int
+    """The offset of the oldest sample that its live windows have heard."""
     at_s: float
     before: int | None = None
     """The offset of the first segment that was read."""
@@ -113,12 +114,20 @@ class Rebuilding:
             self._publish(partition)
         await self._doors.aclose()
 
-    def take_over(self, partition: int, first: Record) -> None:
-        """From this record on the worker answers that partition; publish nothing of it until its windows are whole."""
+    def take_over(self, partition: int, first: Record, learned: Sequence[Record]) -> None:
+        """Publish nothing of a partition until its windows are whole.
+
+        Args:
+            partition: its number.
+            first: from this record on the worker answers it.
+            learned: the samples before it that its live windows have heard. Else the oldest of these, a node's first
+                here, could be older than what a segment has filled, and would begin the node anew.
+
+        """
         self.forget(partition)
         self._gone.discard(partition)
         loop = asyncio.get_running_loop()
-        taken = _Taken(first, loop.time())
+        taken = _Taken(first, (learned[0] if learned else first).offset, loop.time())
         if not first.offset:  # nothing was said before it
             self._whole[partition] = taken
             return
@@ -169,46 +178,45 @@ class Rebuilding:
         window_ms = self._worker.in_force.colocation.metric_aggregate_duration_s * 1_000
         newer_ms = max(now_ms - window_ms - 2 * MINUTE_MS, taken.since_ms)
         segments = await self._history.span(WINDOW.name, partition, before=None, since_ms=newer_ms)
-        read = await self._history.span(
-            SAMPLE.name, partition, before=taken.first.offset, since_ms=now_ms - UNSEGMENTED_MS
-        )
-        heard_ms = now_ms - READ_BACK_MS
-        samples = unsegmented((sample for sample in read if sample.timestamp_ms < heard_ms), segments)
-        await self._fill(partition, samples)
-        await self._restore(partition, segments)
+        newest = newest_of(segments)
+        since_ms = unsegmented_since_ms(newest, now_ms)
+        read = self._history.forth(SAMPLE.name, partition, before=taken.heard, since_ms=since_ms)
+        taken.samples = await self._fill(partition, (unsegmented(some, newest) async for some in read))
+        taken.segments = await self._in_turns(segments[::-1], self._worker.restore, partition)
         taken.before = segments[0].offset if segments else None
-        taken.segments, taken.samples = len(segments), len(samples)
         self._publish(partition)
 
     async def _fill_rest(self, partition: int, taken: _Taken) -> None:
         """Half an hour: the older segments."""
-        segments = await self._history.span(WINDOW.name, partition, before=taken.before, since_ms=taken.since_ms)
-        await self._restore(partition, segments)
+        older = self._history.back(
+            WINDOW.name, partition, before=taken.before, since_ms=taken.since_ms, at_once=SEGMENTS_AT_ONCE
+        )
+        async for segments in older:
+            taken.segments += await self._in_turns(segments, self._worker.restore, partition)
         took_s = asyncio.get_running_loop().time() - taken.at_s
         metrics.REBUILT_SECONDS.observe(took_s)
-        told = {"segments": taken.segments + len(segments), "samples": taken.samples, "s": round(took_s, 3)}
+        told = {"segments": taken.segments, "samples": taken.samples, "s": round(took_s, 3)}
         log.info("windows rebuilt", extra={"partition": partition, **told})
 
-    async def _restore(self, partition: int, segments: Sequence[Record]) -> None:
-        """The newest first; the older ones leave a node's newest time and pods as they are."""
-        await self._in_turns(segments[::-1], self._worker.restore, partition)
-
-    async def _fill(self, partition: int, samples: Sequence[Record]) -> None:
-        """Beside the live windows first, for in order and many nodes at once a sample costs a tenth."""
+    async def _fill(self, partition: int, samples: AsyncIterable[Sequence[Record]]) -> int:
+        """Beside the live windows first, for in order and many nodes at once a sample costs a tenth; how many."""
         aside = self._worker.aside()
 
         def learn(some: Sequence[Record]) -> list[Out]:
             aside.learn(some)
             return []
 
-        await self._in_turns(samples, learn, partition)
+        count = 0
+        async for some in samples:
+            count += await self._in_turns(some, learn, partition)
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         for _ in self._worker.fill_from(aside, partition, UNSEGMENTED_MS // MINUTE_MS + 1):
             await asyncio.sleep((loop.time() - began_s) * (1 - SHARE) / SHARE)
             if partition in self._gone:
-                return
+                break
             began_s = loop.time()
+        return count
 
     async def _in_turns(
         self, records: Sequence[Record], fill: Callable[[Sequence[Record]], list[Out]], partition: int | None = None
@@ -247,23 +255,43 @@ class _Observed(msgspec.Struct, frozen=True):
 _minute, _observed = msgspec.json.Decoder(_Minute), msgspec.json.Decoder(_Observed)
 
 
-def unsegmented(samples: Iterable[Record], segments: Iterable[Record]) -> list[Record]:
-    """Those of the samples that may lie in no segment of their node.
+class Newest(msgspec.Struct, frozen=True):
+    """A node's newest segment."""
 
-    By append times, whatever a node's clock says: what came after its newest segment. And by event times, however far
-    behind whoever said that segment was: what lies after its minute.
-    """
-    said_ms: dict[bytes | None, int] = {}
-    over_ms: dict[bytes | None, int] = {}
+    said_ms: int
+    """When it was appended, whatever the node's clock says."""
+    over_ms: int
+    """The end of its minute, however far behind whoever said it was."""
+
+
+def newest_of(segments: Iterable[Record]) -> dict[bytes | None, Newest]:
+    """By key; by either time."""
+    found: dict[bytes | None, Newest] = {}
     for segment in segments:
-        said_ms[segment.key] = max(said_ms.get(segment.key, 0), segment.timestamp_ms)
-        begin_ms = _ms(lambda value: _minute.decode(value).begin_ms, segment)
-        over_ms[segment.key] = max(over_ms.get(segment.key, 0), begin_ms + MINUTE_MS)
+        said_ms, over_ms = segment.timestamp_ms, _ms(lambda value: _minute.decode(value).begin_ms, segment) + MINUTE_MS
+        had = found.get(segment.key, Newest(0, 0))
+        found[segment.key] = Newest(max(had.said_ms, said_ms), max(had.over_ms, over_ms))
+    return found
+
+
+def unsegmented_since_ms(newest: Mapping[bytes | None, Newest], now_ms: int) -> int:
+    """From which append time on samples of living nodes may lie in no segment.
+
+    One without a segment has come, or come back, since the others' minute was over.
+    """
+    oldest_ms = now_ms - UNSEGMENTED_MS
+    living_ms = (min(one.said_ms, one.over_ms) - LATE_MS for one in newest.values() if one.said_ms >= oldest_ms)
+    return max(oldest_ms, min(living_ms, default=0))
+
+
+def unsegmented(samples: Iterable[Record], newest: Mapping[bytes | None, Newest]) -> list[Record]:
+    """Those of the samples that may lie in no segment of their node: by append times, or by event times."""
     return [
         sample
         for sample in samples
-        if sample.timestamp_ms >= said_ms.get(sample.key, 0) - LATE_MS
-        or _ms(lambda value: _observed.decode(value).observed_ms, sample) > over_ms[sample.key]
+        if (its := newest.get(sample.key)) is None
+        or sample.timestamp_ms >= its.said_ms - LATE_MS
+        or _ms(lambda value: _observed.decode(value).observed_ms, sample) > its.over_ms
     ]
 
 

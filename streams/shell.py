@@ -34,7 +34,7 @@ from slacktide.schemas.topics import (
 )
 from slacktide.streams import metrics
 from slacktide.streams.kafka import History, Latest, Sender, present
-from slacktide.streams.rebuilding import READ_BACK_MS, Rebuilding
+from slacktide.streams.rebuilding import Rebuilding
 from slacktide.streams.shadow_shell import ShadowDoor
 from slacktide.streams.ticking import Ticking
 from slacktide.streams.worker import Out, Record, Worker
@@ -43,6 +43,9 @@ log = logging.getLogger(__name__)
 
 FOLLOW_WAIT_MS = 200
 """Policy and inventory change by hand: a fetch for them may be held longer than one for samples."""
+READ_BACK_MS = 20_000
+"""Read back into the live windows before the first answer: two keyframe intervals, so that all is said in them that a
+sample may name."""
 READ_BACK_WAIT_MS = 20
 """A fetch that is held would hold up what is asked next on its connection, at each partition that is taken over."""
 RETRY_S = 1.0
@@ -250,17 +253,17 @@ class Session:
 
     async def _take_over(self, partition: int, first: Record) -> None:
         """Learn what stands before a record that does not follow on what was read last, and see to its windows."""
+        before: list[Record] = []
+        if first.offset > self._next.get(partition, 0):
+            before = await self._history.span(
+                SAMPLE.name, partition, before=first.offset, since_ms=first.timestamp_ms - READ_BACK_MS
+            )
+            self._worker.learn(before)
+            self._ticking.learned(partition, before)
+            metrics.READ_BACK.inc(len(before))
+            log.info("partition read back", extra={"partition": partition, "samples": len(before)})
         if partition not in self._next:
-            self._rebuilding.take_over(partition, first)
-        if first.offset <= self._next.get(partition, 0):
-            return
-        before = await self._history.span(
-            SAMPLE.name, partition, before=first.offset, since_ms=first.timestamp_ms - READ_BACK_MS
-        )
-        self._worker.learn(before)
-        self._ticking.learned(partition, before)
-        metrics.READ_BACK.inc(len(before))
-        log.info("partition read back", extra={"partition": partition, "samples": len(before)})
+            self._rebuilding.take_over(partition, first, before)
 
     async def _write(self, outs: Sequence[Out]) -> None:
         refusals = await self._sender.send(outs)

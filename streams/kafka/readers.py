@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self
 
@@ -171,27 +171,69 @@ class History(Reader):
             LogError: it cannot be read.
 
         """
+        read = self.forth(topic, partition, before=before, since_ms=since_ms)
+        return [record async for some in read for record in some]
+
+    async def forth(
+        self, topic: str, partition: int, *, before: int | None, since_ms: int
+    ) -> AsyncGenerator[list[Record], None]:
+        """The same as it is fetched: memory does not grow with the span.
+
+        Raises:
+            LogError: it cannot be read.
+
+        """
         place = TopicPartition(topic, partition)
+        begin, end = await self._bounds(place, before, since_ms)
+        async for some in self._read(place, begin, end):
+            yield [record for record in some if record.timestamp_ms >= since_ms]
+
+    async def back(
+        self, topic: str, partition: int, *, before: int | None, since_ms: int, at_once: int
+    ) -> AsyncGenerator[list[Record], None]:
+        """The same, the newest first, so many at once.
+
+        Raises:
+            LogError: it cannot be read.
+
+        """
+        place = TopicPartition(topic, partition)
+        begin, end = await self._bounds(place, before, since_ms)
+        while begin < end:
+            first = max(begin, end - at_once)
+            read = [record async for some in self._read(place, first, end) for record in some]
+            yield [record for record in reversed(read) if record.timestamp_ms >= since_ms]
+            end = first
+
+    async def _bounds(self, place: TopicPartition, before: int | None, since_ms: int) -> tuple[int, int]:
+        with trouble(f"cannot read back {place.topic}/{place.partition}"):
+            end = (await self._consumer.end_offsets([place]))[place] if before is None else before
+            return await begin_of(self._consumer, place, end, since_ms), end
+
+    async def _read(self, place: TopicPartition, begin: int, end: int) -> AsyncGenerator[list[Record], None]:
+        if begin >= end:
+            return  # the client's fetcher ends for good where an assignment goes before it has seen it
         consumer = self._consumer
-        read: list[Record] = []
-        with trouble(f"cannot read back {topic}/{partition}"):
+        with trouble(f"cannot read back {place.topic}/{place.partition}"):
             consumer.assign([place])
-            end = (await consumer.end_offsets([place]))[place] if before is None else before
-            consumer.seek(place, await begin_of(consumer, place, end, since_ms))
-            idle_s = 0.0
-            while await consumer.position(place) < end and idle_s < PATIENCE_S:
+            consumer.seek(place, begin)
+        idle_s = 0.0
+        while idle_s < PATIENCE_S:
+            with trouble(f"cannot read back {place.topic}/{place.partition}"):
+                if await consumer.position(place) >= end:
+                    break
                 fetched = await consumer.getmany(timeout_ms=int(POLL_S * 1_000))
-                read += [record_of(record) for batch in fetched.values() for record in batch]
-                idle_s = 0.0 if fetched else idle_s + POLL_S
-            consumer.unsubscribe()  # else it goes on fetching ahead
-        return [record for record in read if record.offset < end and record.timestamp_ms >= since_ms]
+            yield [record_of(record) for batch in fetched.values() for record in batch if record.offset < end]
+            idle_s = 0.0 if fetched else idle_s + POLL_S
+        consumer.unsubscribe()  # else it goes on fetching ahead
 
 
 async def begin_of(consumer: AIOKafkaConsumer[bytes, bytes], place: TopicPartition, before: int, since_ms: int) -> int:
     """The offset from which on a partition is of that time and younger; ``before`` where nothing is."""
     found = (await consumer.offsets_for_times({place: since_ms}))[place]
     by_time = before if found is None else found.offset
-    # The embedded broker knows no times and names offset 0: hence never further than this.
+    # The embedded broker knows no times and names offset 0: where that is the answer, never further than this.
+    least = by_time or before - SPAN_RECORDS_MAX
     first = (await consumer.beginning_offsets([place]))[place]
-    begin: int = min(before, max(by_time, before - SPAN_RECORDS_MAX, first))
+    begin: int = min(before, max(least, first))
     return begin

@@ -107,12 +107,14 @@ class Rings:
         self._oldest[row] = min(int(self._oldest[row]), second)
         return weight_ms
 
-    def fill_minutes(self, rows: Ints, minutes: Ints, covered_ms: Ints, figures: Floats) -> Ints:
+    def fill_minutes(self, rows: Ints, minutes: Ints, ends: Ints, covered_ms: Ints, figures: Floats) -> Ints:
         """Add minutes, as ``span`` gives them, to what is not covered of them; how much that was of each second, ms.
 
         Args:
             rows: of the nodes.
             minutes: of event time, by number, one for each row; none of them twice in one place of the rings.
+            ends: the seconds, by number, in which what they tell of breaks off: what is there of such a second came
+                after, so that both count. Of any other second one may have heard what the other has.
             covered_ms: by second, at most a whole one.
             figures: by figure and second; NaN: not known.
 
@@ -124,7 +126,9 @@ class Rings:
         newest = self._newest[rows, None]
         there = (numbers <= newest) & (numbers > newest - SECONDS)
         before_ms = covered[rows, places].astype(np.int64)
-        filled_ms = np.where(there, np.maximum(covered_ms - before_ms, 0), 0)
+        broken_off = numbers == ends[:, None]
+        more_ms = np.where(broken_off, np.minimum(covered_ms, 1_000 - before_ms), np.maximum(covered_ms - before_ms, 0))
+        filled_ms = np.where(there, more_ms, 0)
         before = values[rows, :, places].astype(np.float64)
         weights = np.where(np.isnan(before), 0, before_ms[:, None])
         sums = np.where(weights > 0, before, 0) * weights

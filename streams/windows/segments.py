@@ -165,22 +165,32 @@ def said_minute(said: SaidSeconds, raw: bytes, window: NodeWindow) -> Minute:
 def restore(windows: Windows, minutes: Sequence[tuple[NodeWindow, Minute]]) -> None:
     """Fill with minutes what nothing covers yet of them.
 
-    A node of which nothing is known yet gets its time and its pods from them, too.
+    A node of which nothing is known yet gets its time and its pods from them, too. The time of one whose samples were
+    heard stays: what lies beyond it was said before its clock was set back, or its next samples tell of it again.
     """
     for window, its in minutes:
         if window.listed is None and not window.uids:
             window.keep(its.uids, windows.series)
-        windows.advance(window, its.end_ms)
+            windows.advance(window, its.end_ms)
     for turn in _turns(minutes):
         filled_ms = windows.rings.fill_minutes(
             np.array([window.row for window, _ in turn]),
             np.array([its.begin_ms // MINUTE_MS for _, its in turn]),
-            np.array([its.covered_ms for _, its in turn]),
+            np.array([its.end_ms // 1_000 for _, its in turn]),
+            np.array([_until_now(window, its) for window, its in turn]),
             np.array([its.figures for _, its in turn]),
         )
         for (window, its), its_filled_ms in zip(turn, filled_ms, strict=True):
             if _within(window, its.begin_ms, window.watermark_ms) and its_filled_ms.any():
                 _add(windows.series, window, its, its_filled_ms)
+
+
+def _until_now(window: NodeWindow, its: Minute) -> Ints:
+    """What it covers of each second; nothing of those that are not over."""
+    if its.end_ms <= window.watermark_ms:
+        return its.covered_ms
+    seconds = its.begin_ms // 1_000 + np.arange(MINUTE)
+    return np.where(seconds < window.watermark_ms // 1_000, its.covered_ms, 0)
 
 
 def _within(window: NodeWindow, begin_ms: int, now_ms: int) -> bool:

@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from bench import admin, log, loop
+from bench.covered import Covered
 from bench.generator import HISTORY_STEP_S
 from bench.node import NAME, VirtualNode
 from bench.plan import wobble
@@ -22,6 +23,7 @@ from bench.rows import Row, judged, seconds, told
 from bench.trend import back_at, missing
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.kafka import read_topic
+from slacktide.deploy.cli.demo.figures import percentile
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE, Topic
 from slacktide.streams.windows.series import slot_ms
@@ -35,8 +37,8 @@ LAST_ANSWERS_S = 20.0
 SESSION_MS = 6_000
 """The workers' default, and the shortest that Apache Kafka takes."""
 WINDOWS_S_PER_1000 = 5.0
-DRIFT_MS = 1_000
 GAP_MS = 1_500
+AFTER_PCTS = {"median": 50, "95% within": 95, "longest": 100}
 WORKERS = ("blue", "green")
 
 
@@ -46,6 +48,13 @@ class Taken(msgspec.Struct, gc=False):
     node: str
     boot_id: str
     seq: int
+
+
+class Sampled(Taken, gc=False):
+    """Also of what time it tells."""
+
+    observed_ms: int
+    interval_ms: int
 
 
 class Answer(Taken, gc=False):
@@ -62,9 +71,10 @@ class Window(msgspec.Struct, gc=False):
 
 
 class Figures(Window):
-    """Of a NodeMetric what it covers, in all its windows."""
+    """Of a NodeMetric until when it is, and what it covers, in all its windows."""
 
     node: str
+    observed_ms: int
     aggregates: list[Window] = []
 
 
@@ -74,7 +84,7 @@ class Story:
 
     killed_ms: int
     dead: str
-    samples: list[Taken]
+    samples: list[Sampled]
     answers: list[tuple[int, Answer]]
     """With when the log got it, and"""
     metrics: list[tuple[int, Figures]]
@@ -169,23 +179,36 @@ def _guard_row(story: Story) -> Row:
 
 
 def whole_again_ms(story: Story) -> dict[str, int | None]:
-    """Of each node that moved: when its windows covered again what they covered before; None: not within the run.
+    """Of each node that moved: from when on its windows lacked nothing; None: not within the run.
 
-    The policy's window goes on by whole slots, the others by seconds that a generator does not fill to the millisecond.
+    They cover what the node's samples in the log tell of, to the millisecond, as if nobody had died. What they covered
+    before is no measure: it goes up and down by a step, and by what lies between samples.
     """
-    points: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    slack_ms: dict[int, int] = {}
     moved = {answer.node for at_ms, answer in story.answers if answer.worker == story.dead and at_ms <= story.killed_ms}
+    samples: dict[str, list[Sampled]] = {node: [] for node in moved}
+    metrics: dict[str, list[tuple[int, Figures]]] = {node: [] for node in moved}
+    for sample in story.samples:
+        samples.get(sample.node, []).append(sample)
     for at_ms, metric in story.metrics:
-        for number, window in enumerate([metric, *metric.aggregates]):
-            slack_ms[number] = DRIFT_MS + (0 if number else slot_ms(metric.window_ms))
-            points.setdefault((metric.node, number), []).append((at_ms, window.covered_ms))
-    found: dict[str, list[int | None]] = {node: [] for node in moved}
-    for (node, number), seen in points.items():
-        before = [covered_ms for at_ms, covered_ms in seen if at_ms <= story.killed_ms]
-        if node in moved and before:
-            found[node].append(back_at(seen, before[-1] - slack_ms[number], story.killed_ms))
-    return {node: None if None in all_ms else max(all_ms) for node, all_ms in found.items() if all_ms}
+        metrics.get(metric.node, []).append((at_ms, metric))
+    found = {}
+    for node in moved:
+        covered = Covered((sample.observed_ms, sample.interval_ms) for sample in samples[node])
+        points = [(at_ms, -lacking_ms(metric, covered)) for at_ms, metric in metrics[node]]
+        found[node] = back_at(points, 0, story.killed_ms)
+    return found
+
+
+def lacking_ms(metric: Figures, covered: Covered) -> int:
+    """How much of what is covered a NodeMetric lacks, in the window that lacks most.
+
+    The policy's window goes on by slots, the others by seconds.
+    """
+    steps_ms = [slot_ms(metric.window_ms), *(1_000 for _ in metric.aggregates)]
+    return max(
+        covered.within_ms(metric.observed_ms, window.window_ms, step_ms) - window.covered_ms
+        for window, step_ms in zip([metric, *metric.aggregates], steps_ms, strict=True)
+    )
 
 
 def _windows_row(story: Story, nodes: int) -> Row:
@@ -193,7 +216,7 @@ def _windows_row(story: Story, nodes: int) -> Row:
     target_s = WINDOWS_S_PER_1000 * max(1.0, nodes / 1000)
     never = [node for node, at_ms in whole.items() if at_ms is None]
     after_s = [(at_ms - story.killed_ms - SESSION_MS) / 1000 for at_ms in whole.values() if at_ms is not None]
-    said = f"median {seconds(statistics.median(after_s))}, longest {seconds(max(after_s))}" if after_s else "-"
+    said = ", ".join(f"{name} {seconds(percentile(after_s, pct))}" for name, pct in AFTER_PCTS.items())
     return judged(
         "worker killed: windows whole, after the session timeout",
         f"<= {target_s:g} s",
@@ -221,7 +244,7 @@ def _story(bootstrap: str, killed_ms: int, dead: str) -> Story:
     return Story(
         killed_ms=killed_ms,
         dead=dead,
-        samples=[sample for _, sample in _read(bootstrap, SAMPLE, Taken)],
+        samples=[sample for _, sample in _read(bootstrap, SAMPLE, Sampled)],
         answers=_read(bootstrap, COMMAND, Answer),
         metrics=_read(bootstrap, METRIC, Figures),
         outcomes=log.outcomes(bootstrap, NAME),

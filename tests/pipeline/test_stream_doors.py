@@ -68,13 +68,29 @@ async def test_a_read_back_ends_at_the_position_and_begins_in_time(rig: Rig) -> 
             await history.span(SAMPLE.name, 2, before=before, since_ms=start_ms + since * 1_000)
             for before, since in [(50, 30), (60, 0), (10, 20), (0, 0)]
         ]
+        newest_first = history.back(SAMPLE.name, 2, before=50, since_ms=start_ms + 30_000, at_once=8)
+        backwards = [[int(record.value or b"") for record in some] async for some in newest_first]
 
+    assert [some for some in backwards if some] == [[*range(49, 41, -1)], [*range(41, 33, -1)], [*range(33, 29, -1)]]
     assert [[int(record.value or b"") for record in span] for span in spans] == [
         list(range(30, 50)),
         list(range(60)),
         [],
         [],
     ]
+
+
+async def test_a_read_back_of_many_nodes_begins_in_time_too(kafka_broker: KafkaBroker) -> None:
+    """Where the broker finds a record by its time, however many stand behind it."""
+    kafka_broker.apply_topics(PARTITIONS)
+    start_ms = time.time_ns() // 1_000_000 - 120_000
+    async with AIOKafkaProducer(bootstrap_servers=kafka_broker.bootstrap) as producer:
+        for number in range(6_000):
+            await producer.send(SAMPLE.name, b"%d" % number, partition=2, timestamp_ms=start_ms + number * 10)
+    async with History(kafka_broker.bootstrap, WAIT_MS) as history:
+        span = await history.span(SAMPLE.name, 2, before=6_000, since_ms=start_ms + 1_000)
+
+    assert [record.offset for record in span] == [*range(100, 6_000)]
 
 
 async def test_a_write_to_a_partition_that_is_not_there_is_the_logs_trouble(rig: Rig) -> None:

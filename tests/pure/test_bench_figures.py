@@ -6,10 +6,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from bench.covered import Covered
 from bench.crowd import Watched, age_ms, fewer
 from bench.meter import Cost
 from bench.peers.measure import _rows
-from bench.takeover import Answer, Figures, Story, Taken, Window, gaps_ms, lost_samples, rows, whole_again_ms
+from bench.takeover import Answer, Figures, Sampled, Story, Window, gaps_ms, lost_samples, rows, whole_again_ms
 from bench.trend import back_at, missing, slope
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,6 +56,15 @@ def test_a_window_is_back_once_it_stays_at_its_level(points: list[tuple[int, int
     assert back_at(points, 60, 100) == at
 
 
+def test_samples_cover_what_they_tell_of_once() -> None:
+    """A window that goes on by steps of a second reaches back from the end of the one that has begun."""
+    covered = Covered([(10_000, 0), (12_500, 1_000), (13_200, 1_000), (12_900, 500), (20_000, 1_000)])
+
+    assert covered.within_ms(13_200, 10_000, 1_000) == 1_700
+    assert covered.within_ms(13_200, 2_000, 1_000) == 1_200
+    assert covered.within_ms(20_000, 5_000, 1_000) == covered.within_ms(25_000, 6_000, 1_000) == 1_000
+
+
 def watched(nodes: int, growth: float, sent: float) -> Watched:
     """A run of ten seconds."""
     seconds = [float(second) for second in range(10)]
@@ -85,9 +95,9 @@ def test_the_next_trial_has_what_was_answered_less_a_tenth() -> None:
     assert fewer(watched(200, 190.0, 200.0)) == 100
 
 
-def sample(node: str, seq: int) -> Taken:
-    """One of a node's."""
-    return Taken(node=node, boot_id="boot", seq=seq)
+def sample(node: str, seq: int) -> Sampled:
+    """One of a node's, ten seconds after the one before it."""
+    return Sampled(node=node, boot_id="boot", seq=seq, observed_ms=seq * 10_000, interval_ms=10_000)
 
 
 def answer(node: str, seq: int, worker: str) -> Answer:
@@ -95,10 +105,14 @@ def answer(node: str, seq: int, worker: str) -> Answer:
     return Answer(node=node, boot_id="boot", seq=seq, worker=worker)
 
 
-def figures(node: str, covered_ms: int) -> Figures:
-    """With one long window, which is always half full."""
+def figures(node: str, seq: int, covered_ms: int) -> Figures:
+    """By that sample, with one longer window, which lacks nothing."""
     return Figures(
-        node=node, window_ms=60_000, covered_ms=covered_ms, aggregates=[Window(window_ms=300_000, covered_ms=150_000)]
+        node=node,
+        observed_ms=seq * 10_000,
+        window_ms=60_000,
+        covered_ms=covered_ms,
+        aggregates=[Window(window_ms=300_000, covered_ms=seq * 10_000)],
     )
 
 
@@ -132,10 +146,10 @@ def story(**changes: object) -> Story:
             (KILLED_MS + 6_500, answer("a", 2, "green")),
         ],
         "metrics": [
-            (KILLED_MS - 500, figures("a", 30_000)),
-            (KILLED_MS - 400, figures("b", 30_000)),
-            (KILLED_MS + 6_500, figures("a", 20_000)),
-            (KILLED_MS + 8_000, figures("a", 30_000)),
+            (KILLED_MS - 500, figures("a", 1, 10_000)),
+            (KILLED_MS - 400, figures("b", 1, 10_000)),
+            (KILLED_MS + 6_500, figures("a", 2, 19_999)),
+            (KILLED_MS + 8_000, figures("a", 2, 20_000)),
         ],
         "outcomes": [outcome("guard", 1_050, "x")],
     }
@@ -189,7 +203,7 @@ def test_a_window_that_does_not_come_back_is_over_its_target() -> None:
 def test_a_takeover_reads_of_the_log_what_it_needs() -> None:
     """Records as they are written; what else is in them is left."""
     examples = Path(topics.__file__).parent / "examples"
-    kinds = {topics.SAMPLE: Taken, topics.COMMAND: Answer, topics.METRIC: Figures}
+    kinds = {topics.SAMPLE: Sampled, topics.COMMAND: Answer, topics.METRIC: Figures}
 
     for topic, kind in kinds.items():
         for file in sorted((examples / topic.name).glob("*.json")):

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from slacktide.schemas.codec import encode
 from slacktide.schemas.topics import WINDOW
 from slacktide.schemas.window import NodeWindowSegment
-from slacktide.streams.rebuilding import unsegmented
+from slacktide.streams.rebuilding import UNSEGMENTED_MS, newest_of, unsegmented, unsegmented_since_ms
 from slacktide.streams.records import Record
 from testbed.samples import record_of as bare_record
 from testbed.samples import sample
@@ -43,7 +43,7 @@ def test_what_came_before_a_segment_of_its_own_minute_is_in_it() -> None:
     said = [segment(9, appended_ms=10 * MINUTE_MS + 2_000)]
     held = sampled(9 * MINUTE_MS + 50_000, appended_ms=9 * MINUTE_MS + 50_100)
 
-    assert unsegmented([held], said) == []
+    assert unsegmented([held], newest_of(said)) == []
 
 
 @pytest.mark.parametrize("lag_ms", [0, 3_000, 20_000])
@@ -52,20 +52,46 @@ def test_what_came_while_the_owner_was_behind_is_in_no_segment_that_it_said_then
     said = [segment(9, appended_ms=10 * MINUTE_MS + lag_ms)]
     later = [sampled(10 * MINUTE_MS + ms, appended_ms=10 * MINUTE_MS + ms + 100) for ms in (1_000, 2_000, 15_000)]
 
-    assert unsegmented(later, said) == later
+    assert unsegmented(later, newest_of(said)) == later
 
 
 def test_a_clock_that_was_set_back_makes_no_sample_old() -> None:
     said = [segment(9, appended_ms=10 * MINUTE_MS)]
     back = sampled(2 * MINUTE_MS, appended_ms=10 * MINUTE_MS + 1_000)
 
-    assert unsegmented([back], said) == [back]
+    assert unsegmented([back], newest_of(said)) == [back]
 
 
 def test_without_a_segment_of_its_node_a_sample_is_in_none() -> None:
     other = sampled(MINUTE_MS, appended_ms=MINUTE_MS, node="b")
 
-    assert unsegmented([other], [segment(9, appended_ms=10 * MINUTE_MS)]) == [other]
+    assert unsegmented([other], newest_of([segment(9, appended_ms=10 * MINUTE_MS)])) == [other]
+
+
+@pytest.mark.parametrize(
+    ("said", "since_ms"),
+    [
+        pytest.param([segment(9, appended_ms=602_000)], 595_000, id="since the minute's end, and a little sooner"),
+        pytest.param([segment(9, appended_ms=593_000)], 588_000, id="a node whose clock is ahead"),
+        pytest.param([segment(9, appended_ms=609_000)], 595_000, id="an owner that was behind"),
+        pytest.param(
+            [segment(9, appended_ms=602_000), segment(8, appended_ms=541_000, node="b")],
+            535_000,
+            id="a node whose minute had not been said yet",
+        ),
+        pytest.param(
+            [segment(9, appended_ms=602_000), segment(5, appended_ms=361_000, node="b")],
+            595_000,
+            id="a node that died before holds nothing up",
+        ),
+        pytest.param([segment(3, appended_ms=602_000)], 610_000 - UNSEGMENTED_MS, id="a clock that was set back"),
+        pytest.param([], 610_000 - UNSEGMENTED_MS, id="nothing was said"),
+    ],
+)
+def test_samples_are_read_again_since_the_last_minute_that_was_said_of_all_living(
+    said: list[Record], since_ms: int
+) -> None:
+    assert unsegmented_since_ms(newest_of(said), now_ms=610_000) == since_ms
 
 
 def test_what_cannot_be_read_is_left_to_whoever_reads_it() -> None:
@@ -73,5 +99,5 @@ def test_what_cannot_be_read_is_left_to_whoever_reads_it() -> None:
 
     unreadable = [replace(segment(9, appended_ms=0), value=value) for value in (b"{", None)]
 
-    assert unsegmented([bad], [segment(9, appended_ms=10 * MINUTE_MS)]) == []
-    assert unsegmented([], unreadable) == []
+    assert unsegmented([bad], newest_of([segment(9, appended_ms=10 * MINUTE_MS)])) == []
+    assert newest_of(unreadable)[b"a"].over_ms == MINUTE_MS

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,8 +16,10 @@ from slacktide.schemas.command import NodeCommand, command_id
 from slacktide.schemas.inventory import NodeInventory, Pod, Resources, revision_of
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.policy import DEFAULT, policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC, SAMPLE, SCORE, WINDOW
+from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.worker import Out, Record, Worker
 from testbed.samples import (
     BATCH,
@@ -34,6 +37,8 @@ from testbed.samples import (
 )
 
 NOW_MS = START_MS + 1_000_000
+RECORD: dict[str, Any] = {"topic": WINDOW.name, "partition": 0, "offset": 0, "timestamp_ms": START_MS}
+"""Of a segment."""
 
 
 @pytest.fixture
@@ -501,9 +506,7 @@ def test_a_minute_is_said_once_when_it_is_over_and_another_worker_takes_it_up(wo
     other = Worker("other")
     other.policy(policy_record())
     *_, segment = segments
-    record = Record(
-        topic=WINDOW.name, partition=0, offset=0, timestamp_ms=START_MS, key=segment.key, value=segment.value
-    )
+    record = Record(**RECORD, key=segment.key, value=segment.value)
 
     assert other.restore([record]) == []
     other.hold_back(0)
@@ -520,6 +523,62 @@ def test_a_sample_that_comes_late_fills_its_gap_mute(worker: Worker) -> None:
     [metric], _ = figures(tell(worker, keyframe(15)))
 
     assert metric.aggregates[0].covered_ms == 4_000
+
+
+def test_a_minute_of_before_a_clock_was_set_back_makes_no_sample_late(worker: Worker) -> None:
+    """Said by the last owner: who takes over has heard the node since."""
+    owner = Worker("owner")
+    owner.policy(policy_record())
+    segments = [
+        Record(**RECORD, key=out.key, value=out.value)
+        for out in tell(owner, *(keyframe(seq) for seq in range(600, 800)))
+        if out.topic == WINDOW.name
+    ]
+    back = [keyframe(seq, boot_id="000000000002-b") for seq in range(1, 5)]
+    worker.learn(map(record_of, back[:3]))
+
+    assert segments
+    assert worker.restore(segments) == []
+    [metric], _ = figures(tell(worker, *back[3:]))
+    assert (metric.late, metric.aggregates[0].covered_ms) == (0, 4_000)
+
+
+def test_a_minute_that_reaches_beyond_what_was_heard_is_told_of_by_the_next_samples() -> None:
+    """Its last owner had answered more than it could commit."""
+    minutes = policy_of(Colocation(enable=True, metric_aggregate_duration_s=300), ResourceThreshold())
+    heard = [
+        keyframe(seq, observed_ms=START_MS + seq * 1_000 + 400, policy_version=minutes.version) for seq in range(1, 90)
+    ]
+    owner, worker = Worker("owner"), Worker("worker")
+    for each in (owner, worker):
+        each.policy(policy_record(minutes))
+    [segment] = [out for out in tell(owner, *heard) if out.topic == WINDOW.name]
+    over_ms = decode(segment.value, NodeWindowSegment).observed_ms
+    first = next(at for at, each in enumerate(heard) if each.observed_ms > over_ms - 2_000)
+    worker.learn(map(record_of, heard[first - 20 : first]))
+    worker.restore([Record(**RECORD, key=segment.key, value=segment.value)])
+    [*_, metric], _ = figures(tell(worker, *heard[first:]))
+
+    assert metric.late == 0
+    assert metric.covered_ms == metric.aggregates[0].covered_ms == metric.seq * 1_000
+
+
+@pytest.mark.parametrize("phase_ms", [0, 1, 400, 500, 999])
+def test_what_was_learned_beside_is_filled_in_as_if_it_had_been_heard(worker: Worker, phase_ms: int) -> None:
+    """To the millisecond, also of the second that the two share; and twice is once."""
+    heard = [keyframe(seq, observed_ms=START_MS + seq * 1_000 + phase_ms) for seq in range(1, 91)]
+    always, beside = Worker("always"), worker.aside()
+    always.policy(policy_record())
+    beside.learn(map(record_of, heard[:60]))
+    tell(worker, *heard[60:80])
+    tell(always, *heard[:80])
+    for _ in range(2):
+        list(worker.fill_from(beside, 0, 2))
+    [wanted, *_], _ = figures(tell(always, *heard[80:]))
+    [found, *_], _ = figures(tell(worker, *heard[80:]))
+
+    assert found.aggregates == wanted.aggregates
+    assert (found.covered_ms, found.node_use, found.pods) == (wanted.covered_ms, wanted.node_use, wanted.pods)
 
 
 # What the log refuses
