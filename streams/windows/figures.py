@@ -1,7 +1,7 @@
 """What is published of a node: NodeMetric, and what batch and mid pods may ask for.
 
-Latest state is said again every 5 s; sooner, but with one sample of a second at most, where somebody would want to know: a figure
-moved by more than a hundredth of the node, or it was made of other pods, facts or thresholds.
+Latest state is said again every 5 s; sooner, but with one sample of a second at most, where somebody would want to
+know: a figure moved by more than a hundredth of the node, or it was made of other pods, facts or thresholds.
 """
 
 from __future__ import annotations
