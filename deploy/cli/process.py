@@ -89,21 +89,26 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
 
     """
 
-    async def main() -> None:
+    async def main() -> bool:
         stop = asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
             asyncio.get_running_loop().add_signal_handler(name, _told, name, stop)
-        await work(stop)
+        try:
+            await work(stop)
+        except SlacktideError as exc:
+            log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message says it all
+            return False
+        except Exception:
+            log.exception("stopped by an error of its own")
+            return False
+        return True
 
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(main())
-    except SlacktideError as exc:
-        log.error("%s", exc)  # noqa: TRY400 - raised on purpose: the message says it all
-        raise SystemExit(1) from exc
-    except Exception as exc:
-        log.exception("stopped by an error of its own")
-        raise SystemExit(1) from exc
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        done = runner.run(main())
+        ending = _cut_short_later()  # what the work leaves behind is cancelled now, and need not heed it
+    ending.cancel()
+    if not done:
+        raise SystemExit(1)
 
 
 def _told(name: signal.Signals, stop: asyncio.Event) -> None:
@@ -112,10 +117,15 @@ def _told(name: signal.Signals, stop: asyncio.Event) -> None:
         os._exit(128 + name)
     log.info("stopping", extra={"signal": name.name})
     stop.set()
+    _cut_short_later()
+
+
+def _cut_short_later() -> threading.Timer:
     # A thread: it works where the loop itself hangs.
     timer = threading.Timer(DRAIN_S, _cut_short)
     timer.daemon = True
     timer.start()
+    return timer
 
 
 def _cut_short() -> None:

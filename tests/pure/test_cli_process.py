@@ -98,6 +98,30 @@ def test_a_taken_port_is_refused_with_the_way_out() -> None:
             Endpoints("127.0.0.1", port, Health())
 
 
+STAYS = """
+    async def stays():
+        while True:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                pass
+    task = asyncio.create_task(stays())
+    await asyncio.sleep(0.1)
+    raise LogError("the log is gone")
+"""
+
+
+def test_a_process_that_fails_ends_although_something_in_it_does_not() -> None:
+    """With its reason: whoever restarts it waits for its end."""
+    code, lines = ended(started(STAYS.strip()))
+
+    assert code == 1
+    assert [line["message"] for line in lines][-2:] == [
+        "the log is gone",
+        "did not stop within 1 s: leaving as it is",
+    ]
+
+
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_told_to_stop_it_finishes_in_order(name: str) -> None:
     process = started('await stop.wait(); logging.getLogger("work").info("drained")')
