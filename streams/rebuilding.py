@@ -40,7 +40,7 @@ SEGMENTS_AT_ONCE = 1_000
 """In memory: some ten megabytes."""
 SLICE = 50
 """Records between which the live work has its turn: some milliseconds."""
-SHARE = 0.75
+SHARE = 0.9
 """Of the time, while there is history: the rest is the live work's in any case, and what history leaves of its own."""
 READ_WAIT_MS = 20
 """A fetch that is held at a partition's end holds up what is asked next on its connection."""
