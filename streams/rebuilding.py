@@ -40,7 +40,7 @@ SEGMENTS_AT_ONCE = 1_000
 """In memory: some ten megabytes."""
 SLICE = 50
 """Records between which the live work has its turn: some milliseconds."""
-SHARE = 0.75
+SHARE = 0.9
 """Of the time, while there is history: the rest is the live work's in any case, and what history leaves of its own."""
 READ_WAIT_MS = 20
 """A fetch that is held at a partition's end holds up what is asked next on its connection."""
@@ -193,6 +193,8 @@ class Rebuilding:
         )
         async for segments in older:
             taken.segments += await self._in_turns(segments, self._worker.restore, partition)
+        if self._half.get(partition) is taken:
+            self._worker.publish(partition)
         took_s = asyncio.get_running_loop().time() - taken.at_s
         metrics.REBUILT_SECONDS.observe(took_s)
         told = {"segments": taken.segments, "samples": taken.samples, "s": round(took_s, 3)}
@@ -237,7 +239,7 @@ class Rebuilding:
         later = self._held_back.pop(partition, None)
         if later is not None:
             later.cancel()
-            self._worker.publish(partition)
+        self._worker.publish(partition)
 
 
 def _slices(records: Sequence[Record]) -> Iterator[Sequence[Record]]:

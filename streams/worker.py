@@ -157,8 +157,10 @@ class Worker:
         self._held_back.add(partition)
 
     def publish(self, partition: int) -> None:
-        """Its windows are as full as they will be."""
+        """Its windows are as full as they will be, or fuller than before: each node's next sample says so."""
         self._held_back.discard(partition)
+        for node in self._nodes.get(partition, {}).values():
+            node.window.told = None
 
     def samples(self, records: Iterable[Record], now_ms: int) -> list[Out]:
         """Answer each sample once, then publish; a null is a deletion and asks nothing."""

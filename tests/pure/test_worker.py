@@ -563,6 +563,15 @@ def test_a_minute_that_reaches_beyond_what_was_heard_is_told_of_by_the_next_samp
     assert metric.covered_ms == metric.aggregates[0].covered_ms == metric.seq * 1_000
 
 
+def test_windows_that_became_fuller_are_said_with_the_next_sample(worker: Worker) -> None:
+    """Though nothing moved, and what was said is younger than what is said again."""
+    tell(worker, keyframe(1))
+    assert figures(tell(worker, keyframe(2)))[0] == []
+    worker.publish(0)
+
+    assert [metric.seq for metric in figures(tell(worker, keyframe(3)))[0]] == [3]
+
+
 @pytest.mark.parametrize("phase_ms", [0, 1, 400, 500, 999])
 def test_what_was_learned_beside_is_filled_in_as_if_it_had_been_heard(worker: Worker, phase_ms: int) -> None:
     """To the millisecond, also of the second that the two share; and twice is once."""
