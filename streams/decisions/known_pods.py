@@ -62,6 +62,19 @@ class HighPods(msgspec.Struct, frozen=True, gc=False):
 class KnownPods(Sequence[Pod]):
     """Never changed once it is made."""
 
+    __slots__ = (
+        "_pods",
+        "asked",
+        "batch_asked",
+        "best_effort",
+        "high",
+        "live",
+        "mid_asked",
+        "names",
+        "prod_request",
+        "there",
+    )
+
     def __init__(self, pods: Sequence[Pod]) -> None:
         self._pods = pods
         self.names: Mapping[str, PodName] = {pod.uid: _named(pod) for pod in pods}
@@ -124,6 +137,8 @@ class KnownPods(Sequence[Pod]):
 
 class _Packed(Sequence[Pod]):
     """A fifth of the bytes that it was read from; unpacking thirty pods takes 40 us."""
+
+    __slots__ = ("_count", "_raw")
 
     def __init__(self, raw: bytes, count: int) -> None:
         self._raw = zlib.compress(raw, PACK_LEVEL)

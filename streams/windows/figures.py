@@ -73,7 +73,7 @@ def due(windows: Windows, candidates: Sequence[Candidate], policy: Policy) -> li
             observed_ms=one.sample.observed_ms,
             revisions=_revisions(one, policy),
             rows=one.window.all_rows,
-            values=parts[at],
+            values=parts[at].copy(),  # else all nodes of the wave stay in memory with it
         )
         told.append((one, _metric(one, policy, found.of(at, one.window, parts[at]), _aggregates(spreads, place))))
     return told
