@@ -75,6 +75,7 @@ def command(settings: StreamSettings) -> None:
     from slacktide.streams.worker import Worker  # noqa: PLC0415
 
     garbage.seldom()
+    garbage.returned()
     shadowing = None if settings.shadow is None else ShadowFile(settings.shadow, settings.worker_name)
     worker = Worker(settings.worker_name)
     worker.shadow = shadowing.shadow if shadowing else None

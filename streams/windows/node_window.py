@@ -17,6 +17,7 @@ from slacktide.streams.windows.series import Series, slot_ms
 OWN = 3
 """Series of a node: its use, its system's, and how much is covered by how many samples."""
 _NO_ROWS = np.zeros(0, np.int64)
+_NO_FIGURES = np.zeros(0)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
@@ -49,8 +50,8 @@ class NodeWindow:
     watermark_ms: int = 0
     uids: list[str] = field(default_factory=list)
     """Of the newest sample, in its order."""
-    cpu_milli: list[int | None] = field(default_factory=list)
-    """What these used in it."""
+    cpu_milli: Floats = field(default_factory=lambda: _NO_FIGURES)
+    """What these used in it; NaN: not known."""
     use_rows: Ints = field(default_factory=lambda: _NO_ROWS)
     """Their series."""
     kept: tuple[str, ...] = ()

@@ -224,6 +224,7 @@ class _Wave:
 
     def _follow(self) -> None:
         """Keep series of the pods that are there now; note whose coming or going blurs what the system used."""
+        all_milli, begin = self._pods[:, 0], 0
         for at, (arrival, uids) in enumerate(zip(self._wave, self._uids, strict=True)):
             window, sample = arrival.window, arrival.sample
             if uids != window.uids:
@@ -232,11 +233,13 @@ class _Wave:
                 window.follow(sample, uids, arrival.pods, self._series)
             elif arrival.pods is not window.listed:
                 window.follow(sample, uids, arrival.pods, self._series)
-            window.cpu_milli = self._cpu[at]
+            window.cpu_milli = all_milli[begin : begin + len(uids)]
+            begin += len(uids)
 
     def _note_change(self, at: int, window: NodeWindow, uids: list[str]) -> None:
         now, before = set(uids), set(window.uids)
-        left = sum(milli or 0 for uid, milli in zip(window.uids, window.cpu_milli, strict=True) if uid not in now)
+        used = zip(window.uids, or_zero(window.cpu_milli).tolist(), strict=True)
+        left = sum(milli for uid, milli in used if uid not in now)
         unknown = any(milli is None and uid not in before for uid, milli in zip(uids, self._cpu[at], strict=True))
         if left or unknown:
             self._left_milli.append((at, left, unknown))
