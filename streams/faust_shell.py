@@ -56,8 +56,8 @@ STOP_S = 8.0
 POLL_S = 0.2
 IDLE_S = 0.02
 FETCHES_AHEAD_MAX = 2
-PARTITION_BYTES_MAX = 1 << 20
-"""Of each partition: some hundred samples. A share is taken of each, so that all are in memory at once."""
+PARTITION_BYTES_MAX = 512 << 10
+"""Of each partition: a hundred samples. A share is taken of each, so that all are in memory at once."""
 
 
 async def run(
