@@ -11,7 +11,6 @@ agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly
 * ``Consumer.on_partitions_revoked``: offsets answered by then are committed by Faust before; they go.
 * ``Consumer.verify_event_path``: warns of partitions that never come first in a fetch.
 * ``AIOKafkaConsumerThread._create_worker_consumer``: stock Faust holds each fetch for 1.5 s.
-* ``AIOKafkaConsumerThread._fetch_records``: a share of each partition, so that a backlog's turn is of many nodes.
 * ``AIOKafkaConsumerThread._commit``: stock Faust crashes where a commit must only wait.
 * ``AIOKafkaConsumerThread.seek_to_committed``: where nothing is committed the client stays where it stands.
 * ``AIOKafkaConsumerThread.on_thread_stop``: stock Faust never ends where the client's stop breaks off.
@@ -31,7 +30,6 @@ from typing import Any, cast
 
 import faust
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.consumer.fetcher import FetchResult
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 from faust.app.base import BootStrategy
@@ -57,7 +55,7 @@ POLL_S = 0.2
 IDLE_S = 0.02
 FETCHES_AHEAD_MAX = 2
 PARTITION_BYTES_MAX = 512 << 10
-"""Of each partition: a hundred samples. A share is taken of each, so that all are in memory at once."""
+"""Of each partition at once: a hundred samples. Partitions take turns by this."""
 
 
 async def run(
@@ -197,21 +195,6 @@ class _Thread(driver.AIOKafkaConsumerThread):
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1_000),
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1_000),
         )
-
-    async def _fetch_records(
-        self, consumer: Any, active_partitions: set[TP], timeout: float | None = None, max_records: int | None = None
-    ) -> dict[TP, list[Any]]:
-        most = max_records or POLL_RECORDS_MAX
-        share = -(-most // max(1, len(active_partitions)))
-        found = dict(await super()._fetch_records(consumer, active_partitions, timeout, share))
-        ready = consumer._fetcher._records  # noqa: SLF001 - one that holds an error waits until nothing else is there
-        for each in (share, most):  # what some leave of their share is the others'
-            for place in tuple(active_partitions):
-                left = most - sum(map(len, found.values()))
-                if left and (each == most or place not in found) and isinstance(ready.get(place), FetchResult):
-                    more = await super()._fetch_records(consumer, {place}, 0, min(each, left))
-                    found[place] = found.get(place, []) + more.get(place, [])
-        return found
 
     async def _commit(self, offsets: Mapping[TP, int]) -> bool:
         places = {TopicPartition(place.topic, place.partition): offset for place, offset in offsets.items()}

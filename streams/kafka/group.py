@@ -19,7 +19,7 @@ from slacktide.streams.records import Record
 log = logging.getLogger(__name__)
 
 COMMIT_S = 2.0
-POLL_RECORDS_MAX = 500
+POLL_RECORDS_MAX = 250
 """Per turn: while they are answered nothing else of the process runs."""
 
 Fetched = tuple[dict[int, list[Record]], dict[int, int | None]]

@@ -5,12 +5,10 @@ from __future__ import annotations
 import msgspec
 
 from slacktide.schemas.codec import decode
-from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
-from slacktide.streams.kafka import POLL_RECORDS_MAX
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 
@@ -89,16 +87,3 @@ async def test_health_says_when_the_worker_can_work_and_when_it_has(rig: Rig) ->
     assert before == "starting"
     assert joined in {"nothing seen yet", "no sample answered yet"}
     assert (running.health.not_live, running.health.not_ready) == ("", "stopped")
-
-
-async def test_a_backlog_is_answered_in_turns_of_all_partitions(rig: Rig) -> None:
-    """One partition's hours do not come before the others' last second."""
-    backlog = [sample(seq, node) for seq in range(1, POLL_RECORDS_MAX + 100) for node in NODES]
-    await rig.send(backlog)
-    async with rig.worker("faust"):
-        await rig.answered(backlog)
-
-    turns: dict[int, set[int]] = {}
-    for record in rig.commands:
-        turns.setdefault(decode(record.value, NodeCommand).decided_ms, set()).add(record.partition)
-    assert max(map(len, turns.values())) == PARTITIONS
