@@ -51,7 +51,7 @@ READ_BACK_WAIT_MS = 20
 RETRY_S = 1.0
 FRESH_S = 5.0
 BEAT_S = 0.25
-FIGURES_S = 0.5
+FIGURES_S = 0.2
 """What was answered is in the windows, and published, so much later at most."""
 FIGURES_AT_ONCE = 128
 """Samples that do not wait for others any longer. Of two thousand together a worker at 1,000 nodes needs a hundred

@@ -99,12 +99,14 @@ class Worker:
             self._merge(wave)
 
     def fill(self, records: Iterable[Record]) -> list[Out]:
-        """Take in samples that come late, mute: into what nothing covers yet. Bad ones are dead letters."""
-        outs: list[Out] = []
+        """Take in samples that come late, mute: into what nothing covers yet. Bad ones are dead letters.
+
+        What was answered is taken in first, and published: they may lie before it, and behind all that is there.
+        """
+        late = [record for record in records if record.value is not None]
+        outs = self.figures(late[-1].timestamp_ms) if late else []
         heard: list[Heard] = []
-        for record in records:
-            if record.value is None:
-                continue
+        for record in late:
             try:
                 heard.append(self._heard(record, sample_of(record)))
             except BadMessageError as exc:

@@ -525,6 +525,16 @@ def test_a_sample_that_comes_late_fills_its_gap_mute(worker: Worker) -> None:
     assert metric.aggregates[0].covered_ms == 4_000
 
 
+def test_a_gap_is_filled_before_what_was_answered_behind_it_is_published(worker: Worker) -> None:
+    """It lies before the newest sample, which is in no window yet."""
+    tell(worker, keyframe(1), keyframe(2))
+    worker.answers([record_of(sample(5))], NOW_MS)
+    outs = worker.fill([record_of(sample(seq)) for seq in (3, 4)])
+    [metric] = figures(outs + tell(worker, sample(7)))[0][-1:]
+
+    assert metric.aggregates[0].covered_ms == 6_000
+
+
 def test_a_minute_of_before_a_clock_was_set_back_makes_no_sample_late(worker: Worker) -> None:
     """Said by the last owner: who takes over has heard the node since."""
     owner = Worker("owner")
