@@ -6,6 +6,9 @@ agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly
 
 * ``Consumer.getmany``: yields one message per fetch; Faust's read offsets and gaps do not apply to it. What comes
   while the group is being shared out is dropped, as it may be another's, and fetched again from what is committed.
+  It waits while enough is fetched ahead: stock Faust pauses the partition of what comes to a full buffer until that
+  is empty, which under a steady load is never.
+* ``Consumer.on_partitions_assigned``: nothing is fetched ahead any more.
 * ``Consumer._wait_next_records``: stock Faust sleeps a second while no partition is active, as after a join.
 * ``Consumer.force_commit``: the answered offsets. Faust acks an event also when its agent fails.
 * ``Consumer.on_partitions_revoked``: offsets answered by then are committed by Faust before; they go.
@@ -23,6 +26,7 @@ A Faust that has crashed is not mended: the session ends, and the next one has a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -54,6 +58,9 @@ STOP_S = 8.0
 POLL_S = 0.2
 IDLE_S = 0.02
 FETCHES_AHEAD_MAX = 2
+"""With the one that is being answered."""
+BUFFER_MAX = 1_000
+"""Never full: partitions would be paused."""
 PARTITION_BYTES_MAX = 512 << 10
 """Of each partition at once: a hundred samples. Partitions take turns by this."""
 
@@ -123,7 +130,7 @@ def _app(session: Session, settings: ShellSettings, folder: str) -> _App:
         consumer_max_fetch_size=PARTITION_BYTES_MAX,
         datadir=folder,
         store="memory://",
-        stream_buffer_maxsize=FETCHES_AHEAD_MAX,
+        stream_buffer_maxsize=BUFFER_MAX,
         table_standby_replicas=0,  # else Faust's assignor, which other members of the group need not speak
         topic_allow_declare=False,
         topic_disable_leader=True,
@@ -150,20 +157,24 @@ def _app(session: Session, settings: ShellSettings, folder: str) -> _App:
 def _answer(app: _App, session: Session) -> Callable[[faust.StreamT[Any]], Any]:
     async def answer(stream: faust.StreamT[Any]) -> None:
         async for fetched in stream:
-            if session.failed:
-                continue  # what Faust takes for done is neither answered nor committed: the next session fetches it
-            try:
-                batches = {place.partition: [record_of(read) for read in batch] for place, batch in fetched.items()}
-                ends = {place.partition: app.consumer.highwater(place) for place in fetched}
-                done = await session.answer(batches, ends)
-            except Exception as exc:  # noqa: BLE001 - told to Faust, it would drop the batch and answer the next
-                session.fail(exc)
-                continue
-            cast("_Consumer", app.consumer).answered |= {
-                TP(SAMPLE.name, partition): offset for partition, offset in done.items()
-            }
+            consumer = cast("_Consumer", app.consumer)
+            if not session.failed:  # else the next session fetches it: Faust takes it for done, but it is not committed
+                consumer.answered |= await _answered(session, consumer, fetched)
+            consumer.make_room(fetched)
 
     return answer
+
+
+async def _answered(session: Session, consumer: _Consumer, fetched: Mapping[TP, list[Any]]) -> dict[TP, int]:
+    """By partition how far all is done now."""
+    try:
+        batches = {place.partition: [record_of(read) for read in batch] for place, batch in fetched.items()}
+        ends = {place.partition: consumer.highwater(place) for place in fetched}
+        done = await session.answer(batches, ends)
+    except Exception as exc:  # noqa: BLE001 - told to Faust, it would drop the batch and answer the next
+        session.fail(exc)
+        return {}
+    return {TP(SAMPLE.name, partition): offset for partition, offset in done.items()}
 
 
 class _Raw(faust.Schema[Any, Any]):
@@ -221,6 +232,9 @@ class _Consumer(driver.Consumer):
         self.answered: dict[TP, int] = {}
         self._said: dict[TP, int] = {}
         self._gathering = Gathering()
+        self._ahead: list[Mapping[TP, list[Any]]] = []
+        self._room = asyncio.Event()
+        self._room.set()
 
     def _new_consumer_thread(self) -> _Thread:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
@@ -233,6 +247,11 @@ class _Consumer(driver.Consumer):
 
     async def getmany(self, timeout: float) -> AsyncIterator[Any]:
         await self._gathering.turn()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(POLL_S):
+                await self._room.wait()
+        if not self._room.is_set():
+            return
         generation = self.app.consumer_generation_id
         records, _ = await self._wait_next_records(timeout)
         if not records or self.should_stop:
@@ -243,10 +262,28 @@ class _Consumer(driver.Consumer):
             return
         fetched = {place: batch for place, batch in records.items() if batch}
         self._gathering.began(sum(map(len, fetched.values())))
+        self._ahead.append(fetched)
+        self._see_room()
         for place, batch in fetched.items():
             self._read_offset[place] = None  # no gaps and no repeats in Faust's eyes: offsets are ours
             yield place, self._message(place, batch[-1], fetched)
             return
+
+    def make_room(self, fetched: Mapping[TP, list[Any]]) -> None:
+        """It was answered."""
+        self._ahead = [one for one in self._ahead if one is not fetched]
+        self._see_room()
+
+    def _see_room(self) -> None:
+        if len(self._ahead) < FETCHES_AHEAD_MAX:
+            self._room.set()
+        else:
+            self._room.clear()
+
+    async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
+        self._ahead.clear()  # Faust has dropped it
+        self._see_room()
+        await super().on_partitions_assigned(assigned, generation_id)
 
     def _message(self, place: TP, last: Any, fetched: dict[TP, Any]) -> ConsumerMessage:
         return ConsumerMessage(

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
+from slacktide.streams import faust_shell
+from slacktide.streams.kafka import POLL_RECORDS_MAX
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 
@@ -72,6 +75,20 @@ async def test_what_operators_say_takes_effect_while_the_worker_runs(rig: Rig, s
     assert [limits.be_cfs_quota_us for limits in (first.hold[0].limits, second.hold[0].limits)] == [150_000, None]
     assert [(record.topic, record.partition) for record in gone] == [(METRIC.name, 1), (ALLOCATABLE.name, 1)]
     assert {letter.topic for letter in letters} == {POLICY.name}
+
+
+async def test_no_partition_waits_for_the_others_where_a_worker_falls_behind(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Faust pauses the partition of what comes to a full buffer: under a steady load for minutes."""
+    paused: list[object] = []
+    monkeypatch.setattr(faust_shell._Consumer, "on_buffer_full", lambda _, place: paused.append(place))
+    backlog = [sample(seq, node) for seq in range(1, 2 * POLL_RECORDS_MAX) for node in NODES]
+    await rig.send(backlog)
+    async with rig.worker("faust"):
+        await rig.answered(backlog)
+
+    assert paused == []
 
 
 async def test_health_says_when_the_worker_can_work_and_when_it_has(rig: Rig) -> None:
