@@ -77,9 +77,7 @@ class StampedNode:
         # Nodes did not start all at once, so their keyframes do not come at once.
         whole = replaced or self._seq == 0 or (self._seq + self._number) % KEYFRAME_EVERY == 0
         self._seq += 1
-        factors = FACTORS[(self._seq + self._number) % VARIETY]
-        cpu = self.pods_cpu_milli(now_ms)
-        mem = [int(usual * factor) for usual, factor in zip(self._mem_bytes, factors, strict=True)]
+        cpu, mem = self.pods_cpu_milli(now_ms), self.pods_mem_bytes()
         each = [figure for pod in zip(cpu, mem, strict=True) for figure in pod]
         mem_bytes = NODE_MEM_BYTES + (self._seq + self._number) % VARIETY * MEM_STEP_BYTES
         interval_ms = interval_ms if self._seq > 1 else 0
@@ -91,6 +89,11 @@ class StampedNode:
         """What each pod uses now."""
         factors = FACTORS[(self._seq + self._number) % VARIETY]
         return [int(usual * factor) for usual, factor in zip(self._cpu_milli, factors, strict=True)]
+
+    def pods_mem_bytes(self) -> list[int]:
+        """The same of memory."""
+        factors = FACTORS[(self._seq + self._number) % VARIETY]
+        return [int(usual * factor) for usual, factor in zip(self._mem_bytes, factors, strict=True)]
 
     def _write(self) -> None:
         self._node.sample(MARK)  # its limit follows from it

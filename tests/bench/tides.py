@@ -70,6 +70,10 @@ class TidalNode(StampedNode):
         """An equal share each."""
         return [(load_milli(self._number, now_ms, self.step_ms) - SYSTEM_MILLI) // PODS] * PODS
 
+    def pods_mem_bytes(self) -> list[int]:
+        """As services do, each keeps what it has; else there would be news of every node every second."""
+        return self._mem_bytes
+
 
 def policy() -> Policy:
     """What the ConfigMap says."""
