@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -51,6 +51,30 @@ def open_export(path: Path, mode: str = "rb") -> BinaryIO:
         return cast("BinaryIO", path.open(mode, BUFFER_BYTES))
     except OSError as exc:
         raise ExportFileError(f"{path}: {exc.strerror or exc}") from exc
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, packed by its name; it takes its place once it is whole, and until then what was there stays.
+
+    Raises:
+        ExportFileError: it cannot be written.
+
+    """
+    whole = path.resolve()
+    # What is no file, a pipe say, is written as it comes: nothing in it could be kept.
+    is_stream = path.exists() and not path.is_file()
+    part = path if is_stream else whole.with_name(f"{whole.stem}.part{whole.suffix}")
+    try:
+        with open_export(part, "wb") as out:
+            yield out
+        if not is_stream:
+            part.replace(whole)
+    except OSError as exc:
+        raise ExportFileError(f"{path}: {exc.strerror or exc}") from exc
+    finally:
+        if not is_stream:
+            part.unlink(missing_ok=True)
 
 
 def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Callable[[Opened], Sink]) -> None:
