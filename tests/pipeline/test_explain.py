@@ -94,6 +94,9 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
         assert not {"agent.silent", "worker.silent", "policy.other", "batch.disabled"} & findings(healthy).keys()
         assert {step["name"] for step in healthy["steps"]} >= {"sample", "window", "allocatable", "command", "outcome"}
         _each_record_stands_where_it_is_said(broker.bootstrap, healthy)
+        shortly = told("node", NODE, *at, "--since", "0s")
+        assert "agent.silent" not in findings(shortly)
+        assert all(one["place"] for step in shortly["steps"][:4] for one in step["inputs"])
         cpu = healthy["figures"][0]
         terms, adds = cpu["because"]["terms"], cpu["because"]["adds"]
         left = sum(int(f"{part[0]}1") * terms[part[1:]] for part in adds)
@@ -188,6 +191,9 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
         pytest.param(("pod", "no-namespace"), id="a pod without a namespace"),
         pytest.param(("node",), id="no name"),
         pytest.param(("node", NODE, "--since", "10"), id="a time span without a unit"),
+        pytest.param(("node", NODE, "--since", "99999d"), id="a time before all clocks"),
+        pytest.param(("node", "\udcff"), id="a node's name that is no UTF-8"),
+        pytest.param(("pod", "jobs/\udcff"), id="a pod's name that is no UTF-8"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:

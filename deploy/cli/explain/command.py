@@ -12,7 +12,7 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
-from slacktide.deploy.cli.text import Duration
+from slacktide.deploy.cli.text import Duration, Name
 
 if TYPE_CHECKING:  # they are not for --help
     from slacktide.streams.explain.node import NodeExplanation
@@ -36,7 +36,7 @@ def command() -> None:
 
 
 @command.command(epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
-@click.argument("name")
+@click.argument("name", type=Name())
 @bootstrap_option
 @click.option(
     "--since", type=Duration(), default="10m", show_default=True, help="How far back to look: 90s, 5m, 2h or 1d."
@@ -76,7 +76,7 @@ async def _node(name: str, bootstrap: str, since: int) -> NodeExplanation:
 
 
 @command.command(epilog="Example: slacktide explain pod jobs/etl-x2lqp --file pod.yaml --bootstrap kafka-1:9092")
-@click.argument("name", metavar="NAMESPACE/NAME")
+@click.argument("name", metavar="NAMESPACE/NAME", type=Name())
 @bootstrap_option
 @click.option(
     "--since", type=Duration(), default="1h", show_default=True, help="How far back evictions are looked for."

@@ -57,7 +57,7 @@ class Log:
         mine = {topic.name: partition_of(name, self.partitions[topic.name]) for topic in NODE_TOPICS}
         mine[POLICY.name] = 0
         at = {topic: (topic.name, mine[topic.name]) for topic in NODE_TOPICS}
-        latest_ms = max(since_ms, self.now_ms - NEWEST_MS)
+        latest_ms = self.now_ms - NEWEST_MS  # however short the span: keyframes lie apart
         key = name.encode()
 
         def wanted(record: Record) -> bool:
@@ -72,7 +72,9 @@ class Log:
         if {SAMPLE.name, METRIC.name, ALLOCATABLE.name} <= there:
             return read
         more = await self.tail.read(
-            {at[topic]: None for topic in FIGURES} | {at[topic]: since_ms for topic in (SAMPLE, COMMAND)}, wanted
+            {at[topic]: None for topic in FIGURES}
+            | {at[topic]: min(since_ms, latest_ms) for topic in (SAMPLE, COMMAND)},
+            wanted,
         )
         kept = [record for record in read.records if record.topic in {INVENTORY.name, POLICY.name, OUTCOME.name}]
         return Read(records=[*kept, *more.records], short=[*read.short, *more.short])

@@ -11,7 +11,7 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
-from slacktide.deploy.cli.text import Duration
+from slacktide.deploy.cli.text import Duration, Name
 from slacktide.schemas.connection import options
 from slacktide.schemas.errors import LogError
 
@@ -34,7 +34,7 @@ class NoShadowError(LogError):
 @settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask.")
 @click.option("--for", "for_ms", type=Duration(), help="Follow for so long; 30s, unless --since says what to look up.")
 @click.option("--since", "since_ms", type=Duration(), help="Begin so long ago: 90s, 5m, 2h or 1d.")
-@click.option("--node", help="Only this node.")
+@click.option("--node", type=Name(), help="Only this node.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str | None, output: str) -> None:
     """Compare the real answers with those of a shadow (slacktide stream --shadow OTHER.yaml).

@@ -14,6 +14,7 @@ import yaml
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment, MomentType
+from slacktide.deploy.cli.text import Name
 from slacktide.schemas import policy as policies
 from slacktide.schemas.errors import ConfigError, Finding
 from slacktide.schemas.policy import Policy
@@ -30,7 +31,7 @@ SHOWN = 10
 @settings.option("--bootstrap", type=settings.Kafka(), help="Read a live log instead of a file.")
 @click.option("--since", type=MomentType(), help="From then on, or so long before the end.")
 @click.option("--until", type=MomentType(), help="Before then, or so long before the end.")
-@click.option("--node", "nodes", multiple=True, help="Only this node; again for more.")
+@click.option("--node", "nodes", type=Name(), multiple=True, help="Only this node; again for more.")
 @click.option("--policy", type=settings.file(), help="What if: decide by this ConfigMap, and say what would differ.")
 @click.option("--first", type=click.IntRange(0), default=SHOWN, show_default=True, help="Differences shown whole.")
 @click.option(
