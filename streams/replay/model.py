@@ -133,7 +133,8 @@ def used_milli(
     """
     used = float(sum(use.cpu_milli or 0 for use, _ in pods))
     if other_milli <= recorded_milli or not _held_back(pods, used, recorded_milli):
-        least = min(used, other_milli)
+        # A limit that was lowered within the interval was passed by what came before: so it would have been here.
+        least = min(used, other_milli + max(0.0, used - recorded_milli))
         return Range(low_milli=least, high_milli=least)
     demand = sum(max(use.cpu_milli or 0, _demand_milli(pod)) for use, pod in pods)
     return Range(low_milli=used, high_milli=max(used, min(other_milli, demand, room_milli)))

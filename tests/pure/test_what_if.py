@@ -54,9 +54,9 @@ HOUR = 3_600
 
 
 @settings(deadline=None)  # each example is a run
-@given(st.lists(st.integers(0, 1_600), min_size=1, max_size=20))
+@given(st.lists(st.integers(0, 2_400), min_size=1, max_size=20))
 def test_the_same_policy_changes_nothing(used: list[int]) -> None:
-    """Where the node did what it was told; whatever batch work used."""
+    """Where the node did what it was told; whatever batch work used, also before a limit was lowered."""
     records = [steady(len(used), milli)[seq] for seq, milli in enumerate(used)]
     change = what_if(records, SUPPRESS).all
 
@@ -144,6 +144,8 @@ def pod(milli: int | None = None, limit: int | None = None) -> Pod:
     [
         pytest.param(800, pod(), 1_000, 500, (500, 500), id="a tighter limit cuts"),
         pytest.param(300, pod(), 1_000, 500, (300, 300), id="a tighter limit that is not reached changes nothing"),
+        pytest.param(1_200, pod(), 1_000, 1_000, (1_200, 1_200), id="the same limit is passed as far as it was"),
+        pytest.param(1_200, pod(), 1_000, 500, (700, 700), id="and a tighter one"),
         pytest.param(500, pod(), 1_000, 3_000, (500, 500), id="who was not held back wants no more"),
         pytest.param(950, pod(), 1_000, 3_000, (950, 3_000), id="who was held back may want all"),
         pytest.param(950, pod(2_000), 1_000, 3_000, (950, 2_000), id="or what it requests"),
