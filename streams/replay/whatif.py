@@ -186,6 +186,9 @@ class WhatIf:
         facts, pods = node.facts.get(sample.facts_revision), node.pods.get(sample.pods_revision)
         counted = record.timestamp_ms >= self._since_ms
         if counted:
+            self._samples += 1
+            self._last_ms = record.timestamp_ms  # by the log: clocks of nodes may be anywhere
+            self._first_ms = record.timestamp_ms if self._first_ms is None else self._first_ms
             self._count(node, sample, facts, pods)
         self._wave[record.key or b""] = _Asked(record, sample, node, pods, counted)
 
@@ -209,9 +212,6 @@ class WhatIf:
 
     def _count(self, node: _Node, sample: NodeSample, facts: NodeFacts | None, pods: list[Pod] | None) -> None:
         """The time since the sample before it, under the limits that were in force in it."""
-        self._samples += 1
-        self._last_ms = sample.observed_ms
-        self._first_ms = sample.observed_ms if self._first_ms is None else self._first_ms
         recorded, other = sample.limits, node.other.limits if node.other.begun else sample.limits
         used = sample.use.cpu_milli
         if facts is None or pods is None or recorded is None or other is None or used is None:

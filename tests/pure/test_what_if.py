@@ -123,6 +123,14 @@ def test_time_that_no_sample_speaks_for_is_not_counted() -> None:
     assert what_if(steady(3, interval_ms=3_600_000), SUPPRESS).all.covered_s == 30
 
 
+def test_the_span_is_told_by_the_logs_clock() -> None:
+    """A node's own may be years ahead."""
+    ahead = [at(replace(keyframe(seq), observed_ms=4_000_000_000_000 - seq)) for seq in range(5)]
+    change = what_if(ahead, SUPPRESS)
+
+    assert (change.since_ms, change.until_ms) == (START_MS, START_MS + 4_000)
+
+
 def test_samples_that_come_twice_count_once() -> None:
     records = steady(10)
 
