@@ -89,13 +89,16 @@ class Hypothetical:
                     self.since_cpu_ms = 0
 
     def _age(self, recorded: NodeSample) -> None:
+        if self.limits is None:  # an agent's first sample may not know it yet
+            self.limits, self.since_raise_ms = recorded.limits, recorded.since_raise_ms
+        elif self.since_raise_ms is not None:
+            self.since_raise_ms += recorded.interval_ms
         if not self.begun:
             self.begun = True
-            self.limits, self.since_raise_ms = recorded.limits, recorded.since_raise_ms
             self.since_mem_ms, self.since_cpu_ms = recorded.evict.since_mem_ms, recorded.evict.since_cpu_ms
             return
         passed_ms = recorded.interval_ms
-        for name in ("since_raise_ms", "since_mem_ms", "since_cpu_ms"):
+        for name in ("since_mem_ms", "since_cpu_ms"):
             value = getattr(self, name)
             setattr(self, name, None if value is None else value + passed_ms)
         for gone in self.gone.values():

@@ -212,7 +212,7 @@ class WhatIf:
 
     def _count(self, node: _Node, sample: NodeSample, facts: NodeFacts | None, pods: list[Pod] | None) -> None:
         """The time since the sample before it, under the limits that were in force in it."""
-        recorded, other = sample.limits, node.other.limits if node.other.begun else sample.limits
+        recorded, other = sample.limits, node.other.limits or sample.limits
         used = sample.use.cpu_milli
         if facts is None or pods is None or recorded is None or other is None or used is None:
             node.change.undecided += 1

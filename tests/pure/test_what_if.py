@@ -123,6 +123,19 @@ def test_time_that_no_sample_speaks_for_is_not_counted() -> None:
     assert what_if(steady(3, interval_ms=3_600_000), SUPPRESS).all.covered_s == 30
 
 
+@pytest.mark.parametrize("threshold_pct", [45, 65, 90])
+def test_samples_that_know_no_limit_are_left_out_alone(threshold_pct: int) -> None:
+    """The first ones of an agent, say: what follows counts as if they had not been."""
+    records = steady(30)
+    unknown = [at((keyframe if seq % 10 == 0 else sample)(seq, limits=None)) for seq in range(3)]
+    change = what_if([*unknown, *records[3:]], policy(threshold_pct)).all
+    whole = what_if([records[0], *records[3:]], policy(threshold_pct)).all
+
+    assert (change.undecided, change.covered_s) == (3, 27)
+    assert change.recorded.allowed_core_h == pytest.approx(27 * 1.6 / HOUR)
+    assert change.other.allowed_core_h == pytest.approx(whole.other.allowed_core_h, rel=0.1)
+
+
 def test_the_span_is_told_by_the_logs_clock() -> None:
     """A node's own may be years ahead."""
     ahead = [at(replace(keyframe(seq), observed_ms=4_000_000_000_000 - seq)) for seq in range(5)]
