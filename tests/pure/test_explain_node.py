@@ -8,6 +8,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from slacktide.deploy.cli.explain.node_text import node_text
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -153,6 +154,31 @@ def test_latency_sensitive_pods_that_use_all_are_the_term_that_made_it_nothing()
     assert found.text.endswith("most by shop/front 3,400m")
     cpu = next(figure for figure in told.figures if figure.of == "batch_cpu_milli")
     assert (cpu.published, cpu.emptied_by) == (0, "high_priority_milli")
+
+
+@pytest.mark.parametrize(
+    ("calculate", "most"),
+    [
+        pytest.param(
+            "usage", "idle/unmeasured 3,000m, shop/front 1,000m", id="by use, of who is not measured by request"
+        ),
+        pytest.param("maxUsageRequest", "shop/front 2,000m", id="by the greater of both"),
+    ],
+)
+def test_who_counts_most_is_told_as_the_policy_counts(calculate: str, most: str) -> None:
+    """What a pod uses is no evidence for a sum of what pods asked for."""
+    policy = policy_of(
+        Colocation(
+            enable=True, metric_aggregate_duration_s=10, cpu_calculate_policy=calculate, cpu_reclaim_threshold_pct=50
+        ),
+        ResourceThreshold(),
+    )
+    unmeasured = replace(SERVICE, uid="un", namespace="idle", name="unmeasured", requests=Resources(cpu_milli=3_000))
+    chain = Chain(policy, pods=[SERVICE, BATCH, unmeasured])
+    told = explain(chain, chain.run(1, 12))
+
+    found = named(told, "batch.exhausted")
+    assert found.text.endswith(f"most by {most}")
 
 
 @pytest.mark.parametrize(
