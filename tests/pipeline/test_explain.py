@@ -17,13 +17,15 @@ from aiokafka import AIOKafkaProducer
 from slacktide.agents.kafka import Out, Sender, describe_topics, partition_of
 from slacktide.schemas.codec import encode
 from slacktide.schemas.outcome import NodeOutcome, Spent
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, OUTCOME, POLICY, SAMPLE
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, OUTCOME, POLICY, SAMPLE, Topic
 from slacktide.streams.kafka import tail
 from slacktide.streams.kafka.tail import Tail
 from slacktide.streams.records import Record
 from testbed.brokers import free_port
 from testbed.chains import evicted
 from testbed.one_machine import NODE, SLACKTIDE, eventually, one_machine
+from testbed.samples import SERVICE, keyframe
 
 T = TypeVar("T")
 ASKED_MILLI = 4_000
@@ -74,10 +76,10 @@ async def held(bootstrap: str, topic: str, partition: int) -> dict[int, Record]:
     return {record.offset: record for record in read.records}
 
 
-async def put(bootstrap: str, *outcomes: NodeOutcome) -> None:
+async def put(bootstrap: str, *bodies: NodeOutcome | NodeSample, topic: Topic = OUTCOME) -> None:
     sender = Sender(bootstrap, client_id="test", acks="all", timeout_s=5)
-    await sender.connect([OUTCOME.name])
-    await sender.send([Out(topic=OUTCOME.name, key=one.node.encode(), value=encode(one)) for one in outcomes])
+    await sender.connect([topic.name])
+    await sender.send([Out(topic=topic.name, key=one.node.encode(), value=encode(one)) for one in bodies])
     await sender.close()
 
 
@@ -153,6 +155,19 @@ def test_every_eviction_of_a_pod_is_found_on_whichever_node_it_was(broker) -> No
     assert body["evictions"][0]["observed"] == "83% used, threshold 70%"
     [place] = body["evictions"][1]["places"]
     assert (place["topic"], place["partition"]) == (OUTCOME.name, partition_of("alpha", NODE_PARTITIONS))
+
+
+def test_a_pod_is_found_by_the_newest_pod_list_where_no_figures_tell_of_it(broker) -> None:
+    """No worker runs: its node's samples say where it is; a list that has it no more says that it is gone."""
+    broker.apply_topics()
+    old, new = keyframe(1, "alpha"), keyframe(2, "alpha", pods=[SERVICE])
+    alone(put(broker.bootstrap, old, new, keyframe(1, "beta"), topic=SAMPLE))
+    at = ("--bootstrap", broker.bootstrap)
+
+    assert told("pod", "jobs/batch", *at)["node"] == "beta"
+    assert "pod.unmeasured" in findings(told("pod", "shop/front", *at))
+    alone(put(broker.bootstrap, keyframe(2, "beta", pods=[]), topic=SAMPLE))
+    assert explain("pod", "jobs/batch", *at).returncode == 1
 
 
 def test_what_nobody_knows_ends_with_1_and_the_names_that_are_near(broker) -> None:

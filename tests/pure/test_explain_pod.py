@@ -258,6 +258,29 @@ def test_a_running_pod_is_found_by_its_nodes_figures() -> None:
     assert told.pod_place is not None
 
 
+def test_a_pod_that_its_node_lists_and_nobody_measures_is_on_that_node() -> None:
+    """It is about to start, or has ended: it does not wait for a node."""
+    young = msgspec.structs.replace(BATCH, uid="young", name="young", phase="Pending")
+    chain = Chain(pods=[SERVICE, BATCH, young])
+    chain.run(1, 12)
+    there = node_log("node-1", chain.records)
+    told = explain([there], on=there, name="jobs/young")
+
+    assert (told.node, told.running, told.rooms) == ("node-1", None, [])
+    assert named(told, "pod.unmeasured").text.startswith("node-1 lists it as Pending, and no figures tell of it")
+
+
+def test_a_pod_whose_group_outlives_it_is_said() -> None:
+    """Deleted, and not gone yet: figures tell of it still."""
+    there = node()
+    chain = Chain(pods=[SERVICE])
+    chain.run(1, 1)
+    told = explain([there], on=node_log("node-1", chain.records), name="jobs/batch")
+
+    assert told.node == "node-1"
+    assert "whose pod list has it no more" in named(told, "pod.unlisted").text
+
+
 def test_of_a_pod_that_nothing_is_said_of_there_is_no_explanation() -> None:
     log = PodLog(nodes=[node()], on=None, outcomes=[], span_ms=HOUR_MS)
 
