@@ -103,7 +103,8 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
             for record in chain(first, rest):
                 if record.timestamp_ms < until_ms:
                     sink(record)
-                progress.read(record.timestamp_ms)
+                if record.topic not in STATE:  # which may be of long before the span
+                    progress.read(record.timestamp_ms)
             progress.done()
         except (OSError, EOFError, zlib.error) as exc:
             raise ExportFileError(f"{path}: cannot be unpacked: {exc}") from exc
@@ -136,5 +137,6 @@ async def from_log(
             async for record in reading:
                 if record.timestamp_ms >= since_ms or record.topic == SAMPLE.name or record.topic in STATE:
                     sink(record)
-                progress.read(record.timestamp_ms)
+                if record.topic not in STATE:
+                    progress.read(record.timestamp_ms)
         progress.done()
