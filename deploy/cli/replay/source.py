@@ -91,7 +91,7 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
             end_ms = header.until_ms
             until_ms = end_ms if until is None else until.at(end_ms)
             since_ms = header.since_ms if since is None else max(header.since_ms, since.at(end_ms))
-            policies, rest = [], records_of(lines, str(path))
+            policies, rest = [], records_of(lines, str(path), topics=header.topics)
             first: list[Record] = []
             for record in rest:
                 if record.topic != POLICY.name:
