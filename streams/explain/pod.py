@@ -125,7 +125,7 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     listed = log.on.node if log.on is not None and place is not None else ""
     node = running.node if running is not None else listed or (wish.node if wish is not None else "")
     waits = pod is not None and not node
-    rooms = node_rooms(log.nodes, pod.requests, wish) if waits and pod is not None else []
+    rooms = node_rooms(log.nodes, pod.requests, wish, asked_ms) if waits and pod is not None else []
     findings = list(_found_apart(log.on, running, pod if place is not None else None))
     if waits and pod is not None:
         findings += placement_findings(pod.requests, wish, rooms)

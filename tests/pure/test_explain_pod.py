@@ -226,6 +226,20 @@ def test_a_stale_node_takes_no_pod() -> None:
     assert "stale for 12 s" in pod_text(told)
 
 
+def test_figures_that_nobody_says_again_are_no_room() -> None:
+    """No worker runs any more: what stands in the topic is of long ago, whatever it says."""
+    document = wish(pod(containers=asking("200")))
+    log = PodLog(nodes=[node()], on=None, outcomes=[], span_ms=HOUR_MS)
+    told = explain_pod(log, "jobs", "etl-x2lqp", document, NOW_MS + HOUR_MS)
+
+    assert told is not None
+    assert "which is stale for 36" in named(told, "pending.short").text
+    native = wish(pod(containers=[{"name": "main", "resources": {"requests": {"cpu": "1"}}}]))
+    told = explain_pod(log, "jobs", "etl-x2lqp", native, NOW_MS + HOUR_MS)
+    assert told is not None
+    assert "pending.fits" in names(told)
+
+
 def test_of_native_amounts_it_is_said_that_others_are_not_counted() -> None:
     native = {"cpu": "1", "memory": "1Gi"}
     told = explain([node()], pod(containers=[{"name": "main", "resources": {"requests": native}}]))
@@ -466,6 +480,28 @@ def test_a_file_without_the_pod_is_refused_with_those_that_it_has() -> None:
 def test_a_bad_field_of_the_pod_is_refused_by_its_path() -> None:
     with pytest.raises(ConfigError, match=r"pod\.spec\.containers\[0\]\.resources\.requests"):
         wish(pod(containers=asking("much")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        pytest.param({"status": {"conditions": 4}}, "pod.status.conditions", id="conditions"),
+        pytest.param({"metadata": POD["metadata"] | {"ownerReferences": 7}}, "ownerReferences", id="owners"),
+        pytest.param(
+            {"spec": {"affinity": required({"values": 4})}},
+            "matchExpressions.values",
+            id="values",
+        ),
+        pytest.param(
+            {"spec": {"affinity": required(5)}},
+            "matchExpressions: 5",
+            id="an expression",
+        ),
+    ],
+)
+def test_what_should_be_a_list_and_is_none_is_refused_by_its_path(changes: dict[str, Any], path: str) -> None:
+    with pytest.raises(ConfigError, match=path):
+        wish(copy.deepcopy(POD) | changes)
 
 
 def test_a_manifest_that_was_not_applied_yet_can_be_looked_at() -> None:
