@@ -175,8 +175,10 @@ class WhatIf:
             sample = decode(record.value, NodeSample)
         except BadMessageError:
             return  # both policies make a dead letter of it
+        if sample.node != text_of(record.key or b""):
+            return  # so they do of what speaks for another node
         node = self._nodes.setdefault(sample.node, _Node(NodeChange(node=sample.node)))
-        if (sample.boot_id, sample.seq) <= node.newest or sample.node != text_of(record.key or b""):
+        if (sample.boot_id, sample.seq) <= node.newest:
             return  # repeated: it changes nothing the second time
         node.newest = (sample.boot_id, sample.seq)
         if sample.facts is not None:

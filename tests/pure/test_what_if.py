@@ -144,6 +144,16 @@ def test_the_span_is_told_by_the_logs_clock() -> None:
     assert (change.since_ms, change.until_ms) == (START_MS, START_MS + 4_000)
 
 
+def test_who_speaks_for_another_node_makes_no_row_of_it() -> None:
+    records = steady(5)
+    forged = replace(records[3], key=b"node-2")
+    change = what_if([*records[:3], forged, *records[3:]], SUPPRESS)
+    alone = what_if([replace(one, key=b"node-2") for one in records], SUPPRESS)
+
+    assert ([node.node for node in change.nodes], change.samples) == (["node-1"], 5)
+    assert (alone.nodes, alone.samples) == ([], 0)
+
+
 def test_samples_that_come_twice_count_once() -> None:
     records = steady(10)
 
