@@ -65,6 +65,9 @@ def count(number: int, noun: str) -> str:
 
 
 def instant(epoch_ms: int) -> str:
-    """UTC, to the millisecond."""
-    when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    """UTC, to the millisecond; the bare number of a year that no calendar has: a clock may say anything."""
+    try:
+        when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{epoch_ms} ms"
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -199,7 +199,7 @@ class WhatIf:
         wave, self._wave = self._wave, {}
         if not wave:
             return
-        now_ms = max(asked.record.timestamp_ms for asked in wave.values())
+        now_ms = max(0, *(asked.record.timestamp_ms for asked in wave.values()))  # -1: Kafka's for a record without
         said = _by_node(self._recorded.worker.samples([asked.record for asked in wave.values()], now_ms))
         would_be = []
         for key, asked in wave.items():

@@ -144,6 +144,13 @@ def test_the_span_is_told_by_the_logs_clock() -> None:
     assert (change.since_ms, change.until_ms) == (START_MS, START_MS + 4_000)
 
 
+def test_records_without_a_time_are_decided_all_the_same() -> None:
+    change = what_if([replace(one, timestamp_ms=-1) for one in steady(5)], SUPPRESS)
+
+    assert change.samples == 0
+    assert change.all.evictions_more == []
+
+
 def test_who_speaks_for_another_node_makes_no_row_of_it() -> None:
     records = steady(5)
     forged = replace(records[3], key=b"node-2")
