@@ -107,13 +107,17 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
     if because is not None and figure.of.startswith("batch"):
         if figure.emptied_by:
             yield _emptied(figure, because, log)
-        elif because.bound == "capped":
-            cap = next(value for term, value in because.terms.items() if term.startswith("cap_"))
+        elif because.bound == "capped" and (cap := _cap(because)) is not None:
             text = f"{name} is capped at {amount(cap, figure.of)}: {_said(because)}"
             yield Finding(name="batch.capped", severity="note", text=text)
     if figure.floored:
         text = f"{name} stands at {amount(figure.published, figure.of)}, what running pods asked for: without them less"
         yield Finding(name="batch.floored", severity="note", text=text, advice="nothing new is placed by it")
+
+
+def _cap(because: Because) -> float | None:
+    """None: a record of another version names none."""
+    return next((value for term, value in because.terms.items() if term.startswith("cap_")), None)
 
 
 def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:

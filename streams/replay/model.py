@@ -12,7 +12,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.be_limits import looser, quota_rate
+from slacktide.streams.decisions.be_limits import looser, measured, quota_rate
 
 NEAR_PCT = 90
 """Best-effort pods that use this much of their limit are held back by it."""
@@ -90,7 +90,7 @@ class Hypothetical:
 
     def _age(self, recorded: NodeSample) -> None:
         if self.limits is None:  # an agent's first sample may not know it yet
-            self.limits, self.since_raise_ms = recorded.limits, recorded.since_raise_ms
+            self.limits, self.since_raise_ms = measured(recorded.limits), recorded.since_raise_ms
         elif self.since_raise_ms is not None:
             self.since_raise_ms += recorded.interval_ms
         if not self.begun:

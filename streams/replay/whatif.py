@@ -16,6 +16,7 @@ from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY, SAMPLE
+from slacktide.streams.decisions.be_limits import measured
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.model import Hypothetical, allowed_milli, best_effort, used_milli
 from slacktide.streams.replay.policies import Following, Policies
@@ -214,7 +215,8 @@ class WhatIf:
 
     def _count(self, node: _Node, sample: NodeSample, facts: NodeFacts | None, pods: list[Pod] | None) -> None:
         """The time since the sample before it, under the limits that were in force in it."""
-        recorded, other = sample.limits, node.other.limits or sample.limits
+        recorded = measured(sample.limits)
+        other = node.other.limits or recorded
         used = sample.use.cpu_milli
         if facts is None or pods is None or recorded is None or other is None or used is None:
             node.change.undecided += 1

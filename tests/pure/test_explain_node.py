@@ -17,7 +17,7 @@ from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, Spread
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.sample import Missing, NodeUse, PodUse
+from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS, Topic
 from slacktide.streams.decisions.published_floor import published_floor
 from slacktide.streams.explain.evidence import Finding
@@ -294,6 +294,26 @@ def test_a_record_that_nobody_can_read_stops_no_explanation() -> None:
     ]
 
     assert explain(chain, now_ms, *bad).steps == explain(chain, now_ms).steps
+
+
+def test_limits_that_cannot_be_are_told_as_not_known() -> None:
+    chain = Chain()
+    odd = Limits(be_cfs_quota_us=1, be_cfs_period_us=0)
+    told = explain(chain, chain.run(1, 3), outcome_record(outcome(3, before=odd, after=Limits(be_cfs_quota_us=50_000))))
+
+    assert "not known -> 500m" in node_text(told)
+
+
+def test_terms_that_do_not_go_together_end_no_explanation() -> None:
+    """Less is sold than is available, and no cap is named."""
+    chain = Chain()
+    now_ms = chain.run(1, 12)
+    body = decode(last(chain, ALLOCATABLE).value, NodeAllocatable)
+    odd = replace(body, seq=13, cpu_terms=body.cpu_terms | {"batch_milli": 1})
+    told = explain(chain, now_ms, logged(odd, ALLOCATABLE, key="node-1", offset=99))
+
+    assert "batch.capped" not in names(told)
+    assert "batch_milli" in node_text(told)
 
 
 def test_a_node_that_nothing_is_said_of_is_not_known() -> None:
