@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from slacktide.deploy.cli.explain.node_text import node_text
+from slacktide.deploy.cli.explain.node_text import node_text, terms_text
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import NodeFacts, Resources
@@ -294,6 +294,13 @@ def test_a_record_that_nobody_can_read_stops_no_explanation() -> None:
     ]
 
     assert explain(chain, now_ms, *bad).steps == explain(chain, now_ms).steps
+
+
+def test_terms_of_a_large_node_are_told_to_the_byte() -> None:
+    """64 GiB have eleven digits."""
+    terms = {"capacity_bytes": 64 * GIB, "release_bytes": 30_064_771_072, "ratio": 0.1 + 0.2, "used_pct": 75}
+
+    assert terms_text(terms) == "capacity_bytes 68,719,476,736, release_bytes 30,064,771,072, ratio 0.3, used_pct 75"
 
 
 def test_limits_that_cannot_be_are_told_as_not_known() -> None:

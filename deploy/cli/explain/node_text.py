@@ -176,7 +176,7 @@ def limits_text(limits: Limits | None) -> str:
 
 def terms_text(terms: Terms) -> str:
     """Named numbers in the order of the arithmetic."""
-    return ", ".join(f"{name} {value:,.10g}" for name, value in terms.items())
+    return ", ".join(f"{name} {round(value, 6):,}" for name, value in terms.items())
 
 
 def _figure(figure: Figure) -> str:
