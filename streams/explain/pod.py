@@ -88,9 +88,9 @@ _RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
 
 
 def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeLog, PodMetric] | None:
-    """The node whose figures tell of the pod; of several the one that saw it last."""
+    """The node whose figures tell of the pod; of several the one that saw it last, by the log's clock."""
     found = [
-        (log.metric.body.observed_ms, log, one)
+        (log.metric.place.logged_ms - log.metric.body.stale_ms, log, one)
         for log in nodes
         if log.metric is not None
         for one in log.metric.body.pods

@@ -22,7 +22,7 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT
 from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evictions import controller_of, observed
-from slacktide.streams.explain.evidence import Finding, said
+from slacktide.streams.explain.evidence import Finding, Said, said
 from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, last_placement
 from slacktide.streams.explain.wish import Wish, wish_of
@@ -270,6 +270,23 @@ def test_a_running_pod_is_found_by_its_nodes_figures() -> None:
     assert (told.qos, told.priority_class) == ("BE", "koord-batch")
     assert told.rooms == []
     assert told.pod_place is not None
+
+
+@pytest.mark.parametrize("stale_ms", [0, 60_000])
+def test_a_pod_is_where_it_was_seen_last_by_the_logs_clock(stale_ms: int) -> None:
+    """A set's pod has moved from a node that died; that node's clock was a year ahead, its figures are said again."""
+    old, new = node("node-1"), node("node-2")
+    assert old.metric is not None
+    assert new.metric is not None
+    body, place = old.metric.body, old.metric.place
+    later_ms = place.logged_ms + (30_000 if stale_ms else -30_000)
+    ahead = Said(
+        body=msgspec.structs.replace(body, observed_ms=body.observed_ms + 365 * 24 * HOUR_MS, stale_ms=stale_ms),
+        place=dataclasses.replace(place, logged_ms=later_ms),
+    )
+    told = explain([dataclasses.replace(old, metric=ahead), new], name="jobs/batch")
+
+    assert told.node == "node-2"
 
 
 def test_a_pod_that_its_node_lists_and_nobody_measures_is_on_that_node() -> None:
