@@ -109,6 +109,11 @@ def test_an_export_that_fails_leaves_the_file_that_was_there(name: str, tmp_path
     assert list(tmp_path.iterdir()) == [file]
 
 
+def test_a_folder_that_is_not_there_is_told_with_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ExportFileError, match=r"no/day\.jsonl: No such"), writing(tmp_path / "no" / "day.jsonl"):
+        pass
+
+
 def test_a_full_disk_is_told_with_the_file() -> None:
     with pytest.raises(ExportFileError, match="/dev/full: No space left on device"), writing(Path("/dev/full")) as out:
         out.write(b"x")

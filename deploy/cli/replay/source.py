@@ -38,17 +38,22 @@ class ExportFileError(SlacktideError):
     """A file cannot be read or written."""
 
 
-def open_export(path: Path, mode: str = "rb") -> BinaryIO:
-    """The file, packed by its name.
+def _opened(path: Path, mode: str) -> BinaryIO:
+    """The file, packed by its name."""
+    if path.suffix == ".gz":
+        return cast("BinaryIO", gzip.open(path, mode))
+    return cast("BinaryIO", path.open(mode, BUFFER_BYTES))
+
+
+def reading(path: Path) -> BinaryIO:
+    """A file to read.
 
     Raises:
         ExportFileError: it cannot be opened.
 
     """
     try:
-        if path.suffix == ".gz":
-            return cast("BinaryIO", gzip.open(path, mode))
-        return cast("BinaryIO", path.open(mode, BUFFER_BYTES))
+        return _opened(path, "rb")
     except OSError as exc:
         raise ExportFileError(f"{path}: {exc.strerror or exc}") from exc
 
@@ -66,7 +71,7 @@ def writing(path: Path) -> Iterator[BinaryIO]:
     is_stream = path.exists() and not path.is_file()
     part = path if is_stream else whole.with_name(f"{whole.stem}.part{whole.suffix}")
     try:
-        with open_export(part, "wb") as out:
+        with _opened(part, "wb") as out:
             yield out
         if not is_stream:
             part.replace(whole)
@@ -85,7 +90,7 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
         TraceError: a line is not what its place asks for.
 
     """
-    with open_export(path) as lines:
+    with reading(path) as lines:
         try:
             header = header_of(lines.readline(), str(path))
             end_ms = header.until_ms
