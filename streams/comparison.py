@@ -19,7 +19,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SAMPLE, SHADOW_ALLOCATABLE, SHADOW_COMMAND
-from slacktide.streams.decisions.be_limits import quota_rate
+from slacktide.streams.decisions.be_limits import measured, quota_rate
 from slacktide.streams.records import Record
 
 WAITING_MAX = 50_000
@@ -229,10 +229,10 @@ def compare(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: No
 
 def _limits(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: NodeCommand) -> bool:
     """Whether another limit would hold for any rule and target."""
-    held = [{(hold.rule, hold.target): hold.limits for hold in said.hold} for said in (real, shadow)]
+    held = [{(hold.rule, hold.target): measured(hold.limits) for hold in said.hold} for said in (real, shadow)]
     differs = False
     for rule, target in held[0].keys() | held[1].keys():
-        ours, theirs = (one.get((rule, target), in_force) for one in held)
+        ours, theirs = (one.get((rule, target), measured(in_force)) for one in held)
         if ours == theirs:
             continue
         differs = True

@@ -13,7 +13,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.kafka import Out, Placed, Record, Sender, TopicState, describe_topics, read_topic
 from slacktide.deploy.cli.put_back import TOPICS, WHY, Letter, Step, letter_of, steps
 from slacktide.deploy.cli.records import letter_row, letter_text, topic_named
-from slacktide.deploy.cli.text import Duration, table
+from slacktide.deploy.cli.text import Duration, Name, table
 from slacktide.deploy.cli.topics import bootstrap_option
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import DEAD_LETTER
@@ -52,7 +52,7 @@ def show(offset: int, bootstrap: str) -> None:
 @bootstrap_option
 @click.option("--topic", help="Only records of this topic.")
 @click.option("--since", type=Duration(), help="Only those refused within the last 90s, 5m, 2h or 1d.")
-@click.option("--key", help="Only records with this key, such as a node's name.")
+@click.option("--key", type=Name(), help="Only records with this key, such as a node's name.")
 @click.option("--dry-run", is_flag=True, help="Say what would be put back, and write nothing.")
 def replay(bootstrap: str, *, topic: str | None, since: int | None, key: str | None, dry_run: bool) -> None:
     """Put dead-lettered records back onto the topics that they came from: to the same partition, with the same key.

@@ -42,7 +42,7 @@ def command(file: Path, *, bootstrap: str, since: Moment | None, until: Moment |
         raise click.UsageError(f"--since ({instant(since_ms)}) is not before --until ({instant(until_ms)})")
     names = tuple(topic_named(topic).name for topic in topics) or lines.REPLAYED
     written: Counter[str] = Counter()
-    with source.open_export(file, "wb") as out:
+    with source.writing(file) as out:
 
         def put(record: Record) -> None:
             out.write(lines.line_of(record))

@@ -33,11 +33,11 @@ class MomentType(click.ParamType):
         text = str(value)
         try:
             when = datetime.fromisoformat(text)
-        except ValueError:
+            when = when.astimezone(UTC) if when.tzinfo else when.replace(tzinfo=UTC)
+        except (ValueError, OverflowError):
             pass
         else:
-            dated = when if when.tzinfo else when.replace(tzinfo=UTC)
-            return Moment(round(dated.timestamp() * 1_000), before_end=False)
+            return Moment(round(when.timestamp() * 1_000), before_end=False)
         try:
             return Moment(Duration().convert(text, param, ctx), before_end=True)
         except click.BadParameter:

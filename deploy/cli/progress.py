@@ -16,17 +16,20 @@ class Progress:
     def __init__(self, what: str, since_ms: int, until_ms: int) -> None:
         self._what = what
         self._since_ms = since_ms
-        self._span_ms = max(1, until_ms - since_ms)
+        self._until_ms = until_ms
         self._shown = sys.stderr.isatty()
         self._records = 0
         self._begun_s = self._next_s = time.monotonic()
 
     def read(self, timestamp_ms: int) -> None:
         """One more record."""
+        if not self._records:  # what is kept may begin long after what was asked for
+            self._since_ms = max(self._since_ms, timestamp_ms)
         self._records += 1
         if self._shown and self._records % EVERY_RECORDS == 0 and time.monotonic() >= self._next_s:
             self._next_s = time.monotonic() + EVERY_S
-            self._show(min(1.0, max(0.0, (timestamp_ms - self._since_ms) / self._span_ms)))
+            span_ms = max(1, self._until_ms - self._since_ms)
+            self._show(min(1.0, max(0.0, (timestamp_ms - self._since_ms) / span_ms)))
 
     def done(self) -> None:
         """Take the bar away."""

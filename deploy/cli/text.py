@@ -10,6 +10,8 @@ from typing import Any
 import click
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+DAYS_MAX = 10_000
+"""Longer ago lies before all clocks."""
 
 
 class Duration(click.ParamType):
@@ -22,7 +24,25 @@ class Duration(click.ParamType):
         match = re.fullmatch(r"(\d+)(ms|s|m|h|d)", str(value))
         if match is None:
             self.fail(f"{value!r} is not a time span such as 90s, 5m, 2h or 1d", param, ctx)
-        return int(match[1]) * _UNITS_MS[match[2]]
+        span_ms = int(match[1]) * _UNITS_MS[match[2]]
+        if span_ms > DAYS_MAX * _UNITS_MS["d"]:
+            self.fail(f"{value!r} is longer than {DAYS_MAX}d", param, ctx)
+        return span_ms
+
+
+class Name(click.ParamType):
+    """What the log calls a node, a pod, a key: text in UTF-8."""
+
+    name = "TEXT"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse bytes that are no text: no record is named by them."""
+        text = str(value)
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            self.fail(f"{text!r} is not UTF-8", param, ctx)
+        return text
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
@@ -45,6 +65,9 @@ def count(number: int, noun: str) -> str:
 
 
 def instant(epoch_ms: int) -> str:
-    """UTC, to the millisecond."""
-    when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    """UTC, to the millisecond; the bare number of a year that no calendar has: a clock may say anything."""
+    try:
+        when = datetime.fromtimestamp(epoch_ms / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return f"{epoch_ms} ms"
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z")

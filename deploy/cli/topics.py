@@ -16,7 +16,7 @@ from slacktide.agents.kafka.change import broker_count, set_configs
 from slacktide.agents.kafka.records import Record
 from slacktide.deploy.cli import acl, export, settings
 from slacktide.deploy.cli.records import line, topic_named
-from slacktide.deploy.cli.text import Duration, count, table
+from slacktide.deploy.cli.text import Duration, Name, count, table
 from slacktide.deploy.cli.topic_plan import Change, changes, said
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.errors import LogError
@@ -113,7 +113,7 @@ def _live(state: TopicState | None) -> str:
 @command.command(epilog="Example: slacktide topics tail outcome --key node-1 --since 5m --follow")
 @click.argument("topic")
 @bootstrap_option
-@click.option("--key", help="Only records with this key, such as a node's name.")
+@click.option("--key", type=Name(), help="Only records with this key, such as a node's name.")
 @click.option("--since", type=Duration(), help="Only records of the last 90s, 5m, 2h or 1d.")
 @click.option("-n", "--last", type=click.IntRange(1), help=f"Only the last N records; without --since: {LAST}.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")

@@ -42,6 +42,10 @@ class Sums(NamedTuple):
     used: int
     max_used_request: int
 
+    def by(self, policy: CalculatePolicy) -> int:
+        """What of it a policy takes off: the reference takes any other text for "usage"."""
+        return {"request": self.request, "maxUsageRequest": self.max_used_request}.get(policy, self.used)
+
 
 def sums(pods: Iterable[Asked]) -> Sums:
     """All of them together."""
@@ -130,8 +134,7 @@ def available(
 ) -> Because:
     """One resource of a node or zone. The result is the last term."""
     kept = reserved if policy == "request" else max(system, reserved)
-    # The reference takes any other text for "usage".
-    high = {"request": sums.request, "maxUsageRequest": sums.max_used_request}.get(policy, sums.used)
+    high = sums.by(policy)
     amount, margin, cap = capacity.amount * capacity.scale, capacity.margin, capacity.cap
     left = amount - margin - kept - high
     terms: Terms = dict(zip(in_unit(unit, *_TERMS), (amount, margin, system, reserved, kept, high, left), strict=True))

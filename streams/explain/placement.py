@@ -19,6 +19,8 @@ SCHEDULER = "koord-scheduler"
 """The scheduler that knows batch resources: Koordinator's name for it."""
 SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
 NAMED = 3
+UNSAID_MS = 15_000
+"""What nobody has said again for so long nobody knows: nothing is placed by it (docs/silence.md)."""
 NATIVE = {"cpu_milli": "cpu", "mem_bytes": "memory"}
 
 
@@ -50,6 +52,7 @@ class NodeRoom:
     unlike: str
     """The first wish that its labels do not meet; "": they meet all."""
     stale_ms: int
+    """For how long its agent is silent, or nobody has told of it; 0: it is told of."""
     why_none: str
     """Why it sells no batch resource at all; "": it does."""
     rooms: list[Room]
@@ -62,19 +65,20 @@ class NodeRoom:
         return self.selected and not self.stale_ms and all(room.enough for room in self.rooms)
 
 
-def node_rooms(nodes: Sequence[NodeLog], asked: Resources, wish: Wish | None) -> list[NodeRoom]:
+def node_rooms(nodes: Sequence[NodeLog], asked: Resources, wish: Wish | None, asked_ms: int) -> list[NodeRoom]:
     """Ask all nodes, in order of their names.
 
     Args:
         nodes: with their figures and inventories.
         asked: what the pod requests.
         wish: what it wants of a node's labels; None: nothing is known of that.
+        asked_ms: now, by the clock that dates the records.
 
     """
-    return [_node_room(log, asked, wish) for log in sorted(nodes, key=lambda log: log.node)]
+    return [_node_room(log, asked, wish, asked_ms) for log in sorted(nodes, key=lambda log: log.node)]
 
 
-def _node_room(log: NodeLog, asked: Resources, wish: Wish | None) -> NodeRoom:
+def _node_room(log: NodeLog, asked: Resources, wish: Wish | None, asked_ms: int) -> NodeRoom:
     body = None if log.allocatable is None else log.allocatable.body
     unlike = "" if wish is None else unlike_of(wish, log.facts)
     off = disabled(log)
@@ -83,11 +87,20 @@ def _node_room(log: NodeLog, asked: Resources, wish: Wish | None) -> NodeRoom:
         node=log.node,
         selected=not unlike,
         unlike=unlike,
-        stale_ms=0 if body is None else body.stale_ms,
+        stale_ms=_stale_ms(log, asked, asked_ms),
         why_none=why if off is None else off.text,
         rooms=list(_rooms(asked, log)),
         place=None if log.allocatable is None else log.allocatable.place,
     )
+
+
+def _stale_ms(log: NodeLog, asked: Resources, asked_ms: int) -> int:
+    """What is sold is good for as long as it is said again."""
+    if log.allocatable is None:
+        return 0
+    stale_ms, age_ms = log.allocatable.body.stale_ms, log.allocatable.age_ms(asked_ms)
+    unsaid = age_ms > UNSAID_MS and any(getattr(asked, field) for field in SOLD)
+    return stale_ms + age_ms if unsaid else stale_ms
 
 
 def _rooms(asked: Resources, log: NodeLog) -> Iterator[Room]:

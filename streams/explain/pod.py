@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from slacktide.schemas.inventory import Pod, Resources
@@ -67,7 +67,7 @@ class PodLog:
     nodes: Sequence[NodeLog]
     """With their figures."""
     on: NodeLog | None
-    """The pod's node with its newest samples; None: it is on none."""
+    """The node whose figures or pod list have the pod, with its newest samples; None: none has it."""
     outcomes: Sequence[Said[NodeOutcome]]
     """Of acts on pods."""
     span_ms: int
@@ -88,9 +88,9 @@ _RANK = {"problem": 0, "warning": 1, "note": 2, "ok": 3}
 
 
 def where_is(nodes: Sequence[NodeLog], namespace: str, name: str) -> tuple[NodeLog, PodMetric] | None:
-    """The node whose figures tell of the pod; of several the one that saw it last."""
+    """The node whose figures tell of the pod; of several the one that saw it last, by the log's clock."""
     found = [
-        (log.metric.body.observed_ms, log, one)
+        (log.metric.place.logged_ms - log.metric.body.stale_ms, log, one)
         for log in nodes
         if log.metric is not None
         for one in log.metric.body.pods
@@ -122,10 +122,11 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     told = chosen or log.placement is not None or any(one.name == name for one in evictions)
     if pod is None and running is None and not told:
         return None
-    node = running.node if running is not None else wish.node if wish is not None else ""
+    listed = log.on.node if log.on is not None and place is not None else ""
+    node = running.node if running is not None else listed or (wish.node if wish is not None else "")
     waits = pod is not None and not node
-    rooms = node_rooms(log.nodes, pod.requests, wish) if waits and pod is not None else []
-    findings: list[Finding] = []
+    rooms = node_rooms(log.nodes, pod.requests, wish, asked_ms) if waits and pod is not None else []
+    findings = list(_found_apart(log.on, running, pod if place is not None else None))
     if waits and pod is not None:
         findings += placement_findings(pod.requests, wish, rooms)
     if log.placement is not None and not node:
@@ -151,6 +152,20 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
         evictions=evictions,
         findings=sorted(findings, key=lambda one: _RANK[one.severity]),
     )
+
+
+def _found_apart(on: NodeLog | None, running: Running | None, pod: Pod | None) -> Iterator[Finding]:
+    """Whether only one of a node's pod list and its figures has the pod."""
+    if on is None or on.keyframe is None or (running is None) == (pod is None):
+        return
+    if pod is not None:
+        why = "it has no control group there, or no worker publishes"
+        text = f"{on.node} lists it as {pod.phase}, and no figures tell of it: {why}"
+        advice = f"`kubectl describe pod` tells how far it is; `slacktide explain node {on.node}`"
+        yield Finding(name="pod.unmeasured", severity="note", text=text, advice=advice)
+    else:
+        text = f"its control group is on {on.node}, whose pod list has it no more: it was deleted, or the list is old"
+        yield Finding(name="pod.unlisted", severity="note", text=text)
 
 
 def _running(nodes: Sequence[NodeLog], namespace: str, name: str, asked_ms: int) -> Running | None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.metric import NodeMetric
-from slacktide.schemas.policy.effective import effective
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.metric import NodeMetric, PodMetric
+from slacktide.schemas.policy.effective import colocation_on, effective
 from slacktide.schemas.policy.idle import lacking
 from slacktide.schemas.policy.paths import key_of, path_of
+from slacktide.schemas.policy.strategies import Colocation
+from slacktide.streams.decisions.batch_resource import cpu_policy, sums
 from slacktide.streams.decisions.because import Because
-from slacktide.streams.decisions.known_pods import LOW_CLASSES
+from slacktide.streams.decisions.known_pods import LOW_CLASSES, known
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node_log import NodeLog
@@ -104,13 +107,17 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
     if because is not None and figure.of.startswith("batch"):
         if figure.emptied_by:
             yield _emptied(figure, because, log)
-        elif because.bound == "capped":
-            cap = next(value for term, value in because.terms.items() if term.startswith("cap_"))
+        elif because.bound == "capped" and (cap := _cap(because)) is not None:
             text = f"{name} is capped at {amount(cap, figure.of)}: {_said(because)}"
             yield Finding(name="batch.capped", severity="note", text=text)
     if figure.floored:
         text = f"{name} stands at {amount(figure.published, figure.of)}, what running pods asked for: without them less"
         yield Finding(name="batch.floored", severity="note", text=text, advice="nothing new is placed by it")
+
+
+def _cap(because: Because) -> float | None:
+    """None: a record of another version names none."""
+    return next((value for term, value in because.terms.items() if term.startswith("cap_")), None)
 
 
 def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:
@@ -133,16 +140,29 @@ def _said(because: Because) -> str:
 
 
 def _users(log: NodeLog, of: str) -> str:
-    """Who of the pods that come before batch uses most of it."""
-    if log.metric is None:
+    """Who of the pods that come before batch counts most, by what the policy counts: use, or what they asked for."""
+    if log.metric is None or log.policy is None or log.facts is None:
         return ""
-    field = of.partition("_")[2]
-    high = [one for one in log.metric.body.pods if one.priority_class not in LOW_CLASSES]
-    high.sort(key=lambda one: (-getattr(one.use, field), one.uid))
-    named = [f"{_pod(log.metric.body, one.uid)} {amount(getattr(one.use, field), of)}" for one in high[:USERS_TOLD]]
+    counts = _counts(log.metric.body, log.pods, colocation_on(log.policy.body, log.facts), of)
+    most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:USERS_TOLD]
+    named_by: list[PodMetric | Pod] = [*log.metric.body.pods, *log.pods]
+    names = {one.uid: f"{one.namespace}/{one.name}" for one in named_by if one.name}
+    named = [f"{names.get(uid, f'pod {uid}')} {amount(counted, of)}" for uid, counted in most if counted]
     return f"; most by {', '.join(named)}" if named else ""
 
 
-def _pod(metric: NodeMetric, uid: str) -> str:
-    one = next(pod for pod in metric.pods if pod.uid == uid)
-    return f"{one.namespace}/{one.name}" if one.name else f"pod {uid}"
+def _counts(metric: NodeMetric, pods: Sequence[Pod], colocation: Colocation, of: str) -> dict[str, int]:
+    """What of each pod the sum holds, by uid; a metric without its pod counts as it is."""
+    is_cpu = of == "batch_cpu_milli"
+    field = "cpu_milli" if is_cpu else "mem_bytes"
+    policy = cpu_policy(colocation) if is_cpu else colocation.mem_calculate_policy
+    there = known(pods)
+    uses = {one.uid: int(getattr(one.use, field)) for one in metric.pods}
+    high = there.high
+    rows = list(zip(high.uids, getattr(high, field), high.lse, strict=True))
+    rows += [
+        (one.uid, 0, False)
+        for one in metric.pods
+        if one.uid not in there.live and one.priority_class not in LOW_CLASSES
+    ]
+    return {uid: sums([(asked, uses.get(uid), is_lse and is_cpu)]).by(policy) for uid, asked, is_lse in rows}

@@ -103,7 +103,7 @@ def _wish(path: str, item: Mapping[str, Any], reader: Reader, services: tuple[st
     where = path.removesuffix(".") or "pod"
     spec = reader.at(item, where, "spec")
     affinity, not_judged = _affinity(spec, where, reader)
-    owner = _owner(item)
+    owner = _owner(item, where, reader)
     return Wish(
         pod=pod_of(where, item, reader),
         node=str(spec.get("nodeName") or ""),
@@ -115,19 +115,20 @@ def _wish(path: str, item: Mapping[str, Any], reader: Reader, services: tuple[st
         owner_kind=str(owner.get("kind") or ""),
         owner_name=str(owner.get("name") or ""),
         restart_policy=str(spec.get("restartPolicy") or "Always"),
-        scheduling=_scheduling(reader.at(item, where, "status")),
+        scheduling=_scheduling(reader.at(item, where, "status"), where, reader),
         services=services,
         notes=tuple(reader.notes),
     )
 
 
-def _owner(item: Mapping[str, Any]) -> Mapping[str, Any]:
-    owners = [one for one in _metadata(item).get("ownerReferences") or [] if isinstance(one, dict)]
+def _owner(item: Mapping[str, Any], where: str, reader: Reader) -> Mapping[str, Any]:
+    told = reader.sequence(_metadata(item).get("ownerReferences"), f"{where}.metadata.ownerReferences")
+    owners = [one for one in told if isinstance(one, dict)]
     return next((one for one in owners if one.get("controller")), owners[0] if owners else {})
 
 
-def _scheduling(status: Mapping[str, Any]) -> str:
-    for one in status.get("conditions") or []:
+def _scheduling(status: Mapping[str, Any], where: str, reader: Reader) -> str:
+    for one in reader.sequence(status.get("conditions"), f"{where}.status.conditions"):
         if isinstance(one, dict) and one.get("type") == "PodScheduled" and one.get("status") == "False":
             return str(one.get("message") or one.get("reason") or "")
     return ""
@@ -137,24 +138,27 @@ def _affinity(spec: Mapping[str, Any], where: str, reader: Reader) -> tuple[tupl
     terms = reader.at(spec, f"{where}.spec", _TERMS).get("nodeSelectorTerms")
     selectors, not_judged = [], []
     for term in reader.sequence(terms, f"{where}.spec.{_TERMS}.nodeSelectorTerms"):
+        told = reader.mapping(term, "nodeSelectorTerms")
         expressions = [
-            Expression(
-                key=str(one.get("key")),
-                operator=str(one.get("operator")),
-                values=tuple(str(value) for value in one.get("values") or ()),
-            )
-            for one in reader.mapping(term, "nodeSelectorTerms").get("matchExpressions") or ()
-            if isinstance(one, dict)
+            _expression(reader.mapping(one, "matchExpressions"), reader)
+            for one in reader.sequence(told.get("matchExpressions"), "matchExpressions")
         ]
         selector = selector_of({}, expressions)
         if isinstance(selector, InvalidSelector):
             not_judged.append(f"node affinity: {selector.why}")
-        elif term.get("matchFields"):
+        elif told.get("matchFields"):
             not_judged.append("node affinity by matchFields")
         else:
             selectors.append(selector)
     # Where one of several cannot be judged, any node may be meant by it.
     return (() if not_judged else tuple(selectors)), not_judged
+
+
+def _expression(one: Mapping[str, Any], reader: Reader) -> Expression:
+    values = reader.sequence(one.get("values"), "matchExpressions.values")
+    return Expression(
+        key=str(one.get("key")), operator=str(one.get("operator")), values=tuple(str(value) for value in values)
+    )
 
 
 def _other_wishes(spec: Mapping[str, Any]) -> Iterator[str]:

@@ -7,7 +7,7 @@ Policies come first, whole; all others by time, those of one partition in the or
 from __future__ import annotations
 
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -144,25 +144,29 @@ def header_of(line: bytes, file: str) -> Header:
     return header
 
 
-def records_of(lines: Iterable[bytes], file: str, *, headers: bool = False) -> Iterator[Record]:
+def records_of(
+    lines: Iterable[bytes], file: str, *, headers: bool = False, topics: Iterable[str] = ()
+) -> Iterator[Record]:
     """The records behind the header, in order.
 
     Args:
         lines: what follows the header.
         file: its name, for errors.
         headers: whether the records' headers are wanted, too.
+        topics: those that the file's header names; none: any may come.
 
     Raises:
-        TraceError: a line is no record, or the file ends before its last line.
+        TraceError: a line is no record, or not where it belongs, or the file ends before its last line.
 
     """
     decode = _whole.decode if headers else _unheaded.decode
+    expected, begun = frozenset(topics), False
     number, ended = 1, False
     for number, raw in enumerate(lines, start=2):
         if ended:
             raise TraceError(file, number, "comes after the last line")
         try:
-            yield _record_of(decode(raw))
+            record = _record_of(decode(raw))
         except (msgspec.DecodeError, ValueError) as exc:
             try:
                 told = _end.decode(raw).records
@@ -173,8 +177,20 @@ def records_of(lines: Iterable[bytes], file: str, *, headers: bool = False) -> I
                     file, number, f"the file was written with {told} records, {number - 2} are here"
                 ) from exc
             ended = True
+            continue
+        if why := _misplaced(record, expected, begun=begun):
+            raise TraceError(file, number, why)
+        begun = begun or record.topic != POLICY.name
+        yield record
     if not ended:
         raise TraceError(file, number, "the last line is missing: the file was cut short")
+
+
+def _misplaced(record: Record, expected: Collection[str], *, begun: bool) -> str:
+    """Why a record cannot stand where it does; "": it can."""
+    if expected and record.topic not in expected:
+        return f"topic {record.topic!r} is none of those that the first line names"
+    return "a policy behind other records: all policies come first" if begun and record.topic == POLICY.name else ""
 
 
 def _record_of(line: _Line | _Unheaded) -> Record:

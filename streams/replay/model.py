@@ -12,7 +12,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
-from slacktide.streams.decisions.be_limits import looser, quota_rate
+from slacktide.streams.decisions.be_limits import looser, measured, quota_rate
 
 NEAR_PCT = 90
 """Best-effort pods that use this much of their limit are held back by it."""
@@ -89,13 +89,16 @@ class Hypothetical:
                     self.since_cpu_ms = 0
 
     def _age(self, recorded: NodeSample) -> None:
+        if self.limits is None:  # an agent's first sample may not know it yet
+            self.limits, self.since_raise_ms = measured(recorded.limits), recorded.since_raise_ms
+        elif self.since_raise_ms is not None:
+            self.since_raise_ms += recorded.interval_ms
         if not self.begun:
             self.begun = True
-            self.limits, self.since_raise_ms = recorded.limits, recorded.since_raise_ms
             self.since_mem_ms, self.since_cpu_ms = recorded.evict.since_mem_ms, recorded.evict.since_cpu_ms
             return
         passed_ms = recorded.interval_ms
-        for name in ("since_raise_ms", "since_mem_ms", "since_cpu_ms"):
+        for name in ("since_mem_ms", "since_cpu_ms"):
             value = getattr(self, name)
             setattr(self, name, None if value is None else value + passed_ms)
         for gone in self.gone.values():
@@ -133,7 +136,8 @@ def used_milli(
     """
     used = float(sum(use.cpu_milli or 0 for use, _ in pods))
     if other_milli <= recorded_milli or not _held_back(pods, used, recorded_milli):
-        least = min(used, other_milli)
+        # A limit that was lowered within the interval was passed by what came before: so it would have been here.
+        least = min(used, other_milli + max(0.0, used - recorded_milli))
         return Range(low_milli=least, high_milli=least)
     demand = sum(max(use.cpu_milli or 0, _demand_milli(pod)) for use, pod in pods)
     return Range(low_milli=used, high_milli=max(used, min(other_milli, demand, room_milli)))

@@ -16,6 +16,7 @@ from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY, SAMPLE
+from slacktide.streams.decisions.be_limits import measured
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.model import Hypothetical, allowed_milli, best_effort, used_milli
 from slacktide.streams.replay.policies import Following, Policies
@@ -175,8 +176,10 @@ class WhatIf:
             sample = decode(record.value, NodeSample)
         except BadMessageError:
             return  # both policies make a dead letter of it
+        if sample.node != text_of(record.key or b""):
+            return  # so they do of what speaks for another node
         node = self._nodes.setdefault(sample.node, _Node(NodeChange(node=sample.node)))
-        if (sample.boot_id, sample.seq) <= node.newest or sample.node != text_of(record.key or b""):
+        if (sample.boot_id, sample.seq) <= node.newest:
             return  # repeated: it changes nothing the second time
         node.newest = (sample.boot_id, sample.seq)
         if sample.facts is not None:
@@ -186,6 +189,9 @@ class WhatIf:
         facts, pods = node.facts.get(sample.facts_revision), node.pods.get(sample.pods_revision)
         counted = record.timestamp_ms >= self._since_ms
         if counted:
+            self._samples += 1
+            self._last_ms = record.timestamp_ms  # by the log: clocks of nodes may be anywhere
+            self._first_ms = record.timestamp_ms if self._first_ms is None else self._first_ms
             self._count(node, sample, facts, pods)
         self._wave[record.key or b""] = _Asked(record, sample, node, pods, counted)
 
@@ -194,7 +200,7 @@ class WhatIf:
         wave, self._wave = self._wave, {}
         if not wave:
             return
-        now_ms = max(asked.record.timestamp_ms for asked in wave.values())
+        now_ms = max(0, *(asked.record.timestamp_ms for asked in wave.values()))  # -1: Kafka's for a record without
         said = _by_node(self._recorded.worker.samples([asked.record for asked in wave.values()], now_ms))
         would_be = []
         for key, asked in wave.items():
@@ -209,10 +215,8 @@ class WhatIf:
 
     def _count(self, node: _Node, sample: NodeSample, facts: NodeFacts | None, pods: list[Pod] | None) -> None:
         """The time since the sample before it, under the limits that were in force in it."""
-        self._samples += 1
-        self._last_ms = sample.observed_ms
-        self._first_ms = sample.observed_ms if self._first_ms is None else self._first_ms
-        recorded, other = sample.limits, node.other.limits if node.other.begun else sample.limits
+        recorded = measured(sample.limits)
+        other = node.other.limits or recorded
         used = sample.use.cpu_milli
         if facts is None or pods is None or recorded is None or other is None or used is None:
             node.change.undecided += 1

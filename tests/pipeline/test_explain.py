@@ -17,13 +17,15 @@ from aiokafka import AIOKafkaProducer
 from slacktide.agents.kafka import Out, Sender, describe_topics, partition_of
 from slacktide.schemas.codec import encode
 from slacktide.schemas.outcome import NodeOutcome, Spent
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, OUTCOME, POLICY, SAMPLE
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, OUTCOME, POLICY, SAMPLE, Topic
 from slacktide.streams.kafka import tail
 from slacktide.streams.kafka.tail import Tail
 from slacktide.streams.records import Record
 from testbed.brokers import free_port
 from testbed.chains import evicted
 from testbed.one_machine import NODE, SLACKTIDE, eventually, one_machine
+from testbed.samples import SERVICE, keyframe
 
 T = TypeVar("T")
 ASKED_MILLI = 4_000
@@ -74,10 +76,10 @@ async def held(bootstrap: str, topic: str, partition: int) -> dict[int, Record]:
     return {record.offset: record for record in read.records}
 
 
-async def put(bootstrap: str, *outcomes: NodeOutcome) -> None:
+async def put(bootstrap: str, *bodies: NodeOutcome | NodeSample, topic: Topic = OUTCOME) -> None:
     sender = Sender(bootstrap, client_id="test", acks="all", timeout_s=5)
-    await sender.connect([OUTCOME.name])
-    await sender.send([Out(topic=OUTCOME.name, key=one.node.encode(), value=encode(one)) for one in outcomes])
+    await sender.connect([topic.name])
+    await sender.send([Out(topic=topic.name, key=one.node.encode(), value=encode(one)) for one in bodies])
     await sender.close()
 
 
@@ -94,6 +96,9 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
         assert not {"agent.silent", "worker.silent", "policy.other", "batch.disabled"} & findings(healthy).keys()
         assert {step["name"] for step in healthy["steps"]} >= {"sample", "window", "allocatable", "command", "outcome"}
         _each_record_stands_where_it_is_said(broker.bootstrap, healthy)
+        shortly = told("node", NODE, *at, "--since", "0s")
+        assert "agent.silent" not in findings(shortly)
+        assert all(one["place"] for step in shortly["steps"][:4] for one in step["inputs"])
         cpu = healthy["figures"][0]
         terms, adds = cpu["because"]["terms"], cpu["because"]["adds"]
         left = sum(int(f"{part[0]}1") * terms[part[1:]] for part in adds)
@@ -152,6 +157,19 @@ def test_every_eviction_of_a_pod_is_found_on_whichever_node_it_was(broker) -> No
     assert (place["topic"], place["partition"]) == (OUTCOME.name, partition_of("alpha", NODE_PARTITIONS))
 
 
+def test_a_pod_is_found_by_the_newest_pod_list_where_no_figures_tell_of_it(broker) -> None:
+    """No worker runs: its node's samples say where it is; a list that has it no more says that it is gone."""
+    broker.apply_topics()
+    old, new = keyframe(1, "alpha"), keyframe(2, "alpha", pods=[SERVICE])
+    alone(put(broker.bootstrap, old, new, keyframe(1, "beta"), topic=SAMPLE))
+    at = ("--bootstrap", broker.bootstrap)
+
+    assert told("pod", "jobs/batch", *at)["node"] == "beta"
+    assert "pod.unmeasured" in findings(told("pod", "shop/front", *at))
+    alone(put(broker.bootstrap, keyframe(2, "beta", pods=[]), topic=SAMPLE))
+    assert explain("pod", "jobs/batch", *at).returncode == 1
+
+
 def test_what_nobody_knows_ends_with_1_and_the_names_that_are_near(broker) -> None:
     broker.apply_topics()
     alone(put(broker.bootstrap, evicted(1, node="alpha")))
@@ -188,6 +206,9 @@ def test_a_broker_that_does_not_answer_is_named() -> None:
         pytest.param(("pod", "no-namespace"), id="a pod without a namespace"),
         pytest.param(("node",), id="no name"),
         pytest.param(("node", NODE, "--since", "10"), id="a time span without a unit"),
+        pytest.param(("node", NODE, "--since", "99999d"), id="a time before all clocks"),
+        pytest.param(("node", "\udcff"), id="a node's name that is no UTF-8"),
+        pytest.param(("pod", "jobs/\udcff"), id="a pod's name that is no UTF-8"),
     ],
 )
 def test_wrong_usage_ends_with_2(arguments: tuple[str, ...]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import sys
 
 from slacktide.streams.shadow import Shadow
@@ -18,12 +19,17 @@ TIGHT = policy_from(
 )
 
 
-async def compare(rig: Rig, *arguments: str) -> tuple[int, str, str]:
-    """Run the command: exit code, output, errors."""
+async def begun(rig: Rig, *arguments: str) -> asyncio.subprocess.Process:
+    """The command, running."""
     words = ["-m", "slacktide.deploy.cli.main", "policy", "compare", "--bootstrap", rig.bootstrap, *arguments]
-    process = await asyncio.create_subprocess_exec(
+    return await asyncio.create_subprocess_exec(
         sys.executable, *words, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
+
+
+async def compare(rig: Rig, *arguments: str) -> tuple[int, str, str]:
+    """Run the command: exit code, output, errors."""
+    process = await begun(rig, *arguments)
     out, err = await process.communicate()
     return process.returncode or 0, out.decode(), err.decode()
 
@@ -47,6 +53,28 @@ async def test_it_follows_a_shadow_live_and_looks_up_what_was_said(rig: Rig) -> 
     assert said["all"]["agreement"] == 0
     assert looked_up[0] == 0, looked_up[2]
     assert "0.0% of 24 answers the same, of 1 node" in looked_up[1]
+
+
+async def test_ctrl_c_ends_it_with_what_was_compared_until_then(rig: Rig) -> None:
+    async with rig.worker("plain", shadow=Shadow("w", TIGHT)):
+        process = await begun(rig, "--for", "1h", "--output", "json")
+        for seq in range(1, 25):
+            await rig.send([keyframe(seq, node) for node in NODES])
+            await asyncio.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+
+    assert process.returncode == 0, err
+    assert json.loads(out)["all"]["samples"] > 0
+
+
+async def test_a_node_that_no_shadow_answers_for_is_told_with_those_that_are_near(rig: Rig) -> None:
+    async with rig.worker("plain", shadow=Shadow("w", TIGHT)):
+        await rig.send([keyframe(1, node) for node in NODES])
+        code, out, err = await compare(rig, "--for", "4s", "--since", "1h", "--node", "node-33")
+
+    assert (code, out) == (1, "")
+    assert "no shadow has answered for a node node-33; known: node-3, " in err
 
 
 async def test_it_says_how_to_start_a_shadow_where_there_is_none(rig: Rig) -> None:

@@ -7,12 +7,15 @@ import gzip
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner, Result
 
 from slacktide.deploy.cli.main import cli
+from slacktide.deploy.cli.replay.source import ExportFileError, writing
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.topics import COMMAND, POLICY, SAMPLE
+from testbed.brokers import free_port
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, partition_of, until
 
@@ -92,3 +95,25 @@ async def test_a_span_before_anything_was_said_is_empty(broker, tmp_path: Path) 
 
     assert done.exit_code == 0, done.output
     assert "0 records" in done.stdout
+
+
+@pytest.mark.parametrize("name", ["day.jsonl", "day.jsonl.gz"])
+def test_an_export_that_fails_leaves_the_file_that_was_there(name: str, tmp_path: Path) -> None:
+    """Nobody answers: an earlier export must outlive that."""
+    file = tmp_path / name
+    file.write_text("of yesterday")
+    done = CliRunner().invoke(cli, ["topics", "export", str(file), "--bootstrap", f"127.0.0.1:{free_port()}"])
+
+    assert done.exit_code == 1
+    assert file.read_text() == "of yesterday"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_folder_that_is_not_there_is_told_with_the_file_that_was_asked_for(tmp_path: Path) -> None:
+    with pytest.raises(ExportFileError, match=r"no/day\.jsonl: No such"), writing(tmp_path / "no" / "day.jsonl"):
+        pass
+
+
+def test_a_full_disk_is_told_with_the_file() -> None:
+    with pytest.raises(ExportFileError, match="/dev/full: No space left on device"), writing(Path("/dev/full")) as out:
+        out.write(b"x")

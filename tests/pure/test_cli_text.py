@@ -136,6 +136,12 @@ def test_a_time_span_without_a_known_unit_is_refused(text: str) -> None:
         Duration().convert(text, None, None)
 
 
+def test_a_time_that_no_calendar_has_is_told_as_its_number() -> None:
+    """A node's clock is not to be trusted."""
+    assert instant(2**52) == f"{2**52} ms"
+    assert instant(-(2**62)) == f"{-(2**62)} ms"
+
+
 def test_numbers_stand_to_the_right_in_a_table() -> None:
     assert table(["NAME", "N"], [["a", 7], ["long name", 1234]]).splitlines() == [
         "NAME          N",

@@ -9,9 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.policy.compared import as_json, shown
+from slacktide.schemas.codec import decode
+from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
-from slacktide.streams.comparison import Comparison, Taken, tell
+from slacktide.schemas.topics import COMMAND, SHADOW_COMMAND
+from slacktide.streams.comparison import Comparison, Taken, Tally, compare, tell
 from slacktide.streams.records import Out, Record
 from slacktide.streams.shadow import Shadow
 from slacktide.streams.worker import Worker
@@ -94,6 +97,19 @@ def test_a_limit_that_only_one_names_is_measured_against_what_is_in_force() -> N
     comparison = compared(*records(TIGHT, keyframe(1, limits=Limits(be_cfs_quota_us=160_000))))
 
     assert comparison.all().limits["cpu_suppress"].greatest_milli == -800
+
+
+def test_a_limit_in_force_that_cannot_be_is_other_and_not_measured() -> None:
+    """What an agent says of itself went through no hands but its own."""
+    said = records(TIGHT, keyframe(1, limits=Limits(be_cfs_quota_us=160_000)))
+    real, shadow = (
+        next(decode(one.value, NodeCommand) for one in said if one.topic == topic.name)
+        for topic in (COMMAND, SHADOW_COMMAND)
+    )
+    tally = Tally()
+    compare(tally, Limits(be_cfs_quota_us=1, be_cfs_period_us=0), real, shadow)
+
+    assert (tally.samples, tally.same, tally.limits) == (1, 0, {})
 
 
 def test_a_limit_lifted_is_looser_and_not_measured() -> None:

@@ -8,15 +8,16 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from slacktide.deploy.cli.explain.node_text import node_text
+from slacktide.deploy.cli.explain.node_text import node_text, terms_text
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, Spread
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.sample import Missing, NodeUse, PodUse
+from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS, Topic
 from slacktide.streams.decisions.published_floor import published_floor
 from slacktide.streams.explain.evidence import Finding
@@ -156,6 +157,31 @@ def test_latency_sensitive_pods_that_use_all_are_the_term_that_made_it_nothing()
 
 
 @pytest.mark.parametrize(
+    ("calculate", "most"),
+    [
+        pytest.param(
+            "usage", "idle/unmeasured 3,000m, shop/front 1,000m", id="by use, of who is not measured by request"
+        ),
+        pytest.param("maxUsageRequest", "shop/front 2,000m", id="by the greater of both"),
+    ],
+)
+def test_who_counts_most_is_told_as_the_policy_counts(calculate: str, most: str) -> None:
+    """What a pod uses is no evidence for a sum of what pods asked for."""
+    policy = policy_of(
+        Colocation(
+            enable=True, metric_aggregate_duration_s=10, cpu_calculate_policy=calculate, cpu_reclaim_threshold_pct=50
+        ),
+        ResourceThreshold(),
+    )
+    unmeasured = replace(SERVICE, uid="un", namespace="idle", name="unmeasured", requests=Resources(cpu_milli=3_000))
+    chain = Chain(policy, pods=[SERVICE, BATCH, unmeasured])
+    told = explain(chain, chain.run(1, 12))
+
+    found = named(told, "batch.exhausted")
+    assert found.text.endswith(f"most by {most}")
+
+
+@pytest.mark.parametrize(
     ("changes", "term"),
     [
         pytest.param({"cpu_reclaim_threshold_pct": 0}, "margin_milli", id="all of it is kept back"),
@@ -268,6 +294,33 @@ def test_a_record_that_nobody_can_read_stops_no_explanation() -> None:
     ]
 
     assert explain(chain, now_ms, *bad).steps == explain(chain, now_ms).steps
+
+
+def test_terms_of_a_large_node_are_told_to_the_byte() -> None:
+    """64 GiB have eleven digits."""
+    terms = {"capacity_bytes": 64 * GIB, "release_bytes": 30_064_771_072, "ratio": 0.1 + 0.2, "used_pct": 75}
+
+    assert terms_text(terms) == "capacity_bytes 68,719,476,736, release_bytes 30,064,771,072, ratio 0.3, used_pct 75"
+
+
+def test_limits_that_cannot_be_are_told_as_not_known() -> None:
+    chain = Chain()
+    odd = Limits(be_cfs_quota_us=1, be_cfs_period_us=0)
+    told = explain(chain, chain.run(1, 3), outcome_record(outcome(3, before=odd, after=Limits(be_cfs_quota_us=50_000))))
+
+    assert "not known -> 500m" in node_text(told)
+
+
+def test_terms_that_do_not_go_together_end_no_explanation() -> None:
+    """Less is sold than is available, and no cap is named."""
+    chain = Chain()
+    now_ms = chain.run(1, 12)
+    body = decode(last(chain, ALLOCATABLE).value, NodeAllocatable)
+    odd = replace(body, seq=13, cpu_terms=body.cpu_terms | {"batch_milli": 1})
+    told = explain(chain, now_ms, logged(odd, ALLOCATABLE, key="node-1", offset=99))
+
+    assert "batch.capped" not in names(told)
+    assert "batch_milli" in node_text(told)
 
 
 def test_a_node_that_nothing_is_said_of_is_not_known() -> None:

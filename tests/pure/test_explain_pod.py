@@ -22,7 +22,7 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT
 from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evictions import controller_of, observed
-from slacktide.streams.explain.evidence import Finding, said
+from slacktide.streams.explain.evidence import Finding, Said, said
 from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, last_placement
 from slacktide.streams.explain.wish import Wish, wish_of
@@ -226,6 +226,20 @@ def test_a_stale_node_takes_no_pod() -> None:
     assert "stale for 12 s" in pod_text(told)
 
 
+def test_figures_that_nobody_says_again_are_no_room() -> None:
+    """No worker runs any more: what stands in the topic is of long ago, whatever it says."""
+    document = wish(pod(containers=asking("200")))
+    log = PodLog(nodes=[node()], on=None, outcomes=[], span_ms=HOUR_MS)
+    told = explain_pod(log, "jobs", "etl-x2lqp", document, NOW_MS + HOUR_MS)
+
+    assert told is not None
+    assert "which is stale for 36" in named(told, "pending.short").text
+    native = wish(pod(containers=[{"name": "main", "resources": {"requests": {"cpu": "1"}}}]))
+    told = explain_pod(log, "jobs", "etl-x2lqp", native, NOW_MS + HOUR_MS)
+    assert told is not None
+    assert "pending.fits" in names(told)
+
+
 def test_of_native_amounts_it_is_said_that_others_are_not_counted() -> None:
     native = {"cpu": "1", "memory": "1Gi"}
     told = explain([node()], pod(containers=[{"name": "main", "resources": {"requests": native}}]))
@@ -256,6 +270,46 @@ def test_a_running_pod_is_found_by_its_nodes_figures() -> None:
     assert (told.qos, told.priority_class) == ("BE", "koord-batch")
     assert told.rooms == []
     assert told.pod_place is not None
+
+
+@pytest.mark.parametrize("stale_ms", [0, 60_000])
+def test_a_pod_is_where_it_was_seen_last_by_the_logs_clock(stale_ms: int) -> None:
+    """A set's pod has moved from a node that died; that node's clock was a year ahead, its figures are said again."""
+    old, new = node("node-1"), node("node-2")
+    assert old.metric is not None
+    assert new.metric is not None
+    body, place = old.metric.body, old.metric.place
+    later_ms = place.logged_ms + (30_000 if stale_ms else -30_000)
+    ahead = Said(
+        body=msgspec.structs.replace(body, observed_ms=body.observed_ms + 365 * 24 * HOUR_MS, stale_ms=stale_ms),
+        place=dataclasses.replace(place, logged_ms=later_ms),
+    )
+    told = explain([dataclasses.replace(old, metric=ahead), new], name="jobs/batch")
+
+    assert told.node == "node-2"
+
+
+def test_a_pod_that_its_node_lists_and_nobody_measures_is_on_that_node() -> None:
+    """It is about to start, or has ended: it does not wait for a node."""
+    young = msgspec.structs.replace(BATCH, uid="young", name="young", phase="Pending")
+    chain = Chain(pods=[SERVICE, BATCH, young])
+    chain.run(1, 12)
+    there = node_log("node-1", chain.records)
+    told = explain([there], on=there, name="jobs/young")
+
+    assert (told.node, told.running, told.rooms) == ("node-1", None, [])
+    assert named(told, "pod.unmeasured").text.startswith("node-1 lists it as Pending, and no figures tell of it")
+
+
+def test_a_pod_whose_group_outlives_it_is_said() -> None:
+    """Deleted, and not gone yet: figures tell of it still."""
+    there = node()
+    chain = Chain(pods=[SERVICE])
+    chain.run(1, 1)
+    told = explain([there], on=node_log("node-1", chain.records), name="jobs/batch")
+
+    assert told.node == "node-1"
+    assert "whose pod list has it no more" in named(told, "pod.unlisted").text
 
 
 def test_of_a_pod_that_nothing_is_said_of_there_is_no_explanation() -> None:
@@ -443,6 +497,28 @@ def test_a_file_without_the_pod_is_refused_with_those_that_it_has() -> None:
 def test_a_bad_field_of_the_pod_is_refused_by_its_path() -> None:
     with pytest.raises(ConfigError, match=r"pod\.spec\.containers\[0\]\.resources\.requests"):
         wish(pod(containers=asking("much")))
+
+
+@pytest.mark.parametrize(
+    ("changes", "path"),
+    [
+        pytest.param({"status": {"conditions": 4}}, "pod.status.conditions", id="conditions"),
+        pytest.param({"metadata": POD["metadata"] | {"ownerReferences": 7}}, "ownerReferences", id="owners"),
+        pytest.param(
+            {"spec": {"affinity": required({"values": 4})}},
+            "matchExpressions.values",
+            id="values",
+        ),
+        pytest.param(
+            {"spec": {"affinity": required(5)}},
+            "matchExpressions: 5",
+            id="an expression",
+        ),
+    ],
+)
+def test_what_should_be_a_list_and_is_none_is_refused_by_its_path(changes: dict[str, Any], path: str) -> None:
+    with pytest.raises(ConfigError, match=path):
+        wish(copy.deepcopy(POD) | changes)
 
 
 def test_a_manifest_that_was_not_applied_yet_can_be_looked_at() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from slacktide.schemas.codec import encode
-from slacktide.schemas.topics import POLICY, TOPICS
+from slacktide.schemas.topics import POLICY, SAMPLE, TICK, TOPICS
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import Header, TraceError, end_line, head_line, header_of, line_of, records_of
-from testbed.samples import keyframe, record_of
+from testbed.samples import keyframe, policy_record, record_of
 
 BODIES = st.none() | st.binary(max_size=40) | st.sampled_from([b"null", b"{}", b" {}", b"1\n", b'"\xff"', b"[1,2]"])
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=5)
@@ -28,7 +29,11 @@ RECORDS = st.builds(
 )
 
 
-@given(st.lists(RECORDS, max_size=5))
+def policies_first(records: list[Record]) -> list[Record]:
+    return sorted(records, key=lambda one: one.topic != POLICY.name)
+
+
+@given(st.lists(RECORDS, max_size=5).map(policies_first))
 def test_every_record_comes_out_as_it_went_in(records: list[Record]) -> None:
     """Whatever its bytes are; each on a line of its own."""
     lines = [line_of(record) for record in records]
@@ -53,6 +58,8 @@ def test_the_header_comes_out_as_it_went_in() -> None:
 
 
 LINE = line_of(record_of(keyframe(1)))
+TICKED = line_of(replace(record_of(keyframe(1)), topic=TICK.name))
+TOLD = line_of(policy_record())
 
 
 @pytest.mark.parametrize(
@@ -64,11 +71,13 @@ LINE = line_of(record_of(keyframe(1)))
         pytest.param([b"\xff\n"], "f, line 2: not a record", id="a line that is no text"),
         pytest.param([LINE, end_line(2)], "line 3: the file was written with 2 records, 1 are here", id="a lost line"),
         pytest.param([end_line(0), LINE], "f, line 3: comes after the last line", id="a line after the end"),
+        pytest.param([TICKED, end_line(1)], "f, line 2: topic 'slacktide.stream.tick.v1' is none", id="another topic"),
+        pytest.param([LINE, TOLD, end_line(2)], "f, line 3: a policy behind other", id="a policy that comes too late"),
     ],
 )
 def test_bad_lines_are_told_with_file_and_number(lines: list[bytes], told: str) -> None:
     with pytest.raises(TraceError, match=told):
-        list(records_of(lines, "f"))
+        list(records_of(lines, "f", topics=(SAMPLE.name, POLICY.name)))
 
 
 @pytest.mark.parametrize(

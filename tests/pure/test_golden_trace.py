@@ -113,6 +113,32 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, lines: list[bytes]) 
     assert "short.jsonl, line 50: the last line is missing" in replay(tmp_path / "short.jsonl").stderr
 
 
+@pytest.mark.parametrize(
+    "span",
+    [
+        pytest.param(("--since", "10s", "--until", "20s"), id="backwards"),
+        pytest.param(("--until", "1970-01-01"), id="nothing"),
+        pytest.param(("--since", "9999-12-31T23:59:59-14:00"), id="a time that UTC does not have"),
+    ],
+)
+def test_a_span_that_ends_before_it_begins_is_wrong_usage(span: tuple[str, ...]) -> None:
+    assert replay(GOLDEN, *span).exit_code == 2
+
+
+def test_a_policy_that_decided_nothing_changed_nothing_known(tmp_path: Path) -> None:
+    """A node that is not in it, say: that must not pass for harmless."""
+    (tmp_path / "p.yaml").write_text(POLICY % '"cpuSuppressThresholdPercent": 20')
+    done = replay(GOLDEN, "--policy", str(tmp_path / "p.yaml"), "--node", "virtual-4")
+
+    assert (done.exit_code, done.stdout) == (1, "no samples in the span: nothing to decide\n")
+
+
+def test_a_policy_that_is_not_there_is_told_with_its_file(tmp_path: Path) -> None:
+    done = replay(GOLDEN, "--policy", str(tmp_path / "p.yaml"))
+
+    assert (done.exit_code, "p.yaml: content: No such file or directory" in done.stderr) == (1, True)
+
+
 def test_a_file_or_a_log_but_not_both() -> None:
     both = replay(GOLDEN, "--bootstrap", "127.0.0.1:9")
 

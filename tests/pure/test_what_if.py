@@ -54,9 +54,9 @@ HOUR = 3_600
 
 
 @settings(deadline=None)  # each example is a run
-@given(st.lists(st.integers(0, 1_600), min_size=1, max_size=20))
+@given(st.lists(st.integers(0, 2_400), min_size=1, max_size=20))
 def test_the_same_policy_changes_nothing(used: list[int]) -> None:
-    """Where the node did what it was told; whatever batch work used."""
+    """Where the node did what it was told; whatever batch work used, also before a limit was lowered."""
     records = [steady(len(used), milli)[seq] for seq, milli in enumerate(used)]
     change = what_if(records, SUPPRESS).all
 
@@ -123,6 +123,53 @@ def test_time_that_no_sample_speaks_for_is_not_counted() -> None:
     assert what_if(steady(3, interval_ms=3_600_000), SUPPRESS).all.covered_s == 30
 
 
+@pytest.mark.parametrize("threshold_pct", [45, 65, 90])
+def test_samples_that_know_no_limit_are_left_out_alone(threshold_pct: int) -> None:
+    """The first ones of an agent, say: what follows counts as if they had not been."""
+    records = steady(30)
+    unknown = [at((keyframe if seq % 10 == 0 else sample)(seq, limits=None)) for seq in range(3)]
+    change = what_if([*unknown, *records[3:]], policy(threshold_pct)).all
+    whole = what_if([records[0], *records[3:]], policy(threshold_pct)).all
+
+    assert (change.undecided, change.covered_s) == (3, 27)
+    assert change.recorded.allowed_core_h == pytest.approx(27 * 1.6 / HOUR)
+    assert change.other.allowed_core_h == pytest.approx(whole.other.allowed_core_h, rel=0.1)
+
+
+def test_the_span_is_told_by_the_logs_clock() -> None:
+    """A node's own may be years ahead."""
+    ahead = [at(replace(keyframe(seq), observed_ms=4_000_000_000_000 - seq)) for seq in range(5)]
+    change = what_if(ahead, SUPPRESS)
+
+    assert (change.since_ms, change.until_ms) == (START_MS, START_MS + 4_000)
+
+
+def test_records_without_a_time_are_decided_all_the_same() -> None:
+    change = what_if([replace(one, timestamp_ms=-1) for one in steady(5)], SUPPRESS)
+
+    assert change.samples == 0
+    assert change.all.evictions_more == []
+
+
+@pytest.mark.parametrize("odd", [Limits(be_cfs_quota_us=1, be_cfs_period_us=0), Limits(be_cfs_quota_us=-1)])
+def test_a_limit_that_cannot_be_leaves_its_sample_out(odd: Limits) -> None:
+    """A worker answers such a sample; a replay of a day must not end at it."""
+    records = steady(10)
+    change = what_if([*records[:5], at(sample(5, limits=odd)), *records[6:]], policy(45)).all
+
+    assert (change.undecided, change.covered_s) == (1, 9)
+
+
+def test_who_speaks_for_another_node_makes_no_row_of_it() -> None:
+    records = steady(5)
+    forged = replace(records[3], key=b"node-2")
+    change = what_if([*records[:3], forged, *records[3:]], SUPPRESS)
+    alone = what_if([replace(one, key=b"node-2") for one in records], SUPPRESS)
+
+    assert ([node.node for node in change.nodes], change.samples) == (["node-1"], 5)
+    assert (alone.nodes, alone.samples) == ([], 0)
+
+
 def test_samples_that_come_twice_count_once() -> None:
     records = steady(10)
 
@@ -144,6 +191,8 @@ def pod(milli: int | None = None, limit: int | None = None) -> Pod:
     [
         pytest.param(800, pod(), 1_000, 500, (500, 500), id="a tighter limit cuts"),
         pytest.param(300, pod(), 1_000, 500, (300, 300), id="a tighter limit that is not reached changes nothing"),
+        pytest.param(1_200, pod(), 1_000, 1_000, (1_200, 1_200), id="the same limit is passed as far as it was"),
+        pytest.param(1_200, pod(), 1_000, 500, (700, 700), id="and a tighter one"),
         pytest.param(500, pod(), 1_000, 3_000, (500, 500), id="who was not held back wants no more"),
         pytest.param(950, pod(), 1_000, 3_000, (950, 3_000), id="who was held back may want all"),
         pytest.param(950, pod(2_000), 1_000, 3_000, (950, 2_000), id="or what it requests"),

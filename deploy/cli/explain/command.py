@@ -12,7 +12,7 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
-from slacktide.deploy.cli.text import Duration
+from slacktide.deploy.cli.text import Duration, Name
 
 if TYPE_CHECKING:  # they are not for --help
     from slacktide.streams.explain.node import NodeExplanation
@@ -36,7 +36,7 @@ def command() -> None:
 
 
 @command.command(epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
-@click.argument("name")
+@click.argument("name", type=Name())
 @bootstrap_option
 @click.option(
     "--since", type=Duration(), default="10m", show_default=True, help="How far back to look: 90s, 5m, 2h or 1d."
@@ -76,7 +76,7 @@ async def _node(name: str, bootstrap: str, since: int) -> NodeExplanation:
 
 
 @command.command(epilog="Example: slacktide explain pod jobs/etl-x2lqp --file pod.yaml --bootstrap kafka-1:9092")
-@click.argument("name", metavar="NAMESPACE/NAME")
+@click.argument("name", metavar="NAMESPACE/NAME", type=Name())
 @bootstrap_option
 @click.option(
     "--since", type=Duration(), default="1h", show_default=True, help="How far back evictions are looked for."
@@ -117,7 +117,8 @@ async def _pod(namespace: str, name: str, bootstrap: str, since: int, file: Path
         metrics = [log.metric.body for log in found.nodes if log.metric is not None]
         names = {f"{one.namespace}/{one.name}" for metric in metrics for one in metric.pods if one.name}
         raise NotFoundError(
-            f"{bootstrap}: no node's figures tell of pod {namespace}/{name}, and none of its evictions is in the log; "
+            f"{bootstrap}: neither figures nor pod list of a node tell of pod {namespace}/{name}, "
+            "and none of its evictions is in the log; "
             f"{near(f'{namespace}/{name}', names)}. One that is on no node is known from a file alone: "
             f"kubectl get pod -n {namespace} {name} -o yaml | slacktide explain pod {namespace}/{name} --file -"
         )

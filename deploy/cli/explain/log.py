@@ -57,7 +57,7 @@ class Log:
         mine = {topic.name: partition_of(name, self.partitions[topic.name]) for topic in NODE_TOPICS}
         mine[POLICY.name] = 0
         at = {topic: (topic.name, mine[topic.name]) for topic in NODE_TOPICS}
-        latest_ms = max(since_ms, self.now_ms - NEWEST_MS)
+        latest_ms = self.now_ms - NEWEST_MS  # however short the span: keyframes lie apart
         key = name.encode()
 
         def wanted(record: Record) -> bool:
@@ -72,7 +72,9 @@ class Log:
         if {SAMPLE.name, METRIC.name, ALLOCATABLE.name} <= there:
             return read
         more = await self.tail.read(
-            {at[topic]: None for topic in FIGURES} | {at[topic]: since_ms for topic in (SAMPLE, COMMAND)}, wanted
+            {at[topic]: None for topic in FIGURES}
+            | {at[topic]: min(since_ms, latest_ms) for topic in (SAMPLE, COMMAND)},
+            wanted,
         )
         kept = [record for record in read.records if record.topic in {INVENTORY.name, POLICY.name, OUTCOME.name}]
         return Read(records=[*kept, *more.records], short=[*read.short, *more.short])
@@ -96,6 +98,17 @@ class Log:
 
         since_ms = self.now_ms - NEWEST_MS
         return (await self.tail.read({(SAMPLE.name, part): since_ms for part in sorted(parts)}, wanted)).records
+
+    async def listing(self, name: str) -> set[str]:
+        """Nodes whose keyframes of the last while carry a pod of this name."""
+        named = f'"name":"{name}"'.encode()
+
+        def wanted(record: Record) -> bool:
+            value = record.value or b""
+            return _PODS in value and named in value
+
+        read = await self.tail.read(self._all((SAMPLE,), self.now_ms - NEWEST_MS), wanted)
+        return set(by_key(read.records, SAMPLE))
 
     async def pod_outcomes(self, since_ms: int) -> Read:
         """All outcomes of acts on pods, of all nodes, since that time."""
@@ -136,9 +149,9 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
     nodes = [one for one in (node_log(key, by_name[key]) for key in sorted(names)) if one.known]
     there = where_is(nodes, namespace, name)
     if there is not None:
-        on = node_log(there[0].node, await log.keyframes([there[0].node]))
+        on: NodeLog | None = node_log(there[0].node, await log.keyframes([there[0].node]))
     else:
-        on, nodes = None, await _with_pods(log, nodes)
+        on, nodes = await _listed(log, namespace, name), await _with_pods(log, nodes)
     outcomes = await log.pod_outcomes(log.now_ms - span_ms)
     acts = said(outcomes.records, OUTCOME, NodeOutcome)
     told = await log.placements(name, log.now_ms - span_ms)
@@ -153,6 +166,15 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
         looks=looks(said(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
     )
     return found, [*outcomes.short, *told.short, *passes.short]
+
+
+async def _listed(log: Log, namespace: str, name: str) -> NodeLog | None:
+    """The node whose newest pod list has the pod although no figures tell of it: it is about to start there, say."""
+    for node in sorted(await log.listing(name)):
+        found = node_log(node, await log.keyframes([node]))
+        if any((pod.namespace, pod.name) == (namespace, name) for pod in found.pods):
+            return found
+    return None
 
 
 async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:

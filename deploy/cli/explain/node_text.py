@@ -14,6 +14,7 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, Use
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.streams.decisions.be_limits import measured
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.explain.carried_out import what
 from slacktide.streams.explain.evidence import Finding
@@ -165,6 +166,7 @@ _TELL: dict[type, Callable[[Any], Iterator[str]]] = {
 
 def limits_text(limits: Limits | None) -> str:
     """A limit in millicores, or its CPUs where it is by these."""
+    limits = measured(limits)
     if limits is None:
         return "not known"
     if limits.be_cfs_quota_us is not None:
@@ -174,7 +176,7 @@ def limits_text(limits: Limits | None) -> str:
 
 def terms_text(terms: Terms) -> str:
     """Named numbers in the order of the arithmetic."""
-    return ", ".join(f"{name} {value:,.10g}" for name, value in terms.items())
+    return ", ".join(f"{name} {round(value, 6):,}" for name, value in terms.items())
 
 
 def _figure(figure: Figure) -> str:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
-from slacktide.deploy.cli.text import Duration
+from slacktide.deploy.cli.text import Duration, Name
 from slacktide.schemas.connection import options
 from slacktide.schemas.errors import LogError
 
@@ -34,13 +35,14 @@ class NoShadowError(LogError):
 @settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask.")
 @click.option("--for", "for_ms", type=Duration(), help="Follow for so long; 30s, unless --since says what to look up.")
 @click.option("--since", "since_ms", type=Duration(), help="Begin so long ago: 90s, 5m, 2h or 1d.")
-@click.option("--node", help="Only this node.")
+@click.option("--node", type=Name(), help="Only this node.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str | None, output: str) -> None:
     """Compare the real answers with those of a shadow (slacktide stream --shadow OTHER.yaml).
 
     Shows how many are the same, and where they differ: limits by rule, pods that only one would evict, settings, and
-    what each sells; in all and by node, the worst first. On a terminal it refreshes each second; Ctrl-C ends it.
+    what each sells; in all and by node, the worst first. On a terminal it refreshes each second; Ctrl-C ends it, and
+    elsewhere prints what was compared until then.
 
     A shadow decides from the limits that the real policy has set: the figures tell what it would do next, not where it
     would get. For that, replay the day: slacktide replay --policy OTHER.yaml.
@@ -51,6 +53,7 @@ def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str 
     {rule: samples}, "batch_cpu_milli": [real, shadow], "batch_mem_bytes": [real, shadow]}; differences are the
     shadow's minus the real one's. Exit code 1: there is no shadow, or the log cannot be read.
     """
+    from slacktide.deploy.cli.explain.errors import NotFoundError, near  # noqa: PLC0415
     from slacktide.deploy.cli.policy.compared import as_json, shown  # noqa: PLC0415
     from slacktide.streams.comparison import Comparison  # noqa: PLC0415
 
@@ -63,19 +66,22 @@ def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str 
             click.clear()
             click.echo(shown(compared, waited_s) if compared.shadows else "waiting for a shadow's first answer ...")
 
-    try:
-        waited_s = asyncio.run(_Reading(bootstrap, node, compared).run(since_ms or 0, follow_ms, draw))
-    except KeyboardInterrupt:
-        return
+    reading = _Reading(bootstrap, node, compared)
+    with suppress(KeyboardInterrupt):
+        asyncio.run(reading.run(since_ms or 0, follow_ms, draw))
+    if not compared.shadows and reading.shadowed:
+        raise NotFoundError(
+            f"{bootstrap}: no shadow has answered for a node {node}; {near(node or '', reading.shadowed)}"
+        )
     if not compared.shadows:
         raise NoShadowError(
-            f"{bootstrap}: no shadow has answered in {waited_s:.0f} s: start the workers with "
+            f"{bootstrap}: no shadow has answered in {reading.covered_s:.0f} s: start the workers with "
             f"`slacktide stream {options(bootstrap)} --shadow OTHER.yaml`"
         )
     if output == "json":
         click.echo(as_json(compared))
     elif not live:
-        click.echo(shown(compared, waited_s))
+        click.echo(shown(compared, reading.covered_s))
 
 
 class _Reading:
@@ -86,9 +92,13 @@ class _Reading:
         self._key = None if node is None else node.encode()
         self._compared = compared
         self._from_ms = 0
+        self.covered_s = 0.0
+        """How much it has read back and followed."""
+        self.shadowed: set[str] = set()
+        """Nodes for which a shadow has answered, also those that were not asked for."""
 
-    async def run(self, since_ms: int, follow_ms: int, draw: _Draw) -> float:
-        """Read back, then follow; gives how many seconds it covers.
+    async def run(self, since_ms: int, follow_ms: int, draw: _Draw) -> None:
+        """Read back, then follow.
 
         Raises:
             LogError: it cannot be read.
@@ -107,25 +117,30 @@ class _Reading:
         sold = [topic.name for topic in (ALLOCATABLE, SHADOW_ALLOCATABLE)]
         partitions = await present(self._bootstrap, [*said, *sold])
         self._from_ms = SystemClock().wall_ms() - since_ms
+        self.covered_s = since_ms / 1_000
         async with Feed(self._bootstrap, FETCH_WAIT_MS, lambda *_: True) as feed:
             back = await feed.back(partitions, dict.fromkeys(said, self._from_ms) | dict.fromkeys(sold, 0))
             for record in back:
                 self._take(record)
             await self._follow(feed, follow_ms, draw)
-        return (since_ms + follow_ms) / 1_000
 
     async def _follow(self, feed: Feed, follow_ms: int, draw: _Draw) -> None:
         loop = asyncio.get_running_loop()
         begin_s = drawn_s = loop.time()
+        back_s = self.covered_s
         while (now_s := loop.time()) < begin_s + follow_ms / 1_000:
             for record in await feed.more():
                 self._take(record)
+            self.covered_s = back_s + loop.time() - begin_s
             if now_s - drawn_s >= REFRESH_S:
                 drawn_s = now_s
                 draw(now_s - begin_s)
 
     def _take(self, record: Record) -> None:
+        from slacktide.schemas.topics import SHADOW_COMMAND  # noqa: PLC0415
         from slacktide.streams.comparison import tell  # noqa: PLC0415
 
+        if record.topic == SHADOW_COMMAND.name and record.key is not None and record.timestamp_ms >= self._from_ms:
+            self.shadowed.add(record.key.decode(errors="backslashreplace"))
         if self._key is None or record.key == self._key:
             tell(self._compared, record, self._from_ms)

@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
-import yaml
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment, MomentType
+from slacktide.deploy.cli.text import Name, instant
 from slacktide.schemas import policy as policies
-from slacktide.schemas.errors import ConfigError, Finding
-from slacktide.schemas.policy import Policy
 
 if TYPE_CHECKING:
     from slacktide.streams.replay.replay import Result
@@ -30,7 +29,7 @@ SHOWN = 10
 @settings.option("--bootstrap", type=settings.Kafka(), help="Read a live log instead of a file.")
 @click.option("--since", type=MomentType(), help="From then on, or so long before the end.")
 @click.option("--until", type=MomentType(), help="Before then, or so long before the end.")
-@click.option("--node", "nodes", multiple=True, help="Only this node; again for more.")
+@click.option("--node", "nodes", type=Name(), multiple=True, help="Only this node; again for more.")
 @click.option("--policy", type=settings.file(), help="What if: decide by this ConfigMap, and say what would differ.")
 @click.option("--first", type=click.IntRange(0), default=SHOWN, show_default=True, help="Differences shown whole.")
 @click.option(
@@ -45,7 +44,7 @@ def command(file: Path | None, *, bootstrap: str | None, output: str, **asked: A
     """Decide recorded samples again, by the worker's own code, and compare with what was recorded.
 
     FILE comes from `slacktide topics export`. Exit code 0: all that was compared is equal; 1: something differs, or
-    nothing could be compared. With --policy: print what another policy would have changed.
+    nothing could be compared. With --policy: print what another policy would have changed; 1: no sample was decided.
     """
     if (file is None) == (bootstrap is None):
         raise click.UsageError("name a FILE, or --bootstrap for a live log")
@@ -72,10 +71,14 @@ def _asked(  # one argument per option
     from slacktide.deploy.cli.replay.jobs import Jobs, Plan  # noqa: PLC0415
     from slacktide.streams.replay.lines import REPLAYED  # noqa: PLC0415
 
-    other = None if policy is None else _policy(policy)
+    other = None if policy is None else policies.parse(load_yaml(policy), str(policy)).policy
     made: list[Jobs] = []
 
     def begin(opened: source.Opened) -> source.Sink:
+        if opened.since_ms >= opened.until_ms:
+            raise click.UsageError(
+                f"the span begins {instant(opened.since_ms)}, which is not before its end, {instant(opened.until_ms)}"
+            )
         plan = Plan(policies=opened.policies, since_ms=opened.since_ms, nodes=nodes, kept=first, other=other)
         made.append(Jobs(plan, jobs))
         return made[0].take
@@ -89,13 +92,3 @@ def _asked(  # one argument per option
         since_ms = 0 if since is None else since.at(now_ms)
         asyncio.run(source.from_log(bootstrap, REPLAYED, since_ms, until_ms, begin))
     return made[0].finish()
-
-
-def _policy(file: Path) -> Policy:
-    try:
-        document = yaml.safe_load(file.read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as exc:
-        raise ConfigError(
-            [Finding(file=str(file), field="(file)", value=str(exc), accepted="a YAML ConfigMap")]
-        ) from exc
-    return policies.parse(document, str(file)).policy

@@ -21,8 +21,8 @@ def told(result: Result | Change) -> str:
 
 
 def fine(result: Result | Change) -> bool:
-    """Whether nothing differs from what was recorded, where that was the question."""
-    return isinstance(result, Change) or result.equal
+    """Whether nothing differs from what was recorded, where that was the question, and something was decided."""
+    return result.samples > 0 if isinstance(result, Change) else result.equal
 
 
 def _compared(result: Result) -> str:

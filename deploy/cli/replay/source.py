@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections.abc import Callable, Sequence
-from contextlib import aclosing
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -38,19 +38,48 @@ class ExportFileError(SlacktideError):
     """A file cannot be read or written."""
 
 
-def open_export(path: Path, mode: str = "rb") -> BinaryIO:
-    """The file, packed by its name.
+def _opened(path: Path, mode: str) -> BinaryIO:
+    """The file, packed by its name."""
+    if path.suffix == ".gz":
+        return cast("BinaryIO", gzip.open(path, mode))
+    return cast("BinaryIO", path.open(mode, BUFFER_BYTES))
+
+
+def reading(path: Path) -> BinaryIO:
+    """A file to read.
 
     Raises:
         ExportFileError: it cannot be opened.
 
     """
     try:
-        if path.suffix == ".gz":
-            return cast("BinaryIO", gzip.open(path, mode))
-        return cast("BinaryIO", path.open(mode, BUFFER_BYTES))
+        return _opened(path, "rb")
     except OSError as exc:
         raise ExportFileError(f"{path}: {exc.strerror or exc}") from exc
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """A file to write, packed by its name; it takes its place once it is whole, and until then what was there stays.
+
+    Raises:
+        ExportFileError: it cannot be written.
+
+    """
+    whole = path.resolve()
+    # What is no file, a pipe say, is written as it comes: nothing in it could be kept.
+    is_stream = path.exists() and not path.is_file()
+    part = path if is_stream else whole.with_name(f"{whole.stem}.part{whole.suffix}")
+    try:
+        with _opened(part, "wb") as out:
+            yield out
+        if not is_stream:
+            part.replace(whole)
+    except OSError as exc:
+        raise ExportFileError(f"{path}: {exc.strerror or exc}") from exc
+    finally:
+        if not is_stream:
+            part.unlink(missing_ok=True)
 
 
 def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Callable[[Opened], Sink]) -> None:
@@ -61,13 +90,13 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
         TraceError: a line is not what its place asks for.
 
     """
-    with open_export(path) as lines:
+    with reading(path) as lines:
         try:
             header = header_of(lines.readline(), str(path))
             end_ms = header.until_ms
             until_ms = end_ms if until is None else until.at(end_ms)
             since_ms = header.since_ms if since is None else max(header.since_ms, since.at(end_ms))
-            policies, rest = [], records_of(lines, str(path))
+            policies, rest = [], records_of(lines, str(path), topics=header.topics)
             first: list[Record] = []
             for record in rest:
                 if record.topic != POLICY.name:
@@ -79,7 +108,8 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
             for record in chain(first, rest):
                 if record.timestamp_ms < until_ms:
                     sink(record)
-                progress.read(record.timestamp_ms)
+                if record.topic not in STATE:  # which may be of long before the span
+                    progress.read(record.timestamp_ms)
             progress.done()
         except (OSError, EOFError, zlib.error) as exc:
             raise ExportFileError(f"{path}: cannot be unpacked: {exc}") from exc
@@ -112,5 +142,6 @@ async def from_log(
             async for record in reading:
                 if record.timestamp_ms >= since_ms or record.topic == SAMPLE.name or record.topic in STATE:
                     sink(record)
-                progress.read(record.timestamp_ms)
+                if record.topic not in STATE:
+                    progress.read(record.timestamp_ms)
         progress.done()

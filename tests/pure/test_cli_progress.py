@@ -1,0 +1,39 @@
+"""How far a long reading is, as a terminal shows it."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from slacktide.deploy.cli import progress
+from slacktide.deploy.cli.progress import EVERY_RECORDS, Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_bar_begins_at_0_where_all_that_is_kept_was_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An export without --since begins in 1970, its first record does not."""
+    shown = Terminal()
+    monkeypatch.setattr(progress.sys, "stderr", shown)
+    monkeypatch.setattr(progress, "EVERY_S", 0.0)
+    first_ms = 1_800_000_000_000
+    bar = Progress("replay", 0, first_ms + 4 * EVERY_RECORDS)
+    for number in range(4 * EVERY_RECORDS):
+        bar.read(first_ms + number)
+
+    assert [part for part in ("25%", "50%", "75%", "100%") if part in shown.getvalue()] == ["25%", "50%", "75%", "100%"]
+
+
+def test_where_nobody_looks_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.StringIO()
+    monkeypatch.setattr(progress.sys, "stderr", written)
+    bar = Progress("replay", 0, 10)
+    for number in range(EVERY_RECORDS):
+        bar.read(number)
+    bar.done()
+
+    assert not written.getvalue()
