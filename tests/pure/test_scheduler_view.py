@@ -194,6 +194,46 @@ def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:
     assert not choose(view, "a").refused, "a node made anew begins anew"
 
 
+def test_a_node_that_vanishes_is_forgotten_with_its_last_pod() -> None:
+    """Its figures go first: pods of a node that is gone are removed minutes later."""
+    view = View(PlacementArgs())
+    hear(view, told())
+    view.changed(pod("x", "a"), at_s=WALL_S)
+    for kind in KINDS:
+        view.forget("a", kind)
+    assert view.counts(NOW_S)[0] == 1
+    view.gone(("batch", "x"))
+    assert view.counts(NOW_S)[0] == 0
+
+
+def test_a_node_that_nobody_speaks_of_is_forgotten_when_a_pod_was_not_bound_there() -> None:
+    view = View(PlacementArgs())
+    view.assume(pod("x").asked, "nobody", now_s=NOW_S, at_s=WALL_S)
+    assert view.counts(NOW_S) == (1, 0, 1)
+    assert view.counts(NOW_S + ASSUMED_S) == (0, 0, 0)
+
+
+def test_a_pod_of_the_same_name_is_another_though_nobody_said_that_the_first_is_gone() -> None:
+    """A watch that was away lists what there is now."""
+    view = View(PlacementArgs())
+    view.whole([pod("x", "a", schedulerName="default-scheduler"), pod("y", "a")], at_s=WALL_S)
+    view.bound.clear()
+    anew = [replace(one, asked=replace(one.asked, pod=msgspec.structs.replace(one.asked.pod, uid=f"new-{one.key[1]}")))
+            for one in (pod("x"), pod("y", "b"))]  # fmt: skip
+    view.assume(anew[1].asked, "b", now_s=NOW_S, at_s=WALL_S)
+    assert view.counts(NOW_S)[2] == 1, "where the first was bound says nothing of the second"
+    view.whole(anew, at_s=WALL_S)
+    assert view.without_benefit == {}
+    assert [one.uid for one in view.bound] == ["new-y"], "somebody has to judge whether it was asked about"
+
+
+def test_a_node_named_twice_is_asked_once_and_nobody_else_is() -> None:
+    view = View(PlacementArgs())
+    hear(view, told("a"), told("b"))
+    assert choose(view, "a", "b").names == ["a", "b"]
+    assert choose(view, "a", "a").names == ["a"]
+
+
 def test_pods_that_ask_a_scheduler_without_benefit_are_known_by_name_until_they_are_gone() -> None:
     view = View(PlacementArgs())
     view.whole([pod("x", schedulerName="default-scheduler"), pod("y")], at_s=WALL_S)

@@ -86,7 +86,10 @@ class View:
     def changed(self, pod: SeenPod, *, at_s: float) -> None:
         """A pod is so; ``at_s``: UTC epoch."""
         known = self._pods.get(pod.key)
-        if known is not None and (known.uid, known.node) != (pod.uid, pod.node):
+        if known is not None and known.uid != pod.uid:  # nobody said that it is gone
+            self.gone(pod.key)
+            known = None
+        if known is not None and known.node != pod.node:
             self._leave(known.uid, known.node)
         self._pods[pod.key] = pod
         if pod.without_benefit and pod.asked.pod.phase not in ENDED_PHASES:
@@ -114,6 +117,8 @@ class View:
         """Ask these nodes for a place; ``now_s``: by the clock that ``hear`` was told."""
         self._expire(now_s)
         self._settle(pod.pod.uid, "")
+        if len(set(nodes)) < len(nodes):
+            nodes = list(dict.fromkeys(nodes))
         asks = asking(pod, self._args)
         return compare(asks, *self._board(asks, nodes, now_s).of(nodes), self._args)
 
@@ -151,7 +156,7 @@ class View:
     def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float) -> None:
         """A pod will most likely be bound here within moments; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
         known = self._pods.get((pod.pod.namespace, pod.pod.name))
-        if not self._counting or (known is not None and known.node):
+        if not self._counting or (known is not None and known.node and known.uid == pod.pod.uid):
             return  # bound already: the question is older
         self._settle(pod.pod.uid, "")
         self._assumed[pod.pod.uid] = _Assumed(node, now_s + ASSUMED_S)
@@ -186,6 +191,7 @@ class View:
         if known is not None:
             known.leave(uid)
             self._note(node)
+            self._drop_unknown(node, known)
 
     def _settle(self, uid: str, node: str) -> None:
         """A pod is not assumed any more: it is on this node; "": on none."""
