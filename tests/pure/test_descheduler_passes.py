@@ -108,6 +108,43 @@ def test_a_node_gives_only_when_it_has_been_over_for_more_passes_than_is_tolerat
     assert [one.sources[0].terms["row_passes"] for one in looks] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("tolerated", [1, 2])
+def test_a_node_that_nobody_could_leave_gives_again_in_the_next_pass(tolerated: int) -> None:
+    """A budget kept its pods, or there was no credit: nothing that left it is in its figures."""
+    world = World(dryRun=False, anomalyCondition={"consecutiveAbnormalities": tolerated})
+    before = [world.look() for _ in range(tolerated if tolerated > 1 else 0)]
+    assert [chosen(one) for one in before] == [[] for _ in before]
+    assert chosen(world.look()) == ["b"]
+    done = world.look()
+    assert chosen(done) == ["b"]
+    assert StayingPods(reason="settling", count=1) not in done.sources[0].staying
+    world.passes.left("full", world.now_s)
+    world.cluster.gone(("jobs", "b"))
+    assert [chosen(world.look()) for _ in range(4)] == [[], [], [], []], "one has left, and is still told of"
+    assert chosen(world.look()) == ["a"]
+
+
+def test_what_a_dry_run_said_holds_nobody_up_who_is_to_leave_in_earnest() -> None:
+    world = World()
+    assert chosen(world.look()) == ["b"]
+    assert chosen(world.look()) == []
+    world.policy = policy_from(descheduling=BAND | AT_ONCE | {"dryRun": False})
+    assert chosen(world.look()) == ["b"]
+
+
+@pytest.mark.parametrize("nothing", [0, None])
+def test_a_node_of_which_nobody_knows_how_much_there_is_neither_gives_nor_takes(nothing: int | None) -> None:
+    """Its kubelet has not told yet: anything would be more than a share of nothing."""
+    world = World()
+    amounts = Resources(cpu_milli=nothing, mem_bytes=20 * GIB)
+    world.cluster.node(Place(facts=NodeFacts(name="full", capacity=amounts, allocatable=amounts), takes_pods=True))
+
+    done = world.look()
+
+    assert (done.bound, chosen(done)) == ("none_over", [])
+    assert NodesOfClass(load_class="nothing_allocatable", count=1, nodes=["full"]) in done.classes
+
+
 def test_what_has_left_stays_in_the_means_and_until_then_nobody_else_leaves() -> None:
     world = World()
     assert chosen(world.look()) == ["b"]
@@ -214,6 +251,12 @@ LABELS = {"labels": {"koordinator.sh/qosClass": "LS"}}
             {"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}},
             "asks_for_devices",
         ),
+        (
+            {"spec": {"initContainers": [{"name": "side", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}},
+            "asks_for_devices",
+        ),
+        ({"spec": {"resources": {"requests": {"hugepages-2Mi": "1Gi"}}}}, "asks_for_devices"),
+        ({"spec": {"initContainers": [{"name": "side"}]}}, ""),
     ],
 )
 def test_which_pods_stay_and_why(other: dict[str, Any], reason: str) -> None:

@@ -81,7 +81,9 @@ class Cluster:
         return self._on.get(node, {}).values()
 
     def loaded(self, metric_of: MetricOf, settling: Collection[str]) -> Iterator[LoadedNode]:
-        """Each node with its pods and its use; what is silent, or was never measured, has none.
+        """Each node with its pods and its use; one that is silent or was never measured has none.
+
+        Nor has one of which nothing is allocatable: any use would be more than a share of that.
 
         Args:
             metric_of: what the log says of a node.
@@ -89,8 +91,9 @@ class Cluster:
 
         """
         for name, place in self._places.items():
-            metric = metric_of(name)
-            yield self._loaded(name, place, None if metric is None or metric.stale_ms else metric, name in settling)
+            metric, amounts = metric_of(name), place.facts.allocatable
+            usable = metric is not None and not metric.stale_ms and amounts.cpu_milli and amounts.mem_bytes
+            yield self._loaded(name, place, metric if usable else None, name in settling)
 
     def _loaded(self, name: str, place: Place, metric: NodeMetric | None, settling: bool) -> LoadedNode:  # noqa: FBT001
         there, allocatable = self.pods_on(name), amounts_of(place.facts.allocatable)

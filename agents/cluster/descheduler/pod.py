@@ -124,9 +124,10 @@ def _bound_to_its_node(spec: Mapping[str, Any]) -> Iterator[str]:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     if spec.get("nodeSelector") or affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
         yield "selects_nodes"
+    asking = [spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     asked = [
         name
-        for one in spec.get("containers") or ()
+        for one in asking
         for kind in ("requests", "limits")
         for name in ((one.get("resources") or {}).get(kind) or {})
     ]
