@@ -348,6 +348,7 @@ def test_what_an_annotation_says_is_read_kind_by_kind() -> None:
     assert annotated() == own_thresholds({}) == Thresholds()
     aggregated = annotated(aggregatedUsage={"usageThresholds": {"cpu": 70}, "usageAggregationType": "p99"})
     assert (aggregated.aggregated, aggregated.aggregation) == (Percents(70, 0), Aggregation("p99", 0))
+    assert annotated(usageThresholds={"cpu": 60}, prodUsageThresholds=None, aggregatedUsage=None).usage == (60, 0)
 
 
 @pytest.mark.parametrize(
@@ -356,6 +357,7 @@ def test_what_an_annotation_says_is_read_kind_by_kind() -> None:
         "{",
         "[]",
         '{"usageThresholds": {"cpu": "60"}}',
+        '{"usageThresholds": {"cpu": -1}}',
         '{"aggregatedUsage": {"usageAggregationType": "p42"}}',
         '{"aggregatedUsage": {"usageAggregationType": "p95", "usageAggregatedDuration": "soon"}}',
     ],
