@@ -178,6 +178,14 @@ def test_an_older_report_changes_nothing() -> None:
     assert (used(view), left(view)) == (2_000, 1_500)
 
 
+def test_reports_of_an_older_boot_keep_no_node_from_freezing() -> None:
+    view = View(PlacementArgs())
+    hear(view, told(boot_id="2-b", use=2_000))
+    hear(view, told(boot_id="1-a", seq=99, use=9), heard_s=NOW_S + 14)
+    assert used(view) == 2_000
+    assert choose(view, "a", now_s=NOW_S + 16).refused["a"].reason == "frozen"
+
+
 def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:
     view = View(PlacementArgs())
     hear(view, told())

@@ -72,15 +72,21 @@ class KnownNode:
         """
         same = self._counting and not self._view.silent and not self._view.expired
         if isinstance(figures, NodeScore):
-            before, self._score = self._score, _newer(self._score, figures)
-            same = same and before is not None and _OF_SCORE(before) == _OF_SCORE(self._score)
+            before = self._score
+            if _older(figures, before):
+                return False
+            self._score = figures
+            same = same and before is not None and _OF_SCORE(before) == _OF_SCORE(figures)
         elif isinstance(figures, NodeAllocatable):
-            known, self._allocatable = self._allocatable, _newer(self._allocatable, figures)
-            same = same and known is not None and _OF_ALLOCATABLE(known) == _OF_ALLOCATABLE(self._allocatable)
+            known = self._allocatable
+            if _older(figures, known):
+                return False
+            self._allocatable = figures
+            same = same and known is not None and _OF_ALLOCATABLE(known) == _OF_ALLOCATABLE(figures)
         else:
-            self._metric, same = _newer(self._metric, figures), False
-            if self._metric is figures:
-                self._logged_s, self._unread = logged_s, True
+            if _older(figures, self._metric):
+                return False
+            self._metric, self._logged_s, self._unread, same = figures, logged_s, True, False
         self._heard_s = max(self._heard_s, heard_s)
         if not same:
             self.until_s = -inf
@@ -230,9 +236,9 @@ class KnownNode:
         return Amounts(*batch), Amounts(*mid)
 
 
-def _newer(known: F | None, said: F) -> F:
-    """Of the highest boot and sequence number; of the same, what was said later."""
-    return said if known is None or (said.boot_id, said.seq) >= (known.boot_id, known.seq) else known
+def _older(said: F, known: F | None) -> bool:
+    """Whether it is of an older boot or sequence number; of the same, what was said later holds."""
+    return known is not None and (said.boot_id, said.seq) < (known.boot_id, known.seq)
 
 
 def _amounts(use: Use) -> Amounts:
