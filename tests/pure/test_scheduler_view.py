@@ -12,13 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.agents.cluster.scheduler.hearing import Hearing
 from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION, own_thresholds
 from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
 from slacktide.agents.cluster.scheduler.view import ASSUMED_S, View
+from slacktide.agents.kafka import Record
 from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NodeScore
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.decisions.load_aware_args import Aggregation, Percents, Thresholds
 from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs
 
@@ -94,6 +98,36 @@ def test_a_pod_that_was_measured_counts_what_it_uses_once_it_has_filled_the_wind
     view.whole([], at_s=WALL_S)
     view.changed(pod("x", "a"), at_s=WALL_S - 400)
     assert used(view) == 1_000
+
+
+class Still:
+    """Time that stands still."""
+
+    def mono_ns(self) -> int:
+        return round(NOW_S * 10**9)
+
+    def wall_ms(self) -> int:
+        return round(WALL_S * 1_000)
+
+
+@pytest.mark.parametrize("ahead_s", [-3_600, 0, 3_600])
+async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahead_s: int) -> None:
+    """It was placed ten seconds ago: averages over five minutes hardly know it."""
+    view = View(PlacementArgs())
+    hearing = Hearing("127.0.0.1:1", view, lambda _record, why: pytest.fail(why), Still())
+    hearing._live = True
+    for age_s, name in ((10, "young"), (400, "old")):
+        view.changed(pod(name, "a"), at_s=WALL_S - age_s)
+    score, metric, allocatable = told()
+    use = Use(cpu_milli=30, mem_bytes=GIB)
+    measured = [PodMetric(uid=f"uid-{name}", namespace="batch", name=name, use=use) for name in ("young", "old")]
+    figures = [score, msgspec.structs.replace(metric, pods=measured), allocatable]
+    said = zip((SCORE, METRIC, ALLOCATABLE), figures, strict=True)
+    at_ms = round((WALL_S + ahead_s) * 1_000)
+    records = [Record(topic=topic.name, partition=0, offset=0, timestamp_ms=at_ms, key=b"a", value=encode(one),
+                      headers=[]) for topic, one in said]  # fmt: skip
+    await hearing._heard(records, NOW_S)
+    assert used(view) == 1_000 + 850 - 30
 
 
 def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_five_seconds_have_gone() -> None:

@@ -48,7 +48,7 @@ class KnownNode:
         self._metric: NodeMetric | None = None
         self._allocatable: NodeAllocatable | None = None
         self._logged_s = 0.0
-        """When the metric came into the log."""
+        """When the metric came into the log, by the clock of who reads it."""
         self._unread = False
         """Whether there is a report to be made of the metric, or of pods that were not here when it was made."""
         self._heard_s = -inf
@@ -64,7 +64,7 @@ class KnownNode:
         Args:
             figures: what.
             heard_s: when it was heard, by the reader's own monotonic clock.
-            logged_s: when it came into the log, UTC epoch.
+            logged_s: when it came into the log, UTC epoch by the clock of who reads it.
 
         Returns:
             Whether pods may find another node: most scores say only what the metric says as well.
