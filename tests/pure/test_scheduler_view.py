@@ -144,6 +144,20 @@ def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_five_seconds_have_gon
     assert (left(view, "a"), left(view, "b")) == (3_000, 3_000), "it is bound already"
 
 
+def test_while_bindings_are_not_seen_pods_count_where_they_were_sent_until_they_could_be() -> None:
+    """The API server was away: a kube-scheduler may be back seconds before the watch of the pods is."""
+    view = View(PlacementArgs())
+    hear(view, told("a"), told("b"), heard_s=NOW_S + 20)
+    view.blind(True, now_s=NOW_S)
+    view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
+    assert left(view, "a", NOW_S + 20) == 3_000
+    view.blind(True, now_s=NOW_S + 20)
+    view.blind(False, now_s=NOW_S + 21)
+    assert left(view, "a", NOW_S + 22) == 3_000, "what happened meanwhile is said from now on"
+    view.blind(False, now_s=NOW_S + 23)
+    assert left(view, "a", NOW_S + 21 + ASSUMED_S) == 4_000, "it was bound nowhere"
+
+
 def test_a_pod_that_asks_again_does_not_stand_in_its_own_way() -> None:
     view = View(PlacementArgs())
     hear(view, told(batch=1_000))

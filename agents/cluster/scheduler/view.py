@@ -47,6 +47,7 @@ class View:
         self._nodes: dict[str, KnownNode] = {}
         self._pods: dict[tuple[str, str], SeenPod] = {}
         self._assumed: dict[str, _Assumed] = {}
+        self._blind = False
         self._boards: dict[Hashable, Board] = {}
         self._changes = count()
         self._changed: dict[str, int] = {}
@@ -112,6 +113,13 @@ class View:
             self.without_benefit.pop(pod.uid, None)
             self._settle(pod.uid, "")
             self._leave(pod.uid, pod.node)
+
+    def blind(self, blind: bool, *, now_s: float) -> None:  # noqa: FBT001
+        """Whether nobody sees where pods are bound: they count where they were sent until some seconds after."""
+        if self._blind and not blind:
+            until_s = now_s + ASSUMED_S
+            self._assumed = {uid: _Assumed(assumed.node, until_s) for uid, assumed in self._assumed.items()}
+        self._blind = blind
 
     def choose(self, pod: LoadAwarePod, nodes: Sequence[str], *, now_s: float) -> Choice:
         """Ask these nodes for a place; ``now_s``: by the clock that ``hear`` was told."""
@@ -201,7 +209,7 @@ class View:
 
     def _expire(self, now_s: float) -> None:
         """They are in the order in which they were assumed."""
-        while self._assumed:
+        while self._assumed and not self._blind:
             uid, assumed = next(iter(self._assumed.items()))
             if assumed.until_s > now_s:
                 return
