@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import copy
+from collections.abc import Collection
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.descheduler.account import Account
 from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
+from slacktide.agents.cluster.descheduler.evicting import Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
 from slacktide.agents.cluster.descheduler.pod import seen
 from slacktide.agents.cluster.descheduler.pod_object import PodObject
+from slacktide.agents.kafka import Out
+from slacktide.agents.kubernetes import ApiServer
 from slacktide.schemas.descheduling import DeschedulingPass, NodesOfClass, StayingPods
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import NodeMetric
@@ -217,6 +225,36 @@ def test_use_of_pods_that_are_gone_counts_and_a_pod_of_the_same_name_is_another(
 
     assert done.sources[0].terms["used_cpu_milli"] == 9_000
     assert chosen(done) == ["a"], "the new one was not measured yet"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        None,
+        {"metadata": {"uid": "another"}},
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"metadata": {"annotations": {"scheduling.koordinator.sh/eviction-cost": "2147483647"}}},
+    ],
+    ids=["is gone", "another of its name", "is going", "its owner forbids it"],
+)
+async def test_who_may_not_go_any_more_is_not_waited_for(other: dict[str, Any] | None) -> None:
+    """Credit comes one by one: an eviction of a pod that goes anyhow would spend some."""
+    world, clock, asked = World(dryRun=False), SystemClock(), list[Out]()
+
+    async def send(outs: Collection[Out]) -> None:
+        asked.extend(outs)
+        if other is None:
+            world.cluster.gone(("jobs", "b"))
+        else:
+            world.cluster.changed(seen(pod_object("b", "full", **copy.deepcopy(other))))
+
+    account = Account("127.0.0.1:1", 7, lambda _record, _why: None, clock)
+    evicting = Evicting(account, send, lambda _node: None, world.cluster.may_go, "one", clock)
+    done = world.look()
+    assert chosen(done) == ["b"]
+    async with asyncio.timeout(5):
+        await evicting.carry_out(cast("ApiServer", None), done, clock.mono_ns() / 1e9 + 60)
+    assert len(asked) == 1, "for credit, while it was there"
 
 
 LABELS = {"labels": {"koordinator.sh/qosClass": "LS"}}

@@ -80,6 +80,11 @@ class Cluster:
         """Those that were bound there and are still known."""
         return self._on.get(node, {}).values()
 
+    def may_go(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether this very pod is there still, and nothing forbids to evict it."""
+        pod = self._pods.get((namespace, name))
+        return pod is not None and pod.pod.uid == uid and not pod.stays
+
     def loaded(self, metric_of: MetricOf, settling: Collection[str]) -> Iterator[LoadedNode]:
         """Each node with its pods and its use; one that is silent or was never measured has none.
 

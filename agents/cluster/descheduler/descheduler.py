@@ -50,7 +50,7 @@ class Descheduler:
         self._pods = PodSource(self._cluster)
         self._passes = Passes(epoch)
         self._account = Account(bootstrap, epoch, lay_aside, clock)
-        self._evicting = Evicting(self._account, self._send, self._left, replica, clock)
+        self._evicting = Evicting(self._account, self._send, self._left, self._cluster.may_go, replica, clock)
         self._metric_of = metric_of
         self._policy = DEFAULT
         self._said = asyncio.Event()

@@ -38,6 +38,7 @@ class Evicting:
         account: how many may go.
         send: takes records to the log; raises LogError where it does not have them.
         left: is told of each node that a pod has left, or may have.
+        may_go: whether the pod of this namespace, name and uid still may.
         replica: the name of this bridge.
         clock: the time.
 
@@ -48,6 +49,7 @@ class Evicting:
         account: Account,
         send: Callable[[Collection[Out]], Awaitable[None]],
         left: Callable[[str], None],
+        may_go: Callable[[str, str, str], bool],
         replica: str,
         clock: Clock,
     ) -> None:
@@ -56,6 +58,7 @@ class Evicting:
         self._account = account
         self._send = send
         self._left = left
+        self._may_go = may_go
         self._teller = Teller(part="bridge", replica=replica, action="Evict")
         self._clock = clock
         self._untold: list[Out] = []
@@ -76,7 +79,10 @@ class Evicting:
         if not done.terms["over_nodes"]:
             self.trouble = ""
         waiting = list(done.victims)
-        while waiting and self._clock.mono_ns() / 1e9 < until_s:
+        while self._clock.mono_ns() / 1e9 < until_s:
+            waiting = [one for one in waiting if self._may_go(one.namespace, one.name, one.pod_uid)]
+            if not waiting:
+                break
             await self.flush()
             victim = next((one for one in waiting if self._account.ready(one.namespace)), None)
             if victim is None:
