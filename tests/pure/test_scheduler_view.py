@@ -212,6 +212,22 @@ def test_a_node_of_which_nothing_was_said_for_15_seconds_is_frozen_until_somethi
     assert not choose(view, "a", now_s=NOW_S + 17).refused
 
 
+@pytest.mark.parametrize("lost", KINDS)
+def test_a_node_freezes_when_one_topic_says_nothing_more_of_it(lost: type[Any]) -> None:
+    """A broker may be away that leads the partitions of one topic: scores of now do not make an old load true."""
+    view = View(PlacementArgs())
+    hear(view, told())
+    for seq in range(2, 190):
+        hear(view, [one for one in told(seq=seq) if not isinstance(one, lost)], heard_s=NOW_S + seq)
+    assert choose(view, "a", now_s=NOW_S + 189).refused["a"].reason == "frozen"
+    asked = seen(
+        {"metadata": {"name": "web", "uid": "u"}, "spec": {"priority": 9_500}, "status": {"qosClass": "Burstable"}}
+    )
+    expired = "node_metric_expired" if lost is NodeMetric else None
+    refused = choose(view, "a", one=asked, now_s=NOW_S + 189).refused
+    assert (refused["a"].reason if refused else None) == expired
+
+
 def test_a_node_said_to_be_stale_is_stale_however_often_it_is_said() -> None:
     view = View(PlacementArgs())
     hear(view, told(), told(stale_ms=9_000))

@@ -51,7 +51,7 @@ class KnownNode:
         """When the metric came into the log, by the clock of who reads it."""
         self._unread = False
         """Whether there is a report to be made of the metric, or of pods that were not here when it was made."""
-        self._heard_s = -inf
+        self._heard_s: dict[type[Figures], float] = {}
         self._asked: Resources | None = None
         self._own = Thresholds()
         self._view = NodeView(name=name, state=self._stands())
@@ -87,7 +87,7 @@ class KnownNode:
             if _older(figures, self._metric):
                 return False
             self._metric, self._logged_s, self._unread, same = figures, logged_s, True, False
-        self._heard_s = max(self._heard_s, heard_s)
+        self._heard_s[type(figures)] = max(self._heard_s.get(type(figures), -inf), heard_s)
         if not same:
             self.until_s = -inf
         return not same
@@ -99,6 +99,7 @@ class KnownNode:
 
     def forget(self, kind: type[Figures]) -> None:
         """The log takes back what it said of the node in one topic: others may be ahead of it, or behind."""
+        self._heard_s.pop(kind, None)
         if kind is NodeScore:
             self._score = None
         elif kind is NodeAllocatable:
@@ -160,18 +161,23 @@ class KnownNode:
             return ""  # nobody speaks of it: that is told as an unknown load
         if any(one.stale_ms for one in said):
             return "stale"
-        return "frozen" if now_s - self._heard_s > FROZEN_S else ""
+        return "frozen" if now_s > self._freezes_s else ""
+
+    @property
+    def _freezes_s(self) -> float:
+        """When any of it was said too long ago: the topics may be with different brokers."""
+        return min(self._heard_s.values(), default=inf) + FROZEN_S
 
     @property
     def _expires_s(self) -> float:
         """When the report is too old to go by; that of a node nobody spoke of is none."""
         if self._metric is None or self._args.expiration_s <= 0:
             return inf
-        return self._heard_s + self._args.expiration_s - self._metric.stale_ms / 1000
+        return self._heard_s[NodeMetric] + self._args.expiration_s - self._metric.stale_ms / 1000
 
     def _changes_s(self, now_s: float) -> float:
         """When time alone makes the node another."""
-        return min((one for one in (self._heard_s + FROZEN_S, self._expires_s) if one >= now_s), default=inf)
+        return min((one for one in (self._freezes_s, self._expires_s) if one >= now_s), default=inf)
 
     def _stands(self) -> NodeState:
         if self._unread:
