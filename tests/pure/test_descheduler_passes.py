@@ -257,6 +257,31 @@ async def test_who_may_not_go_any_more_is_not_waited_for(other: dict[str, Any] |
     assert len(asked) == 1, "for credit, while it was there"
 
 
+class Hasty(SystemClock):
+    """Time of which ten seconds are gone at each look."""
+
+    def __init__(self) -> None:
+        self._now_s = 1_000
+
+    def mono_ns(self) -> int:
+        self._now_s += 10
+        return self._now_s * 10**9
+
+
+async def test_an_old_judgement_evicts_nobody_however_long_it_is_to_the_next() -> None:
+    """Credit may come when the load has long gone down."""
+    world, clock, asked = World(dryRun=False, intervalSeconds=86_400), Hasty(), list[Out]()
+
+    async def send(outs: Collection[Out]) -> None:
+        asked.extend(outs)
+
+    account = Account("127.0.0.1:1", 7, lambda _record, _why: None, clock)
+    evicting = Evicting(account, send, lambda _node: None, world.cluster.may_go, "one", clock)
+    async with asyncio.timeout(5):
+        await evicting.carry_out(cast("ApiServer", None), world.look(), clock.mono_ns() / 1e9 + 86_400)
+    assert 1 <= len(asked) <= 6
+
+
 LABELS = {"labels": {"koordinator.sh/qosClass": "LS"}}
 
 

@@ -28,6 +28,8 @@ from slacktide.streams.decisions.evict_observed import observed
 log = logging.getLogger(__name__)
 
 ASK_S, LOOK_S = 1.0, 0.1
+HOLDS_S = 60.0
+"""How long a pass' judgement holds: figures of before say nothing of the load by then."""
 Result = Literal["applied", "refused", "failed"]
 
 
@@ -65,7 +67,7 @@ class Evicting:
         self._asked_s = 0.0
 
     async def carry_out(self, api: ApiServer, done: DeschedulingPass, until_s: float) -> None:
-        """Evict the pass' victims in their order, those of a namespace without credit later.
+        """Evict the pass' victims in their order, those of a namespace without credit later, for a minute at most.
 
         Args:
             api: asked for each.
@@ -78,6 +80,7 @@ class Evicting:
         """
         if not done.terms["over_nodes"]:
             self.trouble = ""
+        until_s = min(until_s, self._clock.mono_ns() / 1e9 + HOLDS_S)
         waiting = list(done.victims)
         while self._clock.mono_ns() / 1e9 < until_s:
             waiting = [one for one in waiting if self._may_go(one.namespace, one.name, one.pod_uid)]
