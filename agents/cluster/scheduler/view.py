@@ -125,12 +125,12 @@ class View:
         """Ask these nodes for a place; ``now_s``: by the clock that ``hear`` was told."""
         self._expire(now_s)
         self._settle(pod.pod.uid, "")
-        if len(set(nodes)) < len(nodes):
+        asks, names = asking(pod, self._args), set(nodes)
+        if len(names) < len(nodes):
             nodes = list(dict.fromkeys(nodes))
-        asks = asking(pod, self._args)
-        return compare(asks, *self._board(asks, nodes, now_s).of(nodes), self._args)
+        return compare(asks, *self._board(asks, names, now_s).of(nodes), self._args)
 
-    def _board(self, asks: Asking, nodes: Sequence[str], now_s: float) -> Board:
+    def _board(self, asks: Asking, nodes: set[str], now_s: float) -> Board:
         """With what each of these nodes says now."""
         board = self._boards.get(asks.shape)
         if board is None:
