@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from slacktide.schemas.inventory import Pod, Resources
-from slacktide.schemas.kubernetes_pod import read_pod
+from slacktide.schemas.kubernetes_pod import ANNOTATION_MIRROR, ANNOTATION_SOURCE, read_pod
 from slacktide.schemas.qos import effective_qos
 
 FEATURE = "LowNodeLoad"
@@ -22,7 +22,7 @@ FEATURE = "LowNodeLoad"
 OWN_NAMESPACES = frozenset({"kube-system", "slacktide-system", "koordinator-system"})
 CRITICAL = 2_000_000_000
 """Priority of system-cluster-critical, and above."""
-MIRRORS = frozenset({"kubernetes.io/config.mirror", "kubernetes.io/config.source"})
+MIRRORS = frozenset({ANNOTATION_MIRROR, ANNOTATION_SOURCE})
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
 NEVER = 2**31 - 1
