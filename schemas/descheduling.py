@@ -9,8 +9,8 @@ class NodesOfClass(Message, frozen=True, kw_only=True):
     """How many nodes are loaded so."""
 
     load_class: str
-    """``high``, ``prod_high``, ``low``, ``prod_low``, ``both_low`` or ``between``; ``stale`` or ``unmeasured`` ones
-    neither give nor take."""
+    """``high``, ``prod_high``, ``low``, ``prod_low``, ``both_low`` or ``between``; ``stale`` or ``unmeasured`` ones,
+    and those of which ``nothing_allocatable`` is known, neither give nor take."""
     count: Count
     nodes: list[str]
     """The first of them by name, five at most."""

@@ -18,7 +18,9 @@ from slacktide.schemas.qos import LABEL_PRIORITY_CLASS, LABEL_QOS, LABEL_SUB_PRI
 ANNOTATION_RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 """On a pod: which CPUs the scheduler bound it to."""
 ANNOTATION_STATIC_UID = "kubernetes.io/config.hash"
-"""On the mirror of a static pod: the uid that its cgroups are named after."""
+"""On a static pod and its mirror: the uid that its cgroups are named after."""
+ANNOTATION_MIRROR, ANNOTATION_SOURCE = "kubernetes.io/config.mirror", "kubernetes.io/config.source"
+"""What a mirror is known by, and where a kubelet says that a pod came from: ``api``, or a place of its own."""
 ANNOTATION_CPU_BURST = "koordinator.sh/cpuBurst"
 LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
 ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
@@ -57,7 +59,7 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
     if qos not in (None, *_QOS):
         reader.refuse(f"{path}.status.qosClass", qos, " or ".join(_QOS))
     return Pod(
-        uid=annotations.get(ANNOTATION_STATIC_UID) or reader.text(item, f"{path}.metadata.uid"),
+        uid=_static_uid(annotations) or reader.text(item, f"{path}.metadata.uid"),
         namespace=str(reader.at(item, path, "metadata").get("namespace") or "default"),
         name=reader.text(item, f"{path}.metadata.name"),
         phase=str(status.get("phase") or "Running"),
@@ -71,6 +73,12 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
         grace_s=_grace_s(spec.get("terminationGracePeriodSeconds"), path, reader),
         **_wishes(labels, annotations, f"{path}.metadata", reader),
     )
+
+
+def _static_uid(annotations: Mapping[str, str]) -> str | None:
+    """None: it is no static pod, though anybody may annotate his pods as if they were."""
+    static = ANNOTATION_MIRROR in annotations or annotations.get(ANNOTATION_SOURCE, "api") != "api"
+    return annotations.get(ANNOTATION_STATIC_UID) if static else None
 
 
 def _wishes(labels: dict[str, str], annotations: dict[str, str], path: str, reader: Reader) -> dict[str, Any]:

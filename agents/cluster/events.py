@@ -49,7 +49,7 @@ async def tell(api: ApiServer, teller: Teller, pod: About, reason: str, note: st
     event = {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"name": pod.name[: NAME_MAX - len(end)] + end, "namespace": pod.namespace},
+        "metadata": {"name": pod.name[: NAME_MAX - len(end)].rstrip("-.") + end, "namespace": pod.namespace},
         "eventTime": datetime.fromtimestamp(now_ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "type": "Warning",
         "reason": reason,

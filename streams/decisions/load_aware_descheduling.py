@@ -47,6 +47,8 @@ class Descheduled:
 
     evictions: tuple[Eviction, ...]
     state: PassState
+    rows: PassState
+    """The state for the next one if nobody could leave: rows of nodes that were to be relieved go on."""
     because: tuple[Because, ...]
     """For how long each source has been over and what the pass did; if it acted, per phase and resource the budget,
     and per source why it stopped."""
@@ -68,11 +70,12 @@ def deschedule(seen: Survey, policy: DeschedulingPolicy, before: PassState) -> D
     bound = _held_back(terms)
     because.append(Because(of="pass", bound=bound or "acted", terms=terms))
     if bound:
-        return Descheduled(evictions=(), state=rows, because=tuple(because))
+        return Descheduled(evictions=(), state=rows, rows=rows, because=tuple(because))
     first, second = _phases(seen, sources, prod_sources, policy)
     return Descheduled(
         evictions=first.evictions + second.evictions,
         state=PassState(whole=_without(rows.whole, first.relieved), prod=_without(rows.prod, second.relieved)),
+        rows=rows,
         because=(*because, *first.because, *second.because),
     )
 

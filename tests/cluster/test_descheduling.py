@@ -212,6 +212,10 @@ async def test_as_it_is_installed_the_bridge_may_evict_nobody_and_says_so_while_
     assert (told.result, told.spent.evictions) == ("refused", 0)
     assert load.there() == {"a", "b", "web"}
     assert gauges() == {"trouble": 1, "nodes_over": 1}
+    over, rig.metric[load.full] = rig.metric[load.full], metric(load.full, {})
+    await until(lambda: gauges() == {"trouble": 0, "nodes_over": 0})
+    rig.metric[load.full] = over
+    await until(lambda: gauges() == {"trouble": 1, "nodes_over": 1})
     await replica.stop()
     assert gauges() == {"trouble": None, "nodes_over": 0}, "another one leads now"
 
@@ -254,3 +258,7 @@ async def test_a_disruption_budget_keeps_its_pods_and_that_costs_no_credit(rig: 
     assert "disruption budget keeps" in kept.reason
     assert load.there() == {"a", "b", "web"}
     await until(lambda: "disruption budget keeps" in replica.health.not_fresh)
+
+    rig.cluster.delete(f"/apis/policy/v1/namespaces/{load.namespace}/poddisruptionbudgets/keeps")
+    await until(lambda: "b" not in load.there())
+    await until(lambda: not replica.health.not_fresh)

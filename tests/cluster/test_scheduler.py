@@ -129,9 +129,13 @@ async def test_an_extender_that_is_away_holds_nobody_up_and_each_pod_says_that_i
 async def test_pods_of_another_scheduler_are_told_by_name(rig: SchedulerRig) -> None:
     node = rig.node()
     await rig.extender()
-    await rig.pods(1, schedulerName="default-scheduler", nodeName=node)
-    [pod] = rig.listed()
-    assert await _events(rig, 1) == [("NotScheduledByLoad", pod["metadata"]["name"])]
+    longest = "a" * 196 + "-" + "b" * 56  # an Event's name has to be cut, and must not end a part of it so
+    asks = {"requests": {"kubernetes.io/batch-cpu": "1"}, "limits": {"kubernetes.io/batch-cpu": "1"}}
+    spec = {"nodeName": node, "containers": [{"name": "main", "image": "none", "resources": asks}]}
+    await asyncio.to_thread(rig.cluster.pod, rig.namespace, longest, spec=spec)
+    await rig.pods(3, schedulerName="default-scheduler", nodeName=node)
+    names = sorted(pod["metadata"]["name"] for pod in rig.listed())
+    assert await _events(rig, 4) == [("NotScheduledByLoad", name) for name in names]
 
 
 async def test_a_restart_in_the_middle_of_a_burst_forgets_no_pod(rig: SchedulerRig) -> None:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+import copy
+from collections.abc import Collection
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.descheduler.account import Account
 from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
+from slacktide.agents.cluster.descheduler.evicting import Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
 from slacktide.agents.cluster.descheduler.pod import seen
 from slacktide.agents.cluster.descheduler.pod_object import PodObject
+from slacktide.agents.kafka import Out
+from slacktide.agents.kubernetes import ApiServer
 from slacktide.schemas.descheduling import DeschedulingPass, NodesOfClass, StayingPods
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import NodeMetric
@@ -108,6 +116,43 @@ def test_a_node_gives_only_when_it_has_been_over_for_more_passes_than_is_tolerat
     assert [one.sources[0].terms["row_passes"] for one in looks] == [1, 2, 3]
 
 
+@pytest.mark.parametrize("tolerated", [1, 2])
+def test_a_node_that_nobody_could_leave_gives_again_in_the_next_pass(tolerated: int) -> None:
+    """A budget kept its pods, or there was no credit: nothing that left it is in its figures."""
+    world = World(dryRun=False, anomalyCondition={"consecutiveAbnormalities": tolerated})
+    before = [world.look() for _ in range(tolerated if tolerated > 1 else 0)]
+    assert [chosen(one) for one in before] == [[] for _ in before]
+    assert chosen(world.look()) == ["b"]
+    done = world.look()
+    assert chosen(done) == ["b"]
+    assert StayingPods(reason="settling", count=1) not in done.sources[0].staying
+    world.passes.left("full", world.now_s)
+    world.cluster.gone(("jobs", "b"))
+    assert [chosen(world.look()) for _ in range(4)] == [[], [], [], []], "one has left, and is still told of"
+    assert chosen(world.look()) == ["a"]
+
+
+def test_what_a_dry_run_said_holds_nobody_up_who_is_to_leave_in_earnest() -> None:
+    world = World()
+    assert chosen(world.look()) == ["b"]
+    assert chosen(world.look()) == []
+    world.policy = policy_from(descheduling=BAND | AT_ONCE | {"dryRun": False})
+    assert chosen(world.look()) == ["b"]
+
+
+@pytest.mark.parametrize("nothing", [0, None])
+def test_a_node_of_which_nobody_knows_how_much_there_is_neither_gives_nor_takes(nothing: int | None) -> None:
+    """Its kubelet has not told yet: anything would be more than a share of nothing."""
+    world = World()
+    amounts = Resources(cpu_milli=nothing, mem_bytes=20 * GIB)
+    world.cluster.node(Place(facts=NodeFacts(name="full", capacity=amounts, allocatable=amounts), takes_pods=True))
+
+    done = world.look()
+
+    assert (done.bound, chosen(done)) == ("none_over", [])
+    assert NodesOfClass(load_class="nothing_allocatable", count=1, nodes=["full"]) in done.classes
+
+
 def test_what_has_left_stays_in_the_means_and_until_then_nobody_else_leaves() -> None:
     world = World()
     assert chosen(world.look()) == ["b"]
@@ -182,6 +227,61 @@ def test_use_of_pods_that_are_gone_counts_and_a_pod_of_the_same_name_is_another(
     assert chosen(done) == ["a"], "the new one was not measured yet"
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        None,
+        {"metadata": {"uid": "another"}},
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
+        {"metadata": {"annotations": {"scheduling.koordinator.sh/eviction-cost": "2147483647"}}},
+    ],
+    ids=["is gone", "another of its name", "is going", "its owner forbids it"],
+)
+async def test_who_may_not_go_any_more_is_not_waited_for(other: dict[str, Any] | None) -> None:
+    """Credit comes one by one: an eviction of a pod that goes anyhow would spend some."""
+    world, clock, asked = World(dryRun=False), SystemClock(), list[Out]()
+
+    async def send(outs: Collection[Out]) -> None:
+        asked.extend(outs)
+        if other is None:
+            world.cluster.gone(("jobs", "b"))
+        else:
+            world.cluster.changed(seen(pod_object("b", "full", **copy.deepcopy(other))))
+
+    account = Account("127.0.0.1:1", 7, lambda _record, _why: None, clock)
+    evicting = Evicting(account, send, lambda _node: None, world.cluster.may_go, "one", clock)
+    done = world.look()
+    assert chosen(done) == ["b"]
+    async with asyncio.timeout(5):
+        await evicting.carry_out(cast("ApiServer", None), done, clock.mono_ns() / 1e9 + 60)
+    assert len(asked) == 1, "for credit, while it was there"
+
+
+class Hasty(SystemClock):
+    """Time of which ten seconds are gone at each look."""
+
+    def __init__(self) -> None:
+        self._now_s = 1_000
+
+    def mono_ns(self) -> int:
+        self._now_s += 10
+        return self._now_s * 10**9
+
+
+async def test_an_old_judgement_evicts_nobody_however_long_it_is_to_the_next() -> None:
+    """Credit may come when the load has long gone down."""
+    world, clock, asked = World(dryRun=False, intervalSeconds=86_400), Hasty(), list[Out]()
+
+    async def send(outs: Collection[Out]) -> None:
+        asked.extend(outs)
+
+    account = Account("127.0.0.1:1", 7, lambda _record, _why: None, clock)
+    evicting = Evicting(account, send, lambda _node: None, world.cluster.may_go, "one", clock)
+    async with asyncio.timeout(5):
+        await evicting.carry_out(cast("ApiServer", None), world.look(), clock.mono_ns() / 1e9 + 86_400)
+    assert 1 <= len(asked) <= 6
+
+
 LABELS = {"labels": {"koordinator.sh/qosClass": "LS"}}
 
 
@@ -214,6 +314,12 @@ LABELS = {"labels": {"koordinator.sh/qosClass": "LS"}}
             {"spec": {"containers": [{"name": "main", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}},
             "asks_for_devices",
         ),
+        (
+            {"spec": {"initContainers": [{"name": "side", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}},
+            "asks_for_devices",
+        ),
+        ({"spec": {"resources": {"requests": {"hugepages-2Mi": "1Gi"}}}}, "asks_for_devices"),
+        ({"spec": {"initContainers": [{"name": "side"}]}}, ""),
     ],
 )
 def test_which_pods_stay_and_why(other: dict[str, Any], reason: str) -> None:

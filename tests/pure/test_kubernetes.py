@@ -94,6 +94,21 @@ def a_pod(spec: dict[str, object] | None = None, name: str = "p", **more: object
     return {"kind": "Pod", "metadata": {"name": name, "uid": f"uid-{name}", **more}, "spec": spec or {}}
 
 
+@pytest.mark.parametrize(
+    ("said", "uid"),
+    [
+        ({"kubernetes.io/config.mirror": "9c9c"}, "9c9c"),
+        ({"kubernetes.io/config.source": "file"}, "9c9c"),
+        ({"kubernetes.io/config.source": "api"}, "uid-p"),
+        ({}, "uid-p"),
+    ],
+    ids=["a mirror", "a kubelet's own", "listed by a kubelet", "as anybody may write it"],
+)
+def test_a_pod_that_is_not_static_has_its_own_uid_whatever_it_is_annotated_with(said: dict[str, str], uid: str) -> None:
+    """Else all pods of a template with such an annotation were one, and none would be found on its node."""
+    assert pod_of({}, annotations=said | {"kubernetes.io/config.hash": "9c9c"}).uid == uid
+
+
 def pod_of(spec: dict[str, object], **more: object) -> Pod:
     [pod] = read([a_node(), a_pod(spec, **more)]).pods
     return pod

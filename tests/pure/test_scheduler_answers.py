@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from typing import Any
 
 import pytest
+from aiohttp import ClientSession
 
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.placements import AGAIN_MS, Placements
+from slacktide.agents.cluster.scheduler.server import serving
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.errors import BadMessageError
@@ -21,10 +24,12 @@ GIB = 2**30
 
 
 class Still:
-    """Time that stands still."""
+    """Time that stands still, unless told."""
+
+    now_s = 1_000.0
 
     def mono_ns(self) -> int:
-        return 1_000 * 10**9
+        return round(self.now_s * 10**9)
 
     def wall_ms(self) -> int:
         return 1_700_000_000_000
@@ -36,7 +41,8 @@ class Asked:
     def __init__(self, **uses: int) -> None:
         self.told: list[PodPlacement] = []
         self.view = View(PlacementArgs())
-        self.answers = Answers(self.view, self.told.append, Still())
+        self.clock = Still()
+        self.answers = Answers(self.view, self.told.append, self.clock)
         for name, use in uses.items():
             self.say(name, use)
 
@@ -51,7 +57,7 @@ class Asked:
             NodeMetric(**known, **window, samples=1, node_use=used, system_use=used),
             NodeAllocatable(**known, **window, batch_cpu_milli=4_000, batch_mem_bytes=8 * GIB),
         ):
-            self.view.hear(one, heard_s=1_000, logged_s=1_700_000_000)
+            self.view.hear(one, heard_s=self.clock.now_s, logged_s=1_700_000_000)
 
     def filter(self, *nodes: str, name: str = "p", cpu: str = "1000") -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.answers.filter(question(nodes, name, cpu)))
@@ -96,6 +102,14 @@ def test_nodes_that_another_rule_left_out_meanwhile_are_not_ranked() -> None:
     assert asked.prioritize("b", "c") == {"b": 10, "c": 9}
 
 
+def test_what_was_judged_too_long_ago_is_judged_anew() -> None:
+    asked = Asked(a=1_000, b=1_160)
+    asked.filter("a", "b")
+    asked.say("a", 0, stale_ms=9_000)
+    asked.clock.now_s += 2
+    assert asked.prioritize("a", "b") == {"a": 0, "b": 10}
+
+
 def test_a_node_that_would_refuse_the_pod_attracts_nothing_where_nobody_asked_it_before() -> None:
     asked = Asked(a=1_000, busy=7_000)
     assert asked.prioritize("a", "busy") == {"a": 10, "busy": 0}
@@ -126,6 +140,36 @@ def test_a_scheduler_that_sends_whole_nodes_is_told_what_to_set() -> None:
 def test_what_is_no_such_question_is_refused(body: bytes) -> None:
     with pytest.raises(BadMessageError):
         Asked().answers.filter(body)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"status": {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "yesterday"}]}},
+        {"status": {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": 5}]}},
+        {"status": {"conditions": {"type": "PodScheduled"}}},
+        {"status": {"conditions": [None]}},
+        {"metadata": {"name": "p", "uid": "u", "ownerReferences": "DaemonSet"}},
+        {"spec": {"nodeName": 5}},
+    ],
+)
+def test_a_pod_that_cannot_be_read_is_refused_by_the_path_of_its_field(other: dict[str, Any]) -> None:
+    body = {"Pod": {"metadata": {"name": "p", "uid": "u"}} | other, "NodeNames": ["a"]}
+    with pytest.raises(BadMessageError, match=r"\.(status\.conditions|metadata\.ownerReferences|spec\.nodeName)"):
+        Asked(a=0).answers.filter(json.dumps(body).encode())
+
+
+async def test_a_body_that_cannot_be_unpacked_is_no_such_question_either() -> None:
+    asked = Asked(a=0)
+    async with serving(asked.answers, lambda: "", "127.0.0.1", 0) as port, ClientSession() as session:
+        url = f"http://127.0.0.1:{port}/filter"
+
+        async def status(body: bytes) -> int:
+            async with session.post(url, data=body, headers={"Content-Encoding": "gzip"}) as answer:
+                return answer.status
+
+        assert await status(gzip.compress(question(("a",)))) == 200
+        assert await status(b"no such thing") == 400
 
 
 def test_an_answer_is_told_with_reasons_by_how_many_and_the_five_best() -> None:

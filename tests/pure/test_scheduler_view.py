@@ -12,13 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.agents.cluster.scheduler.hearing import Hearing
 from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION, own_thresholds
 from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
 from slacktide.agents.cluster.scheduler.view import ASSUMED_S, View
+from slacktide.agents.kafka import Record
 from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NodeScore
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.decisions.load_aware_args import Aggregation, Percents, Thresholds
 from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs
 
@@ -96,6 +100,36 @@ def test_a_pod_that_was_measured_counts_what_it_uses_once_it_has_filled_the_wind
     assert used(view) == 1_000
 
 
+class Still:
+    """Time that stands still."""
+
+    def mono_ns(self) -> int:
+        return round(NOW_S * 10**9)
+
+    def wall_ms(self) -> int:
+        return round(WALL_S * 1_000)
+
+
+@pytest.mark.parametrize("ahead_s", [-3_600, 0, 3_600])
+async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahead_s: int) -> None:
+    """It was placed ten seconds ago: averages over five minutes hardly know it."""
+    view = View(PlacementArgs())
+    hearing = Hearing("127.0.0.1:1", view, lambda _record, why: pytest.fail(why), Still())
+    hearing._live = True
+    for age_s, name in ((10, "young"), (400, "old")):
+        view.changed(pod(name, "a"), at_s=WALL_S - age_s)
+    score, metric, allocatable = told()
+    use = Use(cpu_milli=30, mem_bytes=GIB)
+    measured = [PodMetric(uid=f"uid-{name}", namespace="batch", name=name, use=use) for name in ("young", "old")]
+    figures = [score, msgspec.structs.replace(metric, pods=measured), allocatable]
+    said = zip((SCORE, METRIC, ALLOCATABLE), figures, strict=True)
+    at_ms = round((WALL_S + ahead_s) * 1_000)
+    records = [Record(topic=topic.name, partition=0, offset=0, timestamp_ms=at_ms, key=b"a", value=encode(one),
+                      headers=[]) for topic, one in said]  # fmt: skip
+    await hearing._heard(records, NOW_S)
+    assert used(view) == 1_000 + 850 - 30
+
+
 def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_five_seconds_have_gone() -> None:
     view = View(PlacementArgs())
     hear(view, told("a"), told("b"))
@@ -108,6 +142,20 @@ def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_five_seconds_have_gon
     view.changed(pod("y", "a"), at_s=WALL_S)
     view.assume(pod("y").asked, "b", now_s=NOW_S, at_s=WALL_S)
     assert (left(view, "a"), left(view, "b")) == (3_000, 3_000), "it is bound already"
+
+
+def test_while_bindings_are_not_seen_pods_count_where_they_were_sent_until_they_could_be() -> None:
+    """The API server was away: a kube-scheduler may be back seconds before the watch of the pods is."""
+    view = View(PlacementArgs())
+    hear(view, told("a"), told("b"), heard_s=NOW_S + 20)
+    view.blind(True, now_s=NOW_S)
+    view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
+    assert left(view, "a", NOW_S + 20) == 3_000
+    view.blind(True, now_s=NOW_S + 20)
+    view.blind(False, now_s=NOW_S + 21)
+    assert left(view, "a", NOW_S + 22) == 3_000, "what happened meanwhile is said from now on"
+    view.blind(False, now_s=NOW_S + 23)
+    assert left(view, "a", NOW_S + 21 + ASSUMED_S) == 4_000, "it was bound nowhere"
 
 
 def test_a_pod_that_asks_again_does_not_stand_in_its_own_way() -> None:
@@ -164,6 +212,22 @@ def test_a_node_of_which_nothing_was_said_for_15_seconds_is_frozen_until_somethi
     assert not choose(view, "a", now_s=NOW_S + 17).refused
 
 
+@pytest.mark.parametrize("lost", KINDS)
+def test_a_node_freezes_when_one_topic_says_nothing_more_of_it(lost: type[Any]) -> None:
+    """A broker may be away that leads the partitions of one topic: scores of now do not make an old load true."""
+    view = View(PlacementArgs())
+    hear(view, told())
+    for seq in range(2, 190):
+        hear(view, [one for one in told(seq=seq) if not isinstance(one, lost)], heard_s=NOW_S + seq)
+    assert choose(view, "a", now_s=NOW_S + 189).refused["a"].reason == "frozen"
+    asked = seen(
+        {"metadata": {"name": "web", "uid": "u"}, "spec": {"priority": 9_500}, "status": {"qosClass": "Burstable"}}
+    )
+    expired = "node_metric_expired" if lost is NodeMetric else None
+    refused = choose(view, "a", one=asked, now_s=NOW_S + 189).refused
+    assert (refused["a"].reason if refused else None) == expired
+
+
 def test_a_node_said_to_be_stale_is_stale_however_often_it_is_said() -> None:
     view = View(PlacementArgs())
     hear(view, told(), told(stale_ms=9_000))
@@ -176,6 +240,14 @@ def test_an_older_report_changes_nothing() -> None:
     view = View(PlacementArgs())
     hear(view, told(seq=5, use=2_000, batch=1_500), told(seq=4, use=9, batch=9))
     assert (used(view), left(view)) == (2_000, 1_500)
+
+
+def test_reports_of_an_older_boot_keep_no_node_from_freezing() -> None:
+    view = View(PlacementArgs())
+    hear(view, told(boot_id="2-b", use=2_000))
+    hear(view, told(boot_id="1-a", seq=99, use=9), heard_s=NOW_S + 14)
+    assert used(view) == 2_000
+    assert choose(view, "a", now_s=NOW_S + 16).refused["a"].reason == "frozen"
 
 
 def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:
@@ -192,6 +264,46 @@ def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:
     assert view.counts(NOW_S)[0] == 0
     hear(view, told(seq=1))
     assert not choose(view, "a").refused, "a node made anew begins anew"
+
+
+def test_a_node_that_vanishes_is_forgotten_with_its_last_pod() -> None:
+    """Its figures go first: pods of a node that is gone are removed minutes later."""
+    view = View(PlacementArgs())
+    hear(view, told())
+    view.changed(pod("x", "a"), at_s=WALL_S)
+    for kind in KINDS:
+        view.forget("a", kind)
+    assert view.counts(NOW_S)[0] == 1
+    view.gone(("batch", "x"))
+    assert view.counts(NOW_S)[0] == 0
+
+
+def test_a_node_that_nobody_speaks_of_is_forgotten_when_a_pod_was_not_bound_there() -> None:
+    view = View(PlacementArgs())
+    view.assume(pod("x").asked, "nobody", now_s=NOW_S, at_s=WALL_S)
+    assert view.counts(NOW_S) == (1, 0, 1)
+    assert view.counts(NOW_S + ASSUMED_S) == (0, 0, 0)
+
+
+def test_a_pod_of_the_same_name_is_another_though_nobody_said_that_the_first_is_gone() -> None:
+    """A watch that was away lists what there is now."""
+    view = View(PlacementArgs())
+    view.whole([pod("x", "a", schedulerName="default-scheduler"), pod("y", "a")], at_s=WALL_S)
+    view.bound.clear()
+    anew = [replace(one, asked=replace(one.asked, pod=msgspec.structs.replace(one.asked.pod, uid=f"new-{one.key[1]}")))
+            for one in (pod("x"), pod("y", "b"))]  # fmt: skip
+    view.assume(anew[1].asked, "b", now_s=NOW_S, at_s=WALL_S)
+    assert view.counts(NOW_S)[2] == 1, "where the first was bound says nothing of the second"
+    view.whole(anew, at_s=WALL_S)
+    assert view.without_benefit == {}
+    assert [one.uid for one in view.bound] == ["new-y"], "somebody has to judge whether it was asked about"
+
+
+def test_a_node_named_twice_is_asked_once_and_nobody_else_is() -> None:
+    view = View(PlacementArgs())
+    hear(view, told("a"), told("b"))
+    assert choose(view, "a", "b").names == ["a", "b"]
+    assert choose(view, "a", "a").names == ["a"]
 
 
 def test_pods_that_ask_a_scheduler_without_benefit_are_known_by_name_until_they_are_gone() -> None:
@@ -308,6 +420,7 @@ def test_what_an_annotation_says_is_read_kind_by_kind() -> None:
     assert annotated() == own_thresholds({}) == Thresholds()
     aggregated = annotated(aggregatedUsage={"usageThresholds": {"cpu": 70}, "usageAggregationType": "p99"})
     assert (aggregated.aggregated, aggregated.aggregation) == (Percents(70, 0), Aggregation("p99", 0))
+    assert annotated(usageThresholds={"cpu": 60}, prodUsageThresholds=None, aggregatedUsage=None).usage == (60, 0)
 
 
 @pytest.mark.parametrize(
@@ -316,6 +429,7 @@ def test_what_an_annotation_says_is_read_kind_by_kind() -> None:
         "{",
         "[]",
         '{"usageThresholds": {"cpu": "60"}}',
+        '{"usageThresholds": {"cpu": -1}}',
         '{"aggregatedUsage": {"usageAggregationType": "p42"}}',
         '{"aggregatedUsage": {"usageAggregationType": "p95", "usageAggregatedDuration": "soon"}}',
     ],

@@ -80,8 +80,15 @@ class Cluster:
         """Those that were bound there and are still known."""
         return self._on.get(node, {}).values()
 
+    def may_go(self, namespace: str, name: str, uid: str) -> bool:
+        """Whether this very pod is there still, and nothing forbids to evict it."""
+        pod = self._pods.get((namespace, name))
+        return pod is not None and pod.pod.uid == uid and not pod.stays
+
     def loaded(self, metric_of: MetricOf, settling: Collection[str]) -> Iterator[LoadedNode]:
-        """Each node with its pods and its use; what is silent, or was never measured, has none.
+        """Each node with its pods and its use; one that is silent or was never measured has none.
+
+        Nor has one of which nothing is allocatable: any use would be more than a share of that.
 
         Args:
             metric_of: what the log says of a node.
@@ -89,8 +96,9 @@ class Cluster:
 
         """
         for name, place in self._places.items():
-            metric = metric_of(name)
-            yield self._loaded(name, place, None if metric is None or metric.stale_ms else metric, name in settling)
+            metric, amounts = metric_of(name), place.facts.allocatable
+            usable = metric is not None and not metric.stale_ms and amounts.cpu_milli and amounts.mem_bytes
+            yield self._loaded(name, place, metric if usable else None, name in settling)
 
     def _loaded(self, name: str, place: Place, metric: NodeMetric | None, settling: bool) -> LoadedNode:  # noqa: FBT001
         there, allocatable = self.pods_on(name), amounts_of(place.facts.allocatable)

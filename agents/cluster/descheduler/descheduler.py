@@ -50,7 +50,7 @@ class Descheduler:
         self._pods = PodSource(self._cluster)
         self._passes = Passes(epoch)
         self._account = Account(bootstrap, epoch, lay_aside, clock)
-        self._evicting = Evicting(self._account, self._send, replica, clock)
+        self._evicting = Evicting(self._account, self._send, self._left, self._cluster.may_go, replica, clock)
         self._metric_of = metric_of
         self._policy = DEFAULT
         self._said = asyncio.Event()
@@ -107,6 +107,7 @@ class Descheduler:
             _count(done)
             try:
                 await self._send([_out(done)])
+                await self._evicting.flush()  # a policy that came in the middle of an eviction may have kept it
                 if not done.dry_run:
                     await self._evicting.carry_out(api, done, due_s)
                 self._trouble = ""
@@ -119,6 +120,9 @@ class Descheduler:
         said = {node: self._metric_of(node) for node in cluster.nodes}
         now_s, now_ms = self._now_s, self._clock.wall_ms()
         return await asyncio.to_thread(self._passes.next, cluster, said.get, self._policy, now_s, now_ms)
+
+    def _left(self, node: str) -> None:
+        self._passes.left(node, self._now_s)
 
     @property
     def _now_s(self) -> float:

@@ -28,6 +28,8 @@ from slacktide.streams.decisions.evict_observed import observed
 log = logging.getLogger(__name__)
 
 ASK_S, LOOK_S = 1.0, 0.1
+HOLDS_S = 60.0
+"""How long a pass' judgement holds: figures of before say nothing of the load by then."""
 Result = Literal["applied", "refused", "failed"]
 
 
@@ -37,25 +39,35 @@ class Evicting:
     Args:
         account: how many may go.
         send: takes records to the log; raises LogError where it does not have them.
+        left: is told of each node that a pod has left, or may have.
+        may_go: whether the pod of this namespace, name and uid still may.
         replica: the name of this bridge.
         clock: the time.
 
     """
 
     def __init__(
-        self, account: Account, send: Callable[[Collection[Out]], Awaitable[None]], replica: str, clock: Clock
+        self,
+        account: Account,
+        send: Callable[[Collection[Out]], Awaitable[None]],
+        left: Callable[[str], None],
+        may_go: Callable[[str, str, str], bool],
+        replica: str,
+        clock: Clock,
     ) -> None:
         self.trouble = ""
-        """Why the last eviction was not made, or not told of on the pod; "" where it was."""
+        """Why the last eviction was not made, or not told of on the pod; "" where it was, or no node is over."""
         self._account = account
         self._send = send
+        self._left = left
+        self._may_go = may_go
         self._teller = Teller(part="bridge", replica=replica, action="Evict")
         self._clock = clock
         self._untold: list[Out] = []
         self._asked_s = 0.0
 
     async def carry_out(self, api: ApiServer, done: DeschedulingPass, until_s: float) -> None:
-        """Evict the pass' victims in their order, those of a namespace without credit later.
+        """Evict the pass' victims in their order, those of a namespace without credit later, for a minute at most.
 
         Args:
             api: asked for each.
@@ -66,9 +78,15 @@ class Evicting:
             LogError: the log does not take what is to be told; nobody goes until it does.
 
         """
+        if not done.terms["over_nodes"]:
+            self.trouble = ""
+        until_s = min(until_s, self._clock.mono_ns() / 1e9 + HOLDS_S)
         waiting = list(done.victims)
-        while waiting and self._clock.mono_ns() / 1e9 < until_s:
-            await self._flush()
+        while self._clock.mono_ns() / 1e9 < until_s:
+            waiting = [one for one in waiting if self._may_go(one.namespace, one.name, one.pod_uid)]
+            if not waiting:
+                break
+            await self.flush()
             victim = next((one for one in waiting if self._account.ready(one.namespace)), None)
             if victim is None:
                 await self._ask(done, waiting)
@@ -76,7 +94,7 @@ class Evicting:
                 continue
             waiting.remove(victim)
             await self._evict(api, done, victim)
-        await self._flush()
+        await self.flush()
 
     async def _ask(self, done: DeschedulingPass, waiting: list[Victim]) -> None:
         """For credit, once a second, for each namespace: an eviction that is refused for want of it asks."""
@@ -102,6 +120,8 @@ class Evicting:
             reason = str(exc)
         finally:
             self._account.settle(goes=result != "refused")
+            if result != "refused":
+                self._left(victim.node)
             self._untold.append(self._outcome(done, victim, result, reason))
             metrics.EVICTIONS.labels(result).inc()
         self.trouble = "" if result == "applied" else f"{victim.namespace}/{victim.name}: {reason}"
@@ -118,7 +138,13 @@ class Evicting:
         except ApiError as exc:
             self.trouble = str(exc)
 
-    async def _flush(self) -> None:
+    async def flush(self) -> None:
+        """Tell what was not told yet.
+
+        Raises:
+            LogError: the log does not take it.
+
+        """
         if self._untold:
             await self._send(self._untold)
             self._untold = []

@@ -15,6 +15,7 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.descheduling import Descheduling, UsagePercents
+from slacktide.streams.decisions.load_aware_anomaly import Rows
 from slacktide.streams.decisions.load_aware_classify import LoadedNode, Survey, SurveyPolicy, View, ViewedNode, survey
 from slacktide.streams.decisions.load_aware_descheduling import Descheduled, DeschedulingPolicy, PassState, deschedule
 from slacktide.streams.decisions.load_aware_phase import Eviction, Kind, view_of
@@ -36,9 +37,13 @@ class Passes:
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
         self._number = 0
-        self._state = PassState()
+        self._dry_run = True
+        self._rows = self._relieved = PassState()
+        """For how long nodes have been over; the same, if all had left whom the last pass chose."""
+        self._windows_s: dict[str, float] = {}
+        """Of nodes of which the last pass chose pods: for how long their figures hold what leaves."""
         self._settled_s: dict[str, float] = {}
-        """Until when each node's figures hold what has left it."""
+        """Until when each node's figures hold what has left it, or by a dry run would have."""
 
     def next(
         self, cluster: Cluster, metric_of: MetricOf, policy: Policy, now_s: float, now_ms: int
@@ -54,12 +59,19 @@ class Passes:
 
         """
         said = policy.descheduling
+        if self._dry_run and not said.dry_run:
+            self._settled_s = {}
+        self._dry_run = said.dry_run
         settling = {node: until_s for node, until_s in self._settled_s.items() if until_s > now_s}
         nodes = list(cluster.loaded(metric_of, settling))
         seen = survey(nodes, _survey_policy(said))
-        done = deschedule(seen, _policy(said), self._state)
-        self._state, self._number = done.state, self._number + 1
-        self._settled_s = settling | {one.node: now_s + _window_s(metric_of(one.node)) for one in done.evictions}
+        done = deschedule(seen, _policy(said), self._rows)
+        self._rows, self._relieved, self._number = done.rows, done.state, self._number + 1
+        self._settled_s = dict(settling)
+        self._windows_s = {one.node: _window_s(metric_of(one.node)) for one in done.evictions}
+        if said.dry_run:
+            for node in self._windows_s:
+                self.left(node, now_s)
         [whole] = [one for one in done.because if one.of == "pass"]
         return DeschedulingPass(
             epoch=self._epoch,
@@ -73,6 +85,24 @@ class Passes:
             sources=list(_sources(seen, done, cluster, settling))[:TOLD_MAX],
             victims=list(_victims(seen, done.evictions))[:TOLD_MAX],
         )
+
+    def left(self, node: str, now_s: float) -> None:
+        """A pod that the last pass chose has left its node, or may have; where none could, the node's row goes on.
+
+        Args:
+            node: which.
+            now_s: monotonic.
+
+        """
+        self._settled_s[node] = now_s + self._windows_s[node]
+        self._rows = PassState(
+            whole=_as_after(node, self._rows.whole, self._relieved.whole),
+            prod=_as_after(node, self._rows.prod, self._relieved.prod),
+        )
+
+
+def _as_after(node: str, before: Rows, after: Rows) -> Rows:
+    return {name: row for name, row in before.items() if name != node or name in after}
 
 
 def _window_s(metric: NodeMetric | None) -> float:
@@ -106,11 +136,19 @@ def _policy(said: Descheduling) -> DeschedulingPolicy:
 def _classes(seen: Survey, nodes: Sequence[LoadedNode], metric_of: MetricOf) -> Iterator[NodesOfClass]:
     named = {name: [one.node.name for one in members] for name, members in seen.classes.items()}
     out = sorted(node.name for node in nodes if node.metric_age_s is None)
-    named["stale"] = [name for name in out if metric_of(name) is not None]
-    named["unmeasured"] = [name for name in out if metric_of(name) is None]
+    for name in out:
+        metric = metric_of(name)
+        named.setdefault(_out_for(metric), []).append(name)
     for name, members in named.items():
         if members:
             yield NodesOfClass(load_class=name, count=len(members), nodes=members[:NAMED])
+
+
+def _out_for(metric: NodeMetric | None) -> str:
+    """Why a node has no figures to go by."""
+    if metric is None:
+        return "unmeasured"
+    return "stale" if metric.stale_ms else "nothing_allocatable"
 
 
 def _sources(seen: Survey, done: Descheduled, cluster: Cluster, settling: Container[str]) -> Iterator[SourceNode]:

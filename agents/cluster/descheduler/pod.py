@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from slacktide.schemas.inventory import Pod, Resources
-from slacktide.schemas.kubernetes_pod import read_pod
+from slacktide.schemas.kubernetes_pod import ANNOTATION_MIRROR, ANNOTATION_SOURCE, read_pod
 from slacktide.schemas.qos import effective_qos
 
 FEATURE = "LowNodeLoad"
@@ -22,7 +22,7 @@ FEATURE = "LowNodeLoad"
 OWN_NAMESPACES = frozenset({"kube-system", "slacktide-system", "koordinator-system"})
 CRITICAL = 2_000_000_000
 """Priority of system-cluster-critical, and above."""
-MIRRORS = frozenset({"kubernetes.io/config.mirror", "kubernetes.io/config.source"})
+MIRRORS = frozenset({ANNOTATION_MIRROR, ANNOTATION_SOURCE})
 DELETION_COST = "controller.kubernetes.io/pod-deletion-cost"
 EVICTION_COST = "scheduling.koordinator.sh/eviction-cost"
 NEVER = 2**31 - 1
@@ -124,9 +124,10 @@ def _bound_to_its_node(spec: Mapping[str, Any]) -> Iterator[str]:
     affinity = (spec.get("affinity") or {}).get("nodeAffinity") or {}
     if spec.get("nodeSelector") or affinity.get("requiredDuringSchedulingIgnoredDuringExecution"):
         yield "selects_nodes"
+    asking = [spec, *(spec.get("containers") or ()), *(spec.get("initContainers") or ())]
     asked = [
         name
-        for one in spec.get("containers") or ()
+        for one in asking
         for kind in ("requests", "limits")
         for name in ((one.get("resources") or {}).get(kind) or {})
     ]

@@ -9,7 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import nsmallest
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,8 @@ from slacktide.streams.decisions.pod_placement import Choice
 
 NAMED = 5
 REMEMBERED, ANSWERED = 1_000, 10_000
+JUST_S = 1.0
+"""How long a judgement holds: a kube-scheduler asks for the ranks milliseconds later."""
 WORDS = {
     "stale": "its agent is silent",
     "frozen": "the log has fallen silent of it",
@@ -43,6 +45,12 @@ class _Question(msgspec.Struct, frozen=True, kw_only=True):
 class _Asked:
     pod: SeenPod
     nodes: list[str]
+
+
+class _Judged(NamedTuple):
+    pod: SeenPod
+    choice: Choice
+    at_s: float
 
 
 class _Uid(msgspec.Struct, frozen=True):
@@ -83,7 +91,7 @@ class Answers:
         self._view = view
         self._say = say
         self._clock = clock
-        self._judged: OrderedDict[str, tuple[SeenPod, Choice]] = OrderedDict()
+        self._judged: OrderedDict[str, _Judged] = OrderedDict()
         self._answered: OrderedDict[str, None] = OrderedDict()
 
     def answered(self, uid: str) -> bool:
@@ -98,7 +106,7 @@ class Answers:
 
         """
         asked = _read(body)
-        _, choice = self._choose(asked)
+        choice = self._choose(asked).choice
         placement = _placement(asked, choice, self._clock.wall_ms())
         self._say(placement)
         for one in placement.refused:
@@ -125,27 +133,29 @@ class Answers:
 
         """
         judged = self._just_judged(body)
-        pod, choice = judged or self._choose(_read(body))
+        pod, choice, _ = judged or self._choose(_read(body))
         self._assume(pod, choice)
         ranked = [_Priority(node, level) for node, level in zip(choice.names, choice.levels, strict=True)]
         # Whoever asks without having asked who may take the pod is told of all nodes.
         refused = [] if judged else [_Priority(node, 0) for node in choice.refused]
         return _encoder.encode(ranked + refused)
 
-    def _just_judged(self, body: bytes) -> tuple[SeenPod, Choice] | None:
-        """What the filter made of the pod; None: nothing, or another rule has left nodes out since."""
+    def _just_judged(self, body: bytes) -> _Judged | None:
+        """What the filter made of the pod; None: nothing lately, or another rule has left nodes out since."""
         try:
             again = _again_decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None  # who reads all of it says why
         judged = self._judged.pop(again.pod.metadata.uid, None)
-        if judged is None or (judged[1].names != again.nodes and set(judged[1].names) != set(again.nodes)):
+        if judged is None or self._now_s > judged.at_s + JUST_S:
             return None
-        return judged
+        names = judged.choice.names
+        return judged if names == again.nodes or set(names) == set(again.nodes) else None
 
-    def _choose(self, asked: _Asked) -> tuple[SeenPod, Choice]:
-        choice = self._view.choose(asked.pod.asked, asked.nodes, now_s=self._clock.mono_ns() / 1e9)
-        judged = self._judged[asked.pod.uid] = asked.pod, choice
+    def _choose(self, asked: _Asked) -> _Judged:
+        now_s = self._now_s
+        choice = self._view.choose(asked.pod.asked, asked.nodes, now_s=now_s)
+        judged = self._judged[asked.pod.uid] = _Judged(asked.pod, choice, now_s)
         while len(self._judged) > REMEMBERED:
             self._judged.popitem(last=False)
         return judged
@@ -159,8 +169,12 @@ class Answers:
             self._answered[pod.uid] = None
             while len(self._answered) > ANSWERED:
                 self._answered.popitem(last=False)
-            now_s, at_s = self._clock.mono_ns() / 1e9, self._clock.wall_ms() / 1000
-            self._view.assume(pod.asked, best.name, now_s=now_s, at_s=at_s)
+            at_s = self._clock.wall_ms() / 1000
+            self._view.assume(pod.asked, best.name, now_s=self._now_s, at_s=at_s)
+
+    @property
+    def _now_s(self) -> float:
+        return self._clock.mono_ns() / 1e9
 
 
 def _read(body: bytes) -> _Asked:

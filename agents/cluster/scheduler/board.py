@@ -40,12 +40,12 @@ class Board:
         if self._willing.pop(node, None) is None:
             self._refused.pop(node, None)
 
-    def missing(self, nodes: Sequence[str]) -> list[str]:
-        """Those of these nodes that are to be asked."""
-        return [node for node in nodes if node not in self._willing and node not in self._refused]
+    def missing(self, nodes: set[str]) -> list[str]:
+        """Those of these nodes that are to be asked, by name."""
+        return sorted(nodes.difference(self._willing).difference(self._refused))
 
     def of(self, nodes: Sequence[str]) -> tuple[dict[str, Refusal], list[Willing]]:
-        """Which of these nodes refuse, and which do not; all of them have been put."""
+        """Which of these nodes, each named once, refuse, and which do not; all of them have been put."""
         if len(nodes) == len(self._willing) + len(self._refused):
             return self._refused.copy(), list(self._willing.values())
         refused = {node: self._refused[node] for node in nodes if node in self._refused}

@@ -70,11 +70,11 @@ class Hearing:
                 await asyncio.sleep(0)
             # What lay in the log before is as old as the log says; of what comes, no clock has a say.
             age_s = 0.0 if self._live else max(0, now_ms - record.timestamp_ms) / 1000
-            self._hear(record, now_s - age_s)
+            self._hear(record, heard_s=now_s - age_s, logged_s=now_ms / 1000 - age_s)
         if not self._live and await self._reader.caught_up():
             self._live = self.whole = True
 
-    def _hear(self, record: Record, heard_s: float) -> None:
+    def _hear(self, record: Record, *, heard_s: float, logged_s: float) -> None:
         node = (record.key or b"").decode(errors="replace")
         try:
             if record.topic == INVENTORY.name:
@@ -83,7 +83,7 @@ class Hearing:
                 self._view.forget(node, KINDS[record.topic])
             else:
                 figures = _figures(record, node)
-                self._view.hear(figures, heard_s=heard_s, logged_s=record.timestamp_ms / 1000)
+                self._view.hear(figures, heard_s=heard_s, logged_s=logged_s)
         except BadMessageError as exc:
             metrics.REFUSED.labels(record.topic).inc()
             self._lay_aside(record, str(exc))

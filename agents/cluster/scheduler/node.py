@@ -48,10 +48,10 @@ class KnownNode:
         self._metric: NodeMetric | None = None
         self._allocatable: NodeAllocatable | None = None
         self._logged_s = 0.0
-        """When the metric came into the log."""
+        """When the metric came into the log, by the clock of who reads it."""
         self._unread = False
         """Whether there is a report to be made of the metric, or of pods that were not here when it was made."""
-        self._heard_s = -inf
+        self._heard_s: dict[type[Figures], float] = {}
         self._asked: Resources | None = None
         self._own = Thresholds()
         self._view = NodeView(name=name, state=self._stands())
@@ -64,7 +64,7 @@ class KnownNode:
         Args:
             figures: what.
             heard_s: when it was heard, by the reader's own monotonic clock.
-            logged_s: when it came into the log, UTC epoch.
+            logged_s: when it came into the log, UTC epoch by the clock of who reads it.
 
         Returns:
             Whether pods may find another node: most scores say only what the metric says as well.
@@ -72,16 +72,22 @@ class KnownNode:
         """
         same = self._counting and not self._view.silent and not self._view.expired
         if isinstance(figures, NodeScore):
-            before, self._score = self._score, _newer(self._score, figures)
-            same = same and before is not None and _OF_SCORE(before) == _OF_SCORE(self._score)
+            before = self._score
+            if _older(figures, before):
+                return False
+            self._score = figures
+            same = same and before is not None and _OF_SCORE(before) == _OF_SCORE(figures)
         elif isinstance(figures, NodeAllocatable):
-            known, self._allocatable = self._allocatable, _newer(self._allocatable, figures)
-            same = same and known is not None and _OF_ALLOCATABLE(known) == _OF_ALLOCATABLE(self._allocatable)
+            known = self._allocatable
+            if _older(figures, known):
+                return False
+            self._allocatable = figures
+            same = same and known is not None and _OF_ALLOCATABLE(known) == _OF_ALLOCATABLE(figures)
         else:
-            self._metric, same = _newer(self._metric, figures), False
-            if self._metric is figures:
-                self._logged_s, self._unread = logged_s, True
-        self._heard_s = max(self._heard_s, heard_s)
+            if _older(figures, self._metric):
+                return False
+            self._metric, self._logged_s, self._unread, same = figures, logged_s, True, False
+        self._heard_s[type(figures)] = max(self._heard_s.get(type(figures), -inf), heard_s)
         if not same:
             self.until_s = -inf
         return not same
@@ -93,6 +99,7 @@ class KnownNode:
 
     def forget(self, kind: type[Figures]) -> None:
         """The log takes back what it said of the node in one topic: others may be ahead of it, or behind."""
+        self._heard_s.pop(kind, None)
         if kind is NodeScore:
             self._score = None
         elif kind is NodeAllocatable:
@@ -154,18 +161,23 @@ class KnownNode:
             return ""  # nobody speaks of it: that is told as an unknown load
         if any(one.stale_ms for one in said):
             return "stale"
-        return "frozen" if now_s - self._heard_s > FROZEN_S else ""
+        return "frozen" if now_s > self._freezes_s else ""
+
+    @property
+    def _freezes_s(self) -> float:
+        """When any of it was said too long ago: the topics may be with different brokers."""
+        return min(self._heard_s.values(), default=inf) + FROZEN_S
 
     @property
     def _expires_s(self) -> float:
         """When the report is too old to go by; that of a node nobody spoke of is none."""
         if self._metric is None or self._args.expiration_s <= 0:
             return inf
-        return self._heard_s + self._args.expiration_s - self._metric.stale_ms / 1000
+        return self._heard_s[NodeMetric] + self._args.expiration_s - self._metric.stale_ms / 1000
 
     def _changes_s(self, now_s: float) -> float:
         """When time alone makes the node another."""
-        return min((one for one in (self._heard_s + FROZEN_S, self._expires_s) if one >= now_s), default=inf)
+        return min((one for one in (self._freezes_s, self._expires_s) if one >= now_s), default=inf)
 
     def _stands(self) -> NodeState:
         if self._unread:
@@ -230,9 +242,9 @@ class KnownNode:
         return Amounts(*batch), Amounts(*mid)
 
 
-def _newer(known: F | None, said: F) -> F:
-    """Of the highest boot and sequence number; of the same, what was said later."""
-    return said if known is None or (said.boot_id, said.seq) >= (known.boot_id, known.seq) else known
+def _older(said: F, known: F | None) -> bool:
+    """Whether it is of an older boot or sequence number; of the same, what was said later holds."""
+    return known is not None and (said.boot_id, said.seq) < (known.boot_id, known.seq)
 
 
 def _amounts(use: Use) -> Amounts:

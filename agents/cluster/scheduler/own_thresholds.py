@@ -6,6 +6,7 @@ Reading: koordinator a7a1b76b, apis/extension/load_aware.go, CustomUsageThreshol
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Annotated
 
 import msgspec
 
@@ -15,7 +16,7 @@ from slacktide.streams.decisions.load_aware_args import Aggregation, Percents, T
 
 ANNOTATION = "scheduling.koordinator.sh/usage-thresholds"
 STATISTICS = ("avg", "p50", "p90", "p95", "p99")
-_PerResource = dict[str, int]
+_PerResource = dict[str, Annotated[int, msgspec.Meta(ge=0)]]
 
 
 class _Aggregated(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -27,7 +28,7 @@ class _Aggregated(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 class _Custom(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     usage_thresholds: _PerResource | None = None
     prod_usage_thresholds: _PerResource | None = None
-    aggregated_usage: _Aggregated = _Aggregated()
+    aggregated_usage: _Aggregated | None = None
 
 
 _decoder = msgspec.json.Decoder(_Custom)
@@ -45,7 +46,7 @@ def own_thresholds(annotations: Mapping[str, str]) -> Thresholds:
         return Thresholds()
     try:
         custom = _decoder.decode(text)
-        aggregated = custom.aggregated_usage
+        aggregated = custom.aggregated_usage or _Aggregated()
         return Thresholds(
             usage=_percents(custom.usage_thresholds),
             prod=_percents(custom.prod_usage_thresholds),

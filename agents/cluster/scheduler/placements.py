@@ -23,7 +23,7 @@ SOURCE = "scheduler"
 TOPICS = (PLACEMENT.name, DEAD_LETTER.name)
 WAITING_MAX = 10_000
 AT_ONCE = 200
-BEAT_S, RETRY_S = 0.2, 1.0
+BEAT_S, RETRY_S, LAST_S = 0.2, 1.0, 3.0
 AGAIN_MS = 60_000
 """A pod that waits is asked about again and again: what did not change is told once a minute."""
 REMEMBERED = 1_000
@@ -56,17 +56,26 @@ class Placements:
 
     async def run(self) -> None:
         """For ever."""
+        while True:
+            try:
+                await self._send()
+                self.away = ""
+                await asyncio.sleep(BEAT_S)
+            except LogError as exc:
+                if not self.away:
+                    log.warning("the log is away", extra={"for": SOURCE, "why": str(exc)})
+                self.away = str(exc)
+                await asyncio.sleep(RETRY_S)
+
+    async def close(self) -> None:
+        """Send what still waits, now that nobody is answered: of a pod not told of another replica would complain."""
         try:
-            while True:
-                try:
-                    await self._send()
-                    self.away = ""
-                    await asyncio.sleep(BEAT_S)
-                except LogError as exc:
-                    if not self.away:
-                        log.warning("the log is away", extra={"for": SOURCE, "why": str(exc)})
-                    self.away = str(exc)
-                    await asyncio.sleep(RETRY_S)
+            async with asyncio.timeout(LAST_S):
+                await self._send()
+        except (LogError, TimeoutError) as exc:
+            log.warning(
+                "the log has not all that was decided", extra={"placements": len(self._waiting), "why": str(exc)}
+            )
         finally:
             await self._sender.close()
 

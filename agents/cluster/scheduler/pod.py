@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
@@ -56,20 +57,42 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
     """
     pod = read_pod(item)
     metadata, spec, status = (item.get(part) or {} for part in ("metadata", "spec", "status"))
-    since = {one.get("type"): one for one in status.get("conditions") or () if one.get("status") == "True"}
+    since = {
+        one.get("type"): one.get("lastTransitionTime")
+        for one in _maps(status, ".status.conditions")
+        if one.get("status") == "True"
+    }
     return SeenPod(
         asked=LoadAwarePod(
             pod=pod,
-            scheduled_s=_since_s(since.get("PodScheduled")),
-            initialized_s=_since_s(since.get("Initialized")),
-            daemonset=any(one.get("kind") == "DaemonSet" for one in metadata.get("ownerReferences") or ()),
+            scheduled_s=_epoch_s(since.get("PodScheduled")),
+            initialized_s=_epoch_s(since.get("Initialized")),
+            daemonset=any(one.get("kind") == "DaemonSet" for one in _maps(metadata, ".metadata.ownerReferences")),
         ),
-        node=spec.get("nodeName") or "",
-        scheduler=spec.get("schedulerName") or "",
+        node=_text(spec, ".spec.nodeName"),
+        scheduler=_text(spec, ".spec.schedulerName"),
     )
 
 
-def _since_s(condition: Mapping[str, Any] | None) -> float | None:
-    """When a condition came to hold, in UTC epoch seconds; None: it does not, or nobody says."""
-    text = (condition or {}).get("lastTransitionTime")
-    return datetime.fromisoformat(text).timestamp() if text else None
+def _maps(there: Mapping[str, Any], path: str) -> list[Mapping[str, Any]]:
+    """What is listed there; absent: nothing."""
+    found = there.get(path.rpartition(".")[2]) or []
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise BadMessageError("Pod", f"{path}: {found!r:.80}; accepted: a list of maps")
+    return found
+
+
+def _text(there: Mapping[str, Any], path: str) -> str:
+    """Absent: ""."""
+    found = there.get(path.rpartition(".")[2]) or ""
+    if not isinstance(found, str):
+        raise BadMessageError("Pod", f"{path}: {found!r:.80}; accepted: a text")
+    return found
+
+
+def _epoch_s(time: object) -> float | None:
+    """Since when a condition holds, in UTC epoch seconds; None: it does not, or nobody says."""
+    try:
+        return datetime.fromisoformat(str(time)).timestamp() if time else None
+    except ValueError as exc:
+        raise BadMessageError("Pod", f".status.conditions: lastTransitionTime: {time!r:.80}: {exc}") from exc

@@ -32,6 +32,7 @@ class PodSource:
         async with aclosing(follow(api, PODS, dict[str, Any])) as telling:
             async for told in telling:
                 at_s = self._clock.wall_ms() / 1000
+                self._view.blind(isinstance(told, Trouble), now_s=self._clock.mono_ns() / 1e9)
                 match told:
                     case Trouble(why=why):
                         if not self.trouble:

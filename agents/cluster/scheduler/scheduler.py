@@ -75,12 +75,15 @@ class _Scheduler:
     async def run(self, api: ApiServer | None, stop: asyncio.Event) -> None:
         """Until told to stop, or one of the parts ends by an error."""
         settings = self._settings
-        async with serving(self._answers, self._lacking, settings.host, settings.port) as port:
-            log.info("answering", extra={"host": settings.host, "port": port})
-            works = [self._hearing.run(), self._placements.run(), self._tell(), stop.wait()]
-            if api is not None:
-                works += [self._pods.run(api), self._without_benefit.run(api), self._unasked.run(api)]
-            await until_one_ends(*works)
+        try:
+            async with serving(self._answers, self._lacking, settings.host, settings.port) as port:
+                log.info("answering", extra={"host": settings.host, "port": port})
+                works = [self._hearing.run(), self._placements.run(), self._tell(), stop.wait()]
+                if api is not None:
+                    works += [self._pods.run(api), self._without_benefit.run(api), self._unasked.run(api)]
+                await until_one_ends(*works)
+        finally:
+            await self._placements.close()
 
     def _lacking(self) -> str:
         """Why no pod can be judged yet; once all was known, what is known is gone by."""

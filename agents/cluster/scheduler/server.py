@@ -60,9 +60,13 @@ def _handler(
     verb: str, answer: Callable[[bytes], bytes], lacking: Callable[[], str]
 ) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
-        body = await request.read()
-        with ANSWER.labels(verb).time():
-            response = _response(verb, answer, body, lacking())
+        try:
+            body = await request.read()
+        except web.RequestPayloadError as exc:  # unpacked it is nothing
+            response = web.Response(status=400, text=str(exc))
+        else:
+            with ANSWER.labels(verb).time():
+                response = _response(verb, answer, body, lacking())
         ANSWERS.labels(verb, "answered" if response.status == web.HTTPOk.status_code else "failed").inc()
         return response
 

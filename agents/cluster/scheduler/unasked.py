@@ -52,19 +52,27 @@ class Unasked:
         self._teller = Teller(part="scheduler", replica=replica, action="Schedule")
         self._bound: dict[str, tuple[SeenPod, float]] = {}
         """By uid, with when it was seen."""
+        self._log_away = False
 
     async def run(self, api: ApiServer) -> None:
         """For ever."""
         while True:
             await asyncio.sleep(LOOK_S)
             self._take()
-            seen_s = self._clock.mono_ns() / 1e9 - SETTLED_S
-            due = [pod for pod, at_s in self._bound.values() if at_s <= seen_s]
+            now_s = self._clock.mono_ns() / 1e9
+            due = [pod for pod, at_s in self._bound.values() if at_s <= now_s - SETTLED_S]
             try:
                 if due:
-                    await self._judge(api, due)
+                    told = await self._told(due)
+                    if self._log_away:  # other replicas tell it now what they could not before
+                        self._bound = {uid: (pod, now_s) for uid, (pod, _) in self._bound.items()}
+                        due = []
+                    self._log_away = False
+                    await self._judge(api, due, told)
                 self.trouble = ""
-            except (ApiError, LogError) as exc:
+            except LogError as exc:
+                self.trouble, self._log_away = str(exc), True
+            except ApiError as exc:
                 self.trouble = str(exc)
 
     def _take(self) -> None:
@@ -74,11 +82,14 @@ class Unasked:
             if (pod.asked.scheduled_s or 0.0) > oldest_s and not self._answered(pod.uid):
                 self._bound[pod.uid] = pod, now_s
 
-    async def _judge(self, api: ApiServer, due: list[SeenPod]) -> None:
+    async def _told(self, due: list[SeenPod]) -> set[str]:
+        """Of which pods the log tells, by uid, since about when the first of these was bound."""
         since_s = min(pod.asked.scheduled_s or 0.0 for pod in due) - BEFORE_S
         reading = read_topic(self._bootstrap, PLACEMENT.name, since_ms=round(since_s * 1000))
         async with aclosing(reading) as records:
-            told = {(record.key or b"").decode(errors="replace") async for record in records}
+            return {(record.key or b"").decode(errors="replace") async for record in records}
+
+    async def _judge(self, api: ApiServer, due: list[SeenPod], told: set[str]) -> None:
         for pod in due:
             if pod.uid not in told:
                 await tell(api, self._teller, About.of(pod.asked.pod), REASON, NOTE, now_ms=self._clock.wall_ms())

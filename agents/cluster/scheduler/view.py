@@ -47,6 +47,7 @@ class View:
         self._nodes: dict[str, KnownNode] = {}
         self._pods: dict[tuple[str, str], SeenPod] = {}
         self._assumed: dict[str, _Assumed] = {}
+        self._blind = False
         self._boards: dict[Hashable, Board] = {}
         self._changes = count()
         self._changed: dict[str, int] = {}
@@ -86,7 +87,10 @@ class View:
     def changed(self, pod: SeenPod, *, at_s: float) -> None:
         """A pod is so; ``at_s``: UTC epoch."""
         known = self._pods.get(pod.key)
-        if known is not None and (known.uid, known.node) != (pod.uid, pod.node):
+        if known is not None and known.uid != pod.uid:  # nobody said that it is gone
+            self.gone(pod.key)
+            known = None
+        if known is not None and known.node != pod.node:
             self._leave(known.uid, known.node)
         self._pods[pod.key] = pod
         if pod.without_benefit and pod.asked.pod.phase not in ENDED_PHASES:
@@ -110,14 +114,23 @@ class View:
             self._settle(pod.uid, "")
             self._leave(pod.uid, pod.node)
 
+    def blind(self, blind: bool, *, now_s: float) -> None:  # noqa: FBT001
+        """Whether nobody sees where pods are bound: they count where they were sent until some seconds after."""
+        if self._blind and not blind:
+            until_s = now_s + ASSUMED_S
+            self._assumed = {uid: _Assumed(assumed.node, until_s) for uid, assumed in self._assumed.items()}
+        self._blind = blind
+
     def choose(self, pod: LoadAwarePod, nodes: Sequence[str], *, now_s: float) -> Choice:
         """Ask these nodes for a place; ``now_s``: by the clock that ``hear`` was told."""
         self._expire(now_s)
         self._settle(pod.pod.uid, "")
-        asks = asking(pod, self._args)
-        return compare(asks, *self._board(asks, nodes, now_s).of(nodes), self._args)
+        asks, names = asking(pod, self._args), set(nodes)
+        if len(names) < len(nodes):
+            nodes = list(dict.fromkeys(nodes))
+        return compare(asks, *self._board(asks, names, now_s).of(nodes), self._args)
 
-    def _board(self, asks: Asking, nodes: Sequence[str], now_s: float) -> Board:
+    def _board(self, asks: Asking, nodes: set[str], now_s: float) -> Board:
         """With what each of these nodes says now."""
         board = self._boards.get(asks.shape)
         if board is None:
@@ -151,7 +164,7 @@ class View:
     def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float) -> None:
         """A pod will most likely be bound here within moments; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
         known = self._pods.get((pod.pod.namespace, pod.pod.name))
-        if not self._counting or (known is not None and known.node):
+        if not self._counting or (known is not None and known.node and known.uid == pod.pod.uid):
             return  # bound already: the question is older
         self._settle(pod.pod.uid, "")
         self._assumed[pod.pod.uid] = _Assumed(node, now_s + ASSUMED_S)
@@ -186,6 +199,7 @@ class View:
         if known is not None:
             known.leave(uid)
             self._note(node)
+            self._drop_unknown(node, known)
 
     def _settle(self, uid: str, node: str) -> None:
         """A pod is not assumed any more: it is on this node; "": on none."""
@@ -195,7 +209,7 @@ class View:
 
     def _expire(self, now_s: float) -> None:
         """They are in the order in which they were assumed."""
-        while self._assumed:
+        while self._assumed and not self._blind:
             uid, assumed = next(iter(self._assumed.items()))
             if assumed.until_s > now_s:
                 return

@@ -1,0 +1,82 @@
+"""What a scheduler's part decided is in the log whenever it stops, and is looked for there by others."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import aclosing
+from datetime import UTC, datetime
+from typing import cast
+
+import aiohttp
+
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.scheduler.metrics import UNASKED
+from slacktide.agents.cluster.scheduler.placements import Placements
+from slacktide.agents.cluster.scheduler.pod import seen
+from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
+from slacktide.agents.cluster.scheduler.unasked import SETTLED_S, Unasked
+from slacktide.agents.cluster.scheduler.view import View
+from slacktide.agents.kafka import read_topic
+from slacktide.agents.kubernetes import ApiServer
+from slacktide.schemas.codec import decode
+from slacktide.schemas.health import Health
+from slacktide.schemas.placement import PodPlacement
+from slacktide.schemas.topics import PLACEMENT
+from slacktide.streams.decisions.pod_placement import PlacementArgs
+from testbed.brokers import EmbeddedBroker, free_port
+from testbed.cluster.bridge_rig import until
+
+
+async def test_what_was_answered_last_is_told_before_it_stops(embedded_broker: EmbeddedBroker) -> None:
+    """Else the other replica would say of a pod that nobody was asked about it."""
+    embedded_broker.apply_topics(3)
+    health, stop, port = Health(), asyncio.Event(), free_port()
+    settings = SchedulerSettings(
+        bootstrap=embedded_broker.bootstrap, access=None, replica="one", host="127.0.0.1", port=port
+    )
+    running = asyncio.create_task(run(settings, stop, health))
+    async with aiohttp.ClientSession() as session:
+
+        async def ask(name: str) -> int:
+            body = {"Pod": {"metadata": {"name": name, "namespace": "n", "uid": name}}, "NodeNames": ["a"]}
+            async with session.post(f"http://127.0.0.1:{port}/filter", data=json.dumps(body)) as answer:
+                return answer.status
+
+        await until(lambda: not health.not_ready)
+        assert await ask("first") == 200
+        await asyncio.sleep(1)  # by then it is connected
+        assert [await ask(f"pod-{number}") for number in range(50)] == [200] * 50
+        stop.set()
+        await running
+
+    async with aclosing(read_topic(embedded_broker.bootstrap, PLACEMENT.name)) as records:
+        told = {decode(one.value, PodPlacement).name async for one in records}
+    assert told >= {f"pod-{number}" for number in range(50)}
+
+
+async def test_while_the_log_was_away_others_could_not_tell_whom_they_were_asked_about(
+    embedded_broker: EmbeddedBroker,
+) -> None:
+    """When it is back they need a moment: nobody complains of their pods before."""
+    embedded_broker.apply_topics(1)
+    view, clock = View(PlacementArgs()), SystemClock()
+    unasked = Unasked(f"127.0.0.1:{free_port()}", view, lambda _: False, clock, "two")
+    nobody = cast("ApiServer", None)
+    running = asyncio.create_task(unasked.run(nobody))
+    since = {"type": "PodScheduled", "status": "True", "lastTransitionTime": datetime.now(UTC).isoformat()}
+    spec = {"schedulerName": "koord-scheduler", "nodeName": "a"}
+    metadata = {"name": "p", "namespace": "n", "uid": "u"}
+    view.changed(seen({"metadata": metadata, "spec": spec, "status": {"conditions": [since]}}), at_s=0.0)
+
+    await until(lambda: unasked.trouble)
+    unasked._bootstrap = embedded_broker.bootstrap
+    await until(lambda: not unasked.trouble)
+    others = Placements(embedded_broker.bootstrap, clock.wall_ms)
+    others.say(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=clock.wall_ms(), asked=1, passed=1))
+    await others.close()
+    await asyncio.sleep(SETTLED_S + 3)
+
+    assert (running.done(), unasked.trouble, UNASKED._value.get()) == (False, "", 0)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
