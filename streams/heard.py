@@ -84,8 +84,6 @@ class Node:
     facts: Revisions[NodeFacts] = field(default_factory=lambda: Revisions(_facts))
     late: int = 0
     """Samples of this boot that came too late for its window."""
-    minute: int = 0
-    """Of event time: the first of which no segment has been said."""
     in_force: tuple[NodeFacts, Policy, int] | None = None
     """The window's length, by which facts and policy."""
 

@@ -28,7 +28,16 @@ from slacktide.streams.shadow import Shadow
 from slacktide.streams.stale import LastSaid, Said
 from slacktide.streams.windows.figures import Candidate, allocatable_of, due
 from slacktide.streams.windows.node_window import NodeWindow
-from slacktide.streams.windows.segments import MINUTE_MS, Minute, minute_of, restore, said_minute, said_seconds, segment
+from slacktide.streams.windows.segments import (
+    MINUTE_MS,
+    Minute,
+    minute_of,
+    oldest_minute,
+    restore,
+    said_minute,
+    said_seconds,
+    segment,
+)
 from slacktide.streams.windows.windows import Windows
 
 __all__ = ["NO_FACTS", "NO_PODS", "OTHER_POLICY", "Out", "Record", "Worker"]
@@ -148,10 +157,12 @@ class Worker:
                 check_key(record, said.node, "NodeWindowSegment")
                 node = self._node(record.partition, said.node)
                 found.append((node.window, said_minute(said, record.value, node.window)))
-                node.minute = max(node.minute, said.begin_ms // MINUTE_MS + 1)
             except BadMessageError as exc:
                 outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
         restore(self._windows, found)
+        for window, its in found:
+            if its.end_ms <= window.watermark_ms:  # else its samples come again, or its clock was set back since
+                window.minute = max(window.minute, its.begin_ms // MINUTE_MS + 1)
         return outs
 
     def hold_back(self, partition: int) -> None:
@@ -316,14 +327,14 @@ class Worker:
         return outs
 
     def _segments(self, node: Node) -> list[Out]:
-        """Each minute of event time once, when it is over."""
-        over = (node.window.watermark_ms - zlib.crc32(node.window.node.encode()) % SEGMENT_SPREAD_MS) // MINUTE_MS
-        if over <= node.minute or node.partition in self._held_back:
+        """Each minute of event time once, when it is over: mostly one, more after a gap or a long sample."""
+        window = node.window
+        over = (window.watermark_ms - zlib.crc32(window.node.encode()) % SEGMENT_SPREAD_MS) // MINUTE_MS
+        if over <= window.minute or node.partition in self._held_back:
             return []
-        # A node that was silent, or is new here, has nothing to say of the minutes before the last.
-        first, node.minute = max(node.minute, over - 1), over
+        first, window.minute = max(window.minute, oldest_minute(self._windows, window)), over
         said = (
-            segment(self._windows, node.window, minute, boot_id=node.newest[0], seq=node.newest[1])
+            segment(self._windows, window, minute, boot_id=node.newest[0], seq=node.newest[1])
             for minute in range(first, over)
         )
         return [self._writer.window(one, node.partition) for one in said if one is not None]

@@ -160,6 +160,10 @@ class Rings:
         values: Floats = np.where(covered > 0, self._values[row][:, numbers % SECONDS], np.nan)
         return covered, values
 
+    def oldest(self, row: int) -> int:
+        """The first second of which something may be known."""
+        return int(self._oldest[row])
+
     def spreads(self, rows: Ints) -> list[Spreads]:
         """Nearest-rank percentiles of seconds, and averages by what is covered of them, over 5, 10 and 30 minutes."""
         reach = int(np.minimum(self._newest[rows] - self._oldest[rows] + 1, SECONDS).max(initial=1))

@@ -96,6 +96,12 @@ def minute_of(windows: Windows, window: NodeWindow, number: int) -> Minute | Non
     )
 
 
+def oldest_minute(windows: Windows, window: NodeWindow) -> int:
+    """The first that lies in the rings as a whole, and of which something may be known."""
+    oldest = windows.rings.oldest(window.row)
+    return max(oldest // MINUTE, window.watermark_ms // MINUTE_MS - MINUTES + 1)
+
+
 def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, seq: int) -> NodeWindowSegment | None:
     """One minute of event time as it is said after it is over; None: nothing covers it.
 

@@ -167,7 +167,7 @@ class Windows:
         if arrival.restarted and end_ms <= window.watermark_ms:
             self.rings.clear(window.row)
             window.begin(arrival.window_ms, self.series)
-            window.watermark_ms = 0
+            window.watermark_ms = window.minute = 0
         elif arrival.window_ms != window.window_ms:
             window.begin(arrival.window_ms, self.series)
         return end_ms > window.watermark_ms
