@@ -6,7 +6,9 @@ import pytest
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.metric import NodeMetric
-from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.policy import policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import METRIC, WINDOW
 from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.worker import Out, Record, Worker
@@ -15,6 +17,7 @@ from testbed.samples import START_MS, keyframe, policy_record, record_of
 MINUTE_MS = 60_000
 LAG_MS = 4_000
 """A minute is written so long after its end at the latest."""
+DAY = policy_of(Colocation(enable=True, metric_aggregate_duration_s=86_400), ResourceThreshold())
 
 
 @pytest.fixture
@@ -115,3 +118,25 @@ def test_a_window_comes_back_whole_however_long_its_samples_are_and_wherever_it_
 
 GAPPED = [(30_000, 30_000), (40_000, 10_000), (230_000, 150_000), (500_000, 1_000), (610_000, 90_000), (625_000, 9_000)]
 """When and over how long, ms."""
+
+
+def test_no_machine_is_too_large_for_a_minute(worker: Worker) -> None:
+    """Eight terabytes over the slot of a day's window are more byte milliseconds than 64 bits hold."""
+    worker.policy(policy_record(DAY))
+    mem_bytes = 2**43
+    use = NodeUse(cpu_milli=1_000, mem_bytes=mem_bytes)
+    heard = [
+        at(
+            number * 60_000,
+            number,
+            60_000,
+            use=use,
+            pod_use=[PodUse(uid="ls", cpu_milli=100, mem_bytes=mem_bytes)],
+            policy_version=DAY.version,
+        )
+        for number in range(1, 150)
+    ]
+    pods = [pod for each in segments(tell(worker, *heard)) for pod in each.pods]
+
+    [whole] = [pod.mem_bytes_ms for pod in pods if pod.mem_ms == 4_320_000]
+    assert whole == pytest.approx(mem_bytes * 4_320_000)
