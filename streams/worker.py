@@ -213,12 +213,18 @@ class Worker:
         self._last.forget(partition)
 
     def silent(self, nodes: Mapping[str, int]) -> list[Out]:
-        """Say of nodes that they are stale: for how many milliseconds each has been silent."""
+        """Say of nodes that they are stale: for how many milliseconds each has been silent.
+
+        What each one's next sample comes to is said at once: until then nothing is placed there.
+        """
         outs: list[Out] = []
         for partition, said in self._last.silent(nodes, self.in_force):
             outs.append(self._writer.metric(said.metric, partition))
             outs.append(self._writer.allocatable(said.allocatable, partition))
             outs.append(self._writer.score(said.score, partition))
+            known = self._nodes.get(partition, {}).get(said.metric.node)
+            if known is not None:
+                known.window.told = None
             if self.shadow is not None:
                 self.shadow.silent(partition, said, said.metric.stale_ms)
         return outs
