@@ -300,9 +300,10 @@ class Worker:
             node, sample = each.node, each.sample
             if not merged:
                 self.late_samples += 1
-                node.late += sample.boot_id == node.newest[0]
+                node.too_late(sample.boot_id)
             elif each.facts is not None and each.pods is not None and self._may_publish(node):
-                candidates.append(Candidate(node.window, sample, each.facts, each.pods, node.late))
+                late = node.late_of(sample.boot_id)
+                candidates.append(Candidate(node.window, sample, each.facts, each.pods, late))
                 of[node.window.row] = each
             if merged:
                 outs += self._segments(node)

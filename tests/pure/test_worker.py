@@ -506,6 +506,14 @@ def test_late_samples_of_a_boot_are_counted(worker: Worker) -> None:
     assert metric.late == 2
 
 
+def test_each_boot_has_its_own_late_samples_however_long_its_figures_waited(worker: Worker) -> None:
+    """The next boot may be heard of before the last one's figures are published."""
+    heard = [keyframe(1), keyframe(2), keyframe(2), keyframe(7), keyframe(13, boot_id="000000000002-a"), keyframe(8)]
+    metrics, _ = figures(tell(worker, *heard))
+
+    assert [(metric.seq, metric.late) for metric in metrics] == [(1, 0), (7, 1), (13, 0)]
+
+
 def test_a_minute_is_said_once_when_it_is_over_and_another_worker_takes_it_up(worker: Worker) -> None:
     begin = 60 - START_MS // 1_000 % 60
     outs = tell(worker, *(keyframe(seq) for seq in range(begin, begin + 66)))
