@@ -114,7 +114,7 @@ class Rings:
             rows: of the nodes.
             minutes: of event time, by number, one for each row; none of them twice in one place of the rings.
             ends: the seconds, by number, in which what they tell of breaks off: what is there of such a second came
-                after, so that both count. Of any other second one may have heard what the other has.
+                after, so that both count. Of any other second whoever has more of it has heard what the other has.
             covered_ms: by second, at most a whole one.
             figures: by figure and second; NaN: not known.
 
@@ -135,8 +135,11 @@ class Rings:
         at, second = np.nonzero(numbers == newest)
         weights[at, :, second], sums[at, :, second] = self._weights[rows[at]], self._sums[rows[at]]
         known = ~np.isnan(figures)
-        weights += known * filled_ms[:, None]
-        sums += np.where(known, figures, 0) * filled_ms[:, None]
+        holds_both = known & ((filled_ms > 0) & ~broken_off & (numbers < newest))[:, None]
+        weights, sums = np.where(holds_both, 0, weights), np.where(holds_both, 0, sums)
+        more = known * np.where(holds_both, covered_ms[:, None], filled_ms[:, None])
+        weights += more
+        sums += np.where(known, figures, 0) * more
         self._weights[rows[at]], self._sums[rows[at]] = weights[at, :, second], sums[at, :, second]
         values[rows, :, places] = _average(sums, weights)
         covered[rows, places] = before_ms + filled_ms
