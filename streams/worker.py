@@ -157,6 +157,8 @@ class Worker:
                 check_key(record, said.node, "NodeWindowSegment")
                 node = self._node(record.partition, said.node)
                 found.append((node.window, said_minute(said, record.value, node.window)))
+                if not node.newest[0]:  # should some of this boot come again, it does not begin the node anew
+                    node.newest = said.boot_id, -1
             except BadMessageError as exc:
                 outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
         restore(self._windows, found)

@@ -60,6 +60,7 @@ class SaidSeconds(Message, frozen=True, kw_only=True):
     """Of a ``NodeWindowSegment`` what fills the rings. Its pods are four fifths of it, and most no window needs."""
 
     node: str
+    boot_id: str
     observed_ms: Count
     begin_ms: Annotated[int, Meta(ge=0, le=2**48, multiple_of=MINUTE_MS)]
     covered_ms: _Covered

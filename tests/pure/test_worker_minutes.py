@@ -116,6 +116,30 @@ def test_a_window_comes_back_whole_however_long_its_samples_are_and_wherever_it_
     assert wanted.aggregates[-1].covered_ms == 1_000 + sum(interval_ms for _, interval_ms in GAPPED)
 
 
+def test_history_that_is_read_again_wipes_nothing_of_what_the_last_owner_wrote(worker: Worker) -> None:
+    """It is the first that the new owner hears of a node that is silent just now, and lies before its last minute."""
+    late, other = [keyframe(seq) for seq in range(31, 41)], new()
+    outs = tell(worker, *(keyframe(seq) for seq in (*range(1, 31), *range(41, 200))))
+    other.restore(written(outs)[::-1])
+    other.fill(map(record_of, late))
+    [metric] = [decode(out.value, NodeMetric) for out in tell(other, keyframe(260)) if out.topic == METRIC.name]
+
+    assert (metric.late, metric.aggregates[0].covered_ms) == (0, 181_000)
+
+
+def test_what_the_last_owner_answered_but_did_not_commit_wipes_nothing_that_it_wrote(worker: Worker) -> None:
+    outs = tell(worker, *(keyframe(seq) for seq in range(1, 200)))
+    other = new()
+    other.restore(written(outs)[::-1])
+    metrics = [
+        decode(out.value, NodeMetric)
+        for out in tell(other, *(keyframe(seq) for seq in range(175, 210)))
+        if out.topic == METRIC.name
+    ]
+
+    assert metrics[-1].aggregates[0].covered_ms >= 180_000
+
+
 GAPPED = [(30_000, 30_000), (40_000, 10_000), (230_000, 150_000), (500_000, 1_000), (610_000, 90_000), (625_000, 9_000)]
 """When and over how long, ms."""
 
