@@ -83,15 +83,15 @@ class Rings:
             self._open(rows, lasts)
             self._put(rows, lasts, ends_ms[split] - lasts * 1_000, figures[split])
 
-    def fill(self, row: int, second: int, weight_ms: int, figures: Floats) -> int:
-        """Add to a second what is not covered of it, at most so much; how much that was, ms."""
+    def fill(self, row: int, second: int, weight_ms: int, figures: Floats, now_ms: int) -> int:
+        """Add to a second what is not covered of it until now, at most so much; how much that was, ms."""
         if self._newest[row] < 0:
             self._newest[row] = self._oldest[row] = second
         if not self._newest[row] - SECONDS < second <= self._newest[row]:
             return 0
         slot = second % SECONDS
         covered = int(self._covered[row, slot])
-        weight_ms = min(weight_ms, 1_000 - covered)
+        weight_ms = min(weight_ms, min(1_000, now_ms - second * 1_000) - covered)
         if weight_ms <= 0:
             return 0
         before = self._values[row, :, slot].astype(np.float64)

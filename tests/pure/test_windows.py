@@ -259,6 +259,15 @@ def test_a_late_sample_fills_only_what_nothing_covers() -> None:
     assert node.spreads()[0] == (5_000, [[340, 500, 500, 500, 500], *node.spreads()[0][1][1:]])
 
 
+def test_the_newest_sample_fills_nothing_when_it_comes_again() -> None:
+    """Of its last second nothing is free before the time that has come."""
+    node = OneNode()
+    for at_ms in (1_300, 2_300):
+        node.tell(at_ms, 1_000, 100)
+
+    assert node.windows.fill(node.window, said(2_300, 1_000, 100)) == 0
+
+
 def test_what_lies_before_the_rings_fills_nothing() -> None:
     node = OneNode()
     node.tell(SECONDS * 1_000 + 10_000, 1_000, 100)
