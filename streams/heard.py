@@ -82,10 +82,8 @@ class Node:
     clock_epoch: int = 0
     pods: Revisions[KnownPods] = field(default_factory=lambda: Revisions(KnownPods.packed))
     facts: Revisions[NodeFacts] = field(default_factory=lambda: Revisions(_facts))
-    late: int = 0
-    """Samples of this boot that came too late for its window."""
-    minute: int = 0
-    """Of event time: the first of which no segment has been said."""
+    late: tuple[str, int] = ("", 0)
+    """The newest boot of which samples came too late for its window, and how many."""
     in_force: tuple[NodeFacts, Policy, int] | None = None
     """The window's length, by which facts and policy."""
 
@@ -96,6 +94,15 @@ class Node:
         if self.in_force is None or self.in_force[0] is not facts or self.in_force[1] is not policy:
             self.in_force = facts, policy, colocation_on(policy, facts).metric_aggregate_duration_s * 1_000
         return self.in_force[2]
+
+    def too_late(self, boot_id: str) -> None:
+        """One of that boot is in no window."""
+        if boot_id >= self.late[0]:
+            self.late = boot_id, self.late_of(boot_id) + 1
+
+    def late_of(self, boot_id: str) -> int:
+        """How many of the newest boot came too late."""
+        return self.late[1] if self.late[0] == boot_id else 0
 
     def hear(self, record: Record, sample: SoundSample) -> Heard:
         """Remember what the sample carries, and find what it names.
@@ -110,8 +117,6 @@ class Node:
         facts = self.facts.named(sample.facts_revision, sample.facts, newer=newer)
         restarted = False
         if newer:
-            if sample.boot_id != self.newest[0]:
-                self.late = 0
             restarted = (sample.boot_id, sample.clock_epoch) != (self.newest[0], self.clock_epoch)
             self.newest, self.clock_epoch = newest, sample.clock_epoch
         return Heard(record, sample, self, facts, pods, newer, restarted)

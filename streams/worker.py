@@ -28,7 +28,16 @@ from slacktide.streams.shadow import Shadow
 from slacktide.streams.stale import LastSaid, Said
 from slacktide.streams.windows.figures import Candidate, allocatable_of, due
 from slacktide.streams.windows.node_window import NodeWindow
-from slacktide.streams.windows.segments import MINUTE_MS, Minute, minute_of, restore, said_minute, said_seconds, segment
+from slacktide.streams.windows.segments import (
+    MINUTE_MS,
+    Minute,
+    minute_of,
+    oldest_minute,
+    restore,
+    said_minute,
+    said_seconds,
+    segment,
+)
 from slacktide.streams.windows.windows import Windows
 
 __all__ = ["NO_FACTS", "NO_PODS", "OTHER_POLICY", "Out", "Record", "Worker"]
@@ -148,10 +157,14 @@ class Worker:
                 check_key(record, said.node, "NodeWindowSegment")
                 node = self._node(record.partition, said.node)
                 found.append((node.window, said_minute(said, record.value, node.window)))
-                node.minute = max(node.minute, said.begin_ms // MINUTE_MS + 1)
+                if not node.newest[0]:  # should some of this boot come again, it does not begin the node anew
+                    node.newest = said.boot_id, -1
             except BadMessageError as exc:
                 outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
         restore(self._windows, found)
+        for window, its in found:
+            if its.end_ms <= window.watermark_ms:  # else its samples come again, or its clock was set back since
+                window.minute = max(window.minute, its.begin_ms // MINUTE_MS + 1)
         return outs
 
     def hold_back(self, partition: int) -> None:
@@ -202,12 +215,18 @@ class Worker:
         self._last.forget(partition)
 
     def silent(self, nodes: Mapping[str, int]) -> list[Out]:
-        """Say of nodes that they are stale: for how many milliseconds each has been silent."""
+        """Say of nodes that they are stale: for how many milliseconds each has been silent.
+
+        What each one's next sample comes to is said at once: until then nothing is placed there.
+        """
         outs: list[Out] = []
         for partition, said in self._last.silent(nodes, self.in_force):
             outs.append(self._writer.metric(said.metric, partition))
             outs.append(self._writer.allocatable(said.allocatable, partition))
             outs.append(self._writer.score(said.score, partition))
+            known = self._nodes.get(partition, {}).get(said.metric.node)
+            if known is not None:
+                known.window.told = None
             if self.shadow is not None:
                 self.shadow.silent(partition, said, said.metric.stale_ms)
         return outs
@@ -283,9 +302,10 @@ class Worker:
             node, sample = each.node, each.sample
             if not merged:
                 self.late_samples += 1
-                node.late += sample.boot_id == node.newest[0]
+                node.too_late(sample.boot_id)
             elif each.facts is not None and each.pods is not None and self._may_publish(node):
-                candidates.append(Candidate(node.window, sample, each.facts, each.pods, node.late))
+                late = node.late_of(sample.boot_id)
+                candidates.append(Candidate(node.window, sample, each.facts, each.pods, late))
                 of[node.window.row] = each
             if merged:
                 outs += self._segments(node)
@@ -316,14 +336,14 @@ class Worker:
         return outs
 
     def _segments(self, node: Node) -> list[Out]:
-        """Each minute of event time once, when it is over."""
-        over = (node.window.watermark_ms - zlib.crc32(node.window.node.encode()) % SEGMENT_SPREAD_MS) // MINUTE_MS
-        if over <= node.minute or node.partition in self._held_back:
+        """Each minute of event time once, when it is over: mostly one, more after a gap or a long sample."""
+        window = node.window
+        over = (window.watermark_ms - zlib.crc32(window.node.encode()) % SEGMENT_SPREAD_MS) // MINUTE_MS
+        if over <= window.minute or node.partition in self._held_back:
             return []
-        # A node that was silent, or is new here, has nothing to say of the minutes before the last.
-        first, node.minute = max(node.minute, over - 1), over
+        first, window.minute = max(window.minute, oldest_minute(self._windows, window)), over
         said = (
-            segment(self._windows, node.window, minute, boot_id=node.newest[0], seq=node.newest[1])
+            segment(self._windows, window, minute, boot_id=node.newest[0], seq=node.newest[1])
             for minute in range(first, over)
         )
         return [self._writer.window(one, node.partition) for one in said if one is not None]

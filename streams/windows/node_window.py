@@ -48,6 +48,8 @@ class NodeWindow:
     slot: int = -1
     """The newest, by number."""
     watermark_ms: int = 0
+    minute: int = 0
+    """Of event time: the first of which no segment has been said."""
     uids: list[str] = field(default_factory=list)
     """Of the newest sample, in its order."""
     cpu_milli: Floats = field(default_factory=lambda: _NO_FIGURES)

@@ -83,15 +83,15 @@ class Rings:
             self._open(rows, lasts)
             self._put(rows, lasts, ends_ms[split] - lasts * 1_000, figures[split])
 
-    def fill(self, row: int, second: int, weight_ms: int, figures: Floats) -> int:
-        """Add to a second what is not covered of it, at most so much; how much that was, ms."""
+    def fill(self, row: int, second: int, weight_ms: int, figures: Floats, now_ms: int) -> int:
+        """Add to a second what is not covered of it until now, at most so much; how much that was, ms."""
         if self._newest[row] < 0:
             self._newest[row] = self._oldest[row] = second
         if not self._newest[row] - SECONDS < second <= self._newest[row]:
             return 0
         slot = second % SECONDS
         covered = int(self._covered[row, slot])
-        weight_ms = min(weight_ms, 1_000 - covered)
+        weight_ms = min(weight_ms, min(1_000, now_ms - second * 1_000) - covered)
         if weight_ms <= 0:
             return 0
         before = self._values[row, :, slot].astype(np.float64)
@@ -114,7 +114,7 @@ class Rings:
             rows: of the nodes.
             minutes: of event time, by number, one for each row; none of them twice in one place of the rings.
             ends: the seconds, by number, in which what they tell of breaks off: what is there of such a second came
-                after, so that both count. Of any other second one may have heard what the other has.
+                after, so that both count. Of any other second whoever has more of it has heard what the other has.
             covered_ms: by second, at most a whole one.
             figures: by figure and second; NaN: not known.
 
@@ -135,8 +135,11 @@ class Rings:
         at, second = np.nonzero(numbers == newest)
         weights[at, :, second], sums[at, :, second] = self._weights[rows[at]], self._sums[rows[at]]
         known = ~np.isnan(figures)
-        weights += known * filled_ms[:, None]
-        sums += np.where(known, figures, 0) * filled_ms[:, None]
+        holds_both = known & ((filled_ms > 0) & ~broken_off & (numbers < newest))[:, None]
+        weights, sums = np.where(holds_both, 0, weights), np.where(holds_both, 0, sums)
+        more = known * np.where(holds_both, covered_ms[:, None], filled_ms[:, None])
+        weights += more
+        sums += np.where(known, figures, 0) * more
         self._weights[rows[at]], self._sums[rows[at]] = weights[at, :, second], sums[at, :, second]
         values[rows, :, places] = _average(sums, weights)
         covered[rows, places] = before_ms + filled_ms
@@ -159,6 +162,10 @@ class Rings:
         covered: Ints = np.where(there, self._covered[row, numbers % SECONDS], 0)
         values: Floats = np.where(covered > 0, self._values[row][:, numbers % SECONDS], np.nan)
         return covered, values
+
+    def oldest(self, row: int) -> int:
+        """The first second of which something may be known."""
+        return int(self._oldest[row])
 
     def spreads(self, rows: Ints) -> list[Spreads]:
         """Nearest-rank percentiles of seconds, and averages by what is covered of them, over 5, 10 and 30 minutes."""

@@ -12,10 +12,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta
+from numpy.typing import NDArray
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
@@ -30,6 +31,7 @@ MINUTE_MS = MINUTE * 1_000
 _WIRE_ORDER = [0, 2, 1, 3]
 """A cell's figures as a segment has them, and the other way round."""
 _PODS = b',"pods":['
+_INT64_END = 2.0**63
 _NO_PODS = np.zeros((0, 1, CELLS))
 
 _Amount = Annotated[float, Meta(ge=0, le=2.0**80)]
@@ -58,6 +60,7 @@ class SaidSeconds(Message, frozen=True, kw_only=True):
     """Of a ``NodeWindowSegment`` what fills the rings. Its pods are four fifths of it, and most no window needs."""
 
     node: str
+    boot_id: str
     observed_ms: Count
     begin_ms: Annotated[int, Meta(ge=0, le=2**48, multiple_of=MINUTE_MS)]
     covered_ms: _Covered
@@ -94,6 +97,12 @@ def minute_of(windows: Windows, window: NodeWindow, number: int) -> Minute | Non
         uids=list(window.kept),
         pods=_pods(windows.series, window, number),
     )
+
+
+def oldest_minute(windows: Windows, window: NodeWindow) -> int:
+    """The first that lies in the rings as a whole, and of which something may be known."""
+    oldest = windows.rings.oldest(window.row)
+    return max(oldest // MINUTE, window.watermark_ms // MINUTE_MS - MINUTES + 1)
 
 
 def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, seq: int) -> NodeWindowSegment | None:
@@ -230,7 +239,7 @@ def _slots_ended(window: NodeWindow, number: int) -> Ints:
 
 
 def _written(its: Minute) -> list[PodSegment]:
-    cells = np.rint(its.pods).astype(np.int64)[:, :, _WIRE_ORDER]
+    cells = _whole(np.rint(its.pods[:, :, _WIRE_ORDER]))
     in_parts = cells.shape[1] > 1
     return [
         PodSegment(uid=uid, cpu_milli_ms=cpu, cpu_ms=cpu_ms, mem_bytes_ms=mem, mem_ms=mem_ms, parts=parts)
@@ -239,6 +248,14 @@ def _written(its: Minute) -> list[PodSegment]:
         )
         if cpu_ms or mem_ms
     ]
+
+
+def _whole(cells: Floats) -> NDArray[Any]:
+    """As whole numbers, of which few windows need more than 64 bits: a day's, say, where a pod has terabytes."""
+    if cells.sum(1).max(initial=0) < _INT64_END:
+        return cells.astype(np.int64)
+    whole: NDArray[Any] = np.vectorize(int, otypes=[object])(cells)
+    return whole
 
 
 def _read(pods: Sequence[_SaidPod]) -> Floats:

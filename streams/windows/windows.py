@@ -120,7 +120,7 @@ class Windows:
         filled_ms = 0
         for second in range(begin_ms // 1_000, -(-end_ms // 1_000)):
             piece_ms = min(end_ms, (second + 1) * 1_000) - max(begin_ms, second * 1_000)
-            piece_ms = self.rings.fill(window.row, second, piece_ms, values[:2].ravel())
+            piece_ms = self.rings.fill(window.row, second, piece_ms, values[:2].ravel(), window.watermark_ms)
             filled_ms += piece_ms
             self._fill_slot(window, second * 1_000 // window.slot_ms, piece_ms, rows, values)
         if filled_ms:
@@ -167,7 +167,7 @@ class Windows:
         if arrival.restarted and end_ms <= window.watermark_ms:
             self.rings.clear(window.row)
             window.begin(arrival.window_ms, self.series)
-            window.watermark_ms = 0
+            window.watermark_ms = window.minute = 0
         elif arrival.window_ms != window.window_ms:
             window.begin(arrival.window_ms, self.series)
         return end_ms > window.watermark_ms

@@ -107,6 +107,14 @@ def test_the_next_sample_brings_the_figures_back(worker: Worker) -> None:
     assert (said(outs, ALLOCATABLE, NodeAllocatable).batch_cpu_milli or 0) > 700
 
 
+def test_the_next_sample_brings_them_back_though_it_is_of_a_second_later(worker: Worker) -> None:
+    """It was on its way for long."""
+    told(worker, 1, [SERVICE, ENCODE])
+    worker.silent({"node-1": SILENT_MS})
+
+    assert said(told(worker, 2, [SERVICE, ENCODE]), METRIC, NodeMetric).stale_ms == 0
+
+
 def test_nothing_is_said_of_who_is_unknown_removed_or_anothers(worker: Worker) -> None:
     told(worker, 1, [SERVICE])
 

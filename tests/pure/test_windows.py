@@ -259,6 +259,15 @@ def test_a_late_sample_fills_only_what_nothing_covers() -> None:
     assert node.spreads()[0] == (5_000, [[340, 500, 500, 500, 500], *node.spreads()[0][1][1:]])
 
 
+def test_the_newest_sample_fills_nothing_when_it_comes_again() -> None:
+    """Of its last second nothing is free before the time that has come."""
+    node = OneNode()
+    for at_ms in (1_300, 2_300):
+        node.tell(at_ms, 1_000, 100)
+
+    assert node.windows.fill(node.window, said(2_300, 1_000, 100)) == 0
+
+
 def test_what_lies_before_the_rings_fills_nothing() -> None:
     node = OneNode()
     node.tell(SECONDS * 1_000 + 10_000, 1_000, 100)
@@ -338,7 +347,7 @@ def test_a_window_that_lives_already_is_restored_behind_and_twice_is_once() -> N
         for one in node.segments():
             other.restore(other.read(one))
 
-    assert [covered_ms for covered_ms, _ in other.spreads()] == [covered_ms for covered_ms, _ in node.spreads()]
+    assert other.spreads() == node.spreads(), "also in the second of which this one heard a part"
     assert other.averages.covered_ms <= 300_000
     assert abs(other.pods["a"].cpu_milli - node.pods["a"].cpu_milli) <= 3
 
@@ -484,34 +493,44 @@ def _same_percentiles(node: OneNode, spans: list, now_ms: int) -> None:
             assert isnan(figures[0][0])
 
 
-WHOLE_STEP = st.tuples(
-    st.sampled_from([1, 1, 1, 2, 5, 40]),  # interval, s
-    st.sampled_from([0, 0, 0, 0, 3, 70, 400]),  # not covered before it, s
-    FIGURE,
+STEP_MS = st.tuples(
+    st.sampled_from([100, 700, 1_000, 1_000, 1_001, 2_000, 5_300, 40_000]),  # interval
+    st.sampled_from([0, 0, 0, 0, 250, 3_000, 70_400, 400_000]),  # not covered before it
+    st.integers(0, 100_000),  # of the node: of a second of which a part is unknown not all is kept
     st.tuples(FIGURE, FIGURE),
 )
 
 
 @settings(deadline=None)
-@given(data=st.data(), steps=st.lists(WHOLE_STEP, min_size=1, max_size=60), window_s=st.integers(1, 1_200))
+@given(
+    data=st.data(),
+    steps=st.lists(STEP_MS, min_size=1, max_size=60),
+    window_s=st.integers(1, 1_200),
+    offset_ms=st.sampled_from([0, 0, 1, 400, 999]),
+)
 def test_minutes_taken_back_are_as_if_the_samples_had_been_heard(
-    data: st.DataObject, steps: list[tuple[int, int, int | None, tuple[int | None, int | None]]], window_s: int
+    data: st.DataObject,
+    steps: list[tuple[int, int, int, tuple[int | None, int | None]]],
+    window_s: int,
+    offset_ms: int,
 ) -> None:
-    """By one that hears only the last samples, from one that heard all but the last; in any order, some twice."""
-    heard, first, last = OneNode(window_s * 1_000), OneNode(window_s * 1_000), OneNode(window_s * 1_000)
-    begin = data.draw(st.integers(0, len(steps)), "the other's first")
-    end = data.draw(st.integers(begin, len(steps)), "the one's end")
-    at_ms = 0
-    for number, (interval_s, gap_s, cpu_milli, (a, b)) in enumerate(steps):
-        at_ms += (gap_s + interval_s) * 1_000
-        for node in (heard, *([first] if number < end else []), *([last] if number >= begin else [])):
-            node.tell(at_ms, interval_s * 1_000, cpu_milli, pod("a", a), pod("b", b))
-    written = [last.read(one) for one in first.segments()]
-    for some in data.draw(st.lists(st.permutations(first.minutes() + written), min_size=1, max_size=2)):
-        last.restore(*some)
+    """By one that hears only the last samples: from an owner's segments, and from whoever heard all before the last."""
+    heard, owner, beside, last = [OneNode(window_s * 1_000) for _ in range(4)]
+    begin = data.draw(st.integers(0, len(steps)), "the first of the last")
+    end = data.draw(st.integers(begin, len(steps)), "the owner's end")
+    at_ms = offset_ms
+    for number, (interval_ms, gap_ms, cpu_milli, (a, b)) in enumerate(steps):
+        at_ms += gap_ms + interval_ms
+        for node in (heard, *([owner] if number < end else []), beside if number < begin else last):
+            node.tell(at_ms, interval_ms, cpu_milli, pod("a", a), pod("b", b))
+    written = [last.read(one) for one in owner.segments()]
+    last.restore(*beside.minutes())
+    last.restore(*data.draw(st.permutations(written)), *data.draw(st.sampled_from([[], written])))
 
     if begin < len(steps) or end == len(steps):
-        np.testing.assert_equal(last.spreads(), heard.spreads())
+        for (covered_ms, figures), (wanted_ms, wanted) in zip(last.spreads(), heard.spreads(), strict=True):
+            assert covered_ms == wanted_ms
+            np.testing.assert_allclose(figures, wanted, rtol=1e-6, atol=1)
     wanted, found = (node.windows.averages([node.window]) for node in (heard, last))
     assert found.counts[0][0] == pytest.approx(wanted.counts[0][0], abs=1)
     pods = slice(3, None if begin == end else 3)  # what both heard of a slot is shared out evenly

@@ -377,6 +377,14 @@ def test_figures_that_do_not_change_are_published_every_five_seconds(worker: Wor
     assert published == [1, 6, 11]
 
 
+def test_a_sample_that_comes_a_few_milliseconds_early_is_still_the_fifth_second(worker: Worker) -> None:
+    """Else figures would come each 6 s."""
+    early = (keyframe(seq, observed_ms=START_MS + seq * 1_000 + (9 if seq == 1 else -seq % 7)) for seq in range(1, 14))
+    published = [each.seq for each in early if figures(tell(worker, each))[0]]
+
+    assert published == [1, 6, 11]
+
+
 def test_nothing_is_published_of_a_node_whose_pods_or_figures_are_unknown(worker: Worker) -> None:
     assert figures(tell(worker, sample(1))) == ([], [])
     assert figures(tell(worker, keyframe(2, node="node-2", use=NodeUse()))) == ([], [])
@@ -496,6 +504,14 @@ def test_late_samples_of_a_boot_are_counted(worker: Worker) -> None:
     [metric], _ = figures(tell(worker, keyframe(7)))
 
     assert metric.late == 2
+
+
+def test_each_boot_has_its_own_late_samples_however_long_its_figures_waited(worker: Worker) -> None:
+    """The next boot may be heard of before the last one's figures are published."""
+    heard = [keyframe(1), keyframe(2), keyframe(2), keyframe(7), keyframe(13, boot_id="000000000002-a"), keyframe(8)]
+    metrics, _ = figures(tell(worker, *heard))
+
+    assert [(metric.seq, metric.late) for metric in metrics] == [(1, 0), (7, 1), (13, 0)]
 
 
 def test_a_minute_is_said_once_when_it_is_over_and_another_worker_takes_it_up(worker: Worker) -> None:
