@@ -28,6 +28,7 @@ from slacktide.schemas.topics import TOPICS
 from . import rungs
 
 START_S = 60.0
+LEADERS_S, WORK_S = 30.0, 120.0
 STOP_S = 20.0
 SPAWNER = concurrent.futures.ThreadPoolExecutor(1)
 """The kernel ends a broker with the thread that started it: one that lives as long as we do, whoever calls."""
@@ -48,8 +49,9 @@ def _administer(bootstrap: str, work: Callable[[AIOKafkaAdminClient], Awaitable[
     async def administer() -> None:
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=10_000)
         try:
-            await admin.start()
-            await work(admin)
+            async with asyncio.timeout(WORK_S):
+                await admin.start()
+                await work(admin)
         finally:
             await admin.close()
 
@@ -83,17 +85,34 @@ async def _create_topics(admin: AIOKafkaAdminClient, partitions: int | None, boo
 
 
 async def _await_leaders(names: list[str], bootstrap: str) -> None:
-    """Ask each partition for its end: before all answer, producers and consumers would only log retries."""
+    """Ask each partition for its end: before all answer, producers and consumers would only log retries.
+
+    A client that asks while leaders are being chosen has been seen to wait for ever: then another one asks.
+    """
     log = logging.getLogger("aiokafka")
     level = log.level
     log.setLevel(logging.CRITICAL)
+    try:
+        for last in (False, True):
+            try:
+                async with asyncio.timeout(LEADERS_S):
+                    await _ask_for_ends(names, bootstrap)
+            except TimeoutError:
+                if last:
+                    raise
+            else:
+                return
+    finally:
+        log.setLevel(level)
+
+
+async def _ask_for_ends(names: list[str], bootstrap: str) -> None:
     consumer = AIOKafkaConsumer(*names, bootstrap_servers=bootstrap, retry_backoff_ms=20)
     try:
         await consumer.start()
         await consumer.end_offsets(consumer.assignment())
     finally:
         await consumer.stop()
-        log.setLevel(level)
 
 
 def _check(answers: list[tuple[str, int]] | list[tuple[str, int, str]], fine: type[KafkaError]) -> None:
