@@ -234,7 +234,6 @@ class _Consumer(driver.Consumer):
         self._gathering = Gathering()
         self._ahead: list[Mapping[TP, list[Any]]] = []
         self._room = asyncio.Event()
-        self._room.set()
 
     def _new_consumer_thread(self) -> _Thread:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
@@ -247,10 +246,7 @@ class _Consumer(driver.Consumer):
 
     async def getmany(self, timeout: float) -> AsyncIterator[Any]:
         await self._gathering.turn()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(POLL_S):
-                await self._room.wait()
-        if not self._room.is_set():
+        if not await self._has_room():
             return
         generation = self.app.consumer_generation_id
         records, _ = await self._wait_next_records(timeout)
@@ -263,7 +259,6 @@ class _Consumer(driver.Consumer):
         fetched = {place: batch for place, batch in records.items() if batch}
         self._gathering.began(sum(map(len, fetched.values())))
         self._ahead.append(fetched)
-        self._see_room()
         for place, batch in fetched.items():
             self._read_offset[place] = None  # no gaps and no repeats in Faust's eyes: offsets are ours
             yield place, self._message(place, batch[-1], fetched)
@@ -272,17 +267,20 @@ class _Consumer(driver.Consumer):
     def make_room(self, fetched: Mapping[TP, list[Any]]) -> None:
         """It was answered."""
         self._ahead = [one for one in self._ahead if one is not fetched]
-        self._see_room()
+        self._room.set()
 
-    def _see_room(self) -> None:
-        if len(self._ahead) < FETCHES_AHEAD_MAX:
-            self._room.set()
-        else:
+    async def _has_room(self) -> bool:
+        """Whether more may be fetched, after a moment if not now."""
+        if len(self._ahead) >= FETCHES_AHEAD_MAX:
             self._room.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await self._room.wait()
+        return len(self._ahead) < FETCHES_AHEAD_MAX
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         self._ahead.clear()  # Faust has dropped it
-        self._see_room()
+        self._room.set()
         await super().on_partitions_assigned(assigned, generation_id)
 
     def _message(self, place: TP, last: Any, fetched: dict[TP, Any]) -> ConsumerMessage:

@@ -87,13 +87,15 @@ class StampedNode:
 
     def pods_cpu_milli(self, now_ms: int) -> list[int]:
         """What each pod uses now."""
-        factors = FACTORS[(self._seq + self._number) % VARIETY]
-        return [int(usual * factor) for usual, factor in zip(self._cpu_milli, factors, strict=True)]
+        return self._varied(self._cpu_milli)
 
     def pods_mem_bytes(self) -> list[int]:
         """The same of memory."""
+        return self._varied(self._mem_bytes)
+
+    def _varied(self, usual: list[int]) -> list[int]:
         factors = FACTORS[(self._seq + self._number) % VARIETY]
-        return [int(usual * factor) for usual, factor in zip(self._mem_bytes, factors, strict=True)]
+        return [int(one * factor) for one, factor in zip(usual, factors, strict=True)]
 
     def _write(self) -> None:
         self._node.sample(MARK)  # its limit follows from it

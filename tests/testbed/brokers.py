@@ -93,15 +93,10 @@ async def _await_leaders(names: list[str], bootstrap: str) -> None:
     level = log.level
     log.setLevel(logging.CRITICAL)
     try:
-        for last in (False, True):
-            try:
+        while True:  # until whoever waits for all of it gives up
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LEADERS_S):
-                    await _ask_for_ends(names, bootstrap)
-            except TimeoutError:
-                if last:
-                    raise
-            else:
-                return
+                    return await _ask_for_ends(names, bootstrap)
     finally:
         log.setLevel(level)
 
