@@ -133,9 +133,10 @@ def unlike_of(wish: Wish, facts: NodeFacts | None) -> str:
     for key, value in wish.node_selector.items():
         if facts.labels.get(key) != value:
             return f"{key}={value} wanted, {_label(facts, key)}"
-    if wish.affinity and not any(matches(one, facts.labels) for one in wish.affinity):
+    if wish.affinity is not None and not any(matches(one, facts.labels) for one in wish.affinity):
         keys = dict.fromkeys(key for one in wish.affinity for key in _keys(one))
-        return f"node affinity, {', '.join(_label(facts, key) for key in keys)}"
+        there = ", ".join(_label(facts, key) for key in keys)
+        return f"node affinity, {there}" if there else "node affinity whose terms are empty: it meets no node"
     return ""
 
 

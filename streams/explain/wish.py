@@ -29,8 +29,8 @@ class Wish:
     scheduler: str
     labels: Mapping[str, str]
     node_selector: Mapping[str, str]
-    affinity: tuple[Selector, ...]
-    """Of required node affinity: one of these must match; none: any node will do."""
+    affinity: tuple[Selector, ...] | None
+    """Of required node affinity: one of these must match; None: any node will do."""
     not_judged: tuple[str, ...]
     """What it asks of a node that the log cannot tell of one."""
     owner_kind: str
@@ -134,10 +134,12 @@ def _scheduling(status: Mapping[str, Any], where: str, reader: Reader) -> str:
     return ""
 
 
-def _affinity(spec: Mapping[str, Any], where: str, reader: Reader) -> tuple[tuple[Selector, ...], list[str]]:
-    terms = reader.at(spec, f"{where}.spec", _TERMS).get("nodeSelectorTerms")
+def _affinity(spec: Mapping[str, Any], where: str, reader: Reader) -> tuple[tuple[Selector, ...] | None, list[str]]:
+    terms = reader.sequence(
+        reader.at(spec, f"{where}.spec", _TERMS).get("nodeSelectorTerms"), f"{where}.spec.{_TERMS}.nodeSelectorTerms"
+    )
     selectors, not_judged = [], []
-    for term in reader.sequence(terms, f"{where}.spec.{_TERMS}.nodeSelectorTerms"):
+    for term in terms:
         told = reader.mapping(term, "nodeSelectorTerms")
         expressions = [
             _expression(reader.mapping(one, "matchExpressions"), reader)
@@ -148,10 +150,10 @@ def _affinity(spec: Mapping[str, Any], where: str, reader: Reader) -> tuple[tupl
             not_judged.append(f"node affinity: {selector.why}")
         elif told.get("matchFields"):
             not_judged.append("node affinity by matchFields")
-        else:
+        elif expressions:  # a term without any matches no node
             selectors.append(selector)
     # Where one of several cannot be judged, any node may be meant by it.
-    return (() if not_judged else tuple(selectors)), not_judged
+    return (tuple(selectors) if terms and not not_judged else None), not_judged
 
 
 def _expression(one: Mapping[str, Any], reader: Reader) -> Expression:

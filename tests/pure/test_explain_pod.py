@@ -190,6 +190,17 @@ def test_required_node_affinity_is_held_against_the_labels(
     assert told.rooms[0].selected is selected
 
 
+def test_an_empty_term_of_node_affinity_matches_no_node() -> None:
+    affinity = required()
+    terms = affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    terms.append({})
+    told = explain([node(pool="web")], pod(affinity=affinity))
+    assert not told.rooms[0].selected
+    assert "node affinity whose terms are empty" in named(told, "pending.selector").text
+    terms.append({"matchExpressions": [{"key": "pool", "operator": "Exists"}]})
+    assert explain([node(pool="web")], pod(affinity=affinity)).rooms[0].selected
+
+
 def test_what_cannot_be_judged_here_is_said() -> None:
     affinity = required({"key": "cores", "operator": "Gt", "values": ["4"]}) | {"podAntiAffinity": {"x": 1}}
     told = explain([node()], pod(affinity=affinity))

@@ -126,11 +126,19 @@ def test_a_span_that_ends_before_it_begins_is_wrong_usage(span: tuple[str, ...])
 
 
 def test_a_policy_that_decided_nothing_changed_nothing_known(tmp_path: Path) -> None:
-    """A node that is not in it, say: that must not pass for harmless."""
+    """Of a span without samples, say: that must not pass for harmless."""
     (tmp_path / "p.yaml").write_text(POLICY % '"cpuSuppressThresholdPercent": 20')
-    done = replay(GOLDEN, "--policy", str(tmp_path / "p.yaml"), "--node", "virtual-4")
+    done = replay(GOLDEN, "--policy", str(tmp_path / "p.yaml"), "--since", "1ms")
 
     assert (done.exit_code, done.stdout) == (1, "no samples in the span: nothing to decide\n")
+
+
+@pytest.mark.parametrize("nodes", [["virtual-4"], ["virtual-2", "virtual-4"]])
+def test_a_node_that_is_not_in_the_trace_is_told_with_those_that_are(nodes: list[str]) -> None:
+    done = replay(GOLDEN, *(part for node in nodes for part in ("--node", node)))
+
+    assert done.exit_code == 1
+    assert done.stderr.endswith("is of a node virtual-4; known: virtual-3, virtual-2, virtual-1\n")
 
 
 def test_a_policy_that_is_not_there_is_told_with_its_file(tmp_path: Path) -> None:

@@ -49,6 +49,7 @@ class View:
         self._assumed: dict[str, _Assumed] = {}
         self._blind = False
         self._boards: dict[Hashable, Board] = {}
+        """By what pods ask for; in the order in which they asked last."""
         self._changes = count()
         self._changed: dict[str, int] = {}
         """By node its last change; in the order of these."""
@@ -132,11 +133,10 @@ class View:
 
     def _board(self, asks: Asking, nodes: set[str], now_s: float) -> Board:
         """With what each of these nodes says now."""
-        board = self._boards.get(asks.shape)
-        if board is None:
-            if len(self._boards) >= SHAPES_MAX:
-                self._boards.clear()
-            board = self._boards[asks.shape] = Board()
+        board = self._boards.pop(asks.shape, None) or Board()
+        self._boards[asks.shape] = board
+        if len(self._boards) > SHAPES_MAX:
+            del self._boards[next(iter(self._boards))]
         self._age(now_s)
         board.follow(self._changed)
         for name in board.missing(nodes):

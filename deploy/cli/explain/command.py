@@ -59,8 +59,8 @@ def node(name: str, bootstrap: str, since: int, output: str) -> None:
 
 
 async def _node(name: str, bootstrap: str, since: int) -> NodeExplanation:
-    from slacktide.deploy.cli.explain.errors import NotFoundError, near  # noqa: PLC0415
     from slacktide.deploy.cli.explain.log import opened, shortened  # noqa: PLC0415
+    from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.node import explain_node  # noqa: PLC0415
     from slacktide.streams.explain.node_log import node_log  # noqa: PLC0415
 
@@ -104,8 +104,8 @@ def pod(name: str, bootstrap: str, since: int, file: Path | None, output: str) -
 
 
 async def _pod(namespace: str, name: str, bootstrap: str, since: int, file: Path | None) -> PodExplanation:
-    from slacktide.deploy.cli.explain.errors import NotFoundError, near  # noqa: PLC0415
     from slacktide.deploy.cli.explain.log import opened, pod_log, shortened  # noqa: PLC0415
+    from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.pod import explain_pod  # noqa: PLC0415
 
     wish = None if file is None else _wish(file, namespace, name)

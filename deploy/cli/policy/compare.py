@@ -53,7 +53,7 @@ def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str 
     {rule: samples}, "batch_cpu_milli": [real, shadow], "batch_mem_bytes": [real, shadow]}; differences are the
     shadow's minus the real one's. Exit code 1: there is no shadow, or the log cannot be read.
     """
-    from slacktide.deploy.cli.explain.errors import NotFoundError, near  # noqa: PLC0415
+    from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.deploy.cli.policy.compared import as_json, shown  # noqa: PLC0415
     from slacktide.streams.comparison import Comparison  # noqa: PLC0415
 

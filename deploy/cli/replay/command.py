@@ -14,10 +14,13 @@ from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment, MomentType
+from slacktide.deploy.cli.not_found import NotFoundError, near
 from slacktide.deploy.cli.text import Name, instant
 from slacktide.schemas import policy as policies
+from slacktide.schemas.topics import SAMPLE
 
 if TYPE_CHECKING:
+    from slacktide.streams.records import Record
     from slacktide.streams.replay.replay import Result
     from slacktide.streams.replay.whatif import Change
 
@@ -69,10 +72,12 @@ def _asked(  # one argument per option
 ) -> Result | Change:
     from slacktide.deploy.cli.replay import source  # noqa: PLC0415
     from slacktide.deploy.cli.replay.jobs import Jobs, Plan  # noqa: PLC0415
+    from slacktide.streams.records import text_of  # noqa: PLC0415
     from slacktide.streams.replay.lines import REPLAYED  # noqa: PLC0415
 
     other = None if policy is None else policies.parse(load_yaml(policy), str(policy)).policy
     made: list[Jobs] = []
+    known: set[bytes | None] = set()
 
     def begin(opened: source.Opened) -> source.Sink:
         if opened.since_ms >= opened.until_ms:
@@ -81,7 +86,13 @@ def _asked(  # one argument per option
             )
         plan = Plan(policies=opened.policies, since_ms=opened.since_ms, nodes=nodes, kept=first, other=other)
         made.append(Jobs(plan, jobs))
-        return made[0].take
+
+        def take(record: Record) -> None:
+            if record.topic == SAMPLE.name:
+                known.add(record.key)
+            made[0].take(record)
+
+        return take
 
     if file is not None:
         source.from_file(file, since, until, begin)
@@ -91,4 +102,10 @@ def _asked(  # one argument per option
         until_ms = now_ms if until is None else until.at(now_ms)
         since_ms = 0 if since is None else since.at(now_ms)
         asyncio.run(source.from_log(bootstrap, REPLAYED, since_ms, until_ms, begin))
-    return made[0].finish()
+    result = made[0].finish()
+    names = {text_of(key) for key in known if key is not None}
+    if names and (unknown := next((node for node in nodes if node not in names), None)):
+        raise NotFoundError(
+            f"{file or bootstrap}: no sample in the span is of a node {unknown}; {near(unknown, names)}"
+        )
+    return result

@@ -1,4 +1,4 @@
-"""What ends an explanation before it begins."""
+"""What was asked for by a name that the log does not know, and names that may be meant."""
 
 from __future__ import annotations
 
