@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from slacktide.schemas.message import Count, Message
 
+UNSAID_MS = 15_000
+"""Of each node its metric, allocatable and score are said again within 5 s. What nobody has said for so long is no
+longer known: nothing is written or placed by it, and nothing withdrawn."""
+
 
 class Use(Message, frozen=True, kw_only=True):
     """Averages over the window."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from slacktide.schemas.inventory import NodeFacts, Resources
-from slacktide.schemas.metric import Use
+from slacktide.schemas.metric import UNSAID_MS, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.streams.decisions.published_floor import published_floor
@@ -19,8 +19,6 @@ SCHEDULER = "koord-scheduler"
 """The scheduler that knows batch resources: Koordinator's name for it."""
 SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
 NAMED = 3
-UNSAID_MS = 15_000
-"""What nobody has said again for so long nobody knows: nothing is placed by it (docs/silence.md)."""
 NATIVE = {"cpu_milli": "cpu", "mem_bytes": "memory"}
 
 

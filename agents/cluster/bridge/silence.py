@@ -6,11 +6,10 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.metric import UNSAID_MS, NodeMetric
 
 M = TypeVar("M", NodeMetric, NodeAllocatable)
-FROZEN_S = 15.0
-"""Each is said again within 5 s. Without a word for so long nothing is known: nothing is written, nothing withdrawn."""
+FROZEN_S = UNSAID_MS / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

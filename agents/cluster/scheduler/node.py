@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import Resources
-from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas.metric import UNSAID_MS, NodeMetric, Use
 from slacktide.schemas.score import NodeScore
 from slacktide.streams.decisions.load_aware_args import NOTHING, Aggregation, Amounts, LoadAwareArgs, Thresholds
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
@@ -18,8 +18,7 @@ from slacktide.streams.decisions.load_aware_existing import NodeReport, NodeUse,
 from slacktide.streams.decisions.load_aware_scheduling import NodeState
 from slacktide.streams.decisions.pod_placement import NodeView
 
-FROZEN_S = 15.0
-"""A node of which nothing was said for so long is left as it is: what is said comes again every 5 s."""
+FROZEN_S = UNSAID_MS / 1000
 Figures = NodeScore | NodeMetric | NodeAllocatable
 _OF_SCORE = attrgetter("allocatable", "pressure", "stale_ms")
 _OF_ALLOCATABLE = attrgetter("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes", "stale_ms")
