@@ -26,6 +26,8 @@ WARM_UP_S, TRIAL_S = 12.0, 20.0
 BRIEF_S = 8.0
 TRIALS_MAX = 6
 LEAST_NODES = 100
+CLOSE = 1.2
+"""By so much more nodes are worth another trial."""
 P99_MS = 2_000
 FLAT_PART = 0.01
 GROWTH_PER_S_MIN = 5.0
@@ -83,20 +85,32 @@ class Watched:
 
 
 def measure(rig: Rig) -> list[Row]:
-    """Trials downwards until the lag stays flat, then the long run at that size."""
+    """Trials until it is known at how many nodes the lag stays flat, then the long run at that size."""
     wanted = BRIEF_NODES if rig.brief else NODES
-    tried = [_run(rig, wanted, BRIEF_S if rig.brief else TRIAL_S)]
-    while not tried[-1].flat and len(tried) < TRIALS_MAX and tried[-1].nodes > LEAST_NODES:
-        tried.append(_run(rig, fewer(tried[-1]), BRIEF_S if rig.brief else TRIAL_S))
-    last = tried[-1]
+    tried: list[Watched] = []
+    size: int | None = wanted
+    while size is not None and len(tried) < TRIALS_MAX:
+        tried.append(_run(rig, size, BRIEF_S if rig.brief else TRIAL_S))
+        size = next_size(tried)
+    best = max((one.nodes for one in tried if one.flat), default=None)
     seconds = BRIEF_S if rig.brief else rig.minutes * 60
-    return _rows(wanted, tried, _run(rig, last.nodes, seconds) if last.flat else last)
+    return _rows(wanted, tried, tried[-1] if best is None else _run(rig, best, seconds))
 
 
-def fewer(watched: Watched) -> int:
-    """How many nodes to try next: what was answered, less a tenth; in whole hundreds."""
-    nodes = min(0.9 * watched.answered_per_s, 0.9 * watched.nodes)
-    return max(LEAST_NODES, int(nodes) // 100 * 100)
+def next_size(tried: Sequence[Watched]) -> int | None:
+    """How many nodes to try next, in whole hundreds; None: it is known well enough.
+
+    While none was flat what was answered, less a tenth: a worker that falls behind answers fewer than it could. Then
+    halfway from the most that were flat to the fewest that were not.
+    """
+    best = max((one.nodes for one in tried if one.flat), default=0)
+    if best:
+        failed = min((one.nodes for one in tried if not one.flat), default=best)
+        middle = (best + failed) // 200 * 100
+        return middle if middle > CLOSE * best else None
+    last = tried[-1]
+    fewer = int(min(0.9 * last.answered_per_s, 0.9 * last.nodes)) // 100 * 100
+    return max(LEAST_NODES, fewer) if last.nodes > LEAST_NODES else None
 
 
 def _run(rig: Rig, nodes: int, seconds: float) -> Watched:

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from bench.covered import Covered
-from bench.crowd import Watched, age_ms, fewer
+from bench.crowd import Watched, age_ms, next_size
 from bench.meter import Cost
 from bench.peers.measure import _rows
 from bench.takeover import Answer, Figures, Sampled, Story, Window, gaps_ms, lost_samples, rows, whole_again_ms
@@ -88,11 +88,18 @@ def test_lag_is_flat_where_a_worker_keeps_up_with_all_nodes(growth: float, sent:
     assert watched(1_000, growth, sent).flat is flat
 
 
-def test_the_next_trial_has_what_was_answered_less_a_tenth() -> None:
-    """In whole hundreds, and always fewer."""
-    assert fewer(watched(10_000, 7_500.0, 10_000.0)) == 2_200
-    assert fewer(watched(10_000, 0.0, 10_000.0)) == 9_000
-    assert fewer(watched(200, 190.0, 200.0)) == 100
+def test_trials_go_down_by_what_was_answered_until_one_is_flat_and_halfway_up_again() -> None:
+    """In whole hundreds."""
+    all_failed = [watched(10_000, 7_500.0, 10_000.0)]
+    assert next_size(all_failed) == 2_200
+    assert next_size([watched(10_000, 0.0, 5_000.0)]) == 4_500, "generators too slow"
+    flat = watched(2_200, 0.0, 2_200.0)
+    assert next_size([*all_failed, flat]) == 6_100
+    assert next_size([*all_failed, flat, watched(6_100, 3_000.0, 6_100.0)]) == 4_100
+    assert next_size([watched(6_100, 3_000.0, 6_100.0), watched(5_000, 0.0, 5_000.0)]) is None, "close enough"
+    assert next_size([watched(200, 190.0, 200.0)]) == 100
+    assert next_size([watched(100, 90.0, 100.0)]) is None, "fewer prove nothing"
+    assert next_size([watched(10_000, 0.0, 10_000.0)]) is None, "all that was wanted"
 
 
 def sample(node: str, seq: int) -> Sampled:
