@@ -18,7 +18,7 @@ from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.health import Health
 
 METRICS_PORT = 9465
-SHELLS = {"faust": "slacktide.streams.faust_shell", "plain": "slacktide.streams.plain_shell"}
+SHELLS = {"faust": "slacktide.streams.shells.faust_shell", "plain": "slacktide.streams.shells.plain_shell"}
 
 
 def worker_name() -> str:
@@ -70,8 +70,8 @@ def command(settings: StreamSettings) -> None:
     shell = importlib.import_module(SHELLS[settings.shell])
     from slacktide.deploy.cli.shadowing import ShadowFile  # noqa: PLC0415
     from slacktide.streams.governor.governor import Governor  # noqa: PLC0415
-    from slacktide.streams.governor_shell import GovernorSettings, govern  # noqa: PLC0415
-    from slacktide.streams.shell import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
+    from slacktide.streams.shells.governor_shell import GovernorSettings, govern  # noqa: PLC0415
+    from slacktide.streams.shells.session import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.worker import Worker  # noqa: PLC0415
 
     garbage.seldom()

@@ -19,7 +19,7 @@ from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.governor_shell import GovernorSettings, govern
+from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import GIB, BridgeRig, until

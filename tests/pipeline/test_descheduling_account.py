@@ -14,7 +14,7 @@ from slacktide.schemas.credit import DESCHEDULER
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.topics import CREDIT, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.governor_shell import GovernorSettings, govern
+from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker
 from testbed.governed import outcome_record, policy_record
 

@@ -23,7 +23,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import CREDIT, OUTCOME, SAMPLE
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.governor_shell import GovernorSettings, govern
+from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker
 from testbed.policies import policy_from
 from testbed.stream_rig import PARTITIONS, SESSION_MS, Rig, partition_of

@@ -19,7 +19,7 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.topics import CREDIT, METRIC, POLICY
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.governor_shell import GovernorSettings, govern
+from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.governed import metric_record, policy_record
 from testbed.stream_rig import until
@@ -33,7 +33,7 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself wh
 PROCESS = """
 import asyncio, sys, time
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.governor_shell import GovernorSettings, govern
+from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 settings = GovernorSettings(bootstrap=sys.argv[1], session_timeout_ms=int(sys.argv[2]))
 asyncio.run(govern(Governor("process"), settings, asyncio.Event(), lambda: time.time_ns() // 1_000_000))
 """

@@ -11,9 +11,9 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
-from slacktide.streams import metrics
-from slacktide.streams.shadow import Shadow
-from slacktide.streams.shadow_shell import LAG_MS
+from slacktide.streams.shells import metrics
+from slacktide.streams.shells.shadow_shell import LAG_MS
+from slacktide.streams.worker.shadow import Shadow
 from testbed.brokers import KafkaBroker
 from testbed.policies import policy_from
 from testbed.samples import SUPPRESS, keyframe, sample

@@ -19,7 +19,8 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.kafka import History, Latest, Sender, partition_counts
-from slacktide.streams.worker import Out, Worker
+from slacktide.streams.records import Out
+from slacktide.streams.worker import Worker
 from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.samples import START_MS, SUPPRESS, keyframe, policy_record, record_of, sample

@@ -10,8 +10,8 @@ from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
-from slacktide.streams import faust_shell
 from slacktide.streams.kafka import POLL_RECORDS_MAX
+from slacktide.streams.shells import faust_shell
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 

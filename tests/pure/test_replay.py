@@ -17,7 +17,8 @@ from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample, NodeUse
 from slacktide.schemas.topics import COMMAND, METRIC
-from slacktide.streams.worker import Record, Worker
+from slacktide.streams.records import Record
+from slacktide.streams.worker import Worker
 from testbed.samples import GIB, START_MS, SUPPRESS, inventory_record, keyframe, policy_record, sample
 from testbed.samples import record_of as bare_record
 

@@ -22,7 +22,7 @@ from slacktide.streams.decisions.load_aware_args import Amounts, LoadAwareArgs
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod, estimate
 from slacktide.streams.decisions.load_aware_existing import AssignedPod, NodeReport, PodUse, existing_load, is_prod
 from slacktide.streams.decisions.load_aware_existing import NodeUse as ReportedUse
-from slacktide.streams.scores import node_score
+from slacktide.streams.worker.scores import node_score
 from testbed.samples import FACTS, GIB, SUPPRESS, sample
 
 WEB = Pod(uid="web", namespace="n", name="web", priority=9_000, kube_qos="Burstable")

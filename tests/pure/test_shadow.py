@@ -17,8 +17,8 @@ from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SHADOW_ALLOCATABLE, SHADOW_COMMAND, TOPICS
 from slacktide.streams.records import Out
-from slacktide.streams.shadow import Shadow
 from slacktide.streams.worker import Worker
+from slacktide.streams.worker.shadow import Shadow
 from testbed.policies import policy_from
 from testbed.samples import (
     PODS,

@@ -14,9 +14,9 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE, Topic
-from slacktide.streams.records import Record
-from slacktide.streams.stale import recalled
-from slacktide.streams.worker import Out, Worker
+from slacktide.streams.records import Out, Record
+from slacktide.streams.worker import Worker
+from slacktide.streams.worker.stale import recalled
 from testbed.samples import BATCH, GIB, SERVICE, START_MS, inventory_record, keyframe, policy_record, record_of
 
 NOW_MS = START_MS + 1_000_000

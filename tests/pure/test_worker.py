@@ -20,7 +20,8 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, METRIC, SAMPLE, SCORE, WINDOW
 from slacktide.schemas.window import NodeWindowSegment
-from slacktide.streams.worker import Out, Record, Worker
+from slacktide.streams.records import Out, Record
+from slacktide.streams.worker import Worker
 from testbed.samples import (
     BATCH,
     FACTS,

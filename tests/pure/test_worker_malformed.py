@@ -17,7 +17,8 @@ from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER
-from slacktide.streams.worker import Out, Record, Worker
+from slacktide.streams.records import Out, Record
+from slacktide.streams.worker import Worker
 from testbed.malformed import bad_record, malformed
 from testbed.messages import any_message
 from testbed.samples import START_MS, inventory_record, keyframe, policy_record, raw_record, record_of

@@ -11,7 +11,8 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import METRIC, WINDOW
 from slacktide.schemas.window import NodeWindowSegment
-from slacktide.streams.worker import Out, Record, Worker
+from slacktide.streams.records import Out, Record
+from slacktide.streams.worker import Worker
 from testbed.samples import START_MS, keyframe, policy_record, record_of
 
 MINUTE_MS = 60_000

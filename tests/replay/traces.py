@@ -8,10 +8,11 @@ from sim.crew import record_of
 from sim.world import Parts, World
 
 from slacktide.schemas.topics import COMMAND, POLICY
+from slacktide.streams.records import Out, Record
 from slacktide.streams.replay.lines import REPLAYED
 from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.replay import Replay, Result
-from slacktide.streams.worker import Out, Record, Worker
+from slacktide.streams.worker import Worker
 
 
 class Honest(Worker):

@@ -23,7 +23,7 @@ from slacktide.schemas.score import NodeScore
 from slacktide.streams.decisions.batch_resource import batch_resource
 from slacktide.streams.decisions.cpu_suppress import Decision, decide
 from slacktide.streams.decisions.node_load import NodeLoad
-from slacktide.streams.scores import node_score
+from slacktide.streams.worker.scores import node_score
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
 FILES = sorted((SCHEMAS / "examples").glob("*/*.json"))

@@ -21,7 +21,7 @@ from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, INVENTORY, P
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
 from slacktide.streams.decisions.node_command import answer_of
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
-from slacktide.streams.worker import Out
+from slacktide.streams.records import Out
 
 if TYPE_CHECKING:
     from sim.world import World

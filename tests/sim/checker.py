@@ -18,7 +18,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.cpu_list import cpu_ranges
-from slacktide.streams.worker import Out
+from slacktide.streams.records import Out
 
 if TYPE_CHECKING:
     from sim.node import Node

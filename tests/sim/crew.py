@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 
 from sim.log import PARTITIONS, Entry
 from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE
-from slacktide.streams.worker import Out, Record, Worker
+from slacktide.streams.records import Out, Record
+from slacktide.streams.worker import Worker
 
 if TYPE_CHECKING:
     from sim.world import World

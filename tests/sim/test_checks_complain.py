@@ -324,7 +324,7 @@ def test_a_worker_that_spares_who_should_go(complaint):
 
 
 def test_a_worker_that_decides_by_its_own_policy_whatever_the_sample_says(monkeypatch, complaint):
-    monkeypatch.setattr("slacktide.streams.answering.OTHER_POLICY", "the weather")
+    monkeypatch.setattr("slacktide.streams.worker.answering.OTHER_POLICY", "the weather")
 
     assert "decided by another policy" in complaint()
 

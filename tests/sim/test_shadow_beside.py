@@ -12,8 +12,8 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import COMMAND, SHADOW_COMMAND
 from slacktide.streams.records import Out, Record
-from slacktide.streams.shadow import Shadow
 from slacktide.streams.worker import Worker
+from slacktide.streams.worker.shadow import Shadow
 
 
 class Shadowed(Worker):

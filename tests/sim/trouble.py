@@ -13,7 +13,7 @@ from sim.policies import POLICIES
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.topics import COMMAND, INVENTORY, POLICY, SAMPLE
-from slacktide.streams.worker import Out
+from slacktide.streams.records import Out
 
 if TYPE_CHECKING:
     from sim.crew import Process

@@ -26,7 +26,8 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import COMMAND, INVENTORY, POLICY, SAMPLE
-from slacktide.streams.worker import Out, Worker
+from slacktide.streams.records import Out
+from slacktide.streams.worker import Worker
 
 TROUBLE_MS = 60_000
 QUIET_MS = 60_000

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from slacktide.streams.worker import Record
+from slacktide.streams.records import Record
 from testbed.samples import keyframe, raw_record
 
 KEY = b"node-1"

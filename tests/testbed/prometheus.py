@@ -13,7 +13,7 @@ from prometheus_client.metrics import MetricWrapperBase
 from slacktide.agents import metrics as of_agents
 from slacktide.agents.cluster.bridge import metrics as of_bridges
 from slacktide.agents.cluster.descheduler import metrics as of_descheduling
-from slacktide.streams import metrics as of_workers
+from slacktide.streams.shells import metrics as of_workers
 from testbed.rungs import cache, machine_cannot
 
 ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}

@@ -11,7 +11,7 @@ from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE
-from slacktide.streams.worker import Record
+from slacktide.streams.records import Record
 
 BOOT = "000000000001-a"
 START_MS = 1_800_000_000_000

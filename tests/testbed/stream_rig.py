@@ -24,9 +24,9 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, POLICY, SAMPLE
-from slacktide.streams.shadow import Shadow
-from slacktide.streams.shell import ShellSettings
+from slacktide.streams.shells.session import ShellSettings
 from slacktide.streams.worker import Worker
+from slacktide.streams.worker.shadow import Shadow
 
 Shell = Literal["faust", "plain"]
 PARTITIONS = 4
@@ -39,10 +39,10 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself wh
 PROCESS = """
 import asyncio, importlib, sys, time
 from slacktide.schemas.health import Health
-from slacktide.streams.shell import ShellSettings
+from slacktide.streams.shells.session import ShellSettings
 from slacktide.streams.worker import Worker
 shell, name, bootstrap, group, session_ms = sys.argv[1:]
-run = importlib.import_module(f"slacktide.streams.{shell}_shell").run
+run = importlib.import_module(f"slacktide.streams.shells.{shell}_shell").run
 settings = ShellSettings(bootstrap=bootstrap, group=group, session_timeout_ms=int(session_ms))
 asyncio.run(run(Worker(name), settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
 """
@@ -211,7 +211,7 @@ class Rig:
 
     def start(self, shell: Shell, name: str = "w", shadow: Shadow | None = None) -> Running:
         """Start a worker in this process."""
-        run = importlib.import_module(f"slacktide.streams.{shell}_shell").run
+        run = importlib.import_module(f"slacktide.streams.shells.{shell}_shell").run
         settings = ShellSettings(bootstrap=self.bootstrap, group=self.group, session_timeout_ms=SESSION_MS)
         worker, health, stop = Worker(name), Health(), asyncio.Event()
         worker.shadow = shadow

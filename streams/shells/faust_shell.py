@@ -48,7 +48,7 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.connecting import client
 from slacktide.streams.kafka import POLL_RECORDS_MAX, Gathering, close, committed, leave_first_generation, record_of
-from slacktide.streams.shell import Session, ShellSettings, keep_connected
+from slacktide.streams.shells.session import Session, ShellSettings, keep_connected
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)

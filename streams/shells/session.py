@@ -32,12 +32,13 @@ from slacktide.schemas.topics import (
     TICK,
     WINDOW,
 )
-from slacktide.streams import metrics
 from slacktide.streams.kafka import History, Latest, Sender, present
-from slacktide.streams.rebuilding import Rebuilding
-from slacktide.streams.shadow_shell import ShadowDoor
-from slacktide.streams.ticking import Ticking
-from slacktide.streams.worker import Out, Record, Worker
+from slacktide.streams.records import Out, Record
+from slacktide.streams.shells import metrics
+from slacktide.streams.shells.rebuilding import Rebuilding
+from slacktide.streams.shells.shadow_shell import ShadowDoor
+from slacktide.streams.shells.ticking import Ticking
+from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
 

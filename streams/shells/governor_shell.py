@@ -16,10 +16,10 @@ from typing import Any
 from slacktide.schemas.access import GOVERNOR_GROUP
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
-from slacktide.streams import metrics
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.kafka import Feed, Group, Sender, present
 from slacktide.streams.records import Out, Record
+from slacktide.streams.shells import metrics
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka import Fetched, Group
-from slacktide.streams.shell import Session, ShellSettings, keep_connected
+from slacktide.streams.shells.session import Session, ShellSettings, keep_connected
 from slacktide.streams.worker import Worker
 
 COMMIT_EVERY_S = 1.0

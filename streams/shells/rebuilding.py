@@ -21,9 +21,9 @@ from typing import Self
 import msgspec
 
 from slacktide.schemas.topics import BACKFILL, SAMPLE, WINDOW
-from slacktide.streams import metrics
 from slacktide.streams.kafka import Follower, History
 from slacktide.streams.records import Out, Record
+from slacktide.streams.shells import metrics
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)

@@ -14,11 +14,11 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.streams.decisions.known_pods import KnownPods
-from slacktide.streams.reading import SoundSample
 from slacktide.streams.records import Record
-from slacktide.streams.shadow import Seen
 from slacktide.streams.windows.node_window import NodeWindow
 from slacktide.streams.windows.windows import Arrival
+from slacktide.streams.worker.reading import SoundSample
+from slacktide.streams.worker.shadow import Seen
 
 T = TypeVar("T")
 

@@ -19,13 +19,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.answering import NO_FACTS, NO_PODS, OTHER_POLICY, Answerer
-from slacktide.streams.heard import Heard, Node, waves
-from slacktide.streams.reading import SoundSample, UnsoundError, check_key, sample_of
 from slacktide.streams.records import Out, Record, Writer, text_of
-from slacktide.streams.scores import node_score
-from slacktide.streams.shadow import Shadow
-from slacktide.streams.stale import LastSaid, Said
 from slacktide.streams.windows.figures import Candidate, allocatable_of, due
 from slacktide.streams.windows.node_window import NodeWindow
 from slacktide.streams.windows.segments import (
@@ -39,8 +33,12 @@ from slacktide.streams.windows.segments import (
     segment,
 )
 from slacktide.streams.windows.windows import Windows
-
-__all__ = ["NO_FACTS", "NO_PODS", "OTHER_POLICY", "Out", "Record", "Worker"]
+from slacktide.streams.worker.answering import Answerer
+from slacktide.streams.worker.heard import Heard, Node, waves
+from slacktide.streams.worker.reading import SoundSample, UnsoundError, check_key, sample_of
+from slacktide.streams.worker.scores import node_score
+from slacktide.streams.worker.shadow import Shadow
+from slacktide.streams.worker.stale import LastSaid, Said
 
 FILLED_AT_ONCE = 16
 """Nodes whose last minutes are filled in one step, which takes some milliseconds."""

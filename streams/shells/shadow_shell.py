@@ -13,10 +13,10 @@ from types import TracebackType
 from typing import Self
 
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
-from slacktide.streams import metrics
 from slacktide.streams.kafka import Sender, present
 from slacktide.streams.records import Out
-from slacktide.streams.shadow import Seen, Shadow
+from slacktide.streams.shells import metrics
+from slacktide.streams.worker.shadow import Seen, Shadow
 
 log = logging.getLogger(__name__)
 

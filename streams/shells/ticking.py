@@ -11,12 +11,12 @@ from typing import Self
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.tick import Reached, WorkerTick
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SAMPLE, SCORE
-from slacktide.streams import metrics
 from slacktide.streams.freshness.silence import TICK_MS, Silence, Verdict
 from slacktide.streams.kafka import Ends, History
 from slacktide.streams.records import Out, Record, Writer, text_of
-from slacktide.streams.stale import recalled
+from slacktide.streams.shells import metrics
 from slacktide.streams.worker import Worker
+from slacktide.streams.worker.stale import recalled
 
 log = logging.getLogger(__name__)
 
