@@ -19,6 +19,7 @@ from bench.process import Running, Slacktide, environment
 from bench.rig import CannotRunError, Rig
 from bench.tides import config_map, policy
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.bridge import mirror
 from slacktide.agents.kubernetes import NODES, PODS, ApiServer, Changed, Whole, follow
 from slacktide.schemas.topics import COMMAND, SAMPLE, SCORE
 from testbed.cluster.identity import access_of
@@ -135,15 +136,19 @@ class Colony:
             found = (await api.list(NODES, dict)).items
         return sum("kubernetes.io/batch-cpu" in (one["status"].get("allocatable") or {}) for one in found)
 
-    def bare_patches_per_s(self) -> float:
-        """A loop that writes to each node's status once, as many at once as the bridge has."""
-        return asyncio.run(self._bare_patches_per_s())
+    def bare_patches_per_s(self, amount: str) -> float:
+        """A loop that writes to each node's status once, as many at once as the bridge has.
 
-    async def _bare_patches_per_s(self) -> float:
-        few = asyncio.Semaphore(8)
-        body = {
-            "status": {part: {"example.com/bare": "1", "example.com/loop": "1"} for part in ("capacity", "allocatable")}
-        }
+        Args:
+            amount: another one than before: what is there already the API server does not write.
+
+        """
+        return asyncio.run(self._bare_patches_per_s(amount))
+
+    async def _bare_patches_per_s(self, amount: str) -> float:
+        few = asyncio.Semaphore(mirror.AT_ONCE)
+        resources = {"example.com/bare": amount, "example.com/loop": amount}
+        body = {"status": dict.fromkeys(("capacity", "allocatable"), resources)}
         async with ApiServer(self.access, name="bench") as api:
 
             async def patch(name: str) -> None:
