@@ -33,7 +33,7 @@ from slacktide.schemas.topics import (
     WINDOW,
 )
 from slacktide.streams import metrics
-from slacktide.streams.kafka import History, Latest, Sender, present
+from slacktide.streams.kafka import History, Latest, Sender, last_of_each_key, present
 from slacktide.streams.rebuilding import Rebuilding
 from slacktide.streams.shadow_shell import ShadowDoor
 from slacktide.streams.ticking import Ticking
@@ -119,7 +119,8 @@ class Session:
             for door in (self._latest, self._history, self._sender, self._ticking, self._rebuilding):
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
-            await self._hear(await self._latest.whole(partitions))
+            said = await self._latest.whole(partitions)
+            await self._hear(last_of_each_key(said), older=[one for one in said if one.topic == POLICY.name])
             if self._shadow is not None:
                 await doors.enter_async_context(self._shadow)
             self._doors = doors.pop_all()
@@ -293,9 +294,19 @@ class Session:
         self._ticking.hold(partitions)
         metrics.PARTITIONS.set(len(partitions))
 
-    async def _hear(self, records: Sequence[Record]) -> None:
+    async def _hear(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:
+        """Take in what operators say.
+
+        Args:
+            records: in order.
+            older: policies that were said before: the last good one of the highest epoch may be among them. What is
+                bad of them was laid aside when it came.
+
+        """
         outs: list[Out] = []
         before = self._worker.in_force.version
+        for record in older:
+            self._worker.policy(record)
         for record in records:
             if record.topic == POLICY.name:
                 outs += self._worker.policy(record)
