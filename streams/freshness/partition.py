@@ -72,6 +72,9 @@ class Partition:
             self._held_ms = at_ms
         self.heard_ms.update(dict.fromkeys(self._fresh, at_ms))
         self._fresh.clear()
+        if end is not None and self._ends and end < self._ends[-1]:  # made anew, or so it is said: offsets tell nothing
+            self._ends.clear()
+            self._fetched_ms.clear()
         if end is not None and (not self._ends or end > self._ends[-1]):
             self._ends.append(end)
             self._fetched_ms.append(fetched_ms)

@@ -12,7 +12,7 @@ from slacktide.streams.kafka.feed import Feed
 from slacktide.streams.kafka.follower import Follower
 from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, committed, leave_first_generation
-from slacktide.streams.kafka.readers import History, Latest, partition_counts, present
+from slacktide.streams.kafka.readers import History, Latest, last_of_each_key, partition_counts, present
 from slacktide.streams.kafka.sender import Refusal, Sender
 from slacktide.streams.kafka.span import Span, Spans
 from slacktide.streams.kafka.tail import TAIL_RECORDS_MAX, Place, Read, Tail, partition_of
@@ -40,6 +40,7 @@ __all__ = [
     "Tail",
     "close",
     "committed",
+    "last_of_each_key",
     "leave_first_generation",
     "partition_counts",
     "partition_of",

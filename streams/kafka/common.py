@@ -26,7 +26,7 @@ def trouble(what: str) -> Iterator[None]:
     try:
         yield
     except (KafkaError, OSError, TimeoutError) as exc:
-        raise LogError(f"{what}: {exc or type(exc).__name__}") from exc
+        raise LogError(f"{what}: {str(exc) or type(exc).__name__}") from exc
 
 
 def record_of(read: ConsumerRecord[bytes, bytes]) -> Record:

@@ -143,7 +143,7 @@ async def committed(consumer: AIOKafkaConsumer[bytes, bytes], offsets: Mapping[T
     except (CommitFailedError, IllegalStateError) as exc:
         log.info("not committed, the group is being shared out anew: %s", exc)
     except (KafkaError, TimeoutError) as exc:
-        log.warning("not committed: %s", exc or type(exc).__name__)
+        log.warning("not committed: %s", str(exc) or type(exc).__name__)
     else:
         return True
     return False

@@ -114,7 +114,7 @@ class Latest(Reader):
         self._stale = False
 
     async def whole(self, partitions: Mapping[str, int]) -> list[Record]:
-        """All that is said now: the last record of each key.
+        """All that they hold, each partition in order.
 
         Args:
             partitions: how many each topic has.
@@ -132,7 +132,7 @@ class Latest(Reader):
             async with asyncio.timeout(READ_S):
                 while [place for place in places if not await self.at_end(place)]:
                     read += await self._polled()
-        return _last_of_each_key(read)
+        return read
 
     async def more(self) -> list[Record]:
         """What has come since, waiting a moment for it.
@@ -146,7 +146,7 @@ class Latest(Reader):
                 return await self._polled()
             self._stale = False
             await self._consumer.seek_to_beginning(*self._consumer.assignment())
-            return _last_of_each_key(await self._polled())
+            return last_of_each_key(await self._polled())
 
     def again(self) -> None:
         """Read from the beginning at the next turn: the log may be another one, made anew."""
@@ -157,7 +157,8 @@ class Latest(Reader):
         return [record_of(read) for batch in fetched.values() for read in batch]
 
 
-def _last_of_each_key(records: Iterable[Record]) -> list[Record]:
+def last_of_each_key(records: Iterable[Record]) -> list[Record]:
+    """What is said now."""
     return list({(record.topic, record.partition, record.key): record for record in records}.values())
 
 

@@ -83,9 +83,10 @@ async def run(
     """
 
     async def session() -> None:
-        async with Session(worker, settings, health, now_ms) as connected:
-            with tempfile.TemporaryDirectory(prefix="slacktide-faust-") as folder:
-                await _run_app(_app(connected, settings, folder), connected, stop)
+        async with Session(worker, settings, stop, health, now_ms) as connected:
+            if await connected.until(stop, connected.connect()):
+                with tempfile.TemporaryDirectory(prefix="slacktide-faust-") as folder:
+                    await _run_app(_app(connected, settings, folder), connected, stop)
 
     await keep_connected(session, stop, health)
 
@@ -136,6 +137,7 @@ def _app(session: Session, settings: ShellSettings, folder: str) -> _App:
         topic_disable_leader=True,
         web_enabled=False,
     )
+    app.session = session
     transport = _Transport([*app.conf.broker_consumer], app)
     transport.bootstrap, transport.fetch_wait_ms = settings.bootstrap, settings.fetch_wait_ms
     app.transport = transport
@@ -304,7 +306,8 @@ class _Consumer(driver.Consumer):
         self._acked.clear()
         self._acked_index.clear()
         due = {place: offset for place, offset in self.answered.items() if self._said.get(place) != offset}
-        if not due or not await self._commit(due):
+        # Of a session that has failed the next one begins where the last commit stands: its end waits for no other.
+        if not due or cast("_App", self.app).session.failed or not await self._commit(due):
             return False
         self._said |= due
         return True
@@ -338,6 +341,7 @@ class _Boot(BootStrategy):
 
 class _App(faust.App):
     BootStrategy = _Boot
+    session: Session
 
 
 for _service in (_App, _Consumer, _Tables, _Thread):

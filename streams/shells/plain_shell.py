@@ -32,8 +32,9 @@ async def run(
     """
 
     async def session() -> None:
-        async with Session(worker, settings, health, now_ms) as connected:
-            await _Member(connected, settings).run(stop)
+        async with Session(worker, settings, stop, health, now_ms) as connected:
+            if await connected.until(stop, connected.connect()):
+                await _Member(connected, settings).run(stop)
 
     await keep_connected(session, stop, health)
 

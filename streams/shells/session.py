@@ -32,7 +32,7 @@ from slacktide.schemas.topics import (
     TICK,
     WINDOW,
 )
-from slacktide.streams.kafka import History, Latest, Sender, present
+from slacktide.streams.kafka import History, Latest, Refusal, Sender, last_of_each_key, present
 from slacktide.streams.records import Out, Record
 from slacktide.streams.shells import metrics
 from slacktide.streams.shells.rebuilding import Rebuilding
@@ -54,6 +54,8 @@ FRESH_S = 5.0
 BEAT_S = 0.25
 FIGURES_S = 0.2
 """What was answered is in the windows, and published, so much later at most."""
+FINISH_S = 2.0
+"""What was at hand when the worker was told to stop has so long to be answered; whoever comes next answers it, too."""
 FIGURES_AT_ONCE = 128
 """Samples that do not wait for others any longer. Of two thousand together a worker at 1,000 nodes needs a hundred
 megabytes more, and a backlog is answered no faster."""
@@ -79,8 +81,16 @@ class ShellSettings:
 class Session:
     """One connection of a worker to the log. The shells differ only in how batches come and offsets go."""
 
-    def __init__(self, worker: Worker, settings: ShellSettings, health: Health, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        settings: ShellSettings,
+        stop: asyncio.Event,
+        health: Health,
+        now_ms: Callable[[], int],
+    ) -> None:
         self._worker = worker
+        self._stop = stop
         self._health = health
         self._now_ms = now_ms
         self._bootstrap = settings.bootstrap
@@ -107,6 +117,10 @@ class Session:
         self._answered_at_s: float | None = None
 
     async def __aenter__(self) -> Self:
+        """Begin; ``connect`` comes next."""
+        return self
+
+    async def connect(self) -> None:
         """Connect, and read policy and inventory whole.
 
         Raises:
@@ -120,7 +134,8 @@ class Session:
             for door in (self._latest, self._history, self._sender, self._ticking, self._rebuilding):
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
-            await self._hear(await self._latest.whole(partitions))
+            said = await self._latest.whole(partitions)
+            await self._hear(last_of_each_key(said), older=[one for one in said if one.topic == POLICY.name])
             if self._shadow is not None:
                 await doors.enter_async_context(self._shadow)
             self._doors = doors.pop_all()
@@ -128,9 +143,16 @@ class Session:
         self._beat_s = asyncio.get_running_loop().time()
         self._tasks = [
             asyncio.create_task(self._guarded(work))
-            for work in (self._beat, self._follow, self._watch, self._publish, self._ticking.run, self._rebuilding.run)
+            for work in (
+                self._beat,
+                self._follow,
+                self._watch,
+                self._publish,
+                self._finish,
+                self._ticking.run,
+                self._rebuilding.run,
+            )
         ]
-        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
@@ -139,7 +161,7 @@ class Session:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        if exc is None:
+        if exc is None and self._tasks:
             with contextlib.suppress(LogError):  # answered it is; the next owner reads it back
                 await self._figures()
         if not self._failed.cancel():
@@ -155,6 +177,7 @@ class Session:
     def fail(self, error: BaseException) -> None:
         """Something that runs beside has failed: end the session."""
         if not self._failed.done():
+            self._health.not_ready = str(error)
             self._failed.set_exception(error)
 
     async def until(self, stop: asyncio.Event, work: Coroutine[Any, Any, None] | None = None) -> bool:
@@ -267,7 +290,7 @@ class Session:
             self._rebuilding.take_over(partition, first, before)
 
     async def _write(self, outs: Sequence[Out]) -> None:
-        refusals = await self._sender.send(outs)
+        refusals = await self._sent(outs)
         refused = [refusal.out for refusal in refusals]
         metrics.count_written(out for out in outs if out not in refused)
         if not refusals:
@@ -275,10 +298,26 @@ class Session:
         instead = [out for r in refusals for out in self._worker.refused(r.out, r.why, self._now_ms())]
         for refusal in refusals:
             log.warning("the log refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
-        lost = [refusal.out for refusal in await self._sender.send(instead)]
+        lost = [refusal.out for refusal in await self._sent(instead)]
         metrics.count_written(out for out in instead if out not in lost)
         for out in lost:  # silence is trouble, and the guard acts on it; the next record is read all the same
             log.error("the log refuses even what stands for a refused record", extra={"topic": out.topic})
+
+    async def _sent(self, outs: Sequence[Out]) -> list[Refusal]:
+        """Write; a session that has failed waits for no acknowledgement any more, or its end would wait for them all.
+
+        Raises:
+            LogError: a write failed, this one or the one that ends the session.
+
+        """
+        sending = asyncio.ensure_future(self._sender.send(outs))
+        try:
+            await asyncio.wait((sending, self._failed), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            unsent = sending.cancel()
+        if unsent:
+            raise LogError("the session has ended")
+        return sending.result()
 
     def _tell_lag(self, partition: int, records: int, last: Record) -> None:
         age_s = max(0.0, (self._now_ms() - last.timestamp_ms) / 1_000)
@@ -294,9 +333,19 @@ class Session:
         self._ticking.hold(partitions)
         metrics.PARTITIONS.set(len(partitions))
 
-    async def _hear(self, records: Sequence[Record]) -> None:
+    async def _hear(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:
+        """Take in what operators say.
+
+        Args:
+            records: in order.
+            older: policies that were said before: the last good one of the highest epoch may be among them. What is
+                bad of them was laid aside when it came.
+
+        """
         outs: list[Out] = []
         before = self._worker.in_force.version
+        for record in older:
+            self._worker.policy(record)
         for record in records:
             if record.topic == POLICY.name:
                 outs += self._worker.policy(record)
@@ -316,6 +365,11 @@ class Session:
             self._check_awake()
             self._beat_s = asyncio.get_running_loop().time()
             await asyncio.sleep(BEAT_S)
+
+    async def _finish(self) -> None:
+        await self._stop.wait()
+        await asyncio.sleep(FINISH_S)
+        raise LogError(f"told to stop, and not done within {FINISH_S:g} s")
 
     def _check_awake(self) -> None:
         """A process that stood still for a session has lost its partitions, and is the last to hear of it.
@@ -372,7 +426,7 @@ async def keep_connected(session: Callable[[], Awaitable[None]], stop: asyncio.E
             health.not_ready = str(exc)
             if said != str(exc):  # not once a second while a broker is away
                 said = str(exc)
-                log.warning("%s; connecting again until it works", exc)
+                log.warning("%s%s", exc, "" if stop.is_set() else "; connecting again until it works")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), RETRY_S)
         except Exception as exc:

@@ -44,7 +44,8 @@ class ShadowDoor:
         self._bootstrap = bootstrap
         self._now_ms = now_ms
         self._waiting: list[Seen] = []
-        self._unasked: list[Out] = []
+        self._unasked: dict[tuple[str, bytes | None], Out] = {}
+        """By topic and key: of nodes that stay silent the last word is enough, however long nobody can be told."""
         self._wake = asyncio.Event()
         self._speaking: asyncio.Task[None] | None = None
         self._said = ""
@@ -73,7 +74,7 @@ class ShadowDoor:
         kept = in_time[: max(0, WAITING_MAX - len(self._waiting))]
         metrics.SHADOW_SKIPPED.inc(len(seen) - len(kept))
         self._waiting += kept
-        self._unasked += self._shadow.unasked()
+        self._unasked |= {(out.topic, out.key): out for out in self._shadow.unasked()}
         self._wake.set()
 
     async def _speak(self) -> None:
@@ -94,12 +95,13 @@ class ShadowDoor:
     async def _say_all(self, sender: Sender) -> None:
         while self._waiting or self._unasked:
             slice_, self._waiting = self._waiting[:SLICE], self._waiting[SLICE:]
-            unasked, self._unasked = self._unasked, []
+            unasked, self._unasked = self._unasked, {}
             try:
                 outs = self._decided(slice_)
-                refusals = await sender.send([*outs, *unasked])
+                refusals = await sender.send([*outs, *unasked.values()])
             except BaseException:
                 self._leave_out(slice_)
+                self._unasked = unasked | self._unasked
                 raise
             for refusal in refusals:
                 log.warning("the log refused a shadow's record", extra={"why": refusal.why})

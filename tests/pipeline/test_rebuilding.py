@@ -62,6 +62,18 @@ async def test_the_first_decision_is_by_the_newest_policy_however_long_its_topic
     assert (answer.answer, answer.policy_version) == ("set", SUPPRESS.version)
 
 
+async def test_a_worker_that_starts_goes_by_the_last_good_policy_of_the_highest_epoch(rig: Rig, shell: Shell) -> None:
+    """As those do that run, and as agents do: whatever stands behind it in the log."""
+    await rig.send(waiting := [keyframe(1, "node-1")])
+    await rig.publish(msgspec.structs.replace(SUPPRESS, writer_epoch=2))
+    await rig.publish(msgspec.structs.replace(LONG, writer_epoch=1))
+    await rig.put(POLICY.name, [(b"policy", b"{}", 0), (b"policy", None, 0)])
+    async with rig.worker(shell):
+        [answer] = await rig.answered(waiting)
+
+    assert (answer.answer, answer.policy_version) == ("set", SUPPRESS.version)
+
+
 async def test_who_takes_a_partition_over_knows_its_windows_before_it_publishes(rig: Rig, shell: Shell) -> None:
     """Half an hour comes back from segments and the samples behind them: as if the last owner had gone on.
 

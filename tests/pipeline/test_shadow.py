@@ -12,11 +12,11 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.shells import metrics
-from slacktide.streams.shells.shadow_shell import LAG_MS
+from slacktide.streams.shells.shadow_shell import LAG_MS, ShadowDoor
 from slacktide.streams.worker.shadow import Shadow
-from testbed.brokers import KafkaBroker
+from testbed.brokers import KafkaBroker, free_port
 from testbed.policies import policy_from
-from testbed.samples import SUPPRESS, keyframe, sample
+from testbed.samples import SUPPRESS, inventory_record, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 
 NODES = [f"node-{number}" for number in range(6)]
@@ -114,6 +114,19 @@ async def test_without_the_shadows_topics_the_worker_answers_all_the_same(
 
     assert {each.answer for each in answers} == {"set"}
     assert skipped() >= before + len(samples)
+
+
+async def test_of_nodes_that_stay_silent_a_shadow_that_cannot_speak_keeps_the_last_word_alone() -> None:
+    """Each is told of every 5 s: a week without the shadow's topics must not fill the worker's memory."""
+    shadow = Shadow("w", TIGHT)
+    async with ShadowDoor(shadow, f"127.0.0.1:{free_port()}", lambda: 0) as door:
+        for _ in range(100):
+            for node in NODES:
+                shadow.removed(inventory_record(None, node), node)
+            door.go_on()
+        waiting = len(door._unasked)
+
+    assert waiting == len(NODES)
 
 
 async def test_samples_that_waited_in_the_log_are_left_to_the_real_policy(rig: Rig) -> None:

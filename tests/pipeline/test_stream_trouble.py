@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
+import time
 from itertools import islice
 
 import pytest
 
+from slacktide.deploy.cli.process import DRAIN_S
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.feed import NODES, Feed, agree
 from testbed.samples import SUPPRESS, keyframe, sample
@@ -101,6 +104,53 @@ async def test_a_worker_outlives_a_broker_that_was_away(kafka_broker: KafkaBroke
 
     assert away == ""
     assert {answer.answer for answer in answers} == {"set"}
+
+
+async def test_a_worker_outlives_a_broker_that_died_under_load(kafka_broker: KafkaBroker, shell: Shell) -> None:
+    """With answers on their way that nobody will ever acknowledge."""
+    kafka_broker.apply_topics(PARTITIONS)
+    async with Rig(kafka_broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        worker = rig.start(shell)
+        try:
+            feed = Feed(rig)
+            await until(lambda: len(rig.commands) > 100, "the worker answers")
+            await asyncio.to_thread(kafka_broker.stop, signal.SIGKILL)
+            await until(lambda: worker.task.done() or "cannot list" in worker.health.not_ready, "it connects anew")
+            await feed.stop()
+            await asyncio.to_thread(kafka_broker.start)
+            async with Rig(kafka_broker.bootstrap, group=rig.group) as anew:
+                await anew.send(after := [keyframe(seq, node) for seq in range(50_000, 50_003) for node in NODES])
+                answers = await anew.answered(after)
+        finally:
+            await worker.stopped()
+
+    assert {answer.answer for answer in answers} == {"set"}
+
+
+@pytest.mark.parametrize("working", [pytest.param(False, id="connects"), pytest.param(True, id="works")])
+async def test_a_worker_ends_in_time_where_the_log_stands_still(
+    kafka_broker: KafkaBroker, shell: Shell, *, working: bool
+) -> None:
+    """As it does not with a broker that is gone, for nobody refuses the connection."""
+    kafka_broker.apply_topics(PARTITIONS)
+    async with Rig(kafka_broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        worker = rig.start(shell) if working else None
+        feed = Feed(rig)
+        await until(lambda: bool(feed.sent) and (worker is None or len(rig.commands) > 100), "there is work")
+        os.kill(kafka_broker.pid, signal.SIGSTOP)
+        try:
+            worker = worker or rig.start(shell)
+            await asyncio.sleep(0.5)
+            told_s = time.monotonic()
+            await worker.stopped()
+            took_s = time.monotonic() - told_s
+        finally:
+            os.kill(kafka_broker.pid, signal.SIGCONT)
+            await feed.stop()
+
+    assert took_s < DRAIN_S
 
 
 async def test_a_worker_without_a_broker_or_topics_waits_and_says_for_what(embedded_broker: EmbeddedBroker) -> None:

@@ -117,6 +117,18 @@ def test_a_node_that_comes_back_is_not_silent_any_more(world: World) -> None:
     assert (back[-1].say, back[-1].silent) == ({}, 0)
 
 
+def test_a_node_that_goes_on_in_a_topic_made_anew_is_not_silent(world: World) -> None:
+    """Its records stand below ends of long ago, and are none the older for it; when it stops that is seen."""
+    world.seconds(30, ["a", "b"])
+    world.ends = {0: 0}
+    world.seconds(15, ["a", "b"])
+    said = dict(world.said)
+    world.seconds(EVERY_S, ["b"])
+
+    assert said == {}
+    assert set(world.said) == {"a"}
+
+
 def test_a_removed_node_is_not_silent_but_gone(world: World) -> None:
     world.seconds(5, ["a"])
     world.silence.gone(0, "a")
