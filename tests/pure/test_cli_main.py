@@ -96,3 +96,11 @@ def test_output_into_a_pipe_that_closes_is_no_error() -> None:
         done = subprocess.run([SLACKTIDE, "topics", "list"], stdout=closed, stderr=subprocess.PIPE, check=False)
 
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("topics", "list"), ("calc", "--list")])
+def test_output_onto_a_full_disk_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([SLACKTIDE, *arguments], stdout=full, stderr=subprocess.PIPE, check=False)
+
+    assert (done.returncode, done.stderr) == (1, b"Error: output cannot be written: No space left on device\n")
