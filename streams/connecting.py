@@ -188,7 +188,7 @@ _ENDED = (
 )
 
 
-_LOOK = "is it up, and is its address right as seen from here?"
+_LOOK = "is it running, and is --bootstrap right as seen from here?"
 
 
 def _reason(exc: BaseException, how: dict[str, Any]) -> str:
