@@ -61,7 +61,7 @@ def described(
     """Read and validate an inventory.
 
     Args:
-        document: a ``List`` of Nodes and Pods as plain data.
+        document: a ``List`` of Nodes and Pods, or a Node alone, as plain data.
         file: its name, for messages.
         node: whose facts and pods are wanted; None: there is only one Node.
         machine: tells the Node where the list holds none at all, only pods; None: it has to hold one.
@@ -110,8 +110,10 @@ def node_of(item: object, file: str) -> Described:
 
 def _items(document: object, reader: Reader) -> list[tuple[str, Mapping[str, Any]]]:
     kind = document.get("kind") if isinstance(document, dict) else None
+    if isinstance(document, dict) and kind == "Node":
+        return [("node", document)]
     if kind != "List":
-        reader.refuse("kind", kind, '"List", as kubectl get node,pods -o yaml prints it')
+        reader.refuse("kind", kind, '"List", as kubectl get node,pods -o yaml prints it, or "Node"')
         raise ConfigError(reader.findings)
     items = reader.sequence(reader.mapping(document, "").get("items"), "items")
     paths = [(f"items[{index}]", reader.mapping(item, f"items[{index}]")) for index, item in enumerate(items)]

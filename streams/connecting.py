@@ -188,6 +188,9 @@ _ENDED = (
 )
 
 
+_LOOK = "is it running, and is --bootstrap right as seen from here?"
+
+
 def _reason(exc: BaseException, how: dict[str, Any]) -> str:
     """Why, and what to do."""
     if isinstance(exc, KafkaConnectionError) and isinstance(exc.__cause__, OSError):
@@ -212,6 +215,8 @@ def _reason(exc: BaseException, how: dict[str, Any]) -> str:
             text = f"its port takes no login by {mechanism}: sasl.mechanism"
         case KafkaConnectionError() | ConnectionResetError() | BrokenPipeError():
             text = _ENDED
+        case OSError():
+            text = f"{exc.strerror or str(exc) or 'no answer'}; {_LOOK}"
         case _:
             text = str(exc) or type(exc).__name__
     return text

@@ -74,12 +74,19 @@ async def of_kubeconfig(path: Path) -> Access:
     """
     configuration = Configuration()
     try:
+        if not _is_there(path):
+            raise ConfigException("no such file")
         loader = await load_kube_config(str(path), client_configuration=configuration, persist_config=False)
         context = (loader.current_context or {})["context"]
     except _TROUBLE as exc:
         raise _refused(path, exc, "a kubeconfig that kubectl can use; or set KUBECONFIG, or run in a pod") from exc
     configuration.refresh_api_key_hook = _Renewal(loader)
     return Access(configuration=configuration, namespace=context.get("namespace") or "default")
+
+
+def _is_there(path: Path) -> bool:
+    """Of several, as $KUBECONFIG may name them, one will do."""
+    return any(Path(one).expanduser().exists() for one in str(path).split(os.pathsep) if one)
 
 
 class _Renewal:
@@ -97,4 +104,6 @@ class _Renewal:
 
 
 def _refused(place: Path, why: Exception, accepted: str) -> ConfigError:
-    return ConfigError([Finding(file=str(place), field="the file", value=f"{why}", accepted=accepted)])
+    # What a loader trips over in a file of another kind tells of the loader alone.
+    said = "not of that kind" if isinstance(why, TypeError | AttributeError) else f"{why}"
+    return ConfigError([Finding(file=str(place), field="the file", value=said, accepted=accepted)])

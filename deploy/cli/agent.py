@@ -61,7 +61,8 @@ class NodeSettings(PodListSettings):
     cgroup_mount: Path = setting("Where control groups are mounted.", folder(), default=Path("/sys/fs/cgroup"))
     proc_mount: Path = setting("Where /proc is.", folder(), default=Path("/proc"), hidden=True)
     inventory: Path | None = setting(
-        "The node, and its pods where nobody else lists them, as `kubectl get node,pods -o yaml` prints them, watched; "
+        "The node, and its pods where nobody else lists them, as `kubectl get node,pods -o yaml` prints them, "
+        "or the node alone, watched; "
         "without a Node the pods are this machine's. None: as the log tells of the node, where a bridge does; else "
         "this machine, no pods.",
         file(),

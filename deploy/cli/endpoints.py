@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -13,6 +14,9 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
+
+PROCESS = "X-Process-Id"
+"""The header in which a process says which one it is: another one may have the port."""
 
 Start = Callable[[str, list[tuple[str, str]]], Any]
 
@@ -71,7 +75,7 @@ def _said(start: Start, why_not: str) -> Iterable[bytes]:
 
 
 def _text(start: Start, status: str, text: str) -> Iterable[bytes]:
-    start(status, [("Content-Type", "text/plain; charset=utf-8")])
+    start(status, [("Content-Type", "text/plain; charset=utf-8"), (PROCESS, str(os.getpid()))])
     return [f"{text}\n".encode()]
 
 

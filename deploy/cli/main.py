@@ -6,6 +6,7 @@ Commands load when they run, not before: a node agent's process holds nothing of
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
 import os
@@ -45,6 +46,9 @@ EXTRAS = {
     "cryptography": "cluster",
 }
 """Which extra brings a package that may be absent."""
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+"""What a disk says that takes no more."""
 
 
 class Commands(click.Group):
@@ -103,7 +107,12 @@ def cli(*, debug: bool) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; without arguments, the process' own."""
-    cli(arguments)
+    try:
+        cli(arguments)
+    except OSError as exc:  # also of --help, which ends before there is a context
+        if exc.errno not in FULL:
+            raise
+        sys.exit(f"Error: output cannot be written: {exc.strerror}")
 
 
 if __name__ == "__main__":

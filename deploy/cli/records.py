@@ -41,7 +41,7 @@ def _short(name: str) -> str:
 
 def line(record: Record, topic: Topic) -> str:
     """One record on one line: time, partition:offset, key, headers, body."""
-    headers = " ".join(f"{name}={_plain(value)}" for name, value in record.headers)
+    headers = " ".join(f"{_plain(name.encode())}={_plain(value)}" for name, value in record.headers)
     key = "-" if record.key is None else _plain(record.key)
     return f"{instant(record.timestamp_ms)} {record.partition}:{record.offset} {key} [{headers}] {_body(record, topic)}"
 
@@ -69,8 +69,9 @@ def letter_row(record: Record) -> tuple[str, int, str, str, str, str]:
     except BadMessageError as exc:
         return instant(record.timestamp_ms), record.offset, "?", "?", "?", str(exc)
     origin = f"{_short(letter.topic)} {letter.partition}:{letter.offset}"
-    reason = _plain(letter.reason.encode())
-    return instant(record.timestamp_ms), record.offset, origin, letter.key or "-", letter.reader, reason
+    texts = (origin, letter.key or "-", letter.reader, letter.reason)
+    origin, key, reader, reason = (_plain(text.encode()) for text in texts)
+    return instant(record.timestamp_ms), record.offset, origin, key, reader, reason
 
 
 def letter_text(record: Record) -> str:

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import tied
+from slacktide.deploy.cli.endpoints import PROCESS
 from slacktide.schemas.errors import SlacktideError
 
 log = logging.getLogger(__name__)
@@ -56,7 +57,7 @@ class Part:
             started_ns = self._clock.mono_ns()
             # It may end in order where this process is killed: SIGTERM, not SIGKILL.
             self._process = tied.popen(self._command, death=signal.SIGTERM)
-            watching = asyncio.create_task(self._watch(started_ns))
+            watching = asyncio.create_task(self._watch(started_ns, self._process.pid))
             code = await tied.ended(self._process)
             watching.cancel()
             attempts += 1
@@ -73,9 +74,9 @@ class Part:
         if self._process is not None and not await tied.end(self._process, within_s):
             log.warning("%s did not stop within %g s: killed", self.name, within_s)
 
-    async def _watch(self, started_ns: int) -> None:
+    async def _watch(self, started_ns: int, pid: int) -> None:
         again = self.ready.is_set()
-        while (why := await why_not_ready(self.url)) != "":
+        while (why := await why_not_ready(self.url, pid)) != "":
             log.debug("%s: %s", self.name, why)
             await asyncio.sleep(POLL_S)
         self.ready.set()
@@ -86,8 +87,8 @@ class Part:
         return (self._clock.mono_ns() - started_ns) / 1e9
 
 
-async def why_not_ready(url: str) -> str:
-    """Ask a part's ``/ready``: "" if it is, else what it says or that it does not answer."""
+async def why_not_ready(url: str, pid: int) -> str:
+    """Ask the ``/ready`` of a process: "" if it is, else what it says or that not it, or nobody, answers."""
     parts = urlsplit(url)
     with contextlib.suppress(OSError, TimeoutError, ValueError):
         async with asyncio.timeout(ANSWER_S):
@@ -97,6 +98,8 @@ async def why_not_ready(url: str) -> str:
                 head, _, body = (await reader.read()).decode(errors="replace").partition("\r\n\r\n")
             finally:
                 writer.close()
+        if f"{PROCESS}: {pid}" not in head.splitlines():
+            return "another process has its port"
         return "" if head.split(maxsplit=2)[1:2] == ["200"] else body.strip() or "no answer"
     return "no answer"
 

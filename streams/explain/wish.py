@@ -11,6 +11,7 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.kubernetes_fields import Reader
 from slacktide.schemas.kubernetes_pod import pod_of
 from slacktide.schemas.policy.selector import Selector
+from slacktide.schemas.qos import BANDS
 from slacktide.streams.decisions.label_selector import Expression, InvalidSelector, selector_of
 
 NOT_CREATED = "(not created yet)"
@@ -98,9 +99,8 @@ def _is(item: Mapping[str, Any], kind: str, namespace: str, name: str) -> bool:
 
 
 def _wish(path: str, item: Mapping[str, Any], reader: Reader, services: tuple[str, ...]) -> Wish:
-    if not _metadata(item).get("uid"):
-        item = {**item, "metadata": {**_metadata(item), "uid": NOT_CREATED}}
     where = path.removesuffix(".") or "pod"
+    item = _admitted(item, reader.at(item, where, "spec"))
     spec = reader.at(item, where, "spec")
     affinity, not_judged = _affinity(spec, where, reader)
     owner = _owner(item, where, reader)
@@ -119,6 +119,14 @@ def _wish(path: str, item: Mapping[str, Any], reader: Reader, services: tuple[st
         services=services,
         notes=tuple(reader.notes),
     )
+
+
+def _admitted(item: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A manifest with what the API server fills in: a uid, and the priority of one of the four classes."""
+    if not _metadata(item).get("uid"):
+        item = {**item, "metadata": {**_metadata(item), "uid": NOT_CREATED}}
+    band = BANDS.get(str(spec.get("priorityClassName")))
+    return item if band is None or spec.get("priority") is not None else {**item, "spec": {**spec, "priority": band[0]}}
 
 
 def _owner(item: Mapping[str, Any], where: str, reader: Reader) -> Mapping[str, Any]:

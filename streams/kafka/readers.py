@@ -15,6 +15,8 @@ from slacktide.streams.connecting import client
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, close, record_of, trouble
 from slacktide.streams.records import Record
 
+ASKED_MS = 10_000
+"""A broker that takes a connection and does not answer is given up after this."""
 READ_S = 30.0
 """Latest state that cannot be read whole within this is not there to be read."""
 PATIENCE_S = 2.0
@@ -30,7 +32,7 @@ async def partition_counts(bootstrap: str, topics: Iterable[str]) -> dict[str, i
         LogError: nobody answers.
 
     """
-    admin = AIOKafkaAdminClient(**client(bootstrap))
+    admin = AIOKafkaAdminClient(**client(bootstrap), request_timeout_ms=ASKED_MS)
     with trouble(f"cannot list the topics of {bootstrap}"):
         try:
             await admin.start()

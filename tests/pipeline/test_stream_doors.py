@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -55,6 +56,17 @@ async def test_topics_that_are_not_there_have_no_partitions_and_are_not_made(rig
     counts = [await partition_counts(rig.bootstrap, ("nowhere", SAMPLE.name)) for _ in range(2)]
 
     assert counts == [{"nowhere": 0, SAMPLE.name: PARTITIONS}] * 2
+
+
+async def test_a_broker_that_takes_a_connection_and_never_answers_is_given_up_and_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("slacktide.streams.kafka.readers.ASKED_MS", 300)
+    with socket.create_server(("127.0.0.1", 0)) as mute:
+        bootstrap = f"127.0.0.1:{mute.getsockname()[1]}"
+        with pytest.raises(LogError, match=f"{bootstrap}: no answer; is it running, and is --bootstrap right"):
+            async with asyncio.timeout(5):
+                await partition_counts(bootstrap, (SAMPLE.name,))
 
 
 async def test_a_read_back_ends_at_the_position_and_begins_in_time(rig: Rig) -> None:

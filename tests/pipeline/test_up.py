@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.node.identity import Identity
+from slacktide.deploy.cli.endpoints import Endpoints
+from slacktide.schemas.health import Health
 from testbed.one_machine import (
     CPUS,
     NODE,
@@ -178,6 +180,17 @@ def test_a_part_that_never_starts_ends_it_with_the_reason(tmp_path: Path) -> Non
         assert up.said("agent ended 5 times before it was ready; its last exit code 1")
         assert up.children() == []
     other.release()
+
+
+def test_who_answers_on_a_parts_port_is_not_taken_for_the_part(tmp_path: Path) -> None:
+    """As another ``slacktide up`` on the machine does."""
+    with Endpoints("127.0.0.1", 0, Health()) as other:
+        port = other.url.rpartition(":")[2]
+        with one_machine(tmp_path, "--metrics-port", port) as (_, up):
+            assert up.process.wait(60) == 1
+            assert up.said(f"127.0.0.1:{port}: Address already in use", process="agent")
+            assert up.said("agent ended 5 times before it was ready; its last exit code 1")
+            assert not up.said("ready in ")
 
 
 def test_without_an_inventory_it_describes_the_machine_and_says_so(tmp_path: Path) -> None:

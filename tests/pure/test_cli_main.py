@@ -60,6 +60,7 @@ def test_an_unreachable_broker_is_one_line_without_a_traceback() -> None:
 
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
+    assert "is it running, and is --bootstrap right as seen from here?" in done.stderr
     assert "Traceback" not in done.stderr
     assert len(done.stderr.splitlines()) == 1
 
@@ -96,3 +97,11 @@ def test_output_into_a_pipe_that_closes_is_no_error() -> None:
         done = subprocess.run([SLACKTIDE, "topics", "list"], stdout=closed, stderr=subprocess.PIPE, check=False)
 
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("topics", "list"), ("calc", "--list")])
+def test_output_onto_a_full_disk_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([SLACKTIDE, *arguments], stdout=full, stderr=subprocess.PIPE, check=False)
+
+    assert (done.returncode, done.stderr) == (1, b"Error: output cannot be written: No space left on device\n")

@@ -193,7 +193,7 @@ def test_what_is_wrong_with_the_node_is_told_by_its_own_path(files: tuple[Path, 
     result = run("effective", policy, "--node", node)
 
     assert result.exit_code == 1
-    assert f"{node}: status.capacity.cpu: many: accepted: " in result.output
+    assert f"{node}: node.status.capacity.cpu: many: accepted: " in result.output
 
 
 def test_a_node_may_come_from_kubectl_through_a_pipe(files: tuple[Path, Path]) -> None:

@@ -132,3 +132,12 @@ def test_state_lies_where_the_user_may_write(monkeypatch: pytest.MonkeyPatch, tm
 
     monkeypatch.setattr("os.geteuid", lambda: 0)
     assert settings.state_folder() == Path("/var/lib/slacktide")
+
+
+@pytest.mark.parametrize("folder", ["nowhere", "file"])
+def test_a_report_that_could_not_be_written_is_said_before_the_demo_runs(folder: str, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = run("demo", "--report", str(tmp_path / folder / "demo.json"))
+
+    assert done.exit_code == 2
+    assert f"'--report': {tmp_path / folder} is no folder that can be written to" in done.stderr

@@ -6,6 +6,7 @@ import base64
 
 import click
 import pytest
+from msgspec.structs import replace
 
 from slacktide.agents.kafka import Record
 from slacktide.deploy.cli.records import UnknownTopicError, letter_row, letter_text, line, topic_named
@@ -67,9 +68,12 @@ def test_a_record_that_does_not_decode_is_shown_with_why() -> None:
 @pytest.mark.parametrize("evil", [b"a\nb", b"a\x1b[2Jb", b"\xff\xfe", "a\u2028b".encode(), b"a\rb"])
 def test_no_record_can_break_a_line_or_steer_the_terminal(evil: bytes) -> None:
     """Whatever lies in key, header or body."""
-    written = line(record(evil, key=evil, headers=(("x", evil),)), POLICY)
+    text = evil.decode(errors="backslashreplace")
+    written = line(record(evil, key=evil, headers=((text, evil),)), POLICY)
+    letter = replace(LETTER, topic=text, key=text, reader=text, reason=text)
 
     assert written.isprintable()
+    assert all(cell.isprintable() for cell in letter_row(record(encode(letter))) if isinstance(cell, str))
     assert len(written.splitlines()) == 1
 
 

@@ -65,7 +65,7 @@ V2 = CgroupFacts(
     best_effort="/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice",
     controllers={one.name: "usable" for one in CONTROLLERS},
     knobs={knob.name: KnobFacts(files=knob.v2, state="writable", trouble="") for knob in KNOBS},
-    pressure_trouble="",
+    refused_triggers={},
 )
 V1 = replace(
     V2,
@@ -261,18 +261,18 @@ def test_rights_that_are_not_told_are_unknown_each() -> None:
             id="v2, a kernel that cannot freeze",
         ),
         pytest.param(
-            replace(V2, pressure_trouble="Operation not supported"),
+            replace(V2, refused_triggers=dict.fromkeys(("cpu", "memory"), "Operation not supported")),
             "pressure.groups",
             "warning",
-            "cpu.pressure: Operation not supported",
+            "cpu.pressure: Operation not supported; memory.pressure: Operation not supported",
             "psi=1",
             id="v2 without pressure",
         ),
         pytest.param(
-            replace(V2, pressure_trouble=UNPRIVILEGED),
+            replace(V2, refused_triggers={"memory": UNPRIVILEGED}),
             "pressure.groups",
             "warning",
-            f"cpu.pressure: {UNPRIVILEGED}",
+            f"memory.pressure: {UNPRIVILEGED}",
             "grant CAP_SYS_RESOURCE; without, a rise in CPU use is sampled at once all the same",
             id="v2 without the right to short windows",
         ),
@@ -288,7 +288,7 @@ def test_what_control_groups_lack_is_said_with_what_to_do(
 
 
 def test_of_v1_only_what_it_never_had_is_missed() -> None:
-    findings = list(cgroup_findings(replace(V1, hybrid=True, pressure_trouble=NO_GROUPS)))
+    findings = list(cgroup_findings(replace(V1, hybrid=True, refused_triggers={"cpu": NO_GROUPS})))
 
     assert findings[0].found == "v1, with v2 beside it (hybrid), at /sys/fs/cgroup"
     assert [(one.check, one.verdict) for one in findings if one.verdict != "ok"] == [
@@ -602,6 +602,7 @@ TREE_V2 = {
     "cgroup.controllers": "cpuset cpu memory\n",
     f"{GROUP}/cgroup.controllers": "cpu memory\n",
     "kubepods/burstable/cpu.pressure": PSI,
+    "kubepods/burstable/memory.pressure": PSI,
 } | {
     f"{GROUP}/{name}": "0\n"
     for name in ("cpu.max", "cpu.weight", "cpu.idle", "memory.max", "memory.high", "cgroup.freeze")
@@ -630,7 +631,7 @@ def test_v2_is_found_with_what_was_handed_on(tmp_path: Path) -> None:
         "cpu-burst": "absent",
         "cpu-set": "absent",
     }
-    assert facts.pressure_trouble == "no file of a kernel"
+    assert facts.refused_triggers == {"cpu": "no file of a kernel", "memory": "no file of a kernel"}
 
 
 def test_v1_controllers_may_share_a_mount_and_lack_the_group(tmp_path: Path) -> None:
@@ -649,7 +650,7 @@ def test_v1_controllers_may_share_a_mount_and_lack_the_group(tmp_path: Path) -> 
         "freezer": "absent",
     }
     assert {name for name, one in facts.knobs.items() if one.state == "writable"} == {"cpu-quota", "cpu-weight"}
-    assert facts.pressure_trouble == NO_GROUPS
+    assert facts.refused_triggers["cpu"] == NO_GROUPS
 
 
 def test_of_a_knob_with_two_files_the_one_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, Spread
+from slacktide.schemas.outcome import KnobChange
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
@@ -422,6 +423,16 @@ def test_a_refusal_has_neither_a_step_nor_limits_to_show() -> None:
 
     assert "refused: superseded, 9 times, cpu_suppress, by the stream, seq 1\n" in text
     assert "cpu_suppress (target), by the stream, seq 3\n" in text
+
+
+def test_a_knob_without_a_limit_is_told_so() -> None:
+    chain = Chain()
+    knob = KnobChange(knob="mem_limit_bytes", before=None, after=134_217_728)
+    held = outcome(3, rule="BEIsolation", target="pod/batch", before=None, after=None, knob=knob)
+
+    assert "mem_limit_bytes of pod/batch: none -> 134217728\n" in node_text(
+        explain(chain, chain.run(1, 3), outcome_record(held))
+    )
 
 
 def test_for_a_terminal_it_ends_in_the_waterfall() -> None:

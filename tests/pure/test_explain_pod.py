@@ -462,6 +462,12 @@ def test_what_invites_trouble_is_named(changes: dict[str, Any], found: str) -> N
     assert found in linted(msgspec.structs.replace(GOOD, **changes))
 
 
+@pytest.mark.parametrize(("named", "found"), [("koord-batch", set()), ("koord-prod", {"lint.class"})])
+def test_a_manifest_has_the_priority_that_its_class_will_give_it(named: str, found: set[str]) -> None:
+    """The API server writes the number when the pod is made."""
+    assert linted(document=pod(priority=None, priorityClassName=named)) == found
+
+
 def test_native_amounts_of_a_best_effort_pod_were_not_translated() -> None:
     native = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
     told = explain([node()], pod(containers=[{"name": "main", "resources": native}]))

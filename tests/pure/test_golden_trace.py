@@ -35,6 +35,14 @@ def test_what_was_recorded_is_decided_again() -> None:
     assert (said["nodes"], said["policies"], said["takeovers"] > 0, said["by_guard"] > 0) == (3, 2, True, True)
 
 
+def test_a_file_is_meant_where_the_environment_says_where_the_log_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As it does in every container of a part."""
+    monkeypatch.setenv("SLACKTIDE_BOOTSTRAP", "127.0.0.1:1")
+
+    assert replay(GOLDEN).exit_code == 0
+    assert replay(GOLDEN, "--bootstrap", "127.0.0.1:1").exit_code == 2
+
+
 def test_there_is_something_in_it(lines: list[bytes]) -> None:
     commands = [line for line in lines if COMMAND.name.encode() in line[:60]]
 

@@ -323,6 +323,13 @@ def test_pods_without_a_node_are_the_machines_own() -> None:
         described({"kind": "List", "items": items}, "pods.yaml", "n")
 
 
+def test_a_node_may_come_alone() -> None:
+    """As ``kubectl get node NAME -o yaml`` prints it: where the kubelet lists the pods, that is all there is to say."""
+    assert described(a_node(), "node.yaml") == read([a_node()])
+    with pytest.raises(ConfigError, match=r"node\.yaml: node\.status\.capacity\.cpu: many: accepted"):
+        described(a_node() | {"status": {"capacity": {"cpu": "many", "memory": "1Gi"}}}, "node.yaml")
+
+
 @pytest.mark.parametrize("document", [None, [], "text", {}, {"kind": "Node"}, {"kind": "List", "items": {}}])
 def test_what_is_no_list_is_refused(document: object) -> None:
     """Anything but a List of items says what it should be."""

@@ -71,12 +71,24 @@ async def test_what_cannot_be_used_is_said_with_its_place(tmp_path: Path, user: 
     assert "accepted: " in str(refusal.value)
 
 
+async def test_a_kubeconfig_that_is_not_there_is_said_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(ConfigError, match="no/config: the file: no such file: accepted: a kubeconfig that kubectl"):
+        await of_kubeconfig(tmp_path / "no" / "config")
+    assert not caplog.messages
+
+
+async def test_several_kubeconfigs_are_one_where_the_environment_names_several(tmp_path: Path) -> None:
+    found = await of_kubeconfig(Path(f"{tmp_path / 'no'}:{kubeconfig(tmp_path, {'token': 'mine'})}"))
+    assert await authorization(found) == "Bearer mine"
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{", "nothing", "kind: Config"])
 async def test_what_is_no_kubeconfig_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
-    with pytest.raises(ConfigError, match="kubectl can use"):
+    with pytest.raises(ConfigError, match="kubectl can use") as refusal:
         await of_kubeconfig(path)
+    assert "object" not in str(refusal.value), "what Python says of it"
 
 
 async def test_certificates_that_are_none_are_refused(tmp_path: Path) -> None:

@@ -139,8 +139,8 @@ class Up:
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [
-                    *(SLACKTIDE, "up", *arguments),
-                    *("--state-folder", str(folder / "state"), "--metrics-port", "0", "--log-format", "json"),
+                    *(SLACKTIDE, "up", "--state-folder", str(folder / "state"), "--metrics-port", "0"),
+                    *("--log-format", "json", *arguments),
                 ],
                 stdin=subprocess.DEVNULL,
                 stdout=log,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +45,8 @@ def command(settings: DemoSettings) -> None:
     nodes. The service alone, with the batch uncontrolled, with weights only, and controlled by the loop, three
     times over; at the end, or at Ctrl-C, what came of it. Exit code 1 if the loop did not close.
     """
+    if settings.report is not None and not _takes_files(folder := settings.report.absolute().parent):
+        raise click.BadParameter(f"{folder} is no folder that can be written to", param_hint="'--report'")
     wish = Wish(
         seconds=settings.seconds,
         virtual_nodes=settings.nodes,
@@ -52,3 +55,8 @@ def command(settings: DemoSettings) -> None:
     )
     if failure := Session(wish).run():
         raise click.ClickException(failure)
+
+
+def _takes_files(folder: Path) -> bool:
+    """Asked before the run: its figures would be lost after it."""
+    return folder.is_dir() and os.access(folder, os.W_OK)

@@ -114,16 +114,17 @@ def _knob(knob: Knob, found: KnobFacts, facts: CgroupFacts) -> Finding:
 
 def _pressure(facts: CgroupFacts) -> Finding:
     check, needed = "pressure.groups", "to sample at once when pods stall"
-    if not facts.pressure_trouble:
-        return good(check, "cpu.pressure takes triggers", needed)
-    advice = f"{_to_have_triggers(facts)}; without, a rise in CPU use is sampled at once all the same"
-    return warned(check, f"cpu.pressure: {facts.pressure_trouble}", needed, advice)
+    if not facts.refused_triggers:
+        return good(check, "CPU and memory take triggers", needed)
+    found = "; ".join(f"{kind}.pressure: {why}" for kind, why in facts.refused_triggers.items())
+    advice = "; ".join(dict.fromkeys(_to_have_triggers(why, facts) for why in facts.refused_triggers.values()))
+    return warned(check, found, needed, f"{advice}; without, a rise in CPU use is sampled at once all the same")
 
 
-def _to_have_triggers(facts: CgroupFacts) -> str:
-    if facts.pressure_trouble == UNPRIVILEGED:
+def _to_have_triggers(why: str, facts: CgroupFacts) -> str:
+    if why == UNPRIVILEGED:
         return "grant CAP_SYS_RESOURCE"
-    if facts.pressure_trouble == NO_GROUPS:
+    if why == NO_GROUPS:
         if facts.version == 1:
             return f"mount cgroup v2 at {facts.mount}/unified before pods are started, or boot with it alone"
         return "look again once there is a group of latency-sensitive pods"

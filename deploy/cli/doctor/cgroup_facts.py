@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Literal
 
-from slacktide.agents.node.ahead.pressure import NO_GROUPS, pressure_files
+from slacktide.agents.node.ahead.pressure import KINDS, NO_GROUPS, Kind, pressure_files
 from slacktide.agents.node.ahead.psi import Stall, set_trigger
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, find
@@ -35,13 +35,18 @@ def gather(mount: Path, kubepods: str | None, host: PlainHost | None = None) -> 
         best_effort="" if group is None else str(group),
         controllers={name: _controller(mount, version, name, folder) for name, folder in groups.items()},
         knobs={} if group is None else {knob.name: _knob(knob, version, groups[knob.controller]) for knob in KNOBS},
-        pressure_trouble="" if hierarchy is None else trigger_trouble(hierarchy),
+        refused_triggers={} if hierarchy is None else refused_triggers(hierarchy),
     )
 
 
-def trigger_trouble(hierarchy: Hierarchy) -> str:
-    """Why the agent could not wait on CPU pressure; "": it could. One trigger is set for a moment."""
-    path = next((file.path for file in pressure_files(hierarchy, Path("/proc")) if file.kind == "cpu"), None)
+def refused_triggers(hierarchy: Hierarchy) -> dict[Kind, str]:
+    """Why the agent could not wait on a kind of pressure, for those that it could not."""
+    paths = {file.kind: file.path for file in reversed(pressure_files(hierarchy, Path("/proc")))}
+    return {kind: why for kind in KINDS if (why := _refused(paths.get(kind)))}
+
+
+def _refused(path: str | None) -> str:
+    """Why; "": it takes a trigger. One is set for a moment."""
     if path is None:
         return NO_GROUPS
     try:

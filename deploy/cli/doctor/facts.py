@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Literal
 
+from slacktide.agents.node.ahead.pressure import Kind
 from slacktide.agents.node.pods.host_pods import Remark
 from slacktide.deploy.cli.topic_plan import Change
 
@@ -76,8 +77,8 @@ class CgroupFacts:
     controllers: Mapping[str, ControllerState]
     knobs: Mapping[str, KnobFacts]
     """Empty where there is no best-effort group."""
-    pressure_trouble: str
-    """With a trigger on the CPU pressure of latency-sensitive pods, as the agent sets it."""
+    refused_triggers: Mapping[Kind, str]
+    """Why, by the kind of pressure of latency-sensitive pods that the agent could not wait on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,8 @@ def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
     needed = "a broker that answers"
     if isinstance(facts, NoLog):
         advice = (
-            f"asked by {security_of(facts.bootstrap)}: is that what its port takes (--kafka-config), is it running, "
-            "and is --bootstrap HOST:PORT right as seen from here? Try: nc -vz HOST PORT"
+            f"asked by {security_of(facts.bootstrap)}: is that what its port takes (--kafka-config), and is "
+            "--bootstrap HOST:PORT right? Try: nc -vz HOST PORT"
         )
         yield failed("log.broker", facts.trouble, needed, advice)
         return

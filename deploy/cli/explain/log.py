@@ -207,10 +207,7 @@ async def opened(bootstrap: str, now_ms: int) -> AsyncIterator[Log]:
         LogError: nobody answers, or a topic is not there.
 
     """
-    try:
-        partitions = await partition_counts(bootstrap, [topic.name for topic in TOPICS])
-    except LogError as exc:
-        raise LogError(f"{exc}; is it running, and is --bootstrap right as seen from here?") from exc
+    partitions = await partition_counts(bootstrap, [topic.name for topic in TOPICS])
     if absent := [name for name, count in partitions.items() if not count]:
         do = f"slacktide topics apply {options(bootstrap)}"
         raise LogError(f"{bootstrap}: no such topics: {', '.join(absent)}; to do: {do}")

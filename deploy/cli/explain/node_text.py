@@ -148,7 +148,8 @@ def _outcome(body: NodeOutcome) -> Iterator[str]:
     bound = f" ({body.bound})" if body.bound else ""
     yield f"{body.result}{why}{times}, {body.rule}{whom}{bound}, by the {body.origin}, seq {body.seq}"
     if body.knob is not None:
-        yield f"{body.knob.knob} of {body.target}: {body.knob.before} -> {body.knob.after}"
+        before, after = ("none" if value is None else value for value in (body.knob.before, body.knob.after))
+        yield f"{body.knob.knob} of {body.target}: {before} -> {after}"
     elif body.pod is None and (body.before or body.after):
         yield f"{limits_text(body.before)} -> {limits_text(body.after)}"
     if body.terms:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import msgspec
@@ -11,7 +11,6 @@ import msgspec
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli.policy.words import value_text
 from slacktide.deploy.cli.text import table
-from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.policy import Parsed
 from slacktide.schemas.policy.carried_out import CARRIED_OUT
@@ -81,13 +80,7 @@ def described_node(path: Path, name: str | None) -> Described:
 
     """
     given = STANDARD_INPUT if str(path) == "-" else path
-    document = load_yaml(given)
-    if not isinstance(document, dict) or document.get("kind") != "Node":
-        return described(document, str(given), name)
-    try:
-        return described({"kind": "List", "items": [document]}, str(given), name)
-    except ConfigError as exc:
-        raise ConfigError([replace(one, field=one.field.removeprefix("items[0].")) for one in exc.findings]) from exc
+    return described(load_yaml(given), str(given), name)
 
 
 def report(parsed: Parsed, node: Described) -> Report:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import load_yaml
@@ -49,6 +50,8 @@ def command(file: Path | None, *, bootstrap: str | None, output: str, **asked: A
     FILE comes from `slacktide topics export`. Exit code 0: all that was compared is equal; 1: something differs, or
     nothing could be compared. With --policy: print what another policy would have changed; 1: no sample was decided.
     """
+    if file is not None and _from_environment("bootstrap"):
+        bootstrap = None  # it says where the log is, not that it is meant
     if (file is None) == (bootstrap is None):
         raise click.UsageError("name a FILE, or --bootstrap for a live log")
     from slacktide.deploy.cli.replay import report  # noqa: PLC0415 - loads the streams: not for --help
@@ -57,6 +60,10 @@ def command(file: Path | None, *, bootstrap: str | None, output: str, **asked: A
     click.echo(msgspec.json.encode(result) if output == "json" else report.told(result))
     if not report.fine(result):
         raise click.exceptions.Exit(1)
+
+
+def _from_environment(option: str) -> bool:
+    return click.get_current_context().get_parameter_source(option) is ParameterSource.ENVIRONMENT
 
 
 def _asked(  # one argument per option
