@@ -30,13 +30,15 @@ def translated(pod: AdmittedPod, *, free_class_enable: bool = False) -> Translat
     """Move native CPU and memory of containers, init containers and overhead to the names of the pod's class.
 
     CPU becomes millicores. An amount already under the class's name gives way. What a container then only limits, it
-    also requests. Production pods are left alone, free ones too unless ``free_class_enable`` is set.
+    also requests. Production pods are left alone, free ones too unless ``free_class_enable`` is set. Other than there,
+    the overhead of a runtime class stays: the API server refuses a pod whose overhead is not the class's own.
     """
     tiers = _TIERS | _FREE if free_class_enable else _TIERS
     tier = tiers.get(priority_class_of(pod), "")
     if not tier:
         return Translated(pod=pod, because=(Because(of="resources", bound="native", terms={}),))
     because = [Because(of="resources", bound=tier, terms={})]
+    of_runtime_class = bool((pod.kept.get("spec") or {}).get("runtimeClassName"))
     changed = replace(
         pod,
         init_containers=tuple(
@@ -46,7 +48,7 @@ def translated(pod: AdmittedPod, *, free_class_enable: bool = False) -> Translat
         containers=tuple(
             _container(container, tier, f"containers/{container.name}", because) for container in pod.containers
         ),
-        overhead=_moved(pod.overhead, tier, "overhead", because),
+        overhead=pod.overhead if of_runtime_class else _moved(pod.overhead, tier, "overhead", because),
     )
     return Translated(pod=changed, because=tuple(because))
 

@@ -13,7 +13,8 @@ from slacktide.streams.explain.wish import Wish
 
 IDLE_PCT = 30
 """Below this share of what it requested a pod keeps others out for nothing."""
-_TIERS = {"koord-batch": "batch", "koord-mid": "mid", "koord-free": "free"}
+_TIERS = {"koord-batch": "batch", "koord-mid": "mid"}
+_NATIVE = {"cpu_milli": "cpu", "mem_bytes": "memory"}
 _SPLIT = {
     "BE": frozenset({"koord-prod"}),
     "LSR": frozenset({"koord-mid", "koord-batch", "koord-free"}),
@@ -32,11 +33,14 @@ def lint(pod: Pod, use: Use | None, wish: Wish | None) -> Iterator[Finding]:
 
     """
     yield from _accord(pod)
-    if effective_priority_class(pod) not in _TIERS and not is_best_effort(pod):
+    named = effective_priority_class(pod)
+    free = named == "koord-free"  # nothing is sold to it, so it may ask for nothing
+    if named not in _TIERS and not free and not is_best_effort(pod):
         return
-    yield from _amounts(pod)
-    if use is not None:
-        yield from _realistic(pod, use)
+    if not free:
+        yield from _amounts(pod)
+        if use is not None:
+            yield from _realistic(pod, use)
     if wish is not None:
         yield from _made_by(wish)
 
@@ -68,13 +72,13 @@ def _amounts(pod: Pod) -> Iterator[Finding]:
 
 
 def _of_container(name: str, part: Container, tier: str) -> Iterator[Finding]:
-    for kind in ("cpu_milli", "mem_bytes"):
+    for kind, native_name in _NATIVE.items():
         field = f"{tier}_{kind}"
         shown = resource_name(field)
         request, limit = getattr(part.requests, field), getattr(part.limits, field)
         native = getattr(part.requests, kind) or getattr(part.limits, kind)
         if request is None and limit is None:
-            other = f"; it asks for native {kind.partition('_')[0]} instead" if native else ""
+            other = f"; it asks for native {native_name} instead" if native else ""
             yield Finding(
                 name="lint.requests",
                 severity="problem" if native else "warning",
@@ -91,7 +95,7 @@ def _of_container(name: str, part: Container, tier: str) -> Iterator[Finding]:
 
 def _realistic(pod: Pod, use: Use) -> Iterator[Finding]:
     tier = _TIERS.get(effective_priority_class(pod), "batch")
-    for kind in ("cpu_milli", "mem_bytes"):
+    for kind in _NATIVE:
         field = f"{tier}_{kind}"
         asked, used = getattr(pod.requests, field), getattr(use, kind)
         if not asked:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -262,3 +263,26 @@ async def test_a_disruption_budget_keeps_its_pods_and_that_costs_no_credit(rig: 
     rig.cluster.delete(f"/apis/policy/v1/namespaces/{load.namespace}/poddisruptionbudgets/keeps")
     await until(lambda: "b" not in load.there())
     await until(lambda: not replica.health.not_fresh)
+
+
+@pytest.mark.parametrize("ended_by", ["policy", "stop"])
+@pytest.mark.usefixtures("granted", "governor")
+async def test_an_eviction_that_is_cut_short_is_told_of_all_the_same(rig: BridgeRig, ended_by: str) -> None:
+    """Nobody knows whether the pod goes: the fence, asked about it, says nothing."""
+    load = await asyncio.to_thread(Load, rig)
+    budget = {"leaseSeconds": 3}
+    service = rig.cluster.get("/api/v1/namespaces/slacktide-system/services/slacktide-webhook")["spec"]
+    with socket.create_server((service["clusterIP"], service["ports"][0]["port"])) as fence:
+        fence.setblocking(False)
+        rig.say_policy(descheduling=WANTED | {"dryRun": False, "intervalSeconds": 5}, budget=budget)
+        replica = rig.replica()
+        async with asyncio.timeout(30):
+            asked, _ = await asyncio.get_running_loop().sock_accept(fence)
+        with asked:
+            if ended_by == "policy":
+                rig.say_policy(budget=budget)
+            else:
+                await replica.stop()
+            told = await load.last_outcome(lambda one: one.reason != NO_CREDIT)
+
+    assert (told.result, told.pod.namespace, told.spent.evictions) == ("failed", load.namespace, 1)

@@ -115,6 +115,23 @@ def test_the_manual_job_keeps_what_it_says_and_gets_the_annotation_that_the_node
     assert set(pod["metadata"]["annotations"]) == {"node.koordinator.sh/extended-resource-spec"}
 
 
+def test_a_pod_of_a_runtime_class_with_overhead_is_let_in(admitting: ApiServer, webhook: Webhook, batch: str) -> None:
+    """The API server holds its overhead to the class's, after the webhook."""
+    fixed = {"cpu": "250m", "memory": "120Mi"}
+    kata = {"metadata": {"name": "kata"}, "handler": "kata", "overhead": {"podFixed": fixed}}
+    admitting.post("/apis/node.k8s.io/v1/runtimeclasses", kata)
+    pod = yaml.safe_load(JOB)
+    pod["metadata"] |= {"name": "in-kata"}
+    pod["spec"] |= {"runtimeClassName": "kata"}
+
+    made = admitting.post(f"/api/v1/namespaces/{batch}/pods", pod)
+    assert made["spec"]["overhead"] == fixed
+    assert set(made["spec"]["containers"][0]["resources"]["requests"]) == {
+        "kubernetes.io/batch-cpu",
+        "kubernetes.io/batch-memory",
+    }
+
+
 def test_a_namespace_without_the_label_stays_untouched(admitting: ApiServer, webhook: Webhook) -> None:
     pod = create(admitting, admitting.namespace(), JOB)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from contextlib import aclosing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import cast
 
 import aiohttp
@@ -15,7 +15,7 @@ from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pod import seen
 from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
-from slacktide.agents.cluster.scheduler.unasked import SETTLED_S, Unasked
+from slacktide.agents.cluster.scheduler.unasked import LOOK_S, SETTLED_S, Unasked
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.kafka import read_topic
 from slacktide.agents.kubernetes import ApiServer
@@ -80,3 +80,25 @@ async def test_while_the_log_was_away_others_could_not_tell_whom_they_were_asked
     assert (running.done(), unasked.trouble, UNASKED._value.get()) == (False, "", 0)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_a_pod_that_waited_for_its_volumes_was_asked_about_long_before_it_was_bound(
+    embedded_broker: EmbeddedBroker,
+) -> None:
+    """A kube-scheduler binds it when they are there, up to ten minutes after the extender's answer."""
+    embedded_broker.apply_topics(1)
+    view, clock = View(PlacementArgs()), SystemClock()
+    others = Placements(embedded_broker.bootstrap, clock.wall_ms)
+    others.say(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=clock.wall_ms(), asked=1, passed=1))
+    await others.close()
+    asked = datetime.now(UTC)
+    bound = (asked + timedelta(minutes=5)).isoformat()
+    since = {"type": "PodScheduled", "status": "True", "lastTransitionTime": bound}
+    metadata = {"name": "p", "namespace": "n", "uid": "u", "creationTimestamp": asked.isoformat()}
+    spec = {"schedulerName": "koord-scheduler", "nodeName": "a"}
+    view.changed(seen({"metadata": metadata, "spec": spec, "status": {"conditions": [since]}}), at_s=0.0)
+    unasked = Unasked(embedded_broker.bootstrap, view, lambda _: False, clock, "two")
+    running = asyncio.create_task(unasked.run(cast("ApiServer", None)))
+    await asyncio.sleep(SETTLED_S + 3 * LOOK_S)
+
+    assert (running.done(), unasked.trouble, UNASKED._value.get()) == (False, "", 0)

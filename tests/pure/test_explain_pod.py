@@ -469,14 +469,23 @@ def test_a_manifest_has_the_priority_that_its_class_will_give_it(named: str, fou
 
 
 def test_native_amounts_of_a_best_effort_pod_were_not_translated() -> None:
-    native = {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}
-    told = explain([node()], pod(containers=[{"name": "main", "resources": native}]))
+    native = {"cpu": "1", "memory": "1Gi"}
+    told = explain([node()], pod(containers=[{"name": "main", "resources": {"requests": native, "limits": native}}]))
 
-    assert (
-        named(told, "lint.requests").text
-        == "main: neither requests nor limits batch-cpu; it asks for native cpu instead"
-    )
-    assert named(told, "lint.requests").severity == "problem"
+    found = [one for one in told.findings if one.name == "lint.requests"]
+    assert [(one.severity, one.text) for one in found] == [
+        ("problem", f"main: neither requests nor limits batch-{name}; it asks for native {name} instead")
+        for name in ("cpu", "memory")
+    ]
+
+
+@pytest.mark.parametrize("qos", ["BE", None])
+@pytest.mark.parametrize("asked", [Resources(), Resources(cpu_milli=100, mem_bytes=GIB)])
+def test_a_free_pod_is_told_to_ask_for_nothing(qos: str | None, asked: Resources) -> None:
+    """Nobody sells free resources: a pod that asked for some would wait for ever."""
+    free = msgspec.structs.replace(GOOD, priority=3_000, qos_label=qos, requests=asked, limits=asked)
+
+    assert linted(free) == set()
 
 
 def owned(kind: str) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine
+from contextlib import suppress
 from typing import Any
 
 from slacktide.agents.clock import Clock
@@ -27,6 +28,7 @@ from slacktide.schemas.topics import DESCHEDULING, OUTCOME
 log = logging.getLogger(__name__)
 
 SOURCE = "bridge"
+RETRY_S, LAST_S = 1.0, 3.0
 
 
 class Descheduler:
@@ -90,10 +92,22 @@ class Descheduler:
                 if self._policy.descheduling.wanted:
                     works += [self._pods.run(api), self._each(api)]
                     works += [] if self._policy.descheduling.dry_run else [self._account.run()]
+                else:
+                    works += [self._tell_rest()]
                 await until_one_ends(*works)
         finally:
             metrics.OVER.set(0)
+            with suppress(LogError, TimeoutError):
+                async with asyncio.timeout(LAST_S):
+                    await self._evicting.flush()
             await self._sender.close()
+
+    async def _tell_rest(self) -> None:
+        """What came of evictions that were under way when the policy switched them off."""
+        while True:
+            with suppress(LogError):
+                await self._evicting.flush()
+            await asyncio.sleep(RETRY_S)
 
     async def _each(self, api: ApiServer) -> None:
         interval_s = self._policy.descheduling.interval_s

@@ -14,6 +14,7 @@ from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 
 SCHEDULER = "koord-scheduler"
 """The name that pods ask for: Koordinator's."""
+SINCE = ".status.conditions: lastTransitionTime"
 SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
 
 
@@ -25,6 +26,8 @@ class SeenPod:
     node: str
     """"": nowhere yet."""
     scheduler: str
+    created_s: float | None = None
+    """UTC epoch; None: nobody says."""
 
     @property
     def uid(self) -> str:
@@ -65,12 +68,13 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
     return SeenPod(
         asked=LoadAwarePod(
             pod=pod,
-            scheduled_s=_epoch_s(since.get("PodScheduled")),
-            initialized_s=_epoch_s(since.get("Initialized")),
+            scheduled_s=_epoch_s(since.get("PodScheduled"), SINCE),
+            initialized_s=_epoch_s(since.get("Initialized"), SINCE),
             daemonset=any(one.get("kind") == "DaemonSet" for one in _maps(metadata, ".metadata.ownerReferences")),
         ),
         node=_text(spec, ".spec.nodeName"),
         scheduler=_text(spec, ".spec.schedulerName"),
+        created_s=_epoch_s(metadata.get("creationTimestamp"), ".metadata.creationTimestamp"),
     )
 
 
@@ -90,9 +94,9 @@ def _text(there: Mapping[str, Any], path: str) -> str:
     return found
 
 
-def _epoch_s(time: object) -> float | None:
-    """Since when a condition holds, in UTC epoch seconds; None: it does not, or nobody says."""
+def _epoch_s(time: object, path: str) -> float | None:
+    """In UTC epoch seconds; None: nobody says."""
     try:
         return datetime.fromisoformat(str(time)).timestamp() if time else None
     except ValueError as exc:
-        raise BadMessageError("Pod", f".status.conditions: lastTransitionTime: {time!r:.80}: {exc}") from exc
+        raise BadMessageError("Pod", f"{path}: {time!r:.80}: {exc}") from exc

@@ -23,7 +23,9 @@ LOOK_S = 2.0
 SETTLED_S = 5.0
 """From seeing a pod bound to asking the log: other replicas' answers come into it some hundred milliseconds late."""
 BEFORE_S = 60.0
-"""From an answer to the binding that follows it, at most."""
+"""By so much the clocks of log and API server may differ."""
+BINDING_S = 600.0
+"""From an answer to the binding that follows it, at most: for so long a kube-scheduler waits for a pod's volumes."""
 SPAN_S = 600.0
 """Pods that were bound longer ago, by whatever scheduler there was, are left alone."""
 REASON = "PlacedWithoutLoad"
@@ -83,8 +85,8 @@ class Unasked:
                 self._bound[pod.uid] = pod, now_s
 
     async def _told(self, due: list[SeenPod]) -> set[str]:
-        """Of which pods the log tells, by uid, since about when the first of these was bound."""
-        since_s = min(pod.asked.scheduled_s or 0.0 for pod in due) - BEFORE_S
+        """Of which pods the log tells, by uid, since the first of these may have been asked about."""
+        since_s = min(map(_asked_s, due)) - BEFORE_S
         reading = read_topic(self._bootstrap, PLACEMENT.name, since_ms=round(since_s * 1000))
         async with aclosing(reading) as records:
             return {(record.key or b"").decode(errors="replace") async for record in records}
@@ -96,3 +98,8 @@ class Unasked:
                 log.warning("a pod was placed without the extender", extra={"pod": "/".join(pod.key)})
                 UNASKED.inc()
             del self._bound[pod.uid]
+
+
+def _asked_s(pod: SeenPod) -> float:
+    """When it was asked about at the earliest, UTC epoch."""
+    return max(pod.created_s or 0.0, (pod.asked.scheduled_s or 0.0) - BINDING_S)

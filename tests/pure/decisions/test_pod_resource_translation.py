@@ -86,6 +86,14 @@ def test_amounts_move_to_the_names_of_the_class(priority: int, names: tuple[str,
     assert (after == before) is (priority in (9_500, 3_500))
 
 
+def test_the_overhead_of_a_runtime_class_stays_as_the_api_server_wants_it() -> None:
+    before = pod(priority=5_500, overhead={"cpu": 250}, kept={"spec": {"runtimeClassName": "kata"}})
+
+    after = translated(before).pod
+    assert after.overhead == {"cpu": 250}
+    assert BATCH_CPU in after.containers[0].requests
+
+
 def test_free_is_a_class_of_its_own_where_it_is_switched_on() -> None:
     """Only then; the other classes do not change by it."""
     free, batch = pod(priority=3_500), pod(priority=5_500)
