@@ -40,7 +40,7 @@ def command(file: Path, *, bootstrap: str, since: Moment | None, until: Moment |
     since_ms = ALL_SINCE_MS if since is None else since.at(now_ms)
     if since_ms >= until_ms:
         raise click.UsageError(f"--since ({instant(since_ms)}) is not before --until ({instant(until_ms)})")
-    names = tuple(topic_named(topic).name for topic in topics) or lines.REPLAYED
+    names = tuple(dict.fromkeys(topic_named(topic).name for topic in topics)) or lines.REPLAYED
     written: Counter[str] = Counter()
     with source.writing(file) as out:
 

@@ -79,7 +79,8 @@ async def test_what_nobody_decided_is_found_in_a_live_log(embedded_broker) -> No
 
 async def test_one_topic_can_be_exported(embedded_broker, tmp_path: Path) -> None:
     await answered(embedded_broker)
-    done = slacktide(embedded_broker, "topics", "export", str(tmp_path / "c.jsonl"), "--topic", "command")
+    done = slacktide(embedded_broker, "topics", "export", str(tmp_path / "c.jsonl"), *("--topic", "command") * 2)
+    assert done.stdout.count(COMMAND.name) == 1
     _, *records, _ = (tmp_path / "c.jsonl").read_bytes().splitlines()
 
     assert done.exit_code == 0, done.output
