@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import secrets
 import threading
@@ -11,8 +12,14 @@ from typing import Any
 import pytest
 import yaml
 
+from slacktide.agents.cluster.webhook.world import World
+from slacktide.agents.kubernetes import ApiServer as DoorToApi
+from testbed.brokers import free_port
 from testbed.cluster.api_server import ApiServer, Json, RefusedError
+from testbed.cluster.bridge_rig import until
+from testbed.cluster.identity import access_of
 from testbed.cluster.manifests import evict_by_load
+from testbed.cluster.service_door import ServiceDoor
 from testbed.cluster.webhook import (
     COLOCATED,
     CONFIGURATIONS,
@@ -297,3 +304,24 @@ def test_without_its_configurations_it_says_that_nobody_asks(admitting: ApiServe
     admitting.post(f"{CONFIGURATIONS}/validatingwebhookconfigurations", kept)
 
     assert "no validatingwebhookconfigurations/slacktide: nobody asks; apply the manifests" in str(said)
+
+
+async def test_once_the_api_server_is_heard_again_what_is_known_is_fresh_though_nothing_has_changed(
+    admitting: ApiServer,
+) -> None:
+    port = free_port()
+    access = access_of(admitting.kubeconfig)
+    access.configuration.host = f"https://127.0.0.1:{port}"
+    way = ServiceDoor("127.0.0.1", port, admitting.port)
+    async with DoorToApi(access, name="test") as api:
+        world = World(api)
+        following = asyncio.create_task(world.run())
+        await world.heard()
+        assert not world.trouble
+        way.close()
+        await until(lambda: world.trouble)
+        way = ServiceDoor("127.0.0.1", port, admitting.port)
+        await until(lambda: not world.trouble)
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+    way.close()

@@ -18,6 +18,7 @@ from slacktide.agents.kubernetes import (
     ApiServer,
     Changed,
     Gone,
+    Over,
     Resource,
     Trouble,
     Whole,
@@ -68,6 +69,8 @@ class Followed(Generic[T]):
                         self.trouble = ""
                     case Gone():
                         self._forget(told.name)
+                        self.trouble = ""
+                    case Over():
                         self.trouble = ""
                 self.heard.set()
 
