@@ -98,7 +98,8 @@ class Commands(click.Group):
 def cli(*, debug: bool) -> None:
     """Batch work on the slack of latency-sensitive pods, as an event stream.
 
-    Every option can come from the environment: --sample-interval is SLACKTIDE_SAMPLE_INTERVAL.
+    Every option of a part that keeps running can come from the environment: --sample-interval is
+    SLACKTIDE_SAMPLE_INTERVAL.
     Exit codes: 0 done, 1 failed, 2 wrong usage (topics plan: changes are pending).
     """
     if not debug:  # an error is told once, by us
