@@ -38,7 +38,8 @@ class Wallet:
         self._newest = (credit.epoch, credit.number)
         self.epoch = credit.epoch
         if credit.boot_id == self._boot_id:
-            self._granted = credit.granted
+            # One bad record may have told the governor of more evictions than there were: they are none to be made.
+            self._granted = min(credit.granted, self.spent + credit.granted - credit.spent)
             self._spared = frozenset(credit.spared_namespaces)
             self._until_ns = since_ns + credit.ttl_ms * 1_000_000
             self._outlasted = False

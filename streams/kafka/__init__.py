@@ -11,7 +11,14 @@ from slacktide.streams.kafka.ends import Ends
 from slacktide.streams.kafka.feed import Feed
 from slacktide.streams.kafka.follower import Follower
 from slacktide.streams.kafka.gathering import Gathering
-from slacktide.streams.kafka.group import POLL_RECORDS_MAX, Fetched, Group, committed, leave_first_generation
+from slacktide.streams.kafka.group import (
+    METADATA_MS,
+    POLL_RECORDS_MAX,
+    Fetched,
+    Group,
+    committed,
+    leave_first_generation,
+)
 from slacktide.streams.kafka.readers import History, Latest, last_of_each_key, partition_counts, present
 from slacktide.streams.kafka.sender import Refusal, Sender
 from slacktide.streams.kafka.span import Span, Spans
@@ -21,6 +28,7 @@ connecting.install()
 lenient.install()
 
 __all__ = [
+    "METADATA_MS",
     "POLL_RECORDS_MAX",
     "TAIL_RECORDS_MAX",
     "Ends",

@@ -19,6 +19,9 @@ from slacktide.streams.records import Record
 log = logging.getLogger(__name__)
 
 COMMIT_S = 2.0
+METADATA_MS = 30_000
+"""Within this a member notices that its topic is gone, there again or has more partitions: the client's own 5 min would
+leave samples unanswered for as long."""
 POLL_RECORDS_MAX = 250
 """Per turn: while they are answered nothing else of the process runs."""
 
@@ -65,6 +68,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
             partition_assignment_strategy=[_sticky() if sticky else RoundRobinPartitionAssignor],
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            metadata_max_age_ms=METADATA_MS,
             fetch_max_wait_ms=fetch_wait_ms,
             max_partition_fetch_bytes=FETCH_BYTES_MAX,
             session_timeout_ms=session_timeout_ms,

@@ -47,7 +47,15 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.connecting import client
-from slacktide.streams.kafka import POLL_RECORDS_MAX, Gathering, close, committed, leave_first_generation, record_of
+from slacktide.streams.kafka import (
+    METADATA_MS,
+    POLL_RECORDS_MAX,
+    Gathering,
+    close,
+    committed,
+    leave_first_generation,
+    record_of,
+)
 from slacktide.streams.shells.session import Session, ShellSettings, keep_connected
 from slacktide.streams.worker import Worker
 
@@ -202,6 +210,7 @@ class _Thread(driver.AIOKafkaConsumerThread):
             enable_auto_commit=False,
             auto_offset_reset=conf.consumer_auto_offset_reset,
             max_poll_records=conf.broker_max_poll_records,
+            metadata_max_age_ms=METADATA_MS,
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
             fetch_max_wait_ms=cast("_Transport", transport).fetch_wait_ms,
             session_timeout_ms=int(conf.broker_session_timeout * 1_000),

@@ -218,6 +218,8 @@ class Session:
         # The group may have been shared out anew because the log was made anew.
         self._latest.again()
         self._health.not_ready = ""
+        if not partitions:
+            self._tasks.append(asyncio.create_task(self._guarded(self._check_topics)))
         log.info("partitions assigned", extra={"partitions": sorted(partitions)})
 
     def revoked(self) -> None:
@@ -365,6 +367,15 @@ class Session:
             self._check_awake()
             self._beat_s = asyncio.get_running_loop().time()
             await asyncio.sleep(BEAT_S)
+
+    async def _check_topics(self) -> None:
+        """Others have all partitions, or there are none, and the group would not notice soon that there are again.
+
+        Raises:
+            LogError: there are none.
+
+        """
+        await _checked_partitions(self._bootstrap)
 
     async def _finish(self) -> None:
         await self._stop.wait()

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from aiokafka.admin import AIOKafkaAdminClient
 
 from slacktide.agents.kafka import read_topic
 from slacktide.schemas.codec import decode
@@ -22,7 +23,7 @@ from testbed.agent_rig import agent_of
 from testbed.brokers import KafkaBroker, KafkaCluster
 from testbed.feed import Feed, Workers, agree
 from testbed.one_machine import NODE, VirtualNode
-from testbed.samples import SUPPRESS
+from testbed.samples import SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 
 pytestmark = pytest.mark.kafka
@@ -170,6 +171,26 @@ async def test_a_worker_that_stood_still_for_longer_than_its_session_says_nothin
 
 def _key(one: NodeSample) -> tuple[str, str, int]:
     return one.node, one.boot_id, one.seq
+
+
+async def test_a_worker_says_that_its_topic_is_gone_and_goes_on_when_it_is_there_again(
+    rig: Rig, kafka_broker: KafkaBroker, shell: Shell
+) -> None:
+    """The one topic alone: else a worker without partitions would take others for their owners."""
+    async with rig.worker(shell) as worker:
+        await rig.send(before := [keyframe(1, "node-1")])
+        await rig.answered(before)
+        admin = AIOKafkaAdminClient(bootstrap_servers=rig.bootstrap)
+        await admin.start()
+        await admin.delete_topics([SAMPLE.name])
+        await admin.close()
+        await until(lambda: f"no such topics: {SAMPLE.name}" in worker.health.not_ready, "it says so")
+        await asyncio.to_thread(kafka_broker.apply_topics, PARTITIONS)
+        async with Rig(rig.bootstrap, group=rig.group) as anew:
+            await anew.send(after := [keyframe(2, "node-1")])
+            [answer] = await anew.answered(after)
+
+    assert answer.answer == "set"
 
 
 @pytest.mark.parametrize("shell", ["faust"])  # the other one may take longer than anybody would wait

@@ -41,6 +41,16 @@ def test_it_is_good_for_what_was_granted_and_not_yet_spent() -> None:
     assert wallet.ready(8 * S, "batch")
 
 
+def test_evictions_that_a_governor_heard_of_and_that_nobody_made_are_no_credit() -> None:
+    """One outcome with a wrong count, and the next lease would else be good for all of them."""
+    wallet = Wallet(BOOT)
+    wallet.spend(0)
+    wallet.hear(msgspec.structs.replace(lease(1_000_001), spent=1_000_000), since_ns=0)
+    wallet.spend(1 * S)
+
+    assert not wallet.ready(1 * S, "batch")
+
+
 def test_its_time_counts_from_when_it_had_not_come_yet() -> None:
     wallet = Wallet(BOOT)
     wallet.hear(lease(), since_ns=10 * S)
