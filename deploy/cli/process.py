@@ -103,9 +103,13 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
             return False
         return True
 
+    before = set(threading.enumerate())
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         done = runner.run(main())
         ending = _cut_short_later()  # what the work leaves behind is cancelled now, and need not heed it
+    for thread in set(threading.enumerate()) - before:
+        if not thread.daemon:  # Faust's, say: the interpreter waits for it, however long
+            thread.join()
     ending.cancel()
     if not done:
         raise SystemExit(1)

@@ -111,9 +111,17 @@ STAYS = """
 """
 
 
-def test_a_process_that_fails_ends_although_something_in_it_does_not() -> None:
+LEAVES_A_THREAD = """
+    import threading
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    raise LogError("the log is gone")
+"""
+
+
+@pytest.mark.parametrize("body", [STAYS, LEAVES_A_THREAD], ids=["a task", "a thread"])
+def test_a_process_that_fails_ends_although_something_in_it_does_not(body: str) -> None:
     """With its reason: whoever restarts it waits for its end."""
-    code, lines = ended(started(STAYS.strip()))
+    code, lines = ended(started(body.strip()))
 
     assert code == 1
     assert [line["message"] for line in lines][-2:] == [
