@@ -79,19 +79,21 @@ def _written(at: Colony) -> list[Row]:
 
 
 def _first_writes_per_s(at: Colony) -> float:
-    """From the bridge's first write until all nodes show batch resource."""
+    """From the bridge's first write until it has written to all nodes; then all show batch resource."""
     at.start_bridge()
-    until_s = time.monotonic() + FILL_S
-    while (written := at.bridge.labelled("slacktide_bridge_writes_total", kind="status")) < 1:
-        time.sleep(POLL_S)
-    first_s = time.monotonic()
-    while written < at.nodes or at.selling() < at.nodes:
+    begin_s = time.monotonic()
+    until_s = begin_s + FILL_S
+    while (written := at.bridge.labelled("slacktide_bridge_writes_total", kind="status")) < at.nodes:
         at.bridge.check()
+        if not written:
+            begin_s = time.monotonic()
         if time.monotonic() > until_s:
-            raise CannotRunError(f"{written:.0f} writes, {at.selling()} of {at.nodes} nodes show batch resource")
+            raise CannotRunError(f"{written:.0f} writes to {at.nodes} nodes")
         time.sleep(POLL_S)
-        written = at.bridge.labelled("slacktide_bridge_writes_total", kind="status")
-    return at.nodes / (time.monotonic() - first_s)
+    took_s = time.monotonic() - begin_s
+    if (selling := at.selling()) < at.nodes:
+        raise CannotRunError(f"{selling} of {at.nodes} nodes show batch resource")
+    return at.nodes / took_s
 
 
 def _seen(at: Colony) -> list[Row]:
