@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from slacktide.schemas.message import Count, Message, Terms
 
+SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
+"""What is published for batch and mid pods, and what these ask for."""
+
 
 class NodeAllocatable(Message, frozen=True, kw_only=True):
     """What batch and mid pods may ask for on a node, with the arithmetic. None: none is published.

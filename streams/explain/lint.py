@@ -8,13 +8,13 @@ from slacktide.schemas.inventory import Container, Pod
 from slacktide.schemas.metric import Use
 from slacktide.schemas.qos import BANDS, band_of, effective_priority_class, effective_qos, is_best_effort
 from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.placement import NATIVE
 from slacktide.streams.explain.selling import amount, resource_name
 from slacktide.streams.explain.wish import Wish
 
 IDLE_PCT = 30
 """Below this share of what it requested a pod keeps others out for nothing."""
 _TIERS = {"koord-batch": "batch", "koord-mid": "mid"}
-_NATIVE = {"cpu_milli": "cpu", "mem_bytes": "memory"}
 _SPLIT = {
     "BE": frozenset({"koord-prod"}),
     "LSR": frozenset({"koord-mid", "koord-batch", "koord-free"}),
@@ -72,13 +72,13 @@ def _amounts(pod: Pod) -> Iterator[Finding]:
 
 
 def _of_container(name: str, part: Container, tier: str) -> Iterator[Finding]:
-    for kind, native_name in _NATIVE.items():
+    for kind in NATIVE:
         field = f"{tier}_{kind}"
         shown = resource_name(field)
         request, limit = getattr(part.requests, field), getattr(part.limits, field)
         native = getattr(part.requests, kind) or getattr(part.limits, kind)
         if request is None and limit is None:
-            other = f"; it asks for native {native_name} instead" if native else ""
+            other = f"; it asks for native {resource_name(kind)} instead" if native else ""
             yield Finding(
                 name="lint.requests",
                 severity="problem" if native else "warning",
@@ -95,7 +95,7 @@ def _of_container(name: str, part: Container, tier: str) -> Iterator[Finding]:
 
 def _realistic(pod: Pod, use: Use) -> Iterator[Finding]:
     tier = _TIERS.get(effective_priority_class(pod), "batch")
-    for kind in _NATIVE:
+    for kind in NATIVE:
         field = f"{tier}_{kind}"
         asked, used = getattr(pod.requests, field), getattr(use, kind)
         if not asked:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from slacktide.schemas.allocatable import SOLD
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import UNSAID_MS, Use
 from slacktide.schemas.placement import PodPlacement
@@ -17,9 +18,8 @@ from slacktide.streams.explain.wish import Wish
 
 SCHEDULER = "koord-scheduler"
 """The scheduler that knows batch resources: Koordinator's name for it."""
-SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
 NAMED = 3
-NATIVE = {"cpu_milli": "cpu", "mem_bytes": "memory"}
+NATIVE = ("cpu_milli", "mem_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +219,7 @@ def _too_high(rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
         of_all = [(one.rooms[number].sold or 0, one.node) for one in selling]
         most, node = max(of_all, key=lambda pair: pair[0], default=(0, ""))
         if most and room.asked > most:
-            name = NATIVE.get(room.of) or resource_name(room.of)
+            name = resource_name(room.of)
             yield Finding(
                 name="pending.too-high",
                 severity="problem",
@@ -231,7 +231,7 @@ def _too_high(rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
 
 def _fits(fitting: Sequence[NodeRoom]) -> Finding:
     more = f" and {len(fitting) - NAMED} more" if len(fitting) > NAMED else ""
-    untold = [NATIVE.get(room.of) or resource_name(room.of) for room in fitting[0].rooms if room.left is None]
+    untold = [resource_name(room.of) for room in fitting[0].rooms if room.left is None]
     but = f"; what others asked for of {' and '.join(untold)} is not counted" if untold else ""
     return Finding(
         name="pending.fits",
@@ -267,7 +267,7 @@ def _nearest(rooms: Sequence[NodeRoom], number: int) -> str:
 
     best = max(rooms, key=left)
     room = best.rooms[number]
-    name = NATIVE.get(room.of) or resource_name(room.of)
+    name = resource_name(room.of)
     stale = f", which is stale for {best.stale_ms / 1000:.0f} s" if best.stale_ms else ""
     return (
         f"{name} is short on every node: {amount(room.asked, room.of)} is asked for, "

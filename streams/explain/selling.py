@@ -24,6 +24,8 @@ _NAMES = {
     "batch_mem_bytes": "batch-memory",
     "mid_cpu_milli": "mid-cpu",
     "mid_mem_bytes": "mid-memory",
+    "cpu_milli": "cpu",
+    "mem_bytes": "memory",
 }
 _ADVICE = {
     "margin": "colocation-config keeps that much of the node back: raise {reclaim}",

@@ -90,13 +90,11 @@ async def run(
 
     """
 
-    async def session() -> None:
-        async with Session(worker, settings, stop, health, now_ms) as connected:
-            if await connected.until(stop, connected.connect()):
-                with tempfile.TemporaryDirectory(prefix="slacktide-faust-") as folder:
-                    await _run_app(_app(connected, settings, folder), connected, stop)
+    async def work(session: Session) -> None:
+        with tempfile.TemporaryDirectory(prefix="slacktide-faust-") as folder:
+            await _run_app(_app(session, settings, folder), session, stop)
 
-    await keep_connected(session, stop, health)
+    await keep_connected(lambda: Session(worker, settings, stop, health, now_ms), work, stop, health)
 
 
 async def _run_app(app: _App, session: Session, stop: asyncio.Event) -> None:

@@ -31,12 +31,10 @@ async def run(
 
     """
 
-    async def session() -> None:
-        async with Session(worker, settings, stop, health, now_ms) as connected:
-            if await connected.until(stop, connected.connect()):
-                await _Member(connected, settings).run(stop)
+    async def work(session: Session) -> None:
+        await _Member(session, settings).run(stop)
 
-    await keep_connected(session, stop, health)
+    await keep_connected(lambda: Session(worker, settings, stop, health, now_ms), work, stop, health)
 
 
 class _Member:

@@ -422,8 +422,16 @@ async def _checked_partitions(bootstrap: str) -> dict[str, int]:
     return there
 
 
-async def keep_connected(session: Callable[[], Awaitable[None]], stop: asyncio.Event, health: Health) -> None:
+async def keep_connected(
+    begin: Callable[[], Session], work: Callable[[Session], Awaitable[None]], stop: asyncio.Event, health: Health
+) -> None:
     """Run sessions, one after the other, until all shall end.
+
+    Args:
+        begin: makes one that is not connected yet.
+        work: answers samples in one that is, until told to stop.
+        stop: set: all shall end.
+        health: filled here.
 
     Raises:
         Exception: whatever is not the log's doing.
@@ -432,7 +440,9 @@ async def keep_connected(session: Callable[[], Awaitable[None]], stop: asyncio.E
     said = ""
     while not stop.is_set():
         try:
-            await session()
+            async with begin() as session:
+                if await session.until(stop, session.connect()):
+                    await work(session)
         except LogError as exc:
             health.not_ready = str(exc)
             if said != str(exc):  # not once a second while a broker is away

@@ -12,7 +12,7 @@ from math import isnan
 import msgspec
 import numpy as np
 
-from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
@@ -35,7 +35,6 @@ REPUBLISH_MS = 4_900
 """Latest-state figures come again every 5 s although they did not change: a reader tells quiet from dead."""
 WORTH_TELLING = 0.01
 """Of the node's capacity: node use, or system and pods together, have moved by more since they were last told."""
-FIELDS = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
 NO_FORECAST = Use(cpu_milli=0, mem_bytes=0)
 """What production pods will leave of what they asked for: nobody predicts it, so mid pods are sold nothing of it."""
 
@@ -187,7 +186,7 @@ def allocatable_of(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], po
     sold, reason = (_sold(load, metric, colocation), "") if colocation.enable else (None, "disabled")
     if sold is None and not reason:
         reason = "the node's strategy sells more than any machine has"
-    figures: dict[str, int | None] = dict.fromkeys(FIELDS)
+    figures: dict[str, int | None] = dict.fromkeys(SOLD)
     if sold is not None:
         figures |= {field: amount for field, (amount, _) in sold.items()}
     floored = published_floor(figures, pods)
@@ -228,4 +227,4 @@ def _sold(load: NodeLoad, metric: NodeMetric, colocation: Colocation) -> dict[st
     terms = (one.terms for one in (*batch.because, *mid.because))
     if max(amounts) > AMOUNT_MAX:
         return None
-    return dict(zip(FIELDS, zip(amounts, terms, strict=True), strict=True))
+    return dict(zip(SOLD, zip(amounts, terms, strict=True), strict=True))

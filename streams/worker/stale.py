@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
@@ -32,7 +32,6 @@ from slacktide.streams.records import Record, text_of
 M = TypeVar("M", bound=Message)
 
 SILENT = "the node is silent"
-FIGURES = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +176,7 @@ def _allocatable(said: Said, silent_ms: int, policy: Policy) -> NodeAllocatable:
             mid_mem_bytes=mid.mem_bytes,
         ),
     )
-    floored = published_floor(dict.fromkeys(FIGURES), [pod])
+    floored = published_floor(dict.fromkeys(SOLD), [pod])
     terms = {because.of: because.terms for because in floored.because}
     colocation = policy.colocation if said.facts is None else colocation_on(policy, said.facts)
     too_old = degraded(now_s=silent_ms // 1_000, updated_s=0, degrade_time_min=colocation.degrade_time_min)

@@ -532,7 +532,8 @@ def test_minutes_taken_back_are_as_if_the_samples_had_been_heard(
             assert covered_ms == wanted_ms
             np.testing.assert_allclose(figures, wanted, rtol=1e-6, atol=1)
     wanted, found = (node.windows.averages([node.window]) for node in (heard, last))
-    assert found.counts[0][0] == pytest.approx(wanted.counts[0][0], abs=1)
+    told_ms = [min(window_s * 1_000, one.counts[0][0]) for one in (wanted, found)]  # slots may be longer together
+    assert told_ms[1] == pytest.approx(told_ms[0], abs=1)
     pods = slice(3, None if begin == end else 3)  # what both heard of a slot is shared out evenly
     for own in (slice(0, 2), pods):
         assert found.values[own] == pytest.approx(wanted.values[own], rel=1e-4, abs=1, nan_ok=True)

@@ -7,7 +7,7 @@ from math import inf
 from operator import attrgetter
 from typing import TypeVar
 
-from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import UNSAID_MS, NodeMetric, Use
 from slacktide.schemas.score import NodeScore
@@ -21,7 +21,7 @@ from slacktide.streams.decisions.pod_placement import NodeView
 FROZEN_S = UNSAID_MS / 1000
 Figures = NodeScore | NodeMetric | NodeAllocatable
 _OF_SCORE = attrgetter("allocatable", "pressure", "stale_ms")
-_OF_ALLOCATABLE = attrgetter("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes", "stale_ms")
+_OF_ALLOCATABLE = attrgetter(*SOLD, "stale_ms")
 """What pods find a node by, where pods count as they are placed."""
 F = TypeVar("F", NodeScore, NodeMetric, NodeAllocatable)
 
@@ -255,6 +255,5 @@ def _less(sold: int | None, asked: int | None) -> int:
 
 
 def _sum(requests: Iterable[Resources]) -> Resources:
-    fields = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
     listed = list(requests)
-    return Resources(**{field: sum(getattr(one, field) or 0 for one in listed) for field in fields})
+    return Resources(**{field: sum(getattr(one, field) or 0 for one in listed) for field in SOLD})

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from slacktide.schemas.allocatable import SOLD
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES
 from slacktide.schemas.kubernetes_pod import read_pod
@@ -15,7 +16,6 @@ from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 SCHEDULER = "koord-scheduler"
 """The name that pods ask for: Koordinator's."""
 SINCE = ".status.conditions: lastTransitionTime"
-SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

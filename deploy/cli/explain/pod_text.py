@@ -9,7 +9,7 @@ from slacktide.deploy.cli.explain.placement_text import placement_text
 from slacktide.deploy.cli.text import count, instant, table
 from slacktide.schemas.inventory import Resources
 from slacktide.streams.explain.evictions import Eviction
-from slacktide.streams.explain.placement import NATIVE, NodeRoom, Room
+from slacktide.streams.explain.placement import NodeRoom, Room
 from slacktide.streams.explain.pod import PodExplanation
 from slacktide.streams.explain.selling import amount, resource_name
 
@@ -47,22 +47,18 @@ def _head(told: PodExplanation) -> Iterator[str]:
 
 def _resources(amounts: Resources) -> str:
     asked = [(field, getattr(amounts, field)) for field in amounts.__struct_fields__]
-    return ", ".join(f"{_name(field)} {amount(value, field)}" for field, value in asked if value) or "nothing"
-
-
-def _name(field: str) -> str:
-    return NATIVE.get(field) or resource_name(field)
+    return ", ".join(f"{resource_name(field)} {amount(value, field)}" for field, value in asked if value) or "nothing"
 
 
 def _rooms(rooms: Sequence[NodeRoom]) -> str:
     """Nearest first: those that it fits on, then those that its selector picks."""
     ranked = sorted(rooms, key=lambda one: (not one.fits, not one.selected, one.node))
-    head = ["NODE", *(f"{_name(room.of).upper()} LEFT/SOLD" for room in rooms[0].rooms), "FITS", "WHY NOT"]
+    head = ["NODE", *(f"{resource_name(room.of).upper()} LEFT/SOLD" for room in rooms[0].rooms), "FITS", "WHY NOT"]
     rows = [
         (one.node, *(_room(room) for room in one.rooms), "yes" if one.fits else "no", _why(one))
         for one in ranked[:NODES_TOLD]
     ]
-    asked = ", ".join(f"{_name(room.of)} {amount(room.asked, room.of)}" for room in rooms[0].rooms)
+    asked = ", ".join(f"{resource_name(room.of)} {amount(room.asked, room.of)}" for room in rooms[0].rooms)
     more = f"\nand {count(len(rooms) - NODES_TOLD, 'node')} more" if len(rooms) > NODES_TOLD else ""
     return f"asked for: {asked or 'nothing'}\n{table(head, rows)}{more}"
 
@@ -77,7 +73,7 @@ def _why(one: NodeRoom) -> str:
         return one.unlike
     if one.stale_ms:
         return f"stale for {one.stale_ms / 1000:.0f} s"
-    short = [_name(room.of) for room in one.rooms if not room.enough]
+    short = [resource_name(room.of) for room in one.rooms if not room.enough]
     if not short:
         return ""
     return one.why_none or f"short of {', '.join(short)}"

@@ -99,7 +99,7 @@ def _asked(  # one argument per option
                 known.add(record.key)
             made[0].take(record)
 
-        return take
+        return take if nodes else made[0].take
 
     if file is not None:
         source.from_file(file, since, until, begin)
