@@ -36,6 +36,7 @@ LEASE_S = 240
 SIZE = {"cpu": f"{CAPACITY.cpu_milli}m", "memory": str(CAPACITY.mem_bytes), "pods": "110"}
 ASKED = {"kubernetes.io/batch-cpu": "1500", "kubernetes.io/batch-memory": "1Gi"}
 PATIENCE_S, CLOSING_S = 300.0, 1.0
+KUBE_SCHEDULER = "kube-scheduler"
 
 
 @dataclass(slots=True)
@@ -57,9 +58,13 @@ class Meter:
         times = self.processes[name].cpu_times()
         return float(times.user + times.system)
 
-    def end(self, name: str) -> None:
+    def end(self, name: str, known_as: str) -> None:
         """It is about to go: its figures stay."""
-        self.ended[name] = self._figures(name)
+        self.ended[known_as] = self._figures(name)
+        self.drop(name)
+
+    def drop(self, name: str) -> None:
+        """It is about to go, and its figures with it."""
         del self.processes[name]
 
     def told(self) -> dict[str, tuple[float, float]]:
@@ -173,23 +178,33 @@ class Colony:
 
             await asyncio.gather(*(make(name_of(number)) for number in range(self.nodes)))
 
-    def place(self, pods: int, *, load_aware: bool) -> Placed:
-        """So many batch pods that wait, then a kube-scheduler: until all are bound that can be; then they are gone."""
+    def place(self, pods: int, *, load_aware: bool, limited: bool) -> Placed:
+        """So many batch pods that wait, then a kube-scheduler: until all are bound that can be; then they are gone.
+
+        Args:
+            pods: how many.
+            load_aware: with the extender; else by a kube-scheduler without it and its profile's other settings.
+            limited: by the kube-scheduler's own default, 50 requests a second.
+
+        """
         asyncio.run(self._make_pods(pods))
-        program = Program("kube-scheduler", self.rig.folder / f"kube-scheduler-{load_aware}.log")
+        program = Program("kube-scheduler", self.rig.folder / f"kube-scheduler-{time.monotonic_ns()}.log")
 
         def edit(config: Json) -> None:
-            # Its own default lets no more than 50 requests a second through.
-            config["clientConnection"] |= {"qps": 1_000, "burst": 2_000}
+            if not limited:
+                config["clientConnection"] |= {"qps": 1_000, "burst": 2_000}
             if not load_aware:
                 del config["extenders"], config["profiles"][0]["plugins"]
 
         cpu_s, begin_s = self.meter.cpu_s("scheduler"), time.monotonic()
-        name = f"kube-scheduler {'with' if load_aware else 'without'} it"
-        placed = asyncio.run(self._placed(pods, program, edit, name))
+        placed = asyncio.run(self._placed(pods, program, edit))
         placed.extender_cpu_s = self.meter.cpu_s("scheduler") - cpu_s
         placed.took_s = time.monotonic() - begin_s
-        self.meter.end(name)
+        name = f"kube-scheduler {'with' if load_aware else 'without'} it"
+        if limited:
+            self.meter.end(KUBE_SCHEDULER, name)
+        else:
+            self.meter.drop(KUBE_SCHEDULER)
         program.stop()
         self._delete_pods()
         return placed
@@ -213,12 +228,12 @@ class Colony:
 
             await asyncio.gather(*(make(number) for number in range(pods)))
 
-    async def _placed(self, pods: int, program: Program, edit: Any, name: str) -> Placed:
+    async def _placed(self, pods: int, program: Program, edit: Any) -> Placed:
         clock, placed = SystemClock(), Placed(asked=pods)
         starting = asyncio.create_task(asyncio.to_thread(self.at.start, program, edit))
         while not program.running and not starting.done():  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.01)
-        self.meter.watch(name, program.pid)
+        self.meter.watch(KUBE_SCHEDULER, program.pid)
         with contextlib.suppress(TimeoutError):
             async with (
                 asyncio.timeout(PATIENCE_S),

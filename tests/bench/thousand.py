@@ -48,7 +48,7 @@ def measure(rig: Rig) -> list[Row]:
         at.start_nodes(rig.each_s, kwok=kwok)
         begin_s = time.monotonic()
         rows: list[Row] = []
-        for part in (_written, _seen, _placed, _costs):
+        for part in (_written, _seen, _placed, _costs, _unlimited):
             found = part(at)
             for row in found:
                 rig.say(f"cluster: {row.figure}: {row.measured}")
@@ -136,14 +136,10 @@ def _placed(at: Colony) -> list[Row]:
     standing_s, pods = at.meter.cpu_s("scheduler"), PODS_PER_NODE * at.nodes
     time.sleep(STANDING_S)
     standing = (at.meter.cpu_s("scheduler") - standing_s) / STANDING_S
-    at.rig.say(f"cluster: placing {pods} pods by load")
-    with_it = at.place(pods, load_aware=True)
-    at.rig.say(f"cluster: {len(with_it.bound)} bound, {with_it.per_s:.0f} a second; now without the extender")
-    without = at.place(pods, load_aware=False)
-    at.rig.say(f"cluster: {len(without.bound)} bound, {without.per_s:.0f} a second")
+    both = _both(at, limited=True)
+    with_it, without = both
     per_pod_ms = 1_000 * (with_it.extender_cpu_s - standing * with_it.took_s) / max(1, len(with_it.bound))
     all_ms = 1_000 * with_it.extender_cpu_s / max(1, len(with_it.bound))
-    ratio = with_it.per_s / without.per_s if without.per_s else 0.0
     over = {name: over_line_s(placed, at.nodes) for name, placed in (("with", with_it), ("without", without))}
     less = 1 - over["with"] / over["without"] if over["without"] else 0.0
     bound = f"{len(with_it.bound)} and {len(without.bound)} of {pods} bound"
@@ -151,14 +147,44 @@ def _placed(at: Colony) -> list[Row]:
     return [
         judged("extender, CPU per pod", f"<= {CPU_MS_MAX:g} ms", f"{per_pod_ms:.1f} ms; {resting}",
                met=per_pod_ms <= CPU_MS_MAX, n=len(with_it.bound), per_pod_ms=per_pod_ms, standing=standing),
-        judged("pods a second with the extender, against without", f">= {PODS_RATIO_MIN}",
-               f"{ratio:.2f}: {with_it.per_s:.0f} against {without.per_s:.0f}; {bound}",
-               met=ratio >= PODS_RATIO_MIN, n=pods, with_per_s=with_it.per_s, without_per_s=without.per_s),
+        judged("pods a second with the extender, against without", f">= {PODS_RATIO_MIN}", _said(both, at),
+               met=_ratio(both) >= PODS_RATIO_MIN, n=pods, **_rates(both)),
         judged(f"node-seconds over {LINE_PART:.0%} of CPU within {AFTER_S} s", "fewer",
                f"{over['with']} with load-awareness, {over['without']} without: {less:.0%} fewer; {bound}",
                met=over["with"] < over["without"], n=pods, over=over,
                bound={"with": len(with_it.bound), "without": len(without.bound)}),
     ]  # fmt: skip
+
+
+def _unlimited(at: Colony) -> list[Row]:
+    """The same where the kube-scheduler's client lets any number of requests through."""
+    both = _both(at, limited=False)
+    return [told("the same without the client's limit", _said(both, at), n=PODS_PER_NODE * at.nodes, **_rates(both))]
+
+
+def _both(at: Colony, *, limited: bool) -> tuple[Placed, Placed]:
+    """With the extender, and without."""
+    pods, found = PODS_PER_NODE * at.nodes, []
+    for load_aware in (True, False):
+        how = f"with{'' if load_aware else 'out'} the extender, {'' if limited else 'not '}limited"
+        at.rig.say(f"cluster: placing {pods} pods {how}")
+        found.append(at.place(pods, load_aware=load_aware, limited=limited))
+        at.rig.say(f"cluster: {len(found[-1].bound)} bound, {found[-1].per_s:.0f} a second")
+    return found[0], found[1]
+
+
+def _ratio(both: tuple[Placed, Placed]) -> float:
+    return both[0].per_s / both[1].per_s if both[1].per_s else 0.0
+
+
+def _rates(both: tuple[Placed, Placed]) -> dict[str, float]:
+    return {"with_per_s": both[0].per_s, "without_per_s": both[1].per_s}
+
+
+def _said(both: tuple[Placed, Placed], at: Colony) -> str:
+    with_it, without = both
+    bound = f"{len(with_it.bound)} and {len(without.bound)} of {PODS_PER_NODE * at.nodes} bound"
+    return f"{_ratio(both):.2f}: {with_it.per_s:.0f} against {without.per_s:.0f}; {bound}"
 
 
 def over_line_s(placed: Placed, nodes: int) -> int:

@@ -142,7 +142,12 @@ class _Process:
         tied = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
         with (self.folder / "broker.log").open("ab") as log:
             spawned = SPAWNER.submit(
-                subprocess.Popen, [*tied, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                subprocess.Popen,
+                [*tied, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
             self._process = spawned.result()
         until_s = time.monotonic() + START_S

@@ -40,7 +40,12 @@ class Program:
         tied = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
         with self.log.open("ab") as log:
             spawned = SPAWNER.submit(
-                subprocess.Popen, [*tied, *command], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                subprocess.Popen,
+                [*tied, *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
             )
             self._process = spawned.result()
 
