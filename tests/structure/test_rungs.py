@@ -52,7 +52,12 @@ def test_each_rung_is_accounted_for() -> None:
 
 
 def test_where_kubernetes_can_neither_be_found_nor_built_its_rung_is_left_out_and_says_so(tmp_path: Path) -> None:
-    nothing = {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path), "KUBEBUILDER_ASSETS": "", "SLACKTIDE_BUILD": ""}
+    nothing = {
+        "PATH": str(tmp_path),
+        "XDG_CACHE_HOME": str(tmp_path),
+        "KUBEBUILDER_ASSETS": "",
+        "SLACKTIDE_BUILDING": "",
+    }
     code, said = run("../cluster/test_test_bed.py", require_all=True, **nothing)
 
     assert code == 0

@@ -8,7 +8,6 @@ import contextlib
 import logging
 import os
 import random
-import shutil
 import signal
 import socket
 import subprocess
@@ -26,12 +25,11 @@ from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrP
 from slacktide.schemas.topics import TOPICS
 
 from . import rungs
+from .spawning import spawn
 
 START_S = 60.0
 LEADERS_S, WORK_S = 30.0, 120.0
 STOP_S = 20.0
-SPAWNER = concurrent.futures.ThreadPoolExecutor(1)
-"""The kernel ends a broker with the thread that started it: one that lives as long as we do, whoever calls."""
 
 
 def free_port() -> int:
@@ -139,17 +137,7 @@ class _Process:
 
     def _spawn(self, command: list[str]) -> None:
         assert self._process is None, "the broker is running already"
-        tied = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
-        with (self.folder / "broker.log").open("ab") as log:
-            spawned = SPAWNER.submit(
-                subprocess.Popen,
-                [*tied, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-            self._process = spawned.result()
+        self._process = spawn(command, self.folder / "broker.log")
         until_s = time.monotonic() + START_S
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > until_s:

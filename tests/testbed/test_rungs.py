@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -15,9 +15,11 @@ def test_programs_that_are_being_built_are_waited_for_and_lack_only_if_nothing_c
 ) -> None:
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as build:
-        monkeypatch.setenv("SLACKTIDE_BUILD", str(build.pid))
-        meanwhile = lacks_cluster.__wrapped__()
+    building = tmp_path / "building"
+    building.touch()
+    monkeypatch.setenv("SLACKTIDE_BUILDING", str(building))
+    meanwhile = lacks_cluster.__wrapped__()
+    threading.Timer(0.2, building.unlink).start()
     await_programs()
     after = lacks_cluster.__wrapped__()
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed.brokers import SPAWNER
+from testbed.spawning import spawn
 
 START_S = 60.0
 
@@ -37,17 +36,7 @@ class Program:
     def spawn(self, command: list[str]) -> None:
         """Start it, and do not wait."""
         assert self._process is None, f"{self.name} is running already"
-        tied = ["setpriv", "--pdeathsig", "KILL", "--"] if shutil.which("setpriv") else []
-        with self.log.open("ab") as log:
-            spawned = SPAWNER.submit(
-                subprocess.Popen,
-                [*tied, *command],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-            self._process = spawned.result()
+        self._process = spawn(command, self.log)
 
     def await_ready(self, ready: Callable[[], bool], within_s: float = START_S) -> None:
         """Return when it is ready.
