@@ -8,22 +8,15 @@ from pathlib import Path
 
 import click
 import pytest
-from prometheus_client.metrics import MetricWrapperBase
 
-from slacktide.agents import metrics as of_agents
-from slacktide.agents.cluster.bridge import metrics as of_bridges
-from slacktide.agents.cluster.descheduler import metrics as of_descheduling
-from slacktide.agents.cluster.scheduler import metrics as of_schedulers
-from slacktide.agents.cluster.webhook import metrics as of_webhooks
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.topics import BY_NAME
-from slacktide.streams.shells import metrics as of_workers
+from testbed.prometheus import all_metrics
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 EACH_PAGE = pytest.mark.parametrize("page", [pytest.param(page, id=page.stem) for page in PAGES])
 ROOMS = ("agents", "deploy", "docs", "schemas", "streams", "tests")
-METRICS = (of_agents, of_bridges, of_descheduling, of_schedulers, of_webhooks, of_workers)
 ENDS = {"counter": "_total", "histogram": "", "gauge": ""}
 END_OF_COMMAND = {"|", "||", "&&", ";", ">", "<", "#"}
 FOREIGN = {"--cgroup-parent", "--pod-max-in-unschedulable-pods-duration", "--only", "--minutes"}
@@ -59,8 +52,8 @@ def test_each_topic_that_is_named_is_in_the_table(page: Path) -> None:
 
 def served() -> dict[str, set[str]]:
     """The labels of each metric by its name."""
-    made = [one for room in METRICS for one in vars(room).values() if isinstance(one, MetricWrapperBase)]
-    return {family.name + ENDS[family.type]: set(one._labelnames) for one in made for family in one.describe()}
+    named = ((family, one) for one in all_metrics() for family in one.describe())
+    return {family.name + ENDS[family.type]: set(one._labelnames) for family, one in named}
 
 
 def metrics_in(line: str) -> Iterator[tuple[str, set[str]]]:
