@@ -13,6 +13,7 @@ from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Knob, NodeSample
+from slacktide.schemas.topics import read_by
 from slacktide.streams.decisions.cpu_suppress import RULE
 
 SAMPLES = Counter("slacktide_agent_samples", "Samples taken.", ["node"])
@@ -120,6 +121,8 @@ class AgentMetrics:
         self._lacking: set[Knob] = set()
         for by in ("stream", "guard"):
             DECIDED.labels(node, by)
+        for topic in read_by("agent"):
+            REFUSED.labels(node, topic.name)
 
     def taken(self, sample: NodeSample, cause: Cause, tick_ns: int) -> None:
         """A sample was taken in this time."""

@@ -63,5 +63,5 @@ class NodeScore(Message, frozen=True, kw_only=True):
     stale_ms: Count = 0
     """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent.
 
-    A silent node takes no pod.
+    A silent node takes no best-effort pod, nor one that asks for batch or mid resource.
     """

@@ -125,3 +125,8 @@ TOPICS = (
     DEAD_LETTER,
 )
 BY_NAME = {topic.name: topic for topic in TOPICS}
+
+
+def read_by(role: str) -> tuple[Topic, ...]:
+    """The topics of which it is a consumer."""
+    return tuple(topic for topic in TOPICS if role in topic.consumers)

@@ -212,6 +212,8 @@ async def _write(sender: Sender, outs: Sequence[Out], within_ms: int) -> None:
             refusals = await sender.send(outs)
     except TimeoutError as exc:
         raise LogError(f"leases were not acknowledged within {within_ms} ms") from exc
+    refused = [refusal.out for refusal in refusals]
+    metrics.count_written(out for out in outs if out not in refused)
     for refusal in refusals:
         log.error("the log refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
 

@@ -8,7 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
+from prometheus_client import Counter
 
+from slacktide.agents import metrics as of_agents
+from slacktide.agents.cluster.bridge import metrics as of_bridges
+from slacktide.agents.cluster.scheduler import metrics as of_schedulers
+from slacktide.schemas.topics import TOPICS
 from testbed.prometheus import promtool, served
 
 ALERTS = Path(__file__).parents[2] / "deploy/prometheus/alerts.yaml"
@@ -21,6 +26,23 @@ def test_each_alert_is_over_metrics_that_are_served() -> None:
 
     assert len(named) >= 8
     assert named <= served()
+
+
+@pytest.mark.parametrize(
+    ("refused", "role", "labels"),
+    [
+        pytest.param(of_agents.REFUSED, "agent", {"node": "just-begun"}, id="agent"),
+        pytest.param(of_bridges.REFUSED, "bridge", {}, id="bridge"),
+        pytest.param(of_schedulers.REFUSED, "scheduler", {}, id="scheduler"),
+    ],
+)
+def test_the_first_record_that_is_refused_is_an_increase(refused: Counter, role: str, labels: dict[str, str]) -> None:
+    """To Prometheus a counter that begins at 1 has not increased."""
+    of_agents.AgentMetrics("just-begun")
+    begun = [one.labels for metric in refused.collect() for one in metric.samples if one.name.endswith("_total")]
+
+    for topic in (one.name for one in TOPICS if role in one.consumers):
+        assert {**labels, "topic": topic} in begun
 
 
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in RULES])

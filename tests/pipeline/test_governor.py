@@ -11,13 +11,14 @@ import time
 from collections.abc import AsyncIterator
 
 import pytest
+from prometheus_client import REGISTRY
 
 from slacktide.agents.kafka import NodeReader, Out, Sender, read_topic
 from slacktide.agents.wallet import Wallet
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.policy.budget import EvictionBudget
-from slacktide.schemas.topics import CREDIT, METRIC, POLICY
+from slacktide.schemas.topics import CREDIT, DEAD_LETTER, METRIC, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker, KafkaBroker
@@ -134,6 +135,27 @@ async def test_a_log_that_was_made_anew_is_governed_anew(embedded_broker: Embedd
             await sender.close()
             if life == 0:
                 await asyncio.to_thread(embedded_broker.forget)
+
+
+async def test_what_it_cannot_use_is_counted_with_the_workers_dead_letters(embedded_broker: EmbeddedBroker) -> None:
+    """Else nobody would be alerted of it."""
+    where, stop = embedded_broker.bootstrap, asyncio.Event()
+    embedded_broker.apply_topics(4)
+    settings = GovernorSettings(bootstrap=where, session_timeout_ms=SESSION_MS)
+    sender = Sender(where, client_id="test", acks="all", timeout_s=5)
+    await sender.connect([OUTCOME.name])
+    before = dead_letters()
+    async with beside(govern(Governor("first"), settings, stop, lambda: time.time_ns() // 1_000_000)):
+        await sender.send([Out(topic=OUTCOME.name, key=NODE.encode(), value=b'{"spent": no')])
+        await until(lambda: dead_letters() > before, "it is counted")
+    await sender.close()
+
+    [letter] = [record async for record in read_topic(where, DEAD_LETTER.name)]
+    assert letter.key == NODE.encode()
+
+
+def dead_letters() -> float:
+    return REGISTRY.get_sample_value("slacktide_stream_dead_letters_total") or 0.0
 
 
 async def test_a_candidate_without_its_topics_waits_and_ends_when_told(

@@ -13,6 +13,8 @@ from prometheus_client.metrics import MetricWrapperBase
 from slacktide.agents import metrics as of_agents
 from slacktide.agents.cluster.bridge import metrics as of_bridges
 from slacktide.agents.cluster.descheduler import metrics as of_descheduling
+from slacktide.agents.cluster.scheduler import metrics as of_schedulers
+from slacktide.agents.cluster.webhook import metrics as of_webhooks
 from slacktide.streams.shells import metrics as of_workers
 from testbed.rungs import cache, machine_cannot
 
@@ -43,11 +45,12 @@ def promtool(*arguments: str | Path) -> tuple[int, str]:
 
 
 def served() -> set[str]:
-    """The names of all time series that agents, workers and the bridge serve."""
-    families = chain.from_iterable(one.describe() for one in _metrics())
+    """The names of all time series that there are."""
+    families = chain.from_iterable(one.describe() for one in all_metrics())
     return {family.name + end for family in families for end in ENDS[family.type]}
 
 
-def _metrics() -> list[MetricWrapperBase]:
-    rooms = of_agents, of_workers, of_bridges, of_descheduling
+def all_metrics() -> list[MetricWrapperBase]:
+    """Those of all parts."""
+    rooms = of_agents, of_workers, of_bridges, of_descheduling, of_schedulers, of_webhooks
     return [one for room in rooms for one in vars(room).values() if isinstance(one, MetricWrapperBase)]

@@ -19,7 +19,7 @@ from slacktide.agents.cluster.bridge.sources import ConfigMapName, NodeSource, P
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.descheduler.cluster import Place
 from slacktide.agents.cluster.descheduler.descheduler import Descheduler
-from slacktide.agents.kafka import create_topics
+from slacktide.agents.kafka import Record, create_topics
 from slacktide.agents.kubernetes import Access, ApiError, ApiServer
 from slacktide.agents.publisher import Publisher
 from slacktide.agents.together import until_one_ends
@@ -126,10 +126,10 @@ class _Leader:
         self._writing = Writing()
         self._nodes = NodeSource(self, past)
         self._policies = PolicySource(self, past, settings.config_map)
-        self._hearing = Hearing(settings.bootstrap, self._writing, self._publisher.lay_aside, clock)
+        self._hearing = Hearing(settings.bootstrap, self._writing, self._lay_aside, clock)
         self._mirror = Mirror(self._writing, clock)
         self._descheduler = Descheduler(
-            settings.bootstrap, self._metric_of, epoch, settings.replica, self._publisher.lay_aside, clock
+            settings.bootstrap, self._metric_of, epoch, settings.replica, self._lay_aside, clock
         )
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
@@ -174,6 +174,11 @@ class _Leader:
     def listed(self, of: str) -> None:
         """All of them were read at once."""
         metrics.LISTED.labels(of).inc()
+
+    def _lay_aside(self, record: Record, reason: str) -> None:
+        """A record cannot be used: count it, and send a dead letter."""
+        metrics.REFUSED.labels(record.topic).inc()
+        self._publisher.lay_aside(record, reason)
 
     def _metric_of(self, node: str) -> NodeMetric | None:
         return self._writing.metrics.of(node, self._clock.mono_ns() / 1e9)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.kafka import Following, Record, TailReader
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -68,7 +67,6 @@ class Hearing:
                 _check_key(node, allocatable.node, "NodeAllocatable")
                 self._writing.allocatables.hear(allocatable, now_s)
         except BadMessageError as exc:
-            metrics.REFUSED.labels(record.topic).inc()
             self._lay_aside(record, str(exc))
 
     def _forget(self) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge
 
+from slacktide.schemas.topics import read_by
+
 LEADING = Gauge("slacktide_bridge_leading", "1 while this replica holds the lease.")
 EPOCH = Gauge("slacktide_bridge_writer_epoch", "Of what this replica writes to the log; 0: it does not lead.")
 NODES = Gauge("slacktide_bridge_nodes", "Nodes that Kubernetes has.")
@@ -16,3 +18,5 @@ REFUSED = Counter("slacktide_bridge_records_refused", "Records that could not be
 for _kind in ("status", "metric"):
     for _result in ("done", "refused", "away"):
         WRITES.labels(_kind, _result)
+for _topic in read_by("bridge"):
+    REFUSED.labels(_topic.name)

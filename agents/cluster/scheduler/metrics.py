@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from slacktide.schemas.topics import read_by
+
 ANSWERS = Counter(
     "slacktide_scheduler_answers", "Questions of a kube-scheduler, by what came of them.", ["verb", "result"]
 )
@@ -34,3 +36,5 @@ TROUBLE = Gauge("slacktide_scheduler_trouble", "1 while something is wrong with 
 for _verb in ("filter", "prioritize"):
     for _result in ("answered", "failed"):
         ANSWERS.labels(_verb, _result)
+for _topic in read_by("scheduler"):
+    REFUSED.labels(_topic.name)

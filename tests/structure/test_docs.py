@@ -1,0 +1,126 @@
+"""What the pages name is there: links and anchors, files, topics, metrics with their labels, commands, options."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from slacktide.deploy.cli.main import cli
+from slacktide.schemas.topics import BY_NAME
+from testbed.prometheus import all_metrics
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+EACH_PAGE = pytest.mark.parametrize("page", [pytest.param(page, id=page.stem) for page in PAGES])
+ROOMS = ("agents", "deploy", "docs", "schemas", "streams", "tests")
+ENDS = {"counter": "_total", "histogram": "", "gauge": ""}
+END_OF_COMMAND = {"|", "||", "&&", ";", ">", "<", "#"}
+FOREIGN = {"--cgroup-parent", "--pod-max-in-unschedulable-pods-duration", "--only", "--minutes"}
+"""Options that pages name of Docker, a kube-scheduler and the benches."""
+
+
+def anchors(page: Path) -> set[str]:
+    """As a forge makes them of headings."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@EACH_PAGE
+def test_each_link_leads_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        path, _, anchor = target.partition("#")
+        found = page.parent / path if path else page
+
+        assert found.exists(), target
+        assert not anchor or anchor in anchors(found), target
+
+
+@EACH_PAGE
+def test_each_file_that_is_named_is_there(page: Path) -> None:
+    for name in re.findall(rf"`((?:{'|'.join(ROOMS)})/[\w./-]*)`", page.read_text()):
+        assert (ROOT / name).exists(), name
+
+
+@EACH_PAGE
+def test_each_topic_that_is_named_is_in_the_table(page: Path) -> None:
+    assert set(re.findall(r"\bslacktide\.[a-z.-]+\.v\d\b", page.read_text())) <= BY_NAME.keys()
+
+
+def served() -> dict[str, set[str]]:
+    """The labels of each metric by its name."""
+    named = ((family, one) for one in all_metrics() for family in one.describe())
+    return {family.name + ENDS[family.type]: set(one._labelnames) for family, one in named}
+
+
+def metrics_in(line: str) -> Iterator[tuple[str, set[str]]]:
+    """Each metric with the labels that are told; one may be named by its end, behind another of its part."""
+    part = ""
+    for name, labels in re.findall(r"`((?:slacktide)?_[a-z_]+)(?:{([^}]*)})?`", line):
+        if name.startswith("slacktide"):
+            part = "_".join(name.split("_")[:2])
+        if part:
+            yield name if name.startswith(part) else part + name, set(re.findall(r"(\w+)(?:=\"\w+\")?", labels))
+
+
+@EACH_PAGE
+def test_each_metric_that_is_named_is_served_with_the_labels_that_are_told(page: Path) -> None:
+    labels_of = served()
+    for paragraph in page.read_text().split("\n\n"):
+        for name, labels in metrics_in(paragraph):
+            assert name in labels_of, name
+            assert labels <= labels_of[name], name
+
+
+def commands_in(text: str) -> Iterator[list[str]]:
+    """What is typed behind ``slacktide``, in blocks of code and between backticks."""
+    fences = re.findall(r"^```.*?^```", text, re.MULTILINE | re.DOTALL)
+    for fence in fences:
+        text = text.replace(fence, "")
+    blocks = re.findall(r"^    .*", text, re.MULTILINE)
+    spans = [span.replace("\n", " ") for span in re.findall(r"`([^`]+)`", text)]
+    for line in "\n".join((*fences, *blocks, *spans)).replace("\\\n", " ").splitlines():
+        for typed in re.findall(r"(?:^|^ +|[$|-] |/|=\S+ )slacktide ([a-z].*)", line):
+            yield typed.split()
+
+
+def unknown_in(words: list[str]) -> Iterator[str]:
+    """Commands and options that there are not."""
+    command: click.Command = cli
+    for word in words:
+        if word in END_OF_COMMAND:
+            return
+        if isinstance(command, click.Group) and re.fullmatch(r"[a-z-]+", word) and not word.startswith("-"):
+            found = command.get_command(click.Context(command), word)
+            if found is None:
+                yield word
+                return
+            command = found
+        elif word.startswith("--"):
+            options = {"--help", *(opt for one in command.params for opt in (*one.opts, *one.secondary_opts))}
+            if word.rstrip(",;)").partition("=")[0] not in options:
+                yield word
+
+
+@EACH_PAGE
+def test_each_command_that_is_shown_can_be_typed(page: Path) -> None:
+    for words in commands_in(page.read_text()):
+        assert list(unknown_in(words)) == [], words
+
+
+def options_of(command: click.Command) -> set[str]:
+    """Its own, and those of the commands below it."""
+    own = {opt for one in command.params for opt in (*one.opts, *one.secondary_opts)}
+    if not isinstance(command, click.Group):
+        return own
+    context = click.Context(command)
+    below = [command.get_command(context, name) for name in command.list_commands(context)]
+    return own.union(*(options_of(one) for one in below if one is not None))
+
+
+@EACH_PAGE
+def test_each_option_that_is_named_alone_is_one_of_some_command(page: Path) -> None:
+    assert set(re.findall(r"`(--[a-z][a-z-]*)", page.read_text())) <= options_of(cli) | FOREIGN
