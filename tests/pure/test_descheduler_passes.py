@@ -234,8 +234,9 @@ def test_use_of_pods_that_are_gone_counts_and_a_pod_of_the_same_name_is_another(
         {"metadata": {"uid": "another"}},
         {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
         {"metadata": {"annotations": {"scheduling.koordinator.sh/eviction-cost": "2147483647"}}},
+        {"status": {"phase": "Succeeded"}},
     ],
-    ids=["is gone", "another of its name", "is going", "its owner forbids it"],
+    ids=["is gone", "another of its name", "is going", "its owner forbids it", "has ended"],
 )
 async def test_who_may_not_go_any_more_is_not_waited_for(other: dict[str, Any] | None) -> None:
     """Credit comes one by one: an eviction of a pod that goes anyhow would spend some."""
