@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.bridge.sources import Node
 from slacktide.agents.cluster.descheduler.account import Account
 from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
 from slacktide.agents.cluster.descheduler.evicting import Evicting
@@ -225,6 +226,14 @@ def test_use_of_pods_that_are_gone_counts_and_a_pod_of_the_same_name_is_another(
 
     assert done.sources[0].terms["used_cpu_milli"] == 9_000
     assert chosen(done) == ["a"], "the new one was not measured yet"
+
+
+@pytest.mark.parametrize(("said", "pods_max"), [({"pods": "250"}, 250), ({"pods": "1k"}, 1_000), ({}, 110)])
+def test_a_node_takes_as_many_pods_as_it_says(said: dict[str, str], pods_max: int) -> None:
+    """Kubernetes writes 1000 as 1k."""
+    node = msgspec.convert({"metadata": {"name": "a"}, "status": {"allocatable": said}}, Node)
+    facts = NodeFacts(name="a", capacity=Resources(), allocatable=Resources())
+    assert node.place(facts).pods_max == pods_max
 
 
 @pytest.mark.parametrize(
