@@ -18,7 +18,7 @@ from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.api_server import Json
 from testbed.cluster.programs import Program
-from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling, rigged, scheduling
+from testbed.cluster.scheduler_rig import SAID_S, SchedulerRig, Scheduling, rigged, scheduling
 
 pytestmark = pytest.mark.cluster
 
@@ -84,6 +84,25 @@ async def test_where_all_are_stale_a_pod_waits_and_its_condition_says_why(rig: S
             await asyncio.sleep(0.1)
     await _sell_anew(rig, node)
     assert await rig.until_placed(1) == {node: 1}
+
+
+async def test_no_victim_is_looked_for_where_less_is_sold_than_the_node_shows(rig: SchedulerRig) -> None:
+    """The log is ahead of the node's status: by that there is room, with a pod of lower priority and without."""
+    node = rig.node(batch=6_000)
+    await rig.extender()
+    await rig.pods(1, cpu="1000", priorityClassName="koord-free")
+    await rig.until_placed(1)
+    rig.say(node, batch=2_000)
+    await asyncio.sleep(2 * SAID_S)
+    await rig.pods(1, cpu="1500")
+
+    def said() -> str:
+        return json.dumps([pod["status"].get("conditions") for pod in rig.listed()])
+
+    async with asyncio.timeout(60):
+        while "batch_short:cpu" not in await asyncio.to_thread(said):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.1)
+    assert "victim" not in said()
 
 
 async def _until_it_waits(rig: SchedulerRig) -> None:

@@ -76,14 +76,15 @@ def question(nodes: tuple[str, ...] | None, name: str = "p", cpu: str = "1000") 
     return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
 
 
-def test_who_passes_and_who_fails_and_where_eviction_of_others_would_help() -> None:
+def test_who_passes_and_who_fails_and_that_no_eviction_of_others_would_help() -> None:
     asked = Asked(a=1_000, b=2_000, busy=7_000)
     asked.say("silent", 0, stale_ms=9_000)
     assert asked.filter("a", "b", "busy", "silent", "nobody") == {
         "NodeNames": ["a", "b"],
-        "FailedNodes": {"nobody": "slacktide: batch_short:cpu"},
+        "FailedNodes": {},
         "FailedAndUnresolvableNodes": {
             "busy": "slacktide: usage_exceeds_threshold:cpu",
+            "nobody": "slacktide: batch_short:cpu",
             "silent": "slacktide: its agent is silent",
         },
         "Error": "",
@@ -127,7 +128,7 @@ def test_where_one_node_alone_passes_nobody_asks_again_and_the_pod_counts_all_th
     asked = Asked(a=0)
     for number in range(2):
         assert asked.filter("a", name=f"p{number}", cpu="2000")["NodeNames"] == ["a"]
-    assert asked.filter("a", name="p2", cpu="2000")["FailedNodes"] == {"a": "slacktide: batch_short:cpu"}
+    assert asked.filter("a", name="p2", cpu="2000")["FailedAndUnresolvableNodes"] == {"a": "slacktide: batch_short:cpu"}
     assert [asked.answers.answered(f"uid-p{number}") for number in range(3)] == [True, True, False]
 
 

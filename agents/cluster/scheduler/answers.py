@@ -111,14 +111,16 @@ class Answers:
         choice = self._choose(asked).choice
         if len(choice.willing) == 1:  # then nobody asks which is best
             self._assume(asked.pod, choice)
-        failed: dict[bool, dict[str, str]] = {True: {}, False: {}}
-        for node, refusal in choice.refused.items():
-            failed[refusal.preemptible][node] = "slacktide: " + WORDS.get(refusal.reason, refusal.reason)
         return _encoder.encode(
             {
                 "NodeNames": choice.names,
-                "FailedNodes": failed[True],
-                "FailedAndUnresolvableNodes": failed[False],
+                "FailedNodes": {},
+                # Asked are nodes that would take the pod as they are: a kube-scheduler that looks for victims there
+                # finds none, and takes that for an error.
+                "FailedAndUnresolvableNodes": {
+                    node: "slacktide: " + WORDS.get(refusal.reason, refusal.reason)
+                    for node, refusal in choice.refused.items()
+                },
                 "Error": "",
             }
         )
