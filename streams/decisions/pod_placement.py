@@ -82,8 +82,6 @@ class Refusal(NamedTuple):
     """Why a node does not take the pod."""
 
     reason: str
-    preemptible: bool
-    """Whether it would if other pods left."""
 
 
 class Willing(NamedTuple):
@@ -242,16 +240,16 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
     if pod.best_effort or pod.tier:
         away = node.silent or (next((one for one in LEAVES if one in node.pressure), "") if node.pressure else "")
         if away:
-            return Refusal(away, preemptible=False)
+            return Refusal(away)
     gate, _ = node.state.met_by(pod.candidate)
     amounts = pod.candidate.estimate.amounts
     reason = filter_pod(amounts, gate, args.load, daemonset=False, stale=node.expired).reject_reason
     if reason is not None:
-        return Refusal(reason, preemptible=False)
+        return Refusal(reason)
     if pod.tier:
         for (name, _), wanted, left in zip(RESOURCES, pod.wanted, node.left(pod.tier), strict=True):
             if wanted > left:
-                return Refusal(f"{pod.tier}_short:{name}", preemptible=True)
+                return Refusal(f"{pod.tier}_short:{name}")
     return None
 
 

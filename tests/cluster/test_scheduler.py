@@ -18,7 +18,7 @@ from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.api_server import Json
 from testbed.cluster.programs import Program
-from testbed.cluster.scheduler_rig import SchedulerRig, Scheduling, rigged, scheduling
+from testbed.cluster.scheduler_rig import SAID_S, SchedulerRig, Scheduling, rigged, scheduling
 
 pytestmark = pytest.mark.cluster
 
@@ -76,6 +76,38 @@ async def test_where_all_are_stale_a_pod_waits_and_its_condition_says_why(rig: S
     await rig.extender()
     await rig.pods(1)
 
+    await _until_it_waits(rig)
+    # Its agent is back: the log says so, and the bridge writes what the node sells again.
+    rig.say(node)
+    async with asyncio.timeout(60):
+        while metrics.SILENT.collect()[0].samples[0].value:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.1)
+    await _sell_anew(rig, node)
+    assert await rig.until_placed(1) == {node: 1}
+
+
+async def test_no_victim_is_looked_for_where_less_is_sold_than_the_node_shows(rig: SchedulerRig) -> None:
+    """The log is ahead of the node's status: by that there is room, with a pod of lower priority and without."""
+    node = rig.node(batch=6_000)
+    await rig.extender()
+    await rig.pods(1, cpu="1000", priorityClassName="koord-free")
+    await rig.until_placed(1)
+    rig.say(node, batch=2_000)
+    await asyncio.sleep(2 * SAID_S)
+    await rig.pods(1, cpu="1500")
+
+    def said() -> str:
+        return json.dumps([pod["status"].get("conditions") for pod in rig.listed()])
+
+    async with asyncio.timeout(60):
+        while "batch_short:cpu" not in await asyncio.to_thread(said):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.1)
+    assert "victim" not in said()
+
+
+async def _until_it_waits(rig: SchedulerRig) -> None:
+    """The only pod, for a node that is not silent."""
+
     def said() -> str:
         [pod] = rig.listed()
         return json.dumps(pod["status"].get("conditions", []))
@@ -84,16 +116,14 @@ async def test_where_all_are_stale_a_pod_waits_and_its_condition_says_why(rig: S
         while "its agent is silent" not in await asyncio.to_thread(said):  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0.1)
     assert not rig.placed()
-    # Its agent is back: the log says so, and the bridge writes what the node sells again.
-    rig.say(node)
-    async with asyncio.timeout(60):
-        while metrics.SILENT.collect()[0].samples[0].value:  # noqa: ASYNC110 - nobody tells
-            await asyncio.sleep(0.1)
+
+
+async def _sell_anew(rig: SchedulerRig, node: str) -> None:
+    """As the bridge does; then the kube-scheduler asks again about pods that wait."""
     sold = {"kubernetes.io/batch-cpu": "5900"}
     await asyncio.to_thread(
         rig.cluster.patch, f"/api/v1/nodes/{node}/status", {"status": {"capacity": sold, "allocatable": sold}}
     )
-    assert await rig.until_placed(1) == {node: 1}
 
 
 async def _events(rig: SchedulerRig, count: int) -> list[tuple[str, str]]:
@@ -124,6 +154,20 @@ async def test_an_extender_that_is_away_holds_nobody_up_and_each_pod_says_that_i
     assert metrics.UNASKED.collect()[0].samples[0].value - counted == 5
     await asyncio.sleep(unasked_pods.SETTLED_S + unasked_pods.LOOK_S)
     assert len(await _events(rig, 5)) == 5, "those that were asked for are not told of"
+
+
+async def test_a_pod_that_waited_until_the_extender_was_away_says_that_it_was_placed_without(rig: SchedulerRig) -> None:
+    """It was asked about, and every node refused it."""
+    node = rig.node(stale_ms=9_000)
+    extender = await rig.extender()
+    await rig.pods(1)
+    await _until_it_waits(rig)
+    await extender.stop()
+    await _sell_anew(rig, node)
+    assert await rig.until_placed(1) == {node: 1}
+    await rig.extender()
+    [pod] = rig.listed()
+    assert await _events(rig, 1) == [("PlacedWithoutLoad", pod["metadata"]["name"])]
 
 
 async def test_pods_of_another_scheduler_are_told_by_name(rig: SchedulerRig) -> None:

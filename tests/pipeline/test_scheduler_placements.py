@@ -102,3 +102,21 @@ async def test_a_pod_that_waited_for_its_volumes_was_asked_about_long_before_it_
     await asyncio.sleep(SETTLED_S + 3 * LOOK_S)
 
     assert (running.done(), unasked.trouble, UNASKED._value.get()) == (False, "", 0)
+
+
+async def test_a_pod_that_all_nodes_refused_was_not_placed_by_the_extender(embedded_broker: EmbeddedBroker) -> None:
+    """It waited; then the extender went away, and the scheduler put it somewhere."""
+    embedded_broker.apply_topics(1)
+    clock = SystemClock()
+    others = Placements(embedded_broker.bootstrap, clock.wall_ms)
+    pods = []
+    for uid, passed in (("waited", 0), ("placed", 1)):
+        now_ms = clock.wall_ms()
+        others.say(PodPlacement(pod_uid=uid, namespace="n", name=uid, decided_ms=now_ms, asked=1, passed=passed))
+        since = {"type": "PodScheduled", "status": "True", "lastTransitionTime": datetime.now(UTC).isoformat()}
+        metadata = {"name": uid, "namespace": "n", "uid": uid}
+        pods.append(seen({"metadata": metadata, "spec": {"nodeName": "a"}, "status": {"conditions": [since]}}))
+    await others.close()
+    unasked = Unasked(embedded_broker.bootstrap, View(PlacementArgs()), lambda _: False, clock, "two")
+
+    assert await unasked._told(pods) == {"placed"}

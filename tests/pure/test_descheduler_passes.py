@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.cluster.bridge.sources import Node
 from slacktide.agents.cluster.descheduler.account import Account
 from slacktide.agents.cluster.descheduler.cluster import Cluster, Place
 from slacktide.agents.cluster.descheduler.evicting import Evicting
@@ -227,6 +228,14 @@ def test_use_of_pods_that_are_gone_counts_and_a_pod_of_the_same_name_is_another(
     assert chosen(done) == ["a"], "the new one was not measured yet"
 
 
+@pytest.mark.parametrize(("said", "pods_max"), [({"pods": "250"}, 250), ({"pods": "1k"}, 1_000), ({}, 110)])
+def test_a_node_takes_as_many_pods_as_it_says(said: dict[str, str], pods_max: int) -> None:
+    """Kubernetes writes 1000 as 1k."""
+    node = msgspec.convert({"metadata": {"name": "a"}, "status": {"allocatable": said}}, Node)
+    facts = NodeFacts(name="a", capacity=Resources(), allocatable=Resources())
+    assert node.place(facts).pods_max == pods_max
+
+
 @pytest.mark.parametrize(
     "other",
     [
@@ -234,8 +243,9 @@ def test_use_of_pods_that_are_gone_counts_and_a_pod_of_the_same_name_is_another(
         {"metadata": {"uid": "another"}},
         {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}},
         {"metadata": {"annotations": {"scheduling.koordinator.sh/eviction-cost": "2147483647"}}},
+        {"status": {"phase": "Succeeded"}},
     ],
-    ids=["is gone", "another of its name", "is going", "its owner forbids it"],
+    ids=["is gone", "another of its name", "is going", "its owner forbids it", "has ended"],
 )
 async def test_who_may_not_go_any_more_is_not_waited_for(other: dict[str, Any] | None) -> None:
     """Credit comes one by one: an eviction of a pod that goes anyhow would spend some."""

@@ -76,14 +76,15 @@ def question(nodes: tuple[str, ...] | None, name: str = "p", cpu: str = "1000") 
     return json.dumps({"Pod": pod, "Nodes": None, "NodeNames": nodes}).encode()
 
 
-def test_who_passes_and_who_fails_and_where_eviction_of_others_would_help() -> None:
+def test_who_passes_and_who_fails_and_that_no_eviction_of_others_would_help() -> None:
     asked = Asked(a=1_000, b=2_000, busy=7_000)
     asked.say("silent", 0, stale_ms=9_000)
     assert asked.filter("a", "b", "busy", "silent", "nobody") == {
         "NodeNames": ["a", "b"],
-        "FailedNodes": {"nobody": "slacktide: batch_short:cpu"},
+        "FailedNodes": {},
         "FailedAndUnresolvableNodes": {
             "busy": "slacktide: usage_exceeds_threshold:cpu",
+            "nobody": "slacktide: batch_short:cpu",
             "silent": "slacktide: its agent is silent",
         },
         "Error": "",
@@ -127,7 +128,7 @@ def test_where_one_node_alone_passes_nobody_asks_again_and_the_pod_counts_all_th
     asked = Asked(a=0)
     for number in range(2):
         assert asked.filter("a", name=f"p{number}", cpu="2000")["NodeNames"] == ["a"]
-    assert asked.filter("a", name="p2", cpu="2000")["FailedNodes"] == {"a": "slacktide: batch_short:cpu"}
+    assert asked.filter("a", name="p2", cpu="2000")["FailedAndUnresolvableNodes"] == {"a": "slacktide: batch_short:cpu"}
     assert [asked.answers.answered(f"uid-p{number}") for number in range(3)] == [True, True, False]
 
 
@@ -187,6 +188,38 @@ def test_an_answer_is_told_with_reasons_by_how_many_and_the_five_best() -> None:
     assert [(one.node, one.level) for one in told.best] == [("n0", 10), ("n1", 9), ("n2", 8), ("n3", 7), ("n4", 6)]
 
 
+def test_ranks_that_nobody_filtered_for_are_told_as_they_were_answered() -> None:
+    asked = Asked(a=1_000, b=1_160, busy=7_000)
+    assert asked.prioritize("a", "b", "busy") == {"a": 10, "b": 9, "busy": 0}
+    [told] = asked.told
+    assert (told.asked, told.passed) == (3, 2)
+    assert [(one.node, one.level) for one in told.best] == [("a", 10), ("b", 9)]
+
+
+def test_what_is_judged_anew_is_told_anew() -> None:
+    asked = Asked(a=1_000, b=1_160)
+    asked.filter("a", "b")
+    asked.say("a", 4_000, seq=2)
+    asked.clock.now_s += 2
+    assert asked.prioritize("a", "b") == {"a": 9, "b": 10}
+    assert [[one.node for one in told.best] for told in asked.told] == [["a", "b"], ["b", "a"]]
+
+
+def test_a_node_named_twice_is_told_of_once() -> None:
+    asked = Asked(a=1_000)
+    asked.filter("a", "a")
+    assert [(one.asked, one.passed) for one in asked.told] == [(1, 1)]
+
+
+def test_judgements_that_nobody_asks_the_ranks_of_are_let_go() -> None:
+    """Each names all nodes, and thousands of pods may wait."""
+    asked = Asked(a=1_000, b=1_160)
+    for number in range(100):
+        asked.filter("a", "b", name=f"p{number}")
+        asked.clock.now_s += 0.1
+    assert len(asked.answers._judged) <= 12
+
+
 def test_of_a_pod_that_waits_what_did_not_change_is_told_once_a_minute() -> None:
     placements = Placements("127.0.0.1:1", lambda: 0)
 
@@ -203,3 +236,13 @@ def test_of_a_pod_that_waits_what_did_not_change_is_told_once_a_minute() -> None
     assert say(AGAIN_MS + 1, "stale", "evicting") == 1
     assert say(AGAIN_MS + 2) == 1
     assert say(AGAIN_MS + 3, "stale", "evicting") == 1
+
+
+def test_of_thousands_that_wait_it_is_told_no_more_often() -> None:
+    placements = Placements("127.0.0.1:1", lambda: 0)
+    refused = [RefusingNodes(reason="stale", count=1, nodes=["a"])]
+    for at_ms in (1, 20_000):
+        for number in range(2_000):
+            placements.say(PodPlacement(pod_uid=f"u{number}", namespace="n", name="p", decided_ms=at_ms, asked=1,
+                                        passed=0, refused=refused))  # fmt: skip
+    assert len(placements._waiting) == 2_000

@@ -158,6 +158,21 @@ def test_while_bindings_are_not_seen_pods_count_where_they_were_sent_until_they_
     assert left(view, "a", NOW_S + 21 + ASSUMED_S) == 4_000, "it was bound nowhere"
 
 
+def test_copies_of_a_static_pods_manifest_are_pods_of_their_own() -> None:
+    """They carry its annotations, a hash among them that nodes know the static pod by."""
+    copied = {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "0123"}
+    view = View(PlacementArgs())
+    hear(view, told())
+    for name in ("p1", "p2"):
+        asks = {"requests": {"kubernetes.io/batch-cpu": "1000"}}
+        view.changed(seen({
+            "metadata": {"name": name, "namespace": "batch", "uid": f"uid-{name}", "annotations": copied},
+            "spec": {"nodeName": "a", "priority": 5500, "containers": [{"name": "main", "resources": asks}]},
+            "status": {"phase": "Running"},
+        }), at_s=WALL_S)  # fmt: skip
+    assert left(view) == 2_000
+
+
 def test_a_pod_that_asks_again_does_not_stand_in_its_own_way() -> None:
     view = View(PlacementArgs())
     hear(view, told(batch=1_000))

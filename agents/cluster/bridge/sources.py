@@ -18,6 +18,7 @@ from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.kubernetes import node_of
 from slacktide.schemas.policy import DEFAULT, Policy, parse
+from slacktide.schemas.units import whole
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +69,11 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     def place(self, facts: NodeFacts) -> Place:
         """It, as a place for pods."""
         hard = any(taint.effect in {"NoSchedule", "NoExecute"} for taint in self.spec.taints or ())
-        pods = (self.status.allocatable or {}).get("pods", "")
+        pods = (self.status.allocatable or {}).get("pods")
         return Place(
             facts=facts,
             takes_pods=not self.spec.unschedulable and not hard,
-            pods_max=int(pods) if pods.isdigit() else PODS_MAX,
+            pods_max=PODS_MAX if pods is None else whole(pods),
         )
 
 

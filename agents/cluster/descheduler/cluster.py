@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from slacktide.agents.cluster.descheduler.pod import SeenPod, amounts_of
-from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.streams.decisions.load_aware_classify import LoadedNode, PlacedPod
 
@@ -81,9 +81,9 @@ class Cluster:
         return self._on.get(node, {}).values()
 
     def may_go(self, namespace: str, name: str, uid: str) -> bool:
-        """Whether this very pod is there still, and nothing forbids to evict it."""
+        """Whether this very pod is there still, has not ended, and nothing forbids to evict it."""
         pod = self._pods.get((namespace, name))
-        return pod is not None and pod.pod.uid == uid and not pod.stays
+        return pod is not None and pod.pod.uid == uid and pod.pod.phase in LIVE_PHASES and not pod.stays
 
     def loaded(self, metric_of: MetricOf, settling: Collection[str]) -> Iterator[LoadedNode]:
         """Each node with its pods and its use; one that is silent or was never measured has none.

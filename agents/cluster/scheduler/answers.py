@@ -22,9 +22,9 @@ from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.streams.decisions.pod_placement import Choice
 
 NAMED = 5
-REMEMBERED, ANSWERED = 1_000, 10_000
+ANSWERED = 10_000
 JUST_S = 1.0
-"""How long a judgement holds: a kube-scheduler asks for the ranks milliseconds later."""
+"""How long a judgement holds, and is kept: a kube-scheduler asks for the ranks milliseconds later, or never."""
 WORDS = {
     "stale": "its agent is silent",
     "frozen": "the log has fallen silent of it",
@@ -80,6 +80,8 @@ _decoder, _again_decoder = msgspec.json.Decoder(_Question), msgspec.json.Decoder
 class Answers:
     """Filter and prioritize. A pod is judged once, when it is filtered; how nodes are ranked is then only told.
 
+    Who asks for the ranks alone, or much later, has it judged anew; each judgement is told in the log.
+
     Args:
         view: all that is known.
         say: takes what was decided, to be told in the log.
@@ -95,7 +97,7 @@ class Answers:
         self._answered: OrderedDict[str, None] = OrderedDict()
 
     def answered(self, uid: str) -> bool:
-        """Whether a node was found for the pod here, lately."""
+        """Whether a node was found for the pod here when it was asked about last."""
         return uid in self._answered
 
     def filter(self, body: bytes) -> bytes:
@@ -107,20 +109,18 @@ class Answers:
         """
         asked = _read(body)
         choice = self._choose(asked).choice
-        placement = _placement(asked, choice, self._clock.wall_ms())
-        self._say(placement)
-        for one in placement.refused:
-            metrics.REFUSALS.labels(one.reason).inc(one.count)
         if len(choice.willing) == 1:  # then nobody asks which is best
             self._assume(asked.pod, choice)
-        failed: dict[bool, dict[str, str]] = {True: {}, False: {}}
-        for node, refusal in choice.refused.items():
-            failed[refusal.preemptible][node] = "slacktide: " + WORDS.get(refusal.reason, refusal.reason)
         return _encoder.encode(
             {
                 "NodeNames": choice.names,
-                "FailedNodes": failed[True],
-                "FailedAndUnresolvableNodes": failed[False],
+                "FailedNodes": {},
+                # Asked are nodes that would take the pod as they are: a kube-scheduler that looks for victims there
+                # finds none, and takes that for an error.
+                "FailedAndUnresolvableNodes": {
+                    node: "slacktide: " + WORDS.get(refusal.reason, refusal.reason)
+                    for node, refusal in choice.refused.items()
+                },
                 "Error": "",
             }
         )
@@ -153,12 +153,23 @@ class Answers:
         return judged if names == again.nodes or set(names) == set(again.nodes) else None
 
     def _choose(self, asked: _Asked) -> _Judged:
+        """Judge the pod, and tell of it."""
         now_s = self._now_s
         choice = self._view.choose(asked.pod.asked, asked.nodes, now_s=now_s)
+        placement = _placement(asked.pod, choice, self._clock.wall_ms())
+        self._say(placement)
+        for one in placement.refused:
+            metrics.REFUSALS.labels(one.reason).inc(one.count)
+        self._answered.pop(asked.pod.uid, None)
+        self._let_go(now_s - JUST_S)
+        self._judged.pop(asked.pod.uid, None)
         judged = self._judged[asked.pod.uid] = _Judged(asked.pod, choice, now_s)
-        while len(self._judged) > REMEMBERED:
-            self._judged.popitem(last=False)
         return judged
+
+    def _let_go(self, before_s: float) -> None:
+        """Of what was judged before; of a pod that waits nobody asks for the ranks, and each names all nodes."""
+        while self._judged and next(iter(self._judged.values())).at_s < before_s:
+            self._judged.popitem(last=False)
 
     def _assume(self, pod: SeenPod, choice: Choice) -> None:
         """Where it will most likely go counts at once: bindings are seen some milliseconds later, after the next pod.
@@ -187,8 +198,8 @@ def _read(body: bytes) -> _Asked:
     return _Asked(seen(question.pod), question.nodes)
 
 
-def _placement(asked: _Asked, choice: Choice, now_ms: int) -> PodPlacement:
-    pod = asked.pod.asked.pod
+def _placement(asked: SeenPod, choice: Choice, now_ms: int) -> PodPlacement:
+    pod = asked.asked.pod
     by_reason: dict[str, list[str]] = {}
     for node, refusal in choice.refused.items():
         by_reason.setdefault(refusal.reason, []).append(node)
@@ -197,7 +208,7 @@ def _placement(asked: _Asked, choice: Choice, now_ms: int) -> PodPlacement:
         namespace=pod.namespace,
         name=pod.name,
         decided_ms=now_ms,
-        asked=len(asked.nodes),
+        asked=len(choice.willing) + len(choice.refused),
         passed=len(choice.willing),
         refused=[
             RefusingNodes(reason=reason, count=len(nodes), nodes=nsmallest(NAMED, nodes))

@@ -27,7 +27,7 @@ WITHOUT_BENEFIT = Gauge(
 )
 UNASKED = Counter(
     "slacktide_scheduler_pods_unasked",
-    "Pods of ours that were bound although no extender was asked, counted by each replica that saw it.",
+    "Pods of ours that were bound although no extender had named a node, counted by each replica that saw it.",
 )
 UNTOLD = Counter("slacktide_scheduler_placements_untold", "Placements that never came into the log: too many waited.")
 REFUSED = Counter("slacktide_scheduler_records_refused", "Records that could not be used.", ["topic"])

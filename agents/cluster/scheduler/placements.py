@@ -26,7 +26,8 @@ AT_ONCE = 200
 BEAT_S, RETRY_S, LAST_S = 0.2, 1.0, 3.0
 AGAIN_MS = 60_000
 """A pod that waits is asked about again and again: what did not change is told once a minute."""
-REMEMBERED = 1_000
+REMEMBERED = 10_000
+"""Pods that wait: of more it would be told at each question."""
 
 
 class Placements:
@@ -102,6 +103,7 @@ class Placements:
         before, told_ms = self._waits.get(uid, (None, 0))
         if before == why and placement.decided_ms < told_ms + AGAIN_MS:
             return True
+        self._waits.pop(uid, None)
         self._waits[uid] = why, placement.decided_ms
         while len(self._waits) > REMEMBERED:
             self._waits.popitem(last=False)

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from slacktide.schemas.allocatable import SOLD
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES
@@ -67,7 +69,8 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
     }
     return SeenPod(
         asked=LoadAwarePod(
-            pod=pod,
+            # A node names a static pod's groups after its manifest's hash, and so do all copies of that manifest.
+            pod=msgspec.structs.replace(pod, uid=_text(metadata, ".metadata.uid") or pod.uid),
             scheduled_s=_epoch_s(since.get("PodScheduled"), SINCE),
             initialized_s=_epoch_s(since.get("Initialized"), SINCE),
             daemonset=any(one.get("kind") == "DaemonSet" for one in _maps(metadata, ".metadata.ownerReferences")),

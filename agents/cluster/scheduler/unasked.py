@@ -12,9 +12,11 @@ from slacktide.agents.cluster.events import About, Teller, tell
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.pod import SeenPod
 from slacktide.agents.cluster.scheduler.view import View
-from slacktide.agents.kafka import read_topic
+from slacktide.agents.kafka import Record, read_topic
 from slacktide.agents.kubernetes import ApiError, ApiServer
-from slacktide.schemas.errors import LogError
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError, LogError
+from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import PLACEMENT
 
 log = logging.getLogger(__name__)
@@ -33,7 +35,7 @@ NOTE = "it was placed without regard to the load of nodes: its scheduler could n
 
 
 class Unasked:
-    """Judges each pod that was bound once: was this replica asked, or does the log tell that another was?
+    """Judges each pod that was bound once: did this replica find a node, or does the log tell that another did?
 
     Args:
         bootstrap: ``host:port``, several with commas.
@@ -85,11 +87,13 @@ class Unasked:
                 self._bound[pod.uid] = pod, now_s
 
     async def _told(self, due: list[SeenPod]) -> set[str]:
-        """Of which pods the log tells, by uid, since the first of these may have been asked about."""
+        """For which of these pods a node was found when they were asked about last, by uid."""
         since_s = min(map(_asked_s, due)) - BEFORE_S
+        uids = {pod.uid.encode(): pod.uid for pod in due}
         reading = read_topic(self._bootstrap, PLACEMENT.name, since_ms=round(since_s * 1000))
         async with aclosing(reading) as records:
-            return {(record.key or b"").decode(errors="replace") async for record in records}
+            found = {uids[record.key]: _found(record) async for record in records if record.key in uids}
+        return {uid for uid, one in found.items() if one}
 
     async def _judge(self, api: ApiServer, due: list[SeenPod], told: set[str]) -> None:
         for pod in due:
@@ -98,6 +102,17 @@ class Unasked:
                 log.warning("a pod was placed without the extender", extra={"pod": "/".join(pod.key)})
                 UNASKED.inc()
             del self._bound[pod.uid]
+
+
+def _found(record: Record) -> bool:
+    """Whether some node would take the pod: of one that all refused nobody said where it may go.
+
+    A record that cannot be read says at least that somebody was asked.
+    """
+    try:
+        return decode(record.value, PodPlacement).passed > 0
+    except BadMessageError:
+        return True
 
 
 def _asked_s(pod: SeenPod) -> float:

@@ -65,7 +65,6 @@ def test_a_silent_node_takes_no_best_effort_pod_and_attracts_no_other(silent: st
     mid = asked((500, GIB), of_class="koord-mid")
     assert reason(mid, there._replace(mid_left=LEFT)) == silent, "what is sold there may be gone"
     assert reason(service(), there) == ""
-    assert not chosen(batch(), there).refused["a"].preemptible, "whoever left, it would stay silent"
     [ranked] = chosen(service(), there).ranked
     assert (ranked.score_permille, ranked.level, ranked.bound) == (0, 0, silent)
 
@@ -95,22 +94,20 @@ def test_a_node_that_holds_best_effort_pods_back_takes_one_only_where_no_other_d
     assert [one.level for one in choice.ranked] == [10, 0]
 
 
-def test_what_is_sold_and_not_asked_for_yet_bounds_a_pod_and_others_could_make_room() -> None:
+def test_what_is_sold_and_not_asked_for_yet_bounds_a_pod() -> None:
     exact = node(batch_left=Amounts(500, GIB))
     assert reason(batch(500, GIB), exact) == ""
     assert reason(batch(501, GIB), exact) == "batch_short:cpu"
     assert reason(batch(500, GIB + 1), exact) == "batch_short:memory"
-    assert chosen(batch(501), exact).refused["a"].preemptible
     mid = asked((500, GIB), of_class="koord-mid")
     assert reason(mid, exact) == "mid_short:cpu"
     assert reason(mid, node(mid_left=Amounts(500, GIB - 1))) == "mid_short:memory"
     assert reason(asked((500, GIB), of_class="koord-free"), exact) == "", "free pods are sold nothing"
 
 
-def test_an_overloaded_node_is_refused_by_the_core_and_no_eviction_would_help() -> None:
+def test_an_overloaded_node_is_refused_by_the_core() -> None:
     busy = node(used=(5_000, GIB))
-    refusal = chosen(batch(1_000), busy).refused["a"]
-    assert refusal == ("usage_exceeds_threshold:cpu", False)
+    assert reason(batch(1_000), busy) == "usage_exceeds_threshold:cpu"
 
 
 def test_a_daemonsets_pod_goes_everywhere() -> None:
