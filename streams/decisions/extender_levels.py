@@ -14,8 +14,8 @@ def levels(scores: Sequence[int]) -> list[int]:
     """One level per score, 10 for the best; 0 only for a score of 0.
 
     A level is the score as a share of the best, in tenths rounded up, so that who is far behind stays far behind; but
-    at least one step below the next better score, so that close nodes keep their order. That goes for ten different
-    scores: all further ones share level 1, where order matters least, for a scheduler takes the best.
+    at least one step below the next better score, so that close nodes keep their order, as far as the steps go: further
+    ones share level 1, where order matters least, for a scheduler takes the best.
 
     Args:
         scores: 0 or more, in any order; equal ones share a level.
