@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import psutil
@@ -90,6 +91,7 @@ class Colony:
         self.access = access_of(at.cluster.kubeconfig)
         self.extender: Slacktide
         self.bridge: Slacktide
+        self._rounds = count(1)
         self.namespace = at.cluster.namespace("batch")
         self._stack = contextlib.ExitStack()
 
@@ -216,14 +218,15 @@ class Colony:
             self.at.cluster.delete(f"{path}?limit={DELETED_AT_ONCE}")
 
     async def _make_pods(self, pods: int) -> None:
-        few = asyncio.Semaphore(AT_ONCE)
+        few, turn = asyncio.Semaphore(AT_ONCE), next(self._rounds)
         container = {"name": "main", "image": "none", "resources": {"requests": ASKED, "limits": ASKED}}
         spec = {"schedulerName": "koord-scheduler", "priorityClassName": "koord-batch", "containers": [container]}
         async with ApiServer(self.access, name="bench") as api:
 
             async def make(number: int) -> None:
                 async with few:
-                    metadata = {"name": f"crunch-{number}", "labels": {"koordinator.sh/qosClass": "BE"}}
+                    # No name comes twice: kwok may delete a pod of the round before once more, by its name.
+                    metadata = {"name": f"crunch-{turn}-{number}", "labels": {"koordinator.sh/qosClass": "BE"}}
                     await api.create(PODS, {"metadata": metadata, "spec": spec}, dict, namespace=self.namespace)
 
             await asyncio.gather(*(make(number) for number in range(pods)))

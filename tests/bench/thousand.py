@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Iterator, Sequence
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -48,11 +49,10 @@ def measure(rig: Rig) -> list[Row]:
         at.start_nodes(rig.each_s, kwok=kwok)
         begin_s = time.monotonic()
         rows: list[Row] = []
-        for part in (_written, _seen, _placed, _costs, _unlimited):
-            found = part(at)
-            for row in found:
+        for part in (_written, _seen, _placed):
+            for row in part(at):
                 rig.say(f"cluster: {row.figure}: {row.measured}")
-            rows += found
+                rows.append(row)
         return [*rows, *_writes(at, time.monotonic() - begin_s)]
 
 
@@ -131,35 +131,48 @@ async def _step(at: Colony) -> list[int]:
     return sorted(seen.values())
 
 
-def _placed(at: Colony) -> list[Row]:
-    """The same pods with the extender, and by a kube-scheduler that has none."""
-    standing_s, pods = at.meter.cpu_s("scheduler"), PODS_PER_NODE * at.nodes
+def _placed(at: Colony) -> Iterator[Row]:
+    """The same pods with the extender, and by a kube-scheduler that has none: as it is installed, and in a hurry."""
+    standing_s = at.meter.cpu_s("scheduler")
     time.sleep(STANDING_S)
     standing = (at.meter.cpu_s("scheduler") - standing_s) / STANDING_S
     both = _both(at, limited=True)
-    with_it, without = both
-    per_pod_ms = 1_000 * (with_it.extender_cpu_s - standing * with_it.took_s) / max(1, len(with_it.bound))
-    all_ms = 1_000 * with_it.extender_cpu_s / max(1, len(with_it.bound))
-    over = {name: over_line_s(placed, at.nodes) for name, placed in (("with", with_it), ("without", without))}
-    less = 1 - over["with"] / over["without"] if over["without"] else 0.0
-    bound = f"{len(with_it.bound)} and {len(without.bound)} of {pods} bound"
+    yield _cost(both[0], standing)
+    yield judged(
+        "pods a second with the extender, against without", f">= {PODS_RATIO_MIN}", _said(both, at),
+        met=_ratio(both) >= PODS_RATIO_MIN, n=PODS_PER_NODE * at.nodes, **_rates(both),
+    )  # fmt: skip
+    yield from _costs(at)
+    hurried = _both(at, limited=False)
+    yield told("the same without the client's limit", _said(hurried, at), n=PODS_PER_NODE * at.nodes, **_rates(hurried))
+    yield _over_line([both, hurried], at)
+
+
+def _cost(with_it: Placed, standing: float) -> Row:
+    """``standing``: what part of a core the extender takes when nobody asks."""
+    bound = max(1, len(with_it.bound))
+    per_pod_ms = 1_000 * (with_it.extender_cpu_s - standing * with_it.took_s) / bound
+    all_ms = 1_000 * with_it.extender_cpu_s / bound
     resting = f"{all_ms:.1f} with what it costs to follow log and pods ({100 * standing:.1f}% of a core at rest)"
-    return [
-        judged("extender, CPU per pod", f"<= {CPU_MS_MAX:g} ms", f"{per_pod_ms:.1f} ms; {resting}",
-               met=per_pod_ms <= CPU_MS_MAX, n=len(with_it.bound), per_pod_ms=per_pod_ms, standing=standing),
-        judged("pods a second with the extender, against without", f">= {PODS_RATIO_MIN}", _said(both, at),
-               met=_ratio(both) >= PODS_RATIO_MIN, n=pods, **_rates(both)),
-        judged(f"node-seconds over {LINE_PART:.0%} of CPU within {AFTER_S} s", "fewer",
-               f"{over['with']} with load-awareness, {over['without']} without: {less:.0%} fewer; {bound}",
-               met=over["with"] < over["without"], n=pods, over=over,
-               bound={"with": len(with_it.bound), "without": len(without.bound)}),
-    ]  # fmt: skip
+    return judged(
+        "extender, CPU per pod", f"<= {CPU_MS_MAX:g} ms", f"{per_pod_ms:.1f} ms; {resting}",
+        met=per_pod_ms <= CPU_MS_MAX, n=len(with_it.bound), per_pod_ms=per_pod_ms, standing=standing,
+    )  # fmt: skip
 
 
-def _unlimited(at: Colony) -> list[Row]:
-    """The same where the kube-scheduler's client lets any number of requests through."""
-    both = _both(at, limited=False)
-    return [told("the same without the client's limit", _said(both, at), n=PODS_PER_NODE * at.nodes, **_rates(both))]
+def _over_line(rounds: Sequence[tuple[Placed, Placed]], at: Colony) -> Row:
+    """Both rounds: what a load that moves is like just when pods come is luck."""
+    names = "with", "without"
+    over = {name: sum(over_line_s(both[turn], at.nodes) for both in rounds) for turn, name in enumerate(names)}
+    bound = {name: sum(len(both[turn].bound) for both in rounds) for turn, name in enumerate(names)}
+    pods = len(rounds) * PODS_PER_NODE * at.nodes
+    less = 1 - over["with"] / over["without"] if over["without"] else 0.0
+    said = f"{over['with']} with load-awareness, {over['without']} without: {less:.0%} fewer"
+    return judged(
+        f"node-seconds over {LINE_PART:.0%} of CPU within {AFTER_S} s", "fewer",
+        f"{said}; {bound['with']} and {bound['without']} of {pods} bound, in {len(rounds)} rounds",
+        met=over["with"] < over["without"], n=pods, over=over, bound=bound,
+    )  # fmt: skip
 
 
 def _both(at: Colony, *, limited: bool) -> tuple[Placed, Placed]:

@@ -27,7 +27,7 @@ def test_a_load_step_shows_in_the_score_of_every_node_that_has_it(rows: dict[str
 
 def test_all_pods_are_placed_and_fewer_node_seconds_are_over_the_line_with_load_awareness(rows: dict[str, Row]) -> None:
     placed = rows["node-seconds over 65% of CPU"]
-    assert placed.values["bound"] == {"with": 2 * NODES, "without": 2 * NODES}
+    assert placed.values["bound"] == {"with": 4 * NODES, "without": 4 * NODES}
     assert placed.verdict == "ok", placed.measured
 
 

@@ -96,15 +96,22 @@ def outside(guest: Guest, folder: Path, command: list[str]) -> int:
     try:
         kernel.wait()
         passing_on.join()
+    except SystemExit:
+        say("\n".join([f"{guest.name}: told to end before the kernel did:", *last_words(folder)]))
+        raise
     finally:
         end(kernel)
         os.write(life, b"\n")
     try:
         return int((folder / "status").read_text())
     except (FileNotFoundError, ValueError):
-        last = (folder / "console").read_text(errors="replace").splitlines()[-20:]
-        say("\n".join([f"{guest.name}: the kernel ended before the command did:", *last]))
+        say("\n".join([f"{guest.name}: the kernel ended before the command did:", *last_words(folder)]))
         return FAILED
+
+
+def last_words(folder: Path) -> list[str]:
+    """What the kernel has said on its console at last."""
+    return (folder / "console").read_text(errors="replace").splitlines()[-20:]
 
 
 def passing(output: int, to: int) -> threading.Thread:

@@ -16,11 +16,11 @@ UML = pytest.param("cgroup2-vm", marks=pytest.mark.uml(inside=False), id="uml")
 QEMU = pytest.param("cgroup2-qemu", marks=pytest.mark.qemu(inside=False), id="qemu")
 
 
-def start(runner: str, script: str, folder: Path) -> subprocess.Popen:
+def start(runner: str, script: str, folder: Path, stderr: int | None = None) -> subprocess.Popen:
     """A shell under that kernel; what the runner needs for itself is in the folder, too."""
     command = [sys.executable, Path(__file__).with_name(runner), "sh", "-c", script]
     given = os.environ | {"TMPDIR": str(folder), "GREETING": "hello"}
-    return subprocess.Popen(command, env=given, cwd=folder, stdout=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, env=given, cwd=folder, stdout=subprocess.PIPE, stderr=stderr, text=True)
 
 
 @pytest.mark.parametrize("runner", [UML, QEMU])
@@ -51,3 +51,16 @@ def test_a_kernel_that_ends_before_the_command_is_told_from_a_command_that_fails
         process.wait()
 
     assert process.returncode == 125
+
+
+@pytest.mark.parametrize("runner", [UML])
+def test_whoever_ends_a_kernel_that_stands_still_is_told_what_it_said_last(runner: str, tmp_path: Path) -> None:
+    script = "echo '<1>last words' > /dev/kmsg; echo there; sleep 600"
+    with start(runner, script, tmp_path, stderr=subprocess.PIPE) as process:
+        process.stdout.readline()
+        process.terminate()
+        said = process.stderr.read()
+
+    assert "cgroup2-vm: told to end before the kernel did:" in said
+    assert "last words" in said
+    assert not list(tmp_path.iterdir())
