@@ -10,7 +10,7 @@ from collections.abc import Sequence
 BEST_LEVEL = 10
 
 
-def levels(scores: Sequence[int]) -> list[int]:
+def levels(scores: Sequence[int], first: int | None = None) -> list[int]:
     """One level per score, 10 for the best; 0 only for a score of 0.
 
     A level is the score as a share of the best, in tenths rounded up, so that who is far behind stays far behind; but
@@ -19,12 +19,17 @@ def levels(scores: Sequence[int]) -> list[int]:
 
     Args:
         scores: 0 or more, in any order; equal ones share a level.
+        first: which of the best ones is alone at the top, for a scheduler takes any of equal ones; None: none is.
 
     """
     level_of = {0: 0}
     best = max(scores, default=0)
-    before = BEST_LEVEL + 1
+    alone = first is not None and best > 0
+    before = BEST_LEVEL if alone and scores.count(best) > 1 else BEST_LEVEL + 1
     for score in sorted(set(scores) - {0}, reverse=True)[:BEST_LEVEL]:
         before = max(1, min(before - 1, -(-BEST_LEVEL * score // best)))
         level_of[score] = before
-    return [level_of.get(score, 1) for score in scores]
+    found = [level_of.get(score, 1) for score in scores]
+    if alone:
+        found[first] = BEST_LEVEL
+    return found

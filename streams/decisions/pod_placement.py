@@ -228,9 +228,15 @@ def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willi
         most=most,
         balances=balances,
         scores=scores,
-        levels=levels(scores),
+        levels=levels(scores, _first(names, scores)),
         args=args,
     )
+
+
+def _first(names: Sequence[str], scores: Sequence[int]) -> int | None:
+    """Of the best the first by name: the pod counts there until it is bound, which may take seconds."""
+    best = max(scores, default=0)
+    return min((index for index, score in enumerate(scores) if score == best), key=names.__getitem__, default=None)
 
 
 def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:

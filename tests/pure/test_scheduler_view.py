@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from slacktide.agents.cluster.scheduler.hearing import Hearing
 from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION, own_thresholds
 from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
-from slacktide.agents.cluster.scheduler.view import ASSUMED_S, View
+from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.agents.kafka import Record
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
@@ -130,7 +130,7 @@ async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahe
     assert used(view) == 1_000 + 850 - 30
 
 
-def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_five_seconds_have_gone() -> None:
+def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_could_not_be_bound_any_more() -> None:
     view = View(PlacementArgs())
     hear(view, told("a"), told("b"))
     for name in ("x", "y"):
@@ -138,7 +138,10 @@ def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_five_seconds_have_gon
     assert (left(view, "a"), view.counts(NOW_S)) == (2_000, (2, 0, 2))
     view.changed(pod("x", "b"), at_s=WALL_S)
     assert (left(view, "a"), left(view, "b")) == (3_000, 3_000), "another rule sent it there"
-    assert left(view, "a", NOW_S + ASSUMED_S) == 4_000
+    for after_s in (5, 60, BINDING_S - 1):  # of a burst, what was decided in seconds is bound for minutes
+        hear(view, told("a"), told("b"), heard_s=NOW_S + after_s)
+        assert left(view, "a", NOW_S + after_s) == 3_000
+    assert left(view, "a", NOW_S + BINDING_S) == 4_000
     view.changed(pod("y", "a"), at_s=WALL_S)
     view.assume(pod("y").asked, "b", now_s=NOW_S, at_s=WALL_S)
     assert (left(view, "a"), left(view, "b")) == (3_000, 3_000), "it is bound already"
@@ -155,7 +158,8 @@ def test_while_bindings_are_not_seen_pods_count_where_they_were_sent_until_they_
     view.blind(False, now_s=NOW_S + 21)
     assert left(view, "a", NOW_S + 22) == 3_000, "what happened meanwhile is said from now on"
     view.blind(False, now_s=NOW_S + 23)
-    assert left(view, "a", NOW_S + 21 + ASSUMED_S) == 4_000, "it was bound nowhere"
+    hear(view, told("a"), heard_s=NOW_S + 20 + BINDING_S)
+    assert left(view, "a", NOW_S + 21 + BINDING_S) == 4_000, "it was bound nowhere"
 
 
 def test_copies_of_a_static_pods_manifest_are_pods_of_their_own() -> None:
@@ -297,7 +301,7 @@ def test_a_node_that_nobody_speaks_of_is_forgotten_when_a_pod_was_not_bound_ther
     view = View(PlacementArgs())
     view.assume(pod("x").asked, "nobody", now_s=NOW_S, at_s=WALL_S)
     assert view.counts(NOW_S) == (1, 0, 1)
-    assert view.counts(NOW_S + ASSUMED_S) == (0, 0, 0)
+    assert view.counts(NOW_S + BINDING_S) == (0, 0, 0)
 
 
 def test_a_pod_of_the_same_name_is_another_though_nobody_said_that_the_first_is_gone() -> None:

@@ -172,7 +172,7 @@ class Answers:
             self._judged.popitem(last=False)
 
     def _assume(self, pod: SeenPod, choice: Choice) -> None:
-        """Where it will most likely go counts at once: bindings are seen some milliseconds later, after the next pod.
+        """Where it will most likely go counts at once: its binding is seen after the next pods have asked.
 
         Other rules of the scheduler may send it elsewhere; then it counts there as soon as that is seen.
         """

@@ -11,7 +11,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.events import About, Teller, tell
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.pod import SeenPod
-from slacktide.agents.cluster.scheduler.view import View
+from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.agents.kafka import Record, read_topic
 from slacktide.agents.kubernetes import ApiError, ApiServer
 from slacktide.schemas.codec import decode
@@ -26,8 +26,6 @@ SETTLED_S = 5.0
 """From seeing a pod bound to asking the log: other replicas' answers come into it some hundred milliseconds late."""
 BEFORE_S = 60.0
 """By so much the clocks of log and API server may differ."""
-BINDING_S = 600.0
-"""From an answer to the binding that follows it, at most: for so long a kube-scheduler waits for a pod's volumes."""
 SPAN_S = 600.0
 """Pods that were bound longer ago, by whatever scheduler there was, are left alone."""
 REASON = "PlacedWithoutLoad"

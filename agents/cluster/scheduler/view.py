@@ -16,8 +16,11 @@ from slacktide.streams.decisions.load_aware_args import Thresholds
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.pod_placement import Asking, Choice, PlacementArgs, asking, compare, judge
 
-ASSUMED_S = 5.0
-"""How long a pod counts where it was sent, until it is seen there: a binding takes milliseconds."""
+BINDING_S = 600.0
+"""From an answer to the binding that follows it, at most: for so long a kube-scheduler waits for a pod's volumes.
+
+Bindings of a burst wait as well: by default its client lets 50 requests a second through, and it decides faster.
+"""
 BOUND_MAX = 100_000
 SHAPES_MAX = 16
 
@@ -118,7 +121,7 @@ class View:
     def blind(self, blind: bool, *, now_s: float) -> None:  # noqa: FBT001
         """Whether nobody sees where pods are bound: they count where they were sent until some seconds after."""
         if self._blind and not blind:
-            until_s = now_s + ASSUMED_S
+            until_s = now_s + BINDING_S
             self._assumed = {uid: _Assumed(assumed.node, until_s) for uid, assumed in self._assumed.items()}
         self._blind = blind
 
@@ -162,12 +165,12 @@ class View:
         self._changed[node] = next(self._changes)
 
     def assume(self, pod: LoadAwarePod, node: str, *, now_s: float, at_s: float) -> None:
-        """A pod will most likely be bound here within moments; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
+        """A pod will most likely be bound here; ``now_s`` as for ``choose``, ``at_s``: UTC epoch."""
         known = self._pods.get((pod.pod.namespace, pod.pod.name))
         if not self._counting or (known is not None and known.node and known.uid == pod.pod.uid):
             return  # bound already: the question is older
         self._settle(pod.pod.uid, "")
-        self._assumed[pod.pod.uid] = _Assumed(node, now_s + ASSUMED_S)
+        self._assumed[pod.pod.uid] = _Assumed(node, now_s + BINDING_S)
         self._place(pod, node, at_s)
 
     def counts(self, now_s: float) -> tuple[int, int, int]:

@@ -28,6 +28,19 @@ def test_levels(scores: list[int], expected: list[int]) -> None:
     assert levels(scores) == expected
 
 
+@pytest.mark.parametrize(
+    ("scores", "first", "expected"),
+    [
+        pytest.param([500, 500, 500], 1, [9, 10, 9], id="one of equal ones is alone at the top"),
+        pytest.param([700, 500, 700, 699], 2, [9, 7, 10, 8], id="the others begin a step below"),
+        pytest.param([901, 900], 0, [10, 9], id="who is alone there anyway"),
+        pytest.param([0, 0], 0, [0, 0], id="nothing attracts"),
+    ],
+)
+def test_the_first_of_the_best_is_told_from_them(scores: list[int], first: int, expected: list[int]) -> None:
+    assert levels(scores, first) == expected
+
+
 @given(SCORES)
 def test_no_order_is_turned_round_and_ten_different_scores_are_ten_levels(scores: list[int]) -> None:
     pairs = sorted(zip(scores, levels(scores), strict=True), reverse=True)
