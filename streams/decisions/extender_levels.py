@@ -24,12 +24,11 @@ def levels(scores: Sequence[int], first: int | None = None) -> list[int]:
     """
     level_of = {0: 0}
     best = max(scores, default=0)
-    alone = first is not None and best > 0
-    before = BEST_LEVEL if alone and scores.count(best) > 1 else BEST_LEVEL + 1
+    before = BEST_LEVEL if first is not None and scores.count(best) > 1 else BEST_LEVEL + 1
     for score in sorted(set(scores) - {0}, reverse=True)[:BEST_LEVEL]:
         before = max(1, min(before - 1, -(-BEST_LEVEL * score // best)))
         level_of[score] = before
     found = [level_of.get(score, 1) for score in scores]
-    if alone:
+    if first is not None and best > 0:
         found[first] = BEST_LEVEL
     return found
