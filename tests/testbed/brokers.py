@@ -28,7 +28,7 @@ from . import rungs
 from .spawning import spawn
 
 START_S = 60.0
-LEADERS_S, WORK_S = 30.0, 120.0
+LEADERS_S, WORK_S, AGAIN_S = 30.0, 120.0, 0.2
 STOP_S = 20.0
 
 
@@ -42,16 +42,28 @@ def free_port() -> int:
 
 
 def _administer(bootstrap: str, work: Callable[[AIOKafkaAdminClient], Awaitable[None]]) -> None:
-    """Do it on a loop in a thread: callers may stand in a loop of their own."""
+    """Do it on a loop in a thread: callers may stand in a loop of their own.
 
-    async def administer() -> None:
+    What a broker does not answer is asked once more: one that a test killed or stopped may be busy for seconds.
+    """
+
+    async def once() -> bool:
         admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap, request_timeout_ms=10_000)
         try:
-            async with asyncio.timeout(WORK_S):
-                await admin.start()
-                await work(admin)
+            await admin.start()
+            await work(admin)
+        except KafkaError as exc:
+            if not exc.retriable:
+                raise
+            return False
         finally:
             await admin.close()
+        return True
+
+    async def administer() -> None:
+        async with asyncio.timeout(WORK_S):
+            while not await once():  # noqa: ASYNC110 - a broker tells nobody when it answers again
+                await asyncio.sleep(AGAIN_S)
 
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
         thread.submit(asyncio.run, administer()).result()
