@@ -7,7 +7,7 @@ V := .venv/bin
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup demo test e2e stack-test bench bench-cluster mutate lint types imports check schemas kafka lock wheel clean
+.PHONY: help setup demo test e2e stack-test bench soak bench-cluster mutate lint types imports check schemas kafka lock wheel clean
 
 help: ## What there is
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 15
@@ -44,6 +44,10 @@ stack-test: setup ## The stack in Docker: up, three workers, every restart, down
 
 bench: setup ## Print the figures that the project promises
 	@$(V)/python tests/bench $(ARGS)
+
+soak: setup ## 15 minutes with light faults: fails on growth; ARGS="--minutes 60 --report FILE"
+	@tests/testbed/setup kafka
+	@PYTHONPATH=tests $(V)/python -m attack.soak $(ARGS)
 
 bench-cluster: setup ## A thousand kwok nodes on a real API server; ARGS="--nodes 100"
 	@tests/testbed/setup kwok

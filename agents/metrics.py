@@ -13,7 +13,7 @@ from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Knob, NodeSample
-from slacktide.schemas.topics import read_by
+from slacktide.schemas.topics import read_by, written_by
 from slacktide.streams.decisions.cpu_suppress import RULE
 
 SAMPLES = Counter("slacktide_agent_samples", "Samples taken.", ["node"])
@@ -75,7 +75,15 @@ THROTTLED = Gauge(
 FREEZES = Gauge("slacktide_agent_freezes", "1 where the node's kernel can freeze best-effort pods.", ["node"])
 FOREIGN = Counter("slacktide_agent_foreign_answers", "Other nodes' answers, dropped unread.", ["node"])
 REFUSED = Counter("slacktide_agent_records_refused", "Records that could not be used.", ["node", "topic"])
+REFUSED_BY_KAFKA = Counter(
+    "slacktide_agent_sends_refused", "Records that Kafka refused for their size or content.", ["node", "topic"]
+)
 CONNECTIONS = Counter("slacktide_agent_connections", "Times that a connection to the log was made.", ["node", "to"])
+PROOF_EXPIRES = Gauge(
+    "slacktide_agent_proof_expires_seconds",
+    "Until the key that proves this node's records expires; 0: there is none. Absent where the agent does not enrol.",
+    ["node"],
+)
 
 Cause = Literal["tick", "keyframe", "cpu", "memory", "use"]
 """What a sample was taken for: pressure by its kind, or a rise in CPU use."""
@@ -123,6 +131,8 @@ class AgentMetrics:
             DECIDED.labels(node, by)
         for topic in read_by("agent"):
             REFUSED.labels(node, topic.name)
+        for topic in written_by("agent"):
+            REFUSED_BY_KAFKA.labels(node, topic.name)
 
     def taken(self, sample: NodeSample, cause: Cause, tick_ns: int) -> None:
         """A sample was taken in this time."""
@@ -136,6 +146,10 @@ class AgentMetrics:
         for one in sample.missing:
             # A file's name without its place: pods come and go.
             MISSING.labels(self.node, one.what.rpartition("/")[2].partition(" ")[0]).inc()
+
+    def proof_expires_s(self, left_s: int) -> None:
+        """So long the node's key is good."""
+        PROOF_EXPIRES.labels(self.node).set(left_s)
 
     def heard(self, outcome: NodeOutcome) -> None:
         """Something came of an answer or an act."""
@@ -186,6 +200,10 @@ class AgentMetrics:
     def refused(self, topic: str) -> None:
         """A record could not be used."""
         REFUSED.labels(self.node, topic).inc()
+
+    def refused_by_kafka(self, topic: str) -> None:
+        """A record could not be sent."""
+        REFUSED_BY_KAFKA.labels(self.node, topic).inc()
 
     def connected(self, to: str) -> None:
         """A connection to the log was made."""

@@ -8,17 +8,18 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from slacktide.agents.dead_letters import Letters, dead_letter
+from slacktide.agents.dead_letters import Letters
 from slacktide.agents.files import Watched
-from slacktide.agents.kafka import Out, Record, Sender
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.headers import headers
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, revision_of
 from slacktide.schemas.kubernetes import Described
-from slacktide.schemas.policy import KEY, Parsed, Policy
+from slacktide.schemas.policy import KEY, NodeSource, Parsed, Policy
 from slacktide.schemas.topics import DEAD_LETTER, INVENTORY, POLICY
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out, Record, dead_letter
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class Publisher:
         bootstrap: ``host:port``, several with commas.
         ensure_topics: makes the topics where they are missing; a broker in memory forgets them. May raise LogError.
         now_ms: UTC epoch milliseconds.
+        node_source: whether the inventory published here lists all nodes that exist.
         writer_epoch: 0 without Kubernetes: there is one writer and no election.
         source: who says it.
 
@@ -52,6 +54,7 @@ class Publisher:
         *,
         ensure_topics: Callable[[], Awaitable[object]],
         now_ms: Callable[[], int],
+        node_source: NodeSource,
         writer_epoch: int = 0,
         source: str = SOURCE,
     ) -> None:
@@ -60,6 +63,7 @@ class Publisher:
         self._sender = Sender(bootstrap, client_id=f"slacktide-{source}", acks="all")
         self._ensure_topics = ensure_topics
         self._now_ms = now_ms
+        self._node_source = node_source
         self._writer_epoch = writer_epoch
         self._source = source
         self._said: _Said = {}
@@ -73,7 +77,8 @@ class Publisher:
 
     def policy(self, policy: Policy) -> None:
         """This policy is in force from now on."""
-        self._say(POLICY.name, KEY, msgspec.structs.replace(policy, writer_epoch=self._writer_epoch))
+        ours = msgspec.structs.replace(policy, writer_epoch=self._writer_epoch, node_source=self._node_source)
+        self._say(POLICY.name, KEY, ours)
 
     def inventory(self, facts: NodeFacts) -> None:
         """The node is like this from now on."""

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from slacktide.schemas.bounds import COUNT_MAX
 from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 
 __all__ = ["NO_CREDIT", "Wallet"]
+
+LAST = (COUNT_MAX, COUNT_MAX)
+"""Nothing can be higher: should it ever be written, the order of arrival decides from there on."""
 
 
 class Wallet:
@@ -33,7 +37,7 @@ class Wallet:
                 a record which was long on its way is good for no longer than its writer believes.
 
         """
-        if (credit.epoch, credit.number) <= self._newest:
+        if (credit.epoch, credit.number) <= self._newest != LAST:
             return
         self._newest = (credit.epoch, credit.number)
         self.epoch = credit.epoch

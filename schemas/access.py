@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from slacktide.schemas.topics import DEAD_LETTER, OUTCOME, PLACEMENT, TOPICS, Topic
+from slacktide.schemas.topics import BACKFILL, OUTCOME, PLACEMENT, SAMPLE, TOPICS, Topic
 
 STREAM_GROUP = "slacktide-stream"
 """Shares the nodes out among workers."""
@@ -88,8 +88,10 @@ def _in_the_loop(
     )
 
 
-REPLAYABLE = tuple(topic for topic in TOPICS if topic is not DEAD_LETTER)
-"""Topics from which a dead letter may have come. None comes from its own topic."""
+REPLAYABLE = (SAMPLE, BACKFILL, OUTCOME)
+"""Topics to which a dead-lettered record may be written again: facts, ordered by boot and seq, that their readers take
+once. All else is published again by itself (policy, inventory, figures, credit) or is of one second (commands), and
+writing an old one again would act: a lease would be good anew."""
 
 AGENT = _in_the_loop("agent", "slacktide agent, on each node", "agent")
 STREAM = _in_the_loop(
@@ -135,7 +137,7 @@ ADMINISTRATOR = Part(
 )
 REPLAYER = Part(
     name="replayer",
-    what="dead-letter replay: puts records back where they came from; for the hour in which it is needed",
+    what="dead-letter replay: writes refused samples and outcomes again; for the hour in which it is needed",
     reads=TOPICS,
     writes=REPLAYABLE,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.message import Count, Message, Terms
+from slacktide.schemas.bounds import Count, Name, Revision, TimeMs, Total
+from slacktide.schemas.message import Message, Terms
 
 SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
 """What is published for batch and mid pods, and what these ask for."""
@@ -14,27 +15,29 @@ class NodeAllocatable(Message, frozen=True, kw_only=True):
     No figure is below what such pods that run there have asked for already.
     """
 
-    node: str
-    boot_id: str
+    node: Name
+    boot_id: Revision
     seq: Count
-    observed_ms: Count
-    policy_version: str
-    facts_revision: str
-    pods_revision: str
-    window_ms: Count
-    covered_ms: Count
-    batch_cpu_milli: int | None
-    batch_mem_bytes: int | None
+    observed_ms: TimeMs
+    policy_version: Revision
+    facts_revision: Revision
+    pods_revision: Revision
+    window_ms: TimeMs
+    covered_ms: TimeMs
+    batch_cpu_milli: Total | None
+    batch_mem_bytes: Total | None
     degraded: bool = False
     reason: str = ""
     """Why nothing is published."""
     cpu_terms: Terms = {}
     mem_terms: Terms = {}
-    mid_cpu_milli: int | None = None
-    mid_mem_bytes: int | None = None
+    mid_cpu_milli: Total | None = None
+    mid_mem_bytes: Total | None = None
     mid_cpu_terms: Terms = {}
     mid_mem_terms: Terms = {}
     floored: list[str] = []
     """Figures that stand at what running pods have asked for, and would be lower or removed without them."""
-    stale_ms: Count = 0
+    inventory_revision: str = ""
+    """The inventory record whose capacity, labels and annotations the figures go by; "": the sample's facts."""
+    stale_ms: TimeMs = 0
     """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent."""

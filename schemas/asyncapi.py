@@ -30,7 +30,10 @@ HEADERS: Json = {
         "ce_dataschema": {"type": "string", "description": "The schema's name in schemas/jsonschema."},
         "content-type": {"const": "application/json"},
         "traceparent": {"type": "string"},
-        "ce_deadletter": {"type": "string", "description": "Put back: of which dead letter, and where it had lain."},
+        "ce_deadletter": {
+            "type": "string",
+            "description": "Written again by dead-letter replay: where the original lies.",
+        },
     },
     "required": ["ce_specversion", "ce_id", "ce_type", "ce_source", "ce_subject", "ce_time", "content-type"],
 }

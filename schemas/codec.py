@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.unreadable import UnreadableBatch
 
 if TYPE_CHECKING:
     from slacktide.schemas.message import Message
 
 M = TypeVar("M", bound="Message")
+VALUE_CHARS_MAX = 80
 _encoder = msgspec.json.Encoder()
+_PLACE = re.compile(r" - at `\$(.*)`$", re.DOTALL)
+_STEP = re.compile(r"\[\d+\]|\.[^.\[]+")
 
 
 @cache
@@ -30,7 +35,7 @@ def decode(raw: bytes | None, kind: type[M]) -> M:
     """Read a message; unknown fields are ignored.
 
     Raises:
-        BadMessageError: no value, not JSON, or a field is absent or refused (its path is in the text).
+        BadMessageError: no value, not JSON, or a field is absent or refused: its path, value and range are in the text.
 
     """
     if raw is None:
@@ -38,5 +43,27 @@ def decode(raw: bytes | None, kind: type[M]) -> M:
     try:
         message: M = _decoder(kind).decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise BadMessageError(kind.__name__, str(exc)) from exc
+        why = raw.reason if isinstance(raw, UnreadableBatch) else refusal(raw, exc)
+        raise BadMessageError(kind.__name__, why) from exc
     return message
+
+
+def refusal(raw: bytes, error: Exception) -> str:
+    """Describe why a body was refused: the field's path and range, as msgspec gives them, and the value.
+
+    Args:
+        raw: the body, as JSON.
+        error: what msgspec raised.
+
+    """
+    text = str(error)
+    place = _PLACE.search(text)
+    if place is None:
+        return text
+    try:
+        value = msgspec.json.decode(raw)
+        for step in _STEP.findall(place.group(1)):
+            value = value[int(step[1:-1])] if step[0] == "[" else value[step[1:]]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, LookupError, TypeError, ValueError):
+        return text  # a map's key, say, which the path does not name
+    return f"{text}: the value is {msgspec.json.encode(value)[:VALUE_CHARS_MAX].decode(errors='replace')}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 from typing import Literal
 
-from slacktide.schemas.message import Count, Message, Terms
+from slacktide.schemas.bounds import Count, KnobValue, Name, Revision, TimeMs
+from slacktide.schemas.message import Message, Terms
+from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample import Knob, Limits
 
 Answer = Literal["set", "keep", "skipped"]
@@ -31,7 +33,7 @@ class Setting(Message, frozen=True, kw_only=True):
     group: str
     """As in ``Drift``."""
     knob: Knob
-    value: int | None
+    value: KnobValue | None
     """None: unlimited."""
     bound: str
     terms: Terms = {}
@@ -43,9 +45,9 @@ class Evict(Message, frozen=True, kw_only=True):
     id: str
     rule: str
     """The feature that wants it: BEMemoryEvict, BECPUEvict, ..."""
-    uid: str
-    namespace: str
-    name: str
+    uid: Name
+    namespace: Name
+    name: Name
     bound: str
     terms: Terms = {}
 
@@ -62,14 +64,14 @@ class NodeCommand(Message, frozen=True, kw_only=True):
     """What shall hold on the node that sent the sample (boot_id, seq)."""
 
     id: str
-    node: str
-    boot_id: str
+    node: Name
+    boot_id: Revision
     seq: Count
-    observed_ms: Count
+    observed_ms: TimeMs
     """Event time of the sample that is answered."""
-    policy_version: str
-    facts_revision: str
-    pods_revision: str
+    policy_version: Revision
+    facts_revision: Revision
+    pods_revision: Revision
     answer: Answer
     """set: what is below; keep: what the sample says is in force; skipped: cannot decide."""
     reason: str = ""
@@ -79,9 +81,11 @@ class NodeCommand(Message, frozen=True, kw_only=True):
     evict: list[Evict] = []
     """The first victim first."""
     settings: list[Setting] = []
-    decided_ms: Count = 0
+    decided_ms: TimeMs = 0
     worker: str = ""
     sample: Origin | None = None
+    proof: Verdict = ""
+    """What the check of the sample's node-bound proof found. Absent where the policy does not ask for proofs."""
 
 
 def command_id(node: str, boot_id: str, seq: int, rule: str, target: str, policy_version: str) -> str:

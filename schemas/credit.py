@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.bounds import Count, LeaseMs, Name, Revision, TimeMs
+from slacktide.schemas.message import Message
 
 NO_CREDIT = "no credit"
 """Why an eviction that is wanted is refused: the outcome that says so asks for more."""
@@ -18,8 +19,8 @@ class EvictionCredit(Message, frozen=True, kw_only=True):
     The highest (epoch, number) holds. It is good for ``ttl_ms`` of the node's monotonic time from its receipt.
     """
 
-    node: str
-    boot_id: str
+    node: Name
+    boot_id: Revision
     """The boot that may spend it; another one asks anew."""
     epoch: Count
     """Of the governor; the highest wins."""
@@ -27,10 +28,10 @@ class EvictionCredit(Message, frozen=True, kw_only=True):
     """Counts this governor's records."""
     granted: Count
     """Evictions since the agent's start that the node may have done in all: what it has spent counts in."""
-    ttl_ms: Count
+    ttl_ms: LeaseMs
     spared_namespaces: list[str] = []
     """Whose budget is used up: none of their pods may go."""
     spent: Count = 0
     """What of it the governor has seen spent: the next governor counts the rest as outstanding."""
-    granted_ms: Count = 0
+    granted_ms: TimeMs = 0
     """Time of the grant, UTC epoch: evidence, never order."""

@@ -1,8 +1,9 @@
-"""A record that nobody can use. Topic slacktide.dead-letter.v1, key: the bad record's key."""
+"""A record, or a batch of them, that nobody can use. Topic slacktide.dead-letter.v1, key: the bad record's key."""
 
 from __future__ import annotations
 
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.bounds import Count, TimeMs
+from slacktide.schemas.message import Message
 
 VALUE_BYTES_MAX = 256 * 1024
 
@@ -13,10 +14,11 @@ class DeadLetter(Message, frozen=True, kw_only=True):
     topic: str
     partition: Count
     offset: Count
+    """Of the record; of an unreadable batch the first."""
     reason: str
     reader: str
     """The part that refused it."""
-    refused_ms: Count
+    refused_ms: TimeMs
     key: str | None = None
     """As text. The bytes are this record's own key, where they are not too many."""
     headers: dict[str, str] = {}
@@ -24,3 +26,5 @@ class DeadLetter(Message, frozen=True, kw_only=True):
     """At most 256 KiB of the value; None: the value was null."""
     value_bytes: Count = 0
     """Size of the whole value."""
+    last_offset: Count | None = None
+    """The last offset of a batch that cannot be read, of which nothing is repeated here; None: this is one record."""

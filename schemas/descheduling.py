@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.message import Count, Message, Terms
+from slacktide.schemas.bounds import Count, Name, Revision, TimeMs
+from slacktide.schemas.message import Message, Terms
 
 
 class NodesOfClass(Message, frozen=True, kw_only=True):
@@ -27,7 +28,7 @@ class StayingPods(Message, frozen=True, kw_only=True):
 class SourceNode(Message, frozen=True, kw_only=True):
     """A node that is over its high thresholds."""
 
-    node: str
+    node: Name
     load_class: str
     bound: str
     """``waiting``: it has not been over for long enough. Else why no more pods leave: ``relieved``, ``no_more_pods``,
@@ -40,10 +41,10 @@ class SourceNode(Message, frozen=True, kw_only=True):
 class Victim(Message, frozen=True, kw_only=True):
     """A pod that is to leave."""
 
-    pod_uid: str
-    namespace: str
-    name: str
-    node: str
+    pod_uid: Name
+    namespace: Name
+    name: Name
+    node: Name
     terms: Terms = {}
     """The resource that the node is over most in, in percent; then each it is over in, before this pod leaves."""
 
@@ -55,8 +56,8 @@ class DeschedulingPass(Message, frozen=True, kw_only=True):
     """Of the bridge that leads; the highest wins."""
     number: Count
     """Of the pass in that bridge's term, from 1."""
-    decided_ms: Count
-    policy_version: str
+    decided_ms: TimeMs
+    policy_version: Revision
     dry_run: bool
     """Whether it only says whom it would evict."""
     bound: str

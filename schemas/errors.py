@@ -56,6 +56,10 @@ class LogError(SlacktideError):
     """Kafka could not be reached, or refused what was asked."""
 
 
+class RecordRefusedError(LogError):
+    """Kafka refuses a record for its size or content. The connection is not at fault."""
+
+
 class RightsError(LogError):
     """Kafka knows who asks, and allows it less than was asked."""
 
@@ -67,3 +71,18 @@ class CaseError(SlacktideError):
         self.field = field
         self.why = why
         super().__init__(f"{field}: {why}")
+
+
+TEXT_CHARS_MAX = 500
+
+
+def failure(stage: str, error: Exception) -> str:
+    """Describe why a record could not be used, for its dead letter: a line or two of valid UTF-8.
+
+    Args:
+        stage: what was done with it. A bad message tells its own reason.
+        error: what that raised.
+
+    """
+    text = str(error) if isinstance(error, BadMessageError) else f"{stage} failed: {type(error).__name__}: {error}"
+    return text[:TEXT_CHARS_MAX].encode(errors="backslashreplace").decode()

@@ -6,6 +6,8 @@ import hashlib
 from datetime import UTC, datetime
 from functools import lru_cache
 
+from slacktide.schemas.times import clamped_ms
+
 Header = tuple[str, bytes]
 Headers = tuple[Header, ...]
 
@@ -21,7 +23,7 @@ def headers(*, kind: str, source: str, subject: str, event_id: str, event_ms: in
         source: who wrote it, e.g. ``agent/node-1``.
         subject: the record's key.
         event_id: unique together with the source.
-        event_ms: event time, UTC epoch milliseconds.
+        event_ms: event time, UTC epoch milliseconds; one that has no date is written as the nearest that has.
         trace: ``node/boot_id/seq`` of the sample behind it, so that one trace holds sample, answer and outcome.
 
     """
@@ -53,7 +55,7 @@ def _of(kind: str, source: str) -> tuple[Header, Header, Header]:
 
 
 def _when(event_ms: int) -> bytes:
-    seconds, ms = divmod(event_ms, 1_000)
+    seconds, ms = divmod(clamped_ms(event_ms), 1_000)
     return b"%b.%03dZ" % (_second(seconds), ms)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -16,3 +16,9 @@ class Health:
     not_live: str = ""
     not_ready: str = "starting"
     not_fresh: str = "nothing seen yet"
+    turns: dict[str, int] = field(default_factory=dict)
+    """How often each part that never rests has come round. One that comes round no more is not live."""
+
+    def turned(self, part: str) -> None:
+        """This part has come round. It does so at least once a minute, whatever is away."""
+        self.turns[part] = self.turns.get(part, 0) + 1

@@ -3,23 +3,40 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.bounds import (
+    CPUS_MAX,
+    LABELS_MAX,
+    PODS_MAX,
+    Amount,
+    Count,
+    Cpu,
+    Int32,
+    Int64,
+    Name,
+    TimeMs,
+    TopologyId,
+    WriterEpoch,
+)
+from slacktide.schemas.message import Message
 
 
 class Resources(Message, frozen=True, kw_only=True):
     """Amounts of resources; an absent one is not declared and counts as 0."""
 
-    cpu_milli: int | None = None
-    mem_bytes: int | None = None
-    batch_cpu_milli: int | None = None
-    batch_mem_bytes: int | None = None
-    mid_cpu_milli: int | None = None
-    mid_mem_bytes: int | None = None
-    free_cpu_milli: int | None = None
-    free_mem_bytes: int | None = None
+    cpu_milli: Amount | None = None
+    mem_bytes: Amount | None = None
+    batch_cpu_milli: Amount | None = None
+    batch_mem_bytes: Amount | None = None
+    mid_cpu_milli: Amount | None = None
+    mid_mem_bytes: Amount | None = None
+    free_cpu_milli: Amount | None = None
+    free_mem_bytes: Amount | None = None
 
 
 LIVE_PHASES = frozenset({"Running", "Pending"})
@@ -31,7 +48,7 @@ ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 class Container(Message, frozen=True, kw_only=True):
     """What rules read of a container. A sandbox is none."""
 
-    name: str
+    name: Name
     id: str = ""
     """Of the runtime, without its name before it; "": not told, so that its group cannot be found."""
     requests: Resources = Resources()
@@ -41,71 +58,84 @@ class Container(Message, frozen=True, kw_only=True):
 class Pod(Message, frozen=True, kw_only=True):
     """What rules read of a pod."""
 
-    uid: str
-    namespace: str
-    name: str
+    uid: Name
+    namespace: Name
+    name: Name
     phase: str = "Running"
     qos_label: str | None = None
     """Label koordinator.sh/qosClass as written, known or not."""
     priority_class_label: str | None = None
     """Label koordinator.sh/priority-class as written."""
-    sub_priority: int | None = None
+    sub_priority: Int64 | None = None
     """Label koordinator.sh/priority."""
-    priority: int | None = None
+    priority: Int32 | None = None
     kube_qos: str = "BestEffort"
     """Guaranteed, Burstable or BestEffort."""
     requests: Resources = Resources()
     limits: Resources = Resources()
     cpuset: str = ""
     """Annotation scheduling.koordinator.sh/resource-status: CPUs that the pod is bound to, such as ``0-3,6``."""
-    containers: list[Container] = []
+    containers: Annotated[list[Container], Meta(max_length=PODS_MAX)] = []
     """Those that are to run; none: not told."""
     cpu_burst: str | None = None
     """Annotation koordinator.sh/cpuBurst as written."""
     eviction_enabled: bool = False
     """Label koordinator.sh/eviction-enabled."""
-    eviction_priority: int = 0
+    eviction_priority: Int64 = 0
     """Annotation koordinator.sh/eviction-priority."""
     eviction_features: list[str] | None = None
     """Annotation koordinator.sh/eviction-policy: only these may evict it; None: all may."""
+    init_unlimited: bool = False
+    """An init container that has not ended lacks a limit: of batch resources where the pod has some."""
     grace_s: Count = 30
     """terminationGracePeriodSeconds."""
+
+
+Pods = Annotated[list[Pod], Meta(max_length=PODS_MAX)]
+"""A node's pods."""
+
+
+def unended(pods: Sequence[Pod]) -> list[Pod]:
+    """The pods that have not ended. No rule reads the others, and a node may list thousands of them."""
+    return [pod for pod in pods if pod.phase not in ENDED_PHASES]
 
 
 class Processor(Message, frozen=True, kw_only=True):
     """One CPU and where it is. Core ids are unique in a NUMA node of a socket."""
 
-    cpu: int
-    core: int
-    socket: int
-    numa_node: int
+    cpu: Cpu
+    core: TopologyId
+    socket: TopologyId
+    numa_node: TopologyId
 
 
 class NodeFacts(Message, frozen=True, kw_only=True):
     """What rules and policy read of a node."""
 
-    name: str
+    name: Name
     capacity: Resources
     allocatable: Resources
     reserved: Resources = Resources()
     """Annotation node.koordinator.sh/reservation: resources."""
     reserved_cpus: str = ""
     """The same annotation: CPU list such as ``0-3,6``; replaces the CPU part."""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: Annotated[dict[str, str], Meta(max_length=LABELS_MAX)] = {}
+    annotations: Annotated[dict[str, str], Meta(max_length=LABELS_MAX)] = {}
     """Only those under koordinator.sh."""
-    processors: list[Processor] = []
+    unschedulable: bool = False
+    """Cordoned: schedulers place no new pod there."""
+    processors: Annotated[list[Processor], Meta(max_length=CPUS_MAX)] = []
     """CPUs that pods may run on, as the node's agent found them; none: best-effort pods cannot be bound to CPUs."""
 
 
 class NodeInventory(Message, frozen=True, kw_only=True):
     """A node as Kubernetes (or a file) describes it. A null value: the node is gone."""
 
-    node: str
+    node: Name
     revision: str
     facts: NodeFacts
-    writer_epoch: Count = 0
-    published_ms: Count = 0
+    writer_epoch: WriterEpoch = 0
+    published_ms: TimeMs = 0
 
 
 def revision_of(value: object) -> str:

@@ -161,6 +161,7 @@ def _facts(path: str, item: Mapping[str, Any], reader: Reader) -> NodeFacts:
         reserved_cpus=cpus,
         labels=reader.texts(reader.at(item, path, "metadata.labels"), f"{path}.metadata.labels"),
         annotations={key: value for key, value in annotations.items() if _is_koordinators(key)},
+        unschedulable=reader.at(item, path, "spec").get("unschedulable") is True,
     )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
+from slacktide.schemas.bounds import AMOUNT_MAX, COUNT_MAX, INT32_MAX
 from slacktide.schemas.errors import Finding, QuantityError
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.pod_resources import Amounts
@@ -26,8 +27,6 @@ _FIELDS = {
     "koordinator.sh/mid-memory": "mid_mem_bytes",
 }
 _QUANTITY = "a Kubernetes quantity, 0 or more, such as 500m, 2 or 4Gi"
-AMOUNT_MAX = 2**53
-"""Readers in other languages keep numbers below this exact."""
 
 
 class Reader:
@@ -85,7 +84,7 @@ class Reader:
 
     def whole(self, value: object, path: str) -> int | None:
         """A whole number, or none."""
-        if value is None or (type(value) is int and abs(value) < AMOUNT_MAX):
+        if value is None or (type(value) is int and abs(value) <= INT32_MAX):
             return value
         self.refuse(path, value, "a whole number")
         return None
@@ -104,7 +103,7 @@ class Reader:
                 amount = quantity(value[name])
             except QuantityError:
                 amount = Decimal(-1)
-            if 0 <= amount < AMOUNT_MAX:
+            if 0 <= amount < COUNT_MAX:
                 found[field] = amount
             else:
                 self.refuse(f"{path}.{name}", value[name], _QUANTITY)
@@ -117,11 +116,11 @@ class Reader:
 
 
 def resources(amounts: Amounts) -> Resources:
-    """Rounded up, as Kubernetes does."""
+    """Rounded up, as Kubernetes does; no more than any machine has."""
 
     def rounded(field: str) -> int | None:
         amount = amounts.get(field)
         scale = 1000 if field == "cpu_milli" else 1
-        return None if amount is None else int((amount * scale).to_integral_value(ROUND_CEILING))
+        return None if amount is None else min(int((amount * scale).to_integral_value(ROUND_CEILING)), AMOUNT_MAX)
 
     return Resources(**{field: rounded(field) for field in dict.fromkeys(_FIELDS.values())})

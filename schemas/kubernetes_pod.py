@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from typing import Annotated, Any, TypeVar
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import msgspec
 
+from slacktide.schemas.bounds import COUNT_MAX, Int32, Int64
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Container as PodContainer
 from slacktide.schemas.inventory import Pod
-from slacktide.schemas.kubernetes_fields import AMOUNT_MAX, Reader, resources
+from slacktide.schemas.kubernetes_fields import Reader, resources
 from slacktide.schemas.pod_resources import Container, Needs, kube_qos, limits_of, requests_of
 from slacktide.schemas.qos import LABEL_PRIORITY_CLASS, LABEL_QOS, LABEL_SUB_PRIORITY
 
@@ -26,9 +28,11 @@ LABEL_EVICTION_ENABLED = "koordinator.sh/eviction-enabled"
 ANNOTATION_EVICTION_PRIORITY = "koordinator.sh/eviction-priority"
 ANNOTATION_EVICTION_POLICY = "koordinator.sh/eviction-policy"
 GRACE_S = 30
+BATCH = ("batch_cpu_milli", "batch_mem_bytes")
+RESIZABLE = frozenset({"cpu_milli", "mem_bytes"})
+"""What a resize in place may change."""
 
 T = TypeVar("T")
-Int32 = Annotated[int, msgspec.Meta(ge=-(2**31), le=2**31 - 1)]
 
 _QOS = ("Guaranteed", "Burstable", "BestEffort")
 _WHOLE = re.compile(r"[+-]?[0-9]+")
@@ -54,7 +58,7 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
     labels = reader.texts(reader.at(item, path, "metadata.labels"), f"{path}.metadata.labels")
     annotations = reader.texts(reader.at(item, path, "metadata.annotations"), f"{path}.metadata.annotations")
     spec, status = reader.at(item, path, "spec"), reader.at(item, path, "status")
-    needs = _needs(spec, f"{path}.spec", reader)
+    needs = _needs(spec, f"{path}.spec", reader, _allocated(status, f"{path}.status", reader))
     qos = status.get("qosClass")
     if qos not in (None, *_QOS):
         reader.refuse(f"{path}.status.qosClass", qos, " or ".join(_QOS))
@@ -70,6 +74,7 @@ def pod_of(path: str, item: Mapping[str, Any], reader: Reader) -> Pod:
         requests=resources(requests_of(needs)),
         limits=resources(limits_of(needs)),
         containers=_containers(needs, _container_ids(status, f"{path}.status", reader)),
+        init_unlimited=_init_unlimited(needs, _ended_inits(status, f"{path}.status", reader)),
         grace_s=_grace_s(spec.get("terminationGracePeriodSeconds"), path, reader),
         **_wishes(labels, annotations, f"{path}.metadata", reader),
     )
@@ -92,7 +97,7 @@ def _wishes(labels: dict[str, str], annotations: dict[str, str], path: str, read
 
     number = "a whole number of 32 bits"
     return {
-        "sub_priority": _annotated(*label(LABEL_SUB_PRIORITY), int, "a whole number", None),
+        "sub_priority": _annotated(*label(LABEL_SUB_PRIORITY), _int64, "a whole number of 64 bits", None),
         "cpuset": _annotated(
             *annotation(ANNOTATION_RESOURCE_STATUS), _cpuset_of, 'JSON such as {"cpuset": "0-3,6"}', ""
         ),
@@ -122,6 +127,10 @@ def _int32(text: str) -> int:
     return msgspec.convert(int(text), Int32)
 
 
+def _int64(text: str) -> int:
+    return msgspec.convert(int(text), Int64)
+
+
 def _eviction_features(text: str | None, where: str, reader: Reader) -> list[str] | None:
     """Only these may evict the pod. Where that cannot be read none may, as the reference has it."""
     if text is None:
@@ -133,10 +142,25 @@ def _eviction_features(text: str | None, where: str, reader: Reader) -> list[str
         return []
 
 
-def _needs(spec: Mapping[str, Any], path: str, reader: Reader) -> Needs:
+def _allocated(status: Mapping[str, Any], path: str, reader: Reader) -> dict[str, Container]:
+    """CPU and memory that the kubelet has allocated to each container, by name.
+
+    They differ from the spec while a resize in place is deferred, or where the kubelet refused it.
+    """
+    found: dict[str, Container] = {}
+    for kind in ("initContainerStatuses", "containerStatuses"):
+        for index, one in enumerate(reader.sequence(status.get(kind), f"{path}.{kind}")):
+            each = reader.mapping(one, f"{path}.{kind}[{index}]")
+            container = _container(each, f"{path}.{kind}[{index}]", reader)
+            found[container.name] = container
+    return found
+
+
+def _needs(spec: Mapping[str, Any], path: str, reader: Reader, allocated: Mapping[str, Container]) -> Needs:
     def containers(name: str) -> list[Container]:
         found = reader.sequence(spec.get(name), f"{path}.{name}")
-        return [_container(one, f"{path}.{name}[{index}]", reader) for index, one in enumerate(found)]
+        desired = (_container(one, f"{path}.{name}[{index}]", reader) for index, one in enumerate(found))
+        return [_held(one, allocated.get(one.name)) for one in desired]
 
     return Needs(
         containers=containers("containers"),
@@ -144,6 +168,15 @@ def _needs(spec: Mapping[str, Any], path: str, reader: Reader) -> Needs:
         overhead=reader.amounts(reader.at(spec, path, "overhead"), f"{path}.overhead"),
         pod_level=_container(spec, path, reader) if spec.get("resources") else None,
     )
+
+
+def _held(desired: Container, allocated: Container | None) -> Container:
+    """A container with what is allocated to it. Only CPU and memory can be resized in place."""
+    if allocated is None:
+        return desired
+    requests = {field: amount for field, amount in allocated.requests.items() if field in RESIZABLE}
+    limits = {field: amount for field, amount in allocated.limits.items() if field in RESIZABLE}
+    return replace(desired, requests={**desired.requests, **requests}, limits={**desired.limits, **limits})
 
 
 def _containers(needs: Needs, ids: Mapping[str, str]) -> list[PodContainer]:
@@ -159,6 +192,23 @@ def _containers(needs: Needs, ids: Mapping[str, str]) -> list[PodContainer]:
         for one in lasting
         if one.name
     ]
+
+
+def _init_unlimited(needs: Needs, ended: Collection[str]) -> bool:
+    """Whether an init container that may still run lacks a batch limit that all containers have."""
+    limited = [{field for field in BATCH if one.limits.get(field)} for one in needs.containers]
+    everywhere = set[str].intersection(*limited) if limited else set()
+    inits = [one for one in needs.inits if not one.sidecar and one.name not in ended]
+    return any(not one.limits.get(field) for one in inits for field in everywhere)
+
+
+def _ended_inits(status: Mapping[str, Any], path: str, reader: Reader) -> set[str]:
+    ended: set[str] = set()
+    for index, one in enumerate(reader.sequence(status.get("initContainerStatuses"), f"{path}.initContainerStatuses")):
+        where = f"{path}.initContainerStatuses[{index}]"
+        if reader.at(reader.mapping(one, where), where, "state").get("terminated"):
+            ended.add(str(one.get("name")))
+    return ended
 
 
 def _container_ids(status: Mapping[str, Any], path: str, reader: Reader) -> dict[str, str]:
@@ -178,7 +228,7 @@ def _container_ids(status: Mapping[str, Any], path: str, reader: Reader) -> dict
 
 
 def _grace_s(value: object, path: str, reader: Reader) -> int:
-    if value is None or (type(value) is int and 0 <= value < AMOUNT_MAX):
+    if value is None or (type(value) is int and 0 <= value < COUNT_MAX):
         return GRACE_S if value is None else value
     reader.note(f"{path}.spec.terminationGracePeriodSeconds", f"{value!r}: ignored; accepted: seconds, 0 or more")
     return GRACE_S

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
-Count = Annotated[int, msgspec.Meta(ge=0)]
-Terms = dict[str, int | float]
+from slacktide.schemas.bounds import Term
+
+Terms = dict[str, Term]
 """Named numbers in the order of the arithmetic; the unit is the end of each name."""
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.bounds import Count, Name, Revision, TimeMs, Total
+from slacktide.schemas.message import Message
 
 UNSAID_MS = 15_000
 """Of each node its metric, allocatable and score are said again within 5 s. What nobody has said for so long is no
@@ -12,14 +13,14 @@ longer known: nothing is written or placed by it, and nothing withdrawn."""
 class Use(Message, frozen=True, kw_only=True):
     """Averages over the window."""
 
-    cpu_milli: int
-    mem_bytes: int
+    cpu_milli: Total
+    mem_bytes: Total
 
 
 class PodMetric(Message, frozen=True, kw_only=True):
     """One pod's average over the window."""
 
-    uid: str
+    uid: Name
     namespace: str = ""
     name: str = ""
     priority_class: str = ""
@@ -34,18 +35,18 @@ class Spread(Message, frozen=True, kw_only=True):
     CPU in millicores, memory in bytes.
     """
 
-    avg: int
-    p50: int
-    p90: int
-    p95: int
-    p99: int
+    avg: Total
+    p50: Total
+    p90: Total
+    p95: Total
+    p99: Total
 
 
 class Aggregate(Message, frozen=True, kw_only=True):
     """Node and system use over one of the fixed windows."""
 
-    window_ms: Count
-    covered_ms: Count
+    window_ms: TimeMs
+    covered_ms: TimeMs
     """How much of the window the samples cover; a young or silent node covers less."""
     node_cpu_milli: Spread
     node_mem_bytes: Spread
@@ -56,18 +57,18 @@ class Aggregate(Message, frozen=True, kw_only=True):
 class NodeMetric(Message, frozen=True, kw_only=True):
     """Averages over the policy's window, and the inputs they were made of."""
 
-    node: str
-    boot_id: str
+    node: Name
+    boot_id: Revision
     seq: Count
-    observed_ms: Count
+    observed_ms: TimeMs
     """Event time of the newest sample in the window."""
-    window_ms: Count
-    covered_ms: Count
+    window_ms: TimeMs
+    covered_ms: TimeMs
     """How much of the window the samples cover."""
     samples: Count
-    policy_version: str
-    facts_revision: str
-    pods_revision: str
+    policy_version: Revision
+    facts_revision: Revision
+    pods_revision: Revision
     node_use: Use
     system_use: Use
     """Node use that no pod accounts for."""
@@ -76,5 +77,5 @@ class NodeMetric(Message, frozen=True, kw_only=True):
     """Over 5, 10 and 30 minutes, the shortest first."""
     late: Count = 0
     """Samples of this boot that came too late for any window."""
-    stale_ms: Count = 0
+    stale_ms: TimeMs = 0
     """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.bounds import Name, TimeMs
+from slacktide.schemas.message import Message
 
 
 class LackedMark(Message, frozen=True, kw_only=True):
@@ -23,10 +24,10 @@ class MissedPod(Message, frozen=True, kw_only=True):
     and again after a restart.
     """
 
-    pod_uid: str
-    namespace: str
-    name: str
+    pod_uid: Name
+    namespace: Name
+    name: Name
     phase: str
-    created_ms: Count
-    found_ms: Count
+    created_ms: TimeMs
+    found_ms: TimeMs
     lacks: list[LackedMark]

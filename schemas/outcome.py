@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from slacktide.schemas.message import Count, Message, Terms
+from slacktide.schemas.bounds import Count, KnobValue, Name, Revision, TimeMs
+from slacktide.schemas.message import Message, Terms
 from slacktide.schemas.sample import Knob, Limits
 
 Result = Literal["applied", "unchanged", "refused", "failed", "dry-run", "gap"]
@@ -14,16 +15,16 @@ Origin = Literal["stream", "guard", "agent"]
 class PodName(Message, frozen=True, kw_only=True):
     """Whom an act was about, for readers."""
 
-    namespace: str
-    name: str
+    namespace: Name
+    name: Name
 
 
 class KnobChange(Message, frozen=True, kw_only=True):
     """What one knob held before an act and after it. None: unlimited, or could not be read."""
 
     knob: Knob
-    before: int | None
-    after: int | None
+    before: KnobValue | None
+    after: KnobValue | None
 
 
 class Spent(Message, frozen=True, kw_only=True):
@@ -32,7 +33,7 @@ class Spent(Message, frozen=True, kw_only=True):
     evictions: Count
     """Since the agent's start."""
     epoch: Count = 0
-    """Of the governor that granted it."""
+    """Of the governor that granted it. The governor does not go by it: epochs come from the credit topic alone."""
 
 
 class NodeOutcome(Message, frozen=True, kw_only=True):
@@ -42,8 +43,8 @@ class NodeOutcome(Message, frozen=True, kw_only=True):
     Origin ``agent``: the agent's own housekeeping (reconcile at start, restore at exit).
     """
 
-    node: str
-    boot_id: str
+    node: Name
+    boot_id: Revision
     seq: Count
     command_id: str
     rule: str
@@ -51,12 +52,12 @@ class NodeOutcome(Message, frozen=True, kw_only=True):
     origin: Origin
     result: Result
     reason: str = ""
-    policy_version: str
-    observed_ms: Count
+    policy_version: Revision
+    observed_ms: TimeMs
     """Event time of the sample that led to it."""
-    acted_ms: Count
+    acted_ms: TimeMs
     """Event time of the act."""
-    age_ms: Count
+    age_ms: TimeMs
     """Monotonic time from the sample being taken to the act being read back."""
     before: Limits | None = None
     after: Limits | None = None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.message import Count, Message, Terms
+from slacktide.schemas.bounds import Count, Name, TimeMs
+from slacktide.schemas.message import Message, Terms
 
 
 class RefusingNodes(Message, frozen=True, kw_only=True):
@@ -18,7 +19,7 @@ class RefusingNodes(Message, frozen=True, kw_only=True):
 class RankedNode(Message, frozen=True, kw_only=True):
     """A node that would take the pod, and how much it is preferred."""
 
-    node: str
+    node: Name
     level: Count
     """What the scheduler was told: 10 is best, 0 attracts nothing."""
     score_permille: Count
@@ -30,10 +31,10 @@ class RankedNode(Message, frozen=True, kw_only=True):
 class PodPlacement(Message, frozen=True, kw_only=True):
     """One answer to a scheduler that looks for a node. Which it took in the end is in the pod's ``spec.nodeName``."""
 
-    pod_uid: str
-    namespace: str
-    name: str
-    decided_ms: Count
+    pod_uid: Name
+    namespace: Name
+    name: Name
+    decided_ms: TimeMs
     asked: Count
     """Nodes that the scheduler asked about: those that its own filters had left."""
     passed: Count

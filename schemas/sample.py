@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from slacktide.schemas.inventory import NodeFacts, Pod
-from slacktide.schemas.message import Count, Message
+from msgspec import Meta
+
+from slacktide.schemas.bounds import (
+    CPUS_MAX,
+    PODS_MAX,
+    Amount,
+    Count,
+    Cpu,
+    Int64,
+    KnobValue,
+    Measured,
+    Name,
+    PeriodUs,
+    PressurePercent,
+    QuotaUs,
+    Ratio,
+    Revision,
+    TimeMs,
+)
+from slacktide.schemas.inventory import NodeFacts, Pods
+from slacktide.schemas.message import Message
 
 
 class Pressure(Message, frozen=True, kw_only=True):
     """PSI averages over 10 s, percent of time stalled."""
 
-    cpu_some_pct: float | None = None
-    mem_some_pct: float | None = None
-    mem_full_pct: float | None = None
-    io_some_pct: float | None = None
-    io_full_pct: float | None = None
+    cpu_some_pct: PressurePercent | None = None
+    mem_some_pct: PressurePercent | None = None
+    mem_full_pct: PressurePercent | None = None
+    io_some_pct: PressurePercent | None = None
+    io_full_pct: PressurePercent | None = None
 
 
 class NodeUse(Message, frozen=True, kw_only=True):
     """What the whole node used."""
 
-    cpu_milli: int | None = None
+    cpu_milli: Amount | None = None
     """Average since the previous sample; None: not known (see ``missing``)."""
-    mem_bytes: int | None = None
+    mem_bytes: Amount | None = None
     """Working set: what could be dropped at once does not count."""
     pressure: Pressure = Pressure()
 
@@ -31,31 +50,34 @@ class NodeUse(Message, frozen=True, kw_only=True):
 class PodUse(Message, frozen=True, kw_only=True):
     """What one pod's cgroup used."""
 
-    uid: str
-    cpu_milli: int | None = None
-    mem_bytes: int | None = None
-    periods: int | None = None
+    uid: Name
+    cpu_milli: Amount | None = None
+    mem_bytes: Amount | None = None
+    periods: Count | None = None
     """CFS periods since the previous sample; None: no limit or not known."""
-    throttled_periods: int | None = None
+    throttled_periods: Count | None = None
     best_effort_group: bool = False
     """Whether the pod's cgroup lies under the best-effort group."""
+
+
+CpuSet = Annotated[list[Cpu], Meta(max_length=CPUS_MAX)]
 
 
 class Limits(Message, frozen=True, kw_only=True):
     """What the kernel holds for best-effort pods. Unlimited is null, never -1."""
 
-    be_cfs_quota_us: int | None
-    be_cfs_period_us: int = 100_000
-    be_cpuset: list[int] | None = None
+    be_cfs_quota_us: QuotaUs | None
+    be_cfs_period_us: PeriodUs = 100_000
+    be_cpuset: CpuSet | None = None
     """CPU ids, ascending. None: not known here, as where the cpuset controller is absent; it stays as it is."""
 
 
 class BeCpu(Message, frozen=True, kw_only=True):
     """All best-effort pods' CPU, at one time or as an average."""
 
-    usage_milli: float
-    request_milli: float
-    limit_milli: float
+    usage_milli: Measured
+    request_milli: Measured
+    limit_milli: Measured
 
 
 class BeCpuWindow(Message, frozen=True, kw_only=True):
@@ -63,24 +85,24 @@ class BeCpuWindow(Message, frozen=True, kw_only=True):
 
     average: BeCpu
     current: BeCpu
-    samples: int
-    interval_s: int
-    node_usage_milli: float | None = None
+    samples: Count
+    interval_s: Count
+    node_usage_milli: Measured | None = None
     """Of the whole node, as an average over the same while."""
 
 
 class EvictState(Message, frozen=True, kw_only=True):
     """What the node remembers of evictions."""
 
-    since_mem_ms: int | None = None
+    since_mem_ms: TimeMs | None = None
     """Monotonic time since a pod was last evicted for memory; None: not since the agent's start."""
-    since_cpu_ms: int | None = None
+    since_cpu_ms: TimeMs | None = None
     """The same for CPU; None: neither that nor the agent's start is within the longest cool-down."""
-    dying: list[str] = []
+    dying: Annotated[list[str], Meta(max_length=PODS_MAX)] = []
     """Uids of evicted pods that are still there; what they use counts as released."""
-    stuck: list[str] = []
+    stuck: Annotated[list[str], Meta(max_length=PODS_MAX)] = []
     """Uids of those who are there although they were killed: nobody's victims, and nothing of theirs is released."""
-    kept: list[str] = []
+    kept: Annotated[list[str], Meta(max_length=PODS_MAX)] = []
     """Uids of those whom the API server did not let go just now, as for a PodDisruptionBudget: they go last."""
     be_cpu: BeCpuWindow | None = None
     """Where a rule asks for it."""
@@ -93,19 +115,19 @@ class ContainerBurst(Message, frozen=True, kw_only=True):
     """Uid."""
     container: str
     """Name."""
-    quota_us: int
+    quota_us: QuotaUs
     """In force per 100 ms; -1: unlimited."""
-    pod_quota_us: int
+    pod_quota_us: QuotaUs
     """The same of its pod."""
-    throttled_ratio: float | None = None
+    throttled_ratio: Ratio | None = None
     """Share of periods since it was looked at before, a second ago, in which it was throttled; None: not known."""
-    used_milli: int | None = None
-    tokens: int | None = None
+    used_milli: Amount | None = None
+    tokens: Int64 | None = None
     """In the limiter's bucket after the previous decision; None: it is new."""
-    capacity_tokens: int | None = None
-    start_tokens: int = 0
+    capacity_tokens: Int64 | None = None
+    start_tokens: Int64 = 0
     """What a new bucket begins with, drawn from the node's name and boot."""
-    elapsed_s: int = 0
+    elapsed_s: Count = 0
     """Whole seconds since the limiter's previous decision."""
 
 
@@ -128,7 +150,7 @@ class Drift(Message, frozen=True, kw_only=True):
     group: str
     """``pod/<uid>``, ``pod/<uid>/<container name>`` or a tier's, such as ``tier/besteffort``."""
     knob: Knob
-    held: int | None
+    held: KnobValue | None
     """None: unlimited."""
 
 
@@ -142,34 +164,34 @@ class Missing(Message, frozen=True, kw_only=True):
 class NodeSample(Message, frozen=True, kw_only=True):
     """All that a decision needs that only the node knows, and what it decides by."""
 
-    node: str
-    boot_id: str
+    node: Name
+    boot_id: Revision
     """``<start counter, 12 digits>-<random>``: compares as text, the higher start wins."""
     seq: Count
     clock_epoch: Count = 0
-    observed_ms: Count
+    observed_ms: TimeMs
     """Event time, UTC epoch: an anchor plus the node's monotonic clock."""
-    interval_ms: Count
+    interval_ms: TimeMs
     """Monotonic time since the previous sample; 0 for the first one."""
-    policy_version: str
+    policy_version: Revision
     """The policy that the agent holds; it decides by this one."""
-    facts_revision: str
-    pods_revision: str
+    facts_revision: Revision
+    pods_revision: Revision
     use: NodeUse
-    pod_use: list[PodUse]
+    pod_use: Annotated[list[PodUse], Meta(max_length=PODS_MAX)]
     limits: Limits | None
     """None: the best-effort group's limit could not be read."""
-    since_raise_ms: int | None = None
+    since_raise_ms: TimeMs | None = None
     """Monotonic time since the agent last raised the limit; None: not since its start."""
     facts: NodeFacts | None = None
     """Where they changed, and in a keyframe."""
-    pods: list[Pod] | None = None
+    pods: Pods | None = None
     """Where they changed, and in a keyframe."""
     missing: list[Missing] = []
     evict: EvictState = EvictState()
     drift: list[Drift] = []
     burst: list[ContainerBurst] = []
-    ls_lately_cpu_milli: int | None = None
+    ls_lately_cpu_milli: Amount | None = None
     """What pods outside the best-effort group used within the last moment, where its rise is why the sample was taken.
 
     The rates since the previous sample are mostly of before that rise.

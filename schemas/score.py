@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.bounds import Count, Name, Revision, TimeMs
+from slacktide.schemas.message import Message
 from slacktide.schemas.metric import Spread, Use
 
 NOTHING = Use(cpu_milli=0, mem_bytes=0)
@@ -16,8 +17,8 @@ def use_of(cpu_milli: int, mem_bytes: int) -> Use:
 class Statistic(Message, frozen=True, kw_only=True):
     """How the node's use was spread over one of the fixed windows; what is not covered is not in it."""
 
-    window_ms: Count
-    covered_ms: Count
+    window_ms: TimeMs
+    covered_ms: TimeMs
     cpu_milli: Spread
     mem_bytes: Spread
 
@@ -25,14 +26,14 @@ class Statistic(Message, frozen=True, kw_only=True):
 class NodeScore(Message, frozen=True, kw_only=True):
     """A node's load as load-aware scheduling counts it: the terms that do not depend on the pod."""
 
-    node: str
-    boot_id: str
+    node: Name
+    boot_id: Revision
     seq: Count
-    observed_ms: Count
+    observed_ms: TimeMs
     """The age of the report is counted from here."""
-    policy_version: str
-    facts_revision: str
-    pods_revision: str
+    policy_version: Revision
+    facts_revision: Revision
+    pods_revision: Revision
     allocatable: Use
     """Of the node, for all pods."""
     use: Use
@@ -60,7 +61,9 @@ class NodeScore(Message, frozen=True, kw_only=True):
     ``cpu_suppressed``: they may use less CPU than batch pods there asked for. ``mem_over_line``: the node uses so
     much memory that the policy has them evicted. ``evicting``: pods that were evicted are still leaving.
     """
-    stale_ms: Count = 0
+    inventory_revision: str = ""
+    """The inventory record that ``allocatable`` comes from; "": the sample's facts."""
+    stale_ms: TimeMs = 0
     """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent.
 
     A silent node takes no best-effort pod, nor one that asks for batch or mid resource.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.bounds import Count, TimeMs
+from slacktide.schemas.message import Message
 
 
 class Reached(Message, frozen=True, kw_only=True):
@@ -21,8 +22,8 @@ class WorkerTick(Message, frozen=True, kw_only=True):
     worker: str
     number: Count
     """Since its session with the log began, in steps of one; from 1 on it knows nothing of what was before."""
-    ticked_ms: Count
+    ticked_ms: TimeMs
     """The worker's wall clock. How much time passed is told by ``number`` and ``paused_ms``."""
-    paused_ms: Count = 0
+    paused_ms: TimeMs = 0
     """How long it had not ticked before, beyond a second."""
     partitions: list[Reached] = []

@@ -27,6 +27,9 @@ from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.window import NodeWindowSegment
 
 HOUR_MS = 3_600_000
+TIMESTAMP_TYPE = "message.timestamp.type"
+STAMPED = "LogAppendTime"
+"""Records carry the broker's time: a client's clock decides neither what a reader finds, nor what Kafka refuses."""
 NODE_PARTITIONS = 12
 """All topics keyed by node: equal, so that joins need no repartition. 20 to 100 nodes a partition."""
 
@@ -54,6 +57,7 @@ class Topic:
         """Broker settings, for the replication that the cluster can give."""
         config = {
             "cleanup.policy": self.cleanup,
+            TIMESTAMP_TYPE: STAMPED,
             "min.insync.replicas": str(min(self.min_insync_replicas, replication)),
         }
         if self.retention_ms is not None:
@@ -125,6 +129,11 @@ TOPICS = (
     DEAD_LETTER,
 )
 BY_NAME = {topic.name: topic for topic in TOPICS}
+
+
+def written_by(role: str) -> tuple[Topic, ...]:
+    """The topics of which it is a producer."""
+    return tuple(topic for topic in TOPICS if role in topic.producers)
 
 
 def read_by(role: str) -> tuple[Topic, ...]:

@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.bounds import Count, Name, Product, Revision, TimeMs, Total
+from slacktide.schemas.message import Message
 
 
 class PodSegment(Message, frozen=True, kw_only=True):
     """What one pod used within the segment; a figure that was unknown for a while weighs less."""
 
-    uid: str
-    cpu_milli_ms: Count
+    uid: Name
+    cpu_milli_ms: Product
     """Millicores times milliseconds."""
-    cpu_ms: Count
+    cpu_ms: TimeMs
     """Time for which its CPU use is known."""
-    mem_bytes_ms: Count
-    mem_ms: Count
-    parts: list[list[Count]] = []
+    mem_bytes_ms: Product
+    mem_ms: TimeMs
+    parts: list[list[Product]] = []
     """The same four figures in parts of equal length, in order of time; none: it is one part."""
 
 
 class NodeWindowSegment(Message, frozen=True, kw_only=True):
     """One minute of event time as its samples left it: seconds in a row, null where none came or it was not known."""
 
-    node: str
-    boot_id: str
+    node: Name
+    boot_id: Revision
     seq: Count
     """The newest sample in it."""
-    observed_ms: Count
+    observed_ms: TimeMs
     """Event time of that sample."""
-    begin_ms: Count
+    begin_ms: TimeMs
     """Of the first second."""
-    covered_ms: list[Count]
+    covered_ms: list[TimeMs]
     """Of each second, how much the samples cover."""
-    node_cpu_milli: list[int | None]
-    node_mem_bytes: list[int | None]
-    system_cpu_milli: list[int | None]
-    system_mem_bytes: list[int | None]
+    node_cpu_milli: list[Total | None]
+    node_mem_bytes: list[Total | None]
+    system_cpu_milli: list[Total | None]
+    system_mem_bytes: list[Total | None]
     pods: list[PodSegment] = []

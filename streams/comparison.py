@@ -17,6 +17,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
+from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SAMPLE, SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.decisions.be_limits import measured, quota_rate
@@ -140,7 +141,9 @@ class Comparison:
             self._settle(pair)
 
     def real(self, command: NodeCommand) -> None:
-        """Take the answer that its node acts on."""
+        """Take the answer that its node acts on. The shadow says nothing to a sample that did not prove its node."""
+        if command.proof not in PROVEN:
+            return
         pair = self._pair(command)
         self._newest_ms = max(self._newest_ms, command.decided_ms)
         if pair is not None and pair.real is None:

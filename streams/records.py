@@ -15,8 +15,10 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
 from slacktide.schemas.headers import headers
 from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.tick import WorkerTick
+from slacktide.schemas.times import clamped_ms
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
@@ -29,11 +31,10 @@ from slacktide.schemas.topics import (
     TICK,
     WINDOW,
 )
+from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.schemas.window import NodeWindowSegment
 
 _OfNode: TypeAlias = NodeCommand | NodeMetric | NodeAllocatable | NodeScore | NodeWindowSegment
-TIME_MS_MAX = 253_402_300_799_999
-"""The last millisecond of the year 9999: what can be written as a date."""
 TEXT_BYTES_MAX = 1_024
 HEADERS_MAX = 32
 """What a dead letter repeats of a bad record beside its value: so that the letter itself is never too large."""
@@ -46,6 +47,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     partition: int
     offset: int
     timestamp_ms: int
+    """When it was appended, or when its producer says it was made: the topic's choice."""
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes]] = ()
@@ -55,7 +57,7 @@ class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record to be written; what follows ``headers`` is for whoever counts."""
 
     topic: str
-    partition: int | None
+    partition: int | None = None
     """None: by key."""
     key: bytes | None
     value: bytes | None
@@ -64,6 +66,8 @@ class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of a command: set, keep or skipped."""
     age_ms: int | None = None
     """Of a command: from the sample being taken to its being decided, by two clocks."""
+    unproven: str = ""
+    """Of a command: why its sample does not prove its node; "": it does, or need not."""
 
 
 def text_of(raw: bytes) -> str:
@@ -71,8 +75,77 @@ def text_of(raw: bytes) -> str:
     return raw.decode(errors="backslashreplace")
 
 
-def _clipped(raw: bytes | None) -> str | None:
+def clipped(raw: bytes | None) -> str | None:
+    """A key or a header as a dead letter repeats it: as text, the beginning of a long one."""
     return None if raw is None else text_of(raw[:TEXT_BYTES_MAX])
+
+
+def dead_letter(record: Record, *, reader: str, reason: str, now_ms: int) -> Out:
+    """Where a record lies that its reader cannot use, and why; never itself too large to be written.
+
+    Args:
+        record: the bad one, or the one that stands for an unreadable batch.
+        reader: the part that refuses it.
+        reason: why.
+        now_ms: the time, UTC epoch milliseconds.
+
+    """
+    value, offset, last_offset = record.value, record.offset, None
+    if isinstance(value, UnreadableBatch):
+        reason, offset, last_offset, value = value.reason, value.first_offset, record.offset, None
+    letter = DeadLetter(
+        topic=record.topic,
+        partition=record.partition,
+        offset=offset,
+        reason=reason[:TEXT_BYTES_MAX],
+        reader=reader,
+        refused_ms=clamped_ms(now_ms),
+        key=clipped(record.key),
+        headers={name[:TEXT_BYTES_MAX]: clipped(text) or "" for name, text in record.headers[:HEADERS_MAX]},
+        value_base64=None if value is None else b64encode(value[:VALUE_BYTES_MAX]).decode(),
+        value_bytes=len(value or b""),
+        last_offset=last_offset,
+    )
+    return _letter(letter, record.key)
+
+
+def dead_letter_of_refused(out: Out, *, writer: str, reason: str, now_ms: int) -> Out:
+    """A record that Kafka refuses for its size or content: it has no offset, and its value would be refused again.
+
+    Args:
+        out: the record.
+        writer: the part that wrote it.
+        reason: Kafka's.
+        now_ms: the time, UTC epoch milliseconds.
+
+    """
+    letter = DeadLetter(
+        topic=out.topic,
+        partition=out.partition or 0,
+        offset=0,
+        reason=f"written by {writer}, refused by Kafka: {reason}"[:TEXT_BYTES_MAX],
+        reader=writer,
+        refused_ms=clamped_ms(now_ms),
+        key=clipped(out.key),
+        value_bytes=len(out.value or b""),
+    )
+    return _letter(letter, out.key)
+
+
+def _letter(letter: DeadLetter, key: bytes | None) -> Out:
+    return Out(
+        topic=DEAD_LETTER.name,
+        partition=None,
+        key=key if key is None or len(key) <= TEXT_BYTES_MAX else None,
+        value=encode(letter),
+        headers=headers(
+            kind=DEAD_LETTER.name,
+            source=letter.reader,
+            subject=letter.key or "",
+            event_id=f"{letter.topic}/{letter.partition}/{letter.offset}",
+            event_ms=letter.refused_ms,
+        ),
+    )
 
 
 class Writer:
@@ -84,7 +157,8 @@ class Writer:
     def answer(self, command: NodeCommand, partition: int) -> Out:
         """Give the answer to a sample of that partition."""
         age_ms = max(0, command.decided_ms - command.observed_ms)
-        return self._out(COMMAND.name, command, partition, command.id, answer=command.answer, age_ms=age_ms)
+        out = self._out(COMMAND.name, command, partition, command.id, answer=command.answer, age_ms=age_ms)
+        return out if command.proof in PROVEN else msgspec.structs.replace(out, unproven=command.proof)
 
     def metric(self, metric: NodeMetric, partition: int) -> Out:
         """Publish a node's averages."""
@@ -114,7 +188,7 @@ class Writer:
                 source=self._source,
                 subject=tick.worker,
                 event_id=f"tick/{tick.number}/{tick.ticked_ms}",
-                event_ms=_dated(tick.ticked_ms),
+                event_ms=tick.ticked_ms,
             ),
         )
 
@@ -150,42 +224,19 @@ class Writer:
                     source=self._source,
                     subject=node,
                     event_id=f"removed/{record.topic}/{record.partition}/{record.offset}",
-                    event_ms=_dated(record.timestamp_ms),
+                    event_ms=record.timestamp_ms,
                 ),
             )
             for topic in topics
         ]
 
     def dead(self, record: Record, reason: str, now_ms: int) -> Out:
-        """Lay a record aside that nobody can use."""
-        value = record.value or b""
-        letter = DeadLetter(
-            topic=record.topic,
-            partition=record.partition,
-            offset=record.offset,
-            reason=reason[:TEXT_BYTES_MAX],
-            reader=self._source,
-            refused_ms=now_ms,
-            key=_clipped(record.key),
-            headers={name[:TEXT_BYTES_MAX]: _clipped(text) or "" for name, text in record.headers[:HEADERS_MAX]},
-            value_base64=b64encode(value[:VALUE_BYTES_MAX]).decode(),
-            value_bytes=len(value),
-        )
-        return self._letter(letter, record.key)
+        """Report a record that cannot be used."""
+        return dead_letter(record, reader=self._source, reason=reason, now_ms=now_ms)
 
     def refused(self, out: Out, why: str, now_ms: int) -> Out:
-        """Lay aside what the log refused: it has no offset, and its value would be refused again."""
-        letter = DeadLetter(
-            topic=out.topic,
-            partition=out.partition or 0,
-            offset=0,
-            reason=f"written by {self._source}, refused by the log: {why}",
-            reader=self._source,
-            refused_ms=now_ms,
-            key=_clipped(out.key),
-            value_bytes=len(out.value or b""),
-        )
-        return self._letter(letter, out.key)
+        """Report a record that Kafka refuses."""
+        return dead_letter_of_refused(out, writer=self._source, reason=why, now_ms=now_ms)
 
     def _credit(self, node: str, value: bytes | None, event_id: str, event_ms: int) -> Out:
         return Out(
@@ -198,22 +249,7 @@ class Writer:
                 source=self._source,
                 subject=node,
                 event_id=event_id,
-                event_ms=_dated(event_ms),
-            ),
-        )
-
-    def _letter(self, letter: DeadLetter, key: bytes | None) -> Out:
-        return Out(
-            topic=DEAD_LETTER.name,
-            partition=None,
-            key=key if key is None or len(key) <= TEXT_BYTES_MAX else None,
-            value=encode(letter),
-            headers=headers(
-                kind=DEAD_LETTER.name,
-                source=self._source,
-                subject=letter.key or "",
-                event_id=f"{letter.topic}/{letter.partition}/{letter.offset}",
-                event_ms=_dated(letter.refused_ms),
+                event_ms=event_ms,
             ),
         )
 
@@ -237,7 +273,7 @@ class Writer:
                 source=self._source,
                 subject=message.node,
                 event_id=event_id,
-                event_ms=_dated(message.observed_ms),
+                event_ms=message.observed_ms,
                 trace=_which(message),
             ),
             answer=answer,
@@ -252,7 +288,3 @@ def _which(message: _OfNode) -> str:
 def _said(message: NodeMetric | NodeAllocatable | NodeScore) -> str:
     """Of a silent node the same is said again and again."""
     return f"{_which(message)}/stale-{message.stale_ms}" if message.stale_ms else _which(message)
-
-
-def _dated(time_ms: int) -> int:
-    return min(max(0, time_ms), TIME_MS_MAX)

@@ -22,6 +22,7 @@ from slacktide.agents.kubernetes.resource import (
     PRIORITY_CLASSES,
     PROFILES,
     SECRETS,
+    TOKEN_REVIEWS,
     Resource,
 )
 from slacktide.agents.kubernetes.watch import Event
@@ -37,6 +38,7 @@ __all__ = [
     "PRIORITY_CLASSES",
     "PROFILES",
     "SECRETS",
+    "TOKEN_REVIEWS",
     "Access",
     "ApiAwayError",
     "ApiError",

@@ -12,6 +12,7 @@ from slacktide.agents.kubernetes.api_server import ApiServer
 from slacktide.agents.kubernetes.errors import ApiError, ApiRefusedError
 from slacktide.agents.kubernetes.resource import Resource
 from slacktide.agents.kubernetes.watch import Event
+from slacktide.schemas.backoff import Backoff
 
 T = TypeVar("T")
 PAUSE_S = 1.0
@@ -62,9 +63,9 @@ async def follow(
     """Say what there is and what becomes of it.
 
     A watch that ends goes on from where it was; only where that is too old (410) is all listed anew.
-    Trouble is said, waited out (1 s, doubling up to 10 s) and tried again. Close it when you stop.
+    Trouble is said, waited out (up to 1 s, doubling up to 10 s) and tried again. Close it when you stop.
     """
-    version, pause_s, troubled = "", PAUSE_S, False
+    version, troubled, backoff = "", False, Backoff(PAUSE_S, PAUSE_MAX_S)
     while True:
         try:
             if not version:
@@ -76,7 +77,8 @@ async def follow(
                 async for event in events:
                     if troubled:
                         yield Over()
-                    version, pause_s, troubled = event.resource_version, PAUSE_S, False
+                    version, troubled = event.resource_version, False
+                    backoff.reset()
                     if (told := _told(event)) is not None:
                         yield told
             await asyncio.sleep(PAUSE_S)  # however often a server ends its watches
@@ -86,8 +88,7 @@ async def follow(
             else:
                 troubled = True
                 yield Trouble(why=str(exc))
-            await asyncio.sleep(pause_s)
-            pause_s = min(PAUSE_MAX_S, 2 * pause_s)
+            await asyncio.sleep(backoff.next_s())
 
 
 def _told(event: Event[T]) -> Changed[T] | Gone | None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from slacktide.agents.dead_letters import dead_letter
-from slacktide.agents.kafka import Out, Record
 from slacktide.schemas.codec import encode
 from slacktide.schemas.headers import headers
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLE
+from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_refused
 
 
 def of_sample(sample: NodeSample) -> Out:
@@ -37,6 +36,11 @@ def of_outcome(outcome: NodeOutcome) -> Out:
 def of_dead_letter(record: Record, *, node: str, reason: str, now_ms: int) -> Out:
     """A record that this node cannot use, with where it came from; never itself too large to be sent."""
     return dead_letter(record, reader=f"agent/{node}", reason=reason, now_ms=now_ms)
+
+
+def of_refused(out: Out, *, node: str, reason: str, now_ms: int) -> Out:
+    """A record of this node that Kafka refuses for its size or content."""
+    return dead_letter_of_refused(out, writer=f"agent/{node}", reason=reason, now_ms=now_ms)
 
 
 def _out(topic: str, node: str, body: Message, event_id: str, event_ms: int, trace: str) -> Out:

@@ -9,18 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 from slacktide.agents.dead_letters import Letters
-from slacktide.agents.kafka import NodeReader, Placed, Record, Sender
 from slacktide.agents.metrics import AgentMetrics
-from slacktide.agents.node.envelopes import of_dead_letter, of_outcome, of_sample
+from slacktide.agents.node.envelopes import of_dead_letter, of_outcome, of_refused, of_sample
 from slacktide.agents.node.outbox import Backlog, Newest
+from slacktide.agents.node.sample_sender import SampleSender
 from slacktide.agents.node.spool import Spool
-from slacktide.schemas.errors import LogError
+from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.errors import LogError, RecordRefusedError, SlacktideError
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, OUTCOME, SAMPLE
+from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, OUTCOME
+from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender
+from slacktide.streams.records import Out, Record
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +38,10 @@ SLOW_S = 0.2
 """While the newest sample takes longer to be acknowledged, history waits."""
 LOOK_S = 5.0
 OUTCOME_TIMEOUT_S = 2.0
+
+
+class LinkError(SlacktideError):
+    """A connection is kept no more. Only a restart helps."""
 
 
 class Listener(Protocol):
@@ -58,29 +66,29 @@ class Line:
     def __init__(self, name: str) -> None:
         self.trouble = "not connected yet"
         """Why it cannot be used; "" where it can."""
-        self._name = name
+        self.name = name
         self._said = False
-        self._pause_s = RETRY_S
+        self._backoff = Backoff(RETRY_S, RETRY_S_MAX)
 
     def works(self) -> None:
         """It was used."""
         if self.trouble:
-            log.info("connected to the log", extra={"for": self._name})
-        self.trouble, self._said, self._pause_s = "", False, RETRY_S
+            log.info("connected to the log", extra={"for": self.name})
+        self.trouble, self._said = "", False
+        self._backoff.reset()
 
     async def broke(self, why: LogError) -> None:
         """It was not; returns when it is time to try again."""
         if not self._said:
-            log.warning("the log is away", extra={"for": self._name, "why": str(why)})
+            log.warning("the log is away", extra={"for": self.name, "why": str(why)})
         self.trouble, self._said = str(why), True
-        await asyncio.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, RETRY_S_MAX)
+        await asyncio.sleep(self._backoff.next_s())
 
 
 class Link:
     """Keeps the connections of one node."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a different outside thing
         self,
         *,
         bootstrap: str,
@@ -90,17 +98,21 @@ class Link:
         listener: Listener,
         metrics: AgentMetrics,
         now_ms: Callable[[], int],
+        sign: Callable[[Out], Out],
+        turned: Callable[[], None],
     ) -> None:
+        self._turned = turned
         self._node = node
+        self._sign = sign
         self._spool = spool
         self._listener = listener
         self._metrics = metrics
         self._now_ms = now_ms
         client_id = f"slacktide-agent-{node}"
-        self._samples = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks)
+        self._samples = SampleSender(bootstrap, client_id=client_id, sign=sign)
         self._outcomes = Sender(bootstrap, client_id=client_id, acks=OUTCOME.acks, timeout_s=OUTCOME_TIMEOUT_S)
         self._reader = NodeReader(bootstrap, node, client_id=client_id, fetch_wait_ms=fetch_wait_ms)
-        self._history = Sender(bootstrap, client_id=client_id, acks=BACKFILL.acks)
+        self._history = Sender(bootstrap, client_id=client_id, acks=BACKFILL.acks, compress=True)
         self._newest, self._backlog = Newest(), Backlog()
         self._live_s = 0.0
         self._letters = Letters()
@@ -109,11 +121,17 @@ class Link:
         self._read_anew = False
         self._out, self._report, self._in = Line("samples"), Line("outcomes"), Line("answers")
         self._late = Line("history")
+        self._lines = (self._out, self._late, self._report, self._in)
 
     @property
     def away(self) -> str:
         """Why the log cannot be used; "" where samples go out and answers can come in."""
         return self._out.trouble or self._in.trouble
+
+    @property
+    def too_large(self) -> str:
+        """Why the last list of pods could not be sent; "": it was sent."""
+        return self._samples.too_large
 
     def offer(self, sample: NodeSample) -> None:
         """Send this sample as soon as can be; if a newer one comes first, later, and for no answer."""
@@ -131,10 +149,25 @@ class Link:
         self.stir()
 
     async def run(self) -> None:
-        """Keep the connections until cancelled."""
-        async with asyncio.TaskGroup() as tasks:
-            for work in (self._send_samples, self._send_history, self._send_outcomes, self._listen):
-                tasks.create_task(work())
+        """Keep the connections until cancelled.
+
+        Raises:
+            LinkError: one of them is kept no more.
+
+        """
+        works = (self._send_samples, self._send_history, self._send_outcomes, self._listen)
+        tasks = {asyncio.create_task(work()): line for work, line in zip(works, self._lines, strict=True)}
+        try:
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            ended = done.pop()
+            why = "it was cancelled" if ended.cancelled() else ended.exception() or "it returned"
+            raise LinkError(f"the task for {tasks[ended].name} ended: {why!r}") from (
+                why if isinstance(why, BaseException) else None
+            )
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     async def drain(self) -> None:
         """Wait until the log has all outcomes; at once where it is away."""
@@ -150,9 +183,10 @@ class Link:
     async def _send_samples(self) -> None:
         while True:
             await self._newest.wait()
+            self._turned()
             try:
                 if not self._samples.connected:
-                    await self._samples.connect([SAMPLE.name])
+                    await self._samples.connect()
                     self._metrics.connected("samples")
                 await self._send_newest()
             except LogError as exc:
@@ -166,7 +200,11 @@ class Link:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
-            [placed] = await self._samples.send([of_sample(sample)])
+            placed = await self._samples.send(sample)
+        except RecordRefusedError as exc:
+            self._metrics.dropped.inc()
+            self._refuse(of_sample(sample), str(exc))
+            return
         except LogError:
             self._keep(self._newest.put_back(sample))
             raise
@@ -193,13 +231,17 @@ class Link:
                 if not self._history.connected:
                     await self._history.connect([BACKFILL.name])
                     self._metrics.connected("history")
-                await self._history.send(batch := self._backlog.some(HISTORY_BATCH))
+                batch = self._backlog.some(HISTORY_BATCH)
+                # Signed as they go out: the key of when they were taken may have expired.
+                results = await self._history.send_each([self._sign(out) for out in batch])
             except LogError as exc:
                 await self._late.broke(exc)
                 continue
             self._late.works()
             self._backlog.sent(batch)
-            self._metrics.backfilled.inc(len(batch))
+            refused = self._refused(results)
+            self._metrics.backfilled.inc(len(batch) - refused)
+            self._metrics.dropped.inc(refused)
             self._metrics.waiting.set(len(self._backlog))
             if not len(self._backlog):
                 await self._history.close()  # outages are rare, and connections cost the broker
@@ -214,16 +256,32 @@ class Link:
                 if not self._outcomes.connected:
                     await self._outcomes.connect([OUTCOME.name, DEAD_LETTER.name])
                     self._metrics.connected("outcomes")
-                await self._outcomes.send([*(of_outcome(outcome) for _, outcome in batch), *letters])
+                reports = [self._sign(of_outcome(outcome)) for _, outcome in batch]
+                results = await self._outcomes.send_each([*reports, *letters])
             except LogError as exc:
                 await self._report.broke(exc)
                 continue
             self._report.works()
             self._letters.sent(letters)
+            self._refused(results)
             if batch:
                 self._spool.acknowledge(batch[-1][0])
             if len(batch) == BATCH:
                 await asyncio.sleep(BATCH_PAUSE_S)
+
+    def _refused(self, results: Sequence[Placed | Refused]) -> int:
+        """Count what Kafka refused for its size or content, and report it; how many that were."""
+        refused = [one for one in results if isinstance(one, Refused)]
+        for one in refused:
+            self._refuse(one.out, one.why)
+        return len(refused)
+
+    def _refuse(self, out: Out, why: str) -> None:
+        self._metrics.refused_by_kafka(out.topic)
+        log.error("Kafka refuses a record: it is given up", extra={"topic": out.topic, "why": why})
+        if out.topic != DEAD_LETTER.name:
+            self._letters.add(of_refused(out, node=self._node, reason=why, now_ms=self._now_ms()))
+            self.stir()
 
     async def _rest(self) -> None:
         self._idle.set()
@@ -244,13 +302,26 @@ class Link:
                 while not self._read_anew:
                     heard = await self._reader.read()
                     self._metrics.foreign.inc(heard.foreign)
-                    if heard.policies:
-                        self._listener.policies(heard.policies)
-                    if heard.inventories:
-                        self._listener.inventories(heard.inventories)
-                    if heard.credits:
-                        self._listener.credits(heard.credits, heard.credit_age_s)
-                    if heard.commands:
-                        self._listener.commands(heard.commands)
+                    self._hand_over(heard.policies, self._listener.policies)
+                    self._hand_over(heard.inventories, self._listener.inventories)
+                    self._hand_over(heard.credits, partial(self._listener.credits, age_s=heard.credit_age_s))
+                    self._hand_over(heard.commands, self._listener.commands)
             except LogError as exc:
                 await self._in.broke(exc)
+
+    def _hand_over(self, records: list[Record], take: Callable[[list[Record]], None]) -> None:
+        """A record that makes the agent fail costs itself only."""
+        if not records:
+            return
+        try:
+            take(records)
+        except Exception:
+            log.exception("records make the agent fail: each is tried alone", extra={"topic": records[0].topic})
+            for record in records:
+                self._try_alone(record, take)
+
+    def _try_alone(self, record: Record, take: Callable[[list[Record]], None]) -> None:
+        try:
+            take([record])
+        except Exception as exc:  # noqa: BLE001 - whatever it is, it is of this record
+            self.lay_aside(record, f"it makes the agent fail: {exc!r}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -13,28 +13,32 @@ from typing import Any
 
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.files import Watched
-from slacktide.agents.kafka import Record
+from slacktide.agents.https import Access
 from slacktide.agents.metrics import AgentMetrics, Cause
 from slacktide.agents.node.acts import ends_or_stops
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
+from slacktide.agents.node.enrolment import Enrolment
 from slacktide.agents.node.evict.desk import Desk
 from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.link import Link
 from slacktide.agents.node.pods.description import Description, Joined, Lister, Told
+from slacktide.agents.node.proof import Prover
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import M, decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.health import Health
-from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.inventory import NodeInventory, unended
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.proof import PROVEN
+from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +65,8 @@ class LoopSettings:
     """Once the log tells of the node, as the bridge knows it from Kubernetes, that counts and not the file."""
     lister: Lister | None = None
     """Who lists the pods; None: the inventory does."""
+    enrol: Access | None = None
+    """Where the key is had that proves this node's records; None: they go out without a proof."""
     desk: Desk | None = None
     """Who asks the API server for evictions; None: there is none, and pods end through their cgroups."""
     sample_interval_ms: int = 1_000
@@ -113,6 +119,8 @@ class AgentLoop:
         self._refused = ""
         self._noted: set[str] = set()
         self._policy = self._state.policy() or policies.DEFAULT
+        prover = Prover(settings.node, settings.state_folder if settings.enrol else None, clock.wall_ms)
+        self._enrolment = Enrolment(settings.enrol, prover, self._metrics) if settings.enrol else None
         self._link = Link(
             bootstrap=settings.bootstrap,
             node=settings.node,
@@ -121,6 +129,8 @@ class AgentLoop:
             listener=self,
             metrics=self._metrics,
             now_ms=clock.wall_ms,
+            turned=partial(health.turned, "sending samples"),
+            sign=prover.sign,
         )
         self._agent = NodeAgent(
             node=settings.node,
@@ -154,7 +164,8 @@ class AgentLoop:
         self._told()
         self._hear_replies()
         self._ahead.start()
-        beside = [asyncio.create_task(work()) for work in (self._link.run, self._keep_watching)]
+        works = [self._link.run, self._keep_watching, *([self._enrolment.run] if self._enrolment else [])]
+        beside = [asyncio.create_task(work()) for work in works]
         ticking = asyncio.create_task(self._tick(stop))
         try:
             done, _ = await asyncio.wait({ticking, *beside}, return_when=asyncio.FIRST_COMPLETED)
@@ -175,28 +186,39 @@ class AgentLoop:
 
     def commands(self, records: list[Record]) -> None:
         """Answers came: each is judged, and a keyframe follows at once where the stream lacks the pods."""
-        for command in self._decoded([] if self._closing else records, NodeCommand):
-            self._agent.answered(command)
-            self._answered = True
+
+        def answered(command: NodeCommand) -> None:
+            if self._counts(command):
+                self._agent.answered(command)
+                self._answered = True
+
+        self._each([] if self._closing else records, NodeCommand, answered)
         if self._agent.keyframe_wanted and not self._closing:
             self._take("keyframe")
         self._arm()
 
-    def _decoded(self, records: list[Record], kind: type[M]) -> Iterator[M]:
-        """What records say; a null says nothing here, and what cannot be read is laid aside."""
+    def _counts(self, command: NodeCommand) -> bool:
+        """Whether it answers a sample of this node: one that was refused for its proof may be anybody's."""
+        if self._enrolment is None:
+            return True
+        if command.boot_id == self._agent.boot_id:
+            self._enrolment.answered(command.proof)
+        return command.proof in PROVEN
+
+    def _each(self, records: list[Record], kind: type[M], use: Callable[[M], None]) -> None:
+        """Use each record but nulls; one that cannot be read, or whose figures cannot be used, is laid aside."""
         for record in records:
             if record.value is None:
                 continue
             try:
-                yield decode(record.value, kind)
-            except BadMessageError as exc:
-                self._link.lay_aside(record, str(exc))
+                use(decode(record.value, kind))
+            except (BadMessageError, ArithmeticError, ValueError, TypeError, LookupError) as exc:
+                self._link.lay_aside(record, failure("apply", exc))
 
     def credits(self, records: list[Record], age_s: float) -> None:
         """Leases came: what a null takes away is over before long anyway."""
         since_ns = self._clock.mono_ns() - round(age_s * 1e9)
-        for credit in self._decoded(records, EvictionCredit):
-            self._agent.credit(credit, since_ns)
+        self._each(records, EvictionCredit, lambda credit: self._agent.credit(credit, since_ns))
 
     def policies(self, records: list[Record]) -> None:
         """Policies came: of those that validate, the last one of the highest epoch is in force."""
@@ -225,10 +247,14 @@ class AgentLoop:
         if not isinstance(description, Told):
             return
         news = False
-        for told in self._decoded(records, NodeInventory):
-            if told.writer_epoch >= self._inventory_epoch and told.facts.name == self._settings.node:
-                self._inventory_epoch = told.writer_epoch
-                news = description.tell(told.facts) or news
+
+        def described_anew(inventory: NodeInventory) -> None:
+            nonlocal news
+            if inventory.writer_epoch >= self._inventory_epoch and inventory.facts.name == self._settings.node:
+                self._inventory_epoch = inventory.writer_epoch
+                news = description.tell(inventory.facts) or news
+
+        self._each(records, NodeInventory, described_anew)
         if news and not self._closing:
             self._told()
             self._agent.inventory(description.value.facts, description.value.pods)
@@ -259,6 +285,7 @@ class AgentLoop:
         self._metrics.taken(sample, cause, self._clock.mono_ns() - began_ns)
         self._ahead.sampled(cause, sample.seq, began_ns)
         self._link.offer(sample)
+        self._health.turned("sampling")
         self._arm()
         self._say_health()
 
@@ -301,11 +328,15 @@ class AgentLoop:
         self._metrics.stands(guard=guard, spool=(spool.bytes_used, spool.waiting, spool.failures, spool.torn))
         self._metrics.lacks(self._agent.knobs_lacking)
         self._metrics.evicting(self._agent.evicting)
-        self._health.not_ready = self._link.away and f"the log is away: {self._link.away}"
+        self._health.not_ready = f"the log is away: {self._link.away}" if self._link.away else self._link.too_large
         if self._inventory.refused:
             self._health.not_fresh = f"the inventory was refused: {self._inventory.refused}"
         else:
-            self._health.not_fresh = "the guard is in charge: no answers in time" if guard else self._unanswered()
+            unanswered = "the guard is in charge: no answers in time" if guard else self._unanswered()
+            self._health.not_fresh = self._unproven() or unanswered
+
+    def _unproven(self) -> str:
+        return self._enrolment.trouble if self._enrolment and self._policy.node_proof == "required" else ""
 
     def _unanswered(self) -> str:
         return "" if self._answered else "no answer yet"
@@ -332,7 +363,7 @@ class AgentLoop:
         if not refused:
             log.info("inventory in force", extra={"node": known.facts.name, "pods": len(known.pods)})
         told = isinstance(self._inventory, Told) and self._inventory.facts is not None
-        self._state.keep_inventory(known.facts, known.pods, told=told)
+        self._state.keep_inventory(known.facts, unended(known.pods), told=told)
 
     async def _finish(self) -> None:
         """No act follows the last one; its outcomes go out if the log is there, and stay in the spool if not."""

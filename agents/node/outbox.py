@@ -6,9 +6,9 @@ import asyncio
 from bisect import insort
 from operator import itemgetter
 
-from slacktide.agents.kafka import Out
 from slacktide.agents.node.envelopes import of_history
 from slacktide.schemas.sample import NodeSample
+from slacktide.streams.records import Out
 
 BACKLOG_SAMPLES_MAX = 600
 BACKLOG_BYTES_MAX = 4 * 1024 * 1024

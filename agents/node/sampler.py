@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from slacktide.agents.clock import Clock, EventTime
 from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.protocol import Taken
-from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
+from slacktide.schemas.inventory import NodeFacts, Pod, revision_of, unended
 from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, Missing, NodeSample
 from slacktide.streams.decisions.known_pods import KnownPods
 
@@ -26,8 +26,8 @@ class Inventory:
 
 
 def inventory_of(facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
-    """Name facts and pods by their content."""
-    known = KnownPods(pods)
+    """Name facts and pods by their content. Pods that have ended are left out."""
+    known = KnownPods(unended(pods))
     return Inventory(facts=facts, pods=known, facts_revision=revision_of(facts), pods_revision=revision_of(list(known)))
 
 

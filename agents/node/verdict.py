@@ -59,7 +59,8 @@ def _holdable(limits: Limits, taken: Taken) -> bool:
     if limits.be_cpuset is not None:
         held = taken.sample.limits and taken.sample.limits.be_cpuset
         known = {one.cpu for one in taken.facts.processors} | set(held or ())
-        if not limits.be_cpuset or not known.issuperset(limits.be_cpuset):
+        ascending = limits.be_cpuset == sorted(set(limits.be_cpuset))  # as the field promises, and as it is read back
+        if not limits.be_cpuset or not ascending or not known.issuperset(limits.be_cpuset):
             return False
     quota_us, period_us = limits.be_cfs_quota_us, limits.be_cfs_period_us
     return PERIOD_US_MIN <= period_us <= PERIOD_US_MAX and (quota_us is None or quota_us >= QUOTA_US_MIN)

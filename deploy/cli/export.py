@@ -11,8 +11,10 @@ import click
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment, MomentType
-from slacktide.deploy.cli.records import topic_named
+from slacktide.deploy.cli.records import line, topic_named
 from slacktide.deploy.cli.text import count, instant
+from slacktide.schemas.topics import BY_NAME
+from slacktide.schemas.unreadable import UnreadableBatch
 
 ALL_SINCE_MS = 0
 
@@ -45,6 +47,9 @@ def command(file: Path, *, bootstrap: str, since: Moment | None, until: Moment |
     with source.writing(file) as out:
 
         def put(record: Record) -> None:
+            if isinstance(record.value, UnreadableBatch):
+                click.echo(f"left out: {line(record, BY_NAME[record.topic])}", err=True)
+                return
             out.write(lines.line_of(record))
             written[record.topic] += 1
 

@@ -23,7 +23,7 @@ def read(path: Path | None, environment: Mapping[str, str]) -> Security:
     """
     security = parse("" if path is None else _text(path), "" if path is None else str(path), environment)
     if security.encrypted:
-        from slacktide.streams.connecting import tls  # noqa: PLC0415 - loads Kafka: not for --help
+        from slacktide.streams.kafka.connecting import tls  # noqa: PLC0415 - loads Kafka: not for --help
 
         tls(security)
     return security

@@ -9,26 +9,30 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.kafka import Record, create_topics, read_topic
 from slacktide.agents.publisher import Publisher, publish_files
 from slacktide.deploy.cli.decisions import FirstDecisions
 from slacktide.deploy.cli.operator_files import OperatorFiles
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import NodeSource
 from slacktide.schemas.topics import OUTCOME
+from slacktide.streams.kafka import create_topics, read_topic
+from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0
+RETRY_S, RETRY_MAX_S = 1.0, 5.0
 
 
 class LogSide:
     """One log, seen by the supervisor."""
 
-    def __init__(self, bootstrap: str, node: str) -> None:
+    def __init__(self, bootstrap: str, node: str, node_source: NodeSource) -> None:
         self._bootstrap = bootstrap
+        self._node_source = node_source
         self._node = node
 
     async def apply_topics(self) -> None:
@@ -41,7 +45,12 @@ class LogSide:
     async def publish(self, files: OperatorFiles, stop: asyncio.Event, health: Health) -> None:
         """Keep the log told what the files say."""
         await self.apply_topics()
-        publisher = Publisher(self._bootstrap, ensure_topics=self._ensured, now_ms=SystemClock().wall_ms)
+        publisher = Publisher(
+            self._bootstrap,
+            ensure_topics=self._ensured,
+            now_ms=SystemClock().wall_ms,
+            node_source=self._node_source,
+        )
         await publish_files(publisher, policy=files.policy, inventory=files.inventory, stop=stop, health=health)
 
     async def _ensured(self) -> None:
@@ -49,7 +58,7 @@ class LogSide:
 
     async def first_decisions(self, since_ms: int) -> AsyncGenerator[str, None]:
         """What there is to say of the node's first outcomes from ``since_ms`` on, then ends."""
-        first = FirstDecisions(since_ms)
+        first, backoff = FirstDecisions(since_ms), Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             try:
                 reading = read_topic(self._bootstrap, OUTCOME.name, since_ms=since_ms, follow=True, key=self._node)
@@ -61,7 +70,7 @@ class LogSide:
                             return
             except LogError as exc:
                 log.debug("outcomes are not heard: %s", exc)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(backoff.next_s())
 
 
 def _told(first: FirstDecisions, record: Record) -> str:

@@ -10,6 +10,8 @@ from typing import Literal
 
 import orjson
 
+from slacktide.deploy.cli.text import printable
+
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName", "color_message"}
 _QUIET = {"aiokafka": logging.CRITICAL, "kafka": logging.CRITICAL}
 """Clients that repeat themselves while a broker is away; our own parts say it once."""
@@ -65,4 +67,5 @@ def _human(process: str, record: logging.LogRecord, trace: str, fields: dict[str
     when = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
     level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
     said = "".join(f" {name}={value}" for name, value in fields.items())
-    return f"{when} {process:<6} {level}{record.getMessage()}{said}" + (f"\n{trace}" if trace else "")
+    line = printable(f"{when} {process:<6} {level}{record.getMessage()}{said}", keep="")
+    return line + (f"\n{printable(trace)}" if trace else "")

@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from slacktide.deploy.cli.text import printable
 from slacktide.schemas.errors import SlacktideError
 
 COMMANDS = {
@@ -28,7 +29,7 @@ COMMANDS = {
     "scheduler": ("slacktide.deploy.cli.scheduler", "Beside a kube-scheduler: which nodes take a pod, by their load."),
     "doctor": ("slacktide.deploy.cli.doctor.command", "Is this machine, and its log, ready: what to do where not."),
     "topics": ("slacktide.deploy.cli.topics", "Topics: what is missing, create it, read them, lag."),
-    "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that nobody could use, and why."),
+    "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that could not be processed, with the reason."),
     "policy": ("slacktide.deploy.cli.policy.command", "A policy's file checked, and what holds on a node."),
     "explain": ("slacktide.deploy.cli.explain.command", "Why a node or a pod is as it is: told from the log."),
     "replay": ("slacktide.deploy.cli.replay.command", "A recorded span decided again: is it equal?"),
@@ -77,7 +78,7 @@ class Commands(click.Group):
         except SlacktideError as exc:
             if ctx.params["debug"]:
                 raise
-            raise click.ClickException(str(exc)) from exc
+            raise click.ClickException(printable(str(exc))) from exc
         except ModuleNotFoundError as exc:
             extra = EXTRAS.get((exc.name or "").partition(".")[0])
             if extra is None or ctx.params["debug"]:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import click
 import uvloop
 
-from slacktide.agents.clock import SystemClock
+from slacktide.agents.clock import Clock, SystemClock
 from slacktide.deploy.cli.endpoints import Endpoints
 from slacktide.deploy.cli.logs import configure
 from slacktide.deploy.cli.settings import PORT, setting
@@ -27,6 +27,8 @@ DRAIN_S = 9.0
 """After this long a stop that hangs is cut short: below the 10 s that are promised."""
 BEAT_S = 1.0
 STUCK_S = 10.0
+STOPPED_S = 180.0
+"""A part that is to come round once a minute has then stopped for good."""
 
 Work = Callable[[asyncio.Event, Health], Coroutine[Any, Any, None]]
 
@@ -69,7 +71,7 @@ def run(name: str, settings: ProcessSettings, work: Work) -> None:
     health = Health()
 
     async def served(stop: asyncio.Event) -> None:
-        beat = _Beat()
+        beat = _Beat(health)
         with Endpoints(settings.metrics_host, settings.metrics_port, health, beat.stuck) as endpoints:
             log.info("serving /metrics, /live, /ready, /fresh", extra={"url": endpoints.url})
             beating = asyncio.create_task(beat.run())
@@ -140,17 +142,31 @@ def _cut_short() -> None:
 class _Beat:
     """Shows whether the loop still turns: the endpoints are served from threads and would not notice."""
 
-    def __init__(self) -> None:
-        self._clock = SystemClock()
+    def __init__(self, health: Health, clock: Clock | None = None) -> None:
+        self._health = health
+        self._clock = SystemClock() if clock is None else clock
         self._last_ns = self._clock.mono_ns()
+        self._turns: dict[str, tuple[int, int]] = {}
+        """By part: how often it had come round, and when that was new."""
 
     async def run(self) -> None:
         """Beat for ever."""
         while True:
-            self._last_ns = self._clock.mono_ns()
+            self.look()
             await asyncio.sleep(BEAT_S)
+
+    def look(self) -> None:
+        """The loop turns; see which of its parts do."""
+        self._last_ns = self._clock.mono_ns()
+        for part, count in self._health.turns.items():
+            if part not in self._turns or self._turns[part][0] != count:
+                self._turns[part] = count, self._last_ns
 
     def stuck(self) -> str:
         """Why the process is not live, or ""."""
-        silent_s = (self._clock.mono_ns() - self._last_ns) / 1e9
-        return f"the event loop has not turned for {silent_s:.0f} s" if silent_s > STUCK_S else ""
+        now_ns = self._clock.mono_ns()
+        silent_s = (now_ns - self._last_ns) / 1e9
+        if silent_s > STUCK_S:
+            return f"the event loop has not turned for {silent_s:.0f} s"
+        stopped_s = {part: (now_ns - since_ns) / 1e9 for part, (_, since_ns) in dict(self._turns).items()}
+        return "; ".join(f"{part} stopped {s:.0f} s ago" for part, s in stopped_s.items() if s > STOPPED_S)

@@ -25,6 +25,7 @@ from slacktide.deploy.cli.settings import (
 )
 from slacktide.deploy.cli.up import SHIPPED_POLICY
 from slacktide.schemas.health import Health
+from slacktide.schemas.policy import NodeSource
 
 METRICS_PORT = 9469
 
@@ -45,6 +46,12 @@ class PublishSettings(process.ProcessSettings):
         "The node, as `kubectl get node -o yaml` prints it, watched; none, or one without a Node: this machine.",
         file(),
         default=None,
+    )
+    node_source: NodeSource = setting(
+        "Which nodes exist: those with an inventory record, or `open`: also nodes that only send samples. "
+        "Workers go by the last policy record that was published.",
+        click.Choice(["inventory", "open"]),
+        default="inventory",
     )
     state_folder: Path = setting(
         "Where this process, and no other, keeps what was last good.",
@@ -67,7 +74,7 @@ def command(settings: PublishSettings) -> None:
     itself = partial(machine.node_item, settings.node_name)
     inventory = settings.inventory or machine.inventory(settings.node_name, settings.state_folder)
     files = OperatorFiles(settings.policy, inventory, settings.node_name, settings.state_folder, machine=itself)
-    side = LogSide(settings.bootstrap, settings.node_name)
+    side = LogSide(settings.bootstrap, settings.node_name, settings.node_source)
 
     async def work(stop: asyncio.Event, health: Health) -> None:
         await side.publish(files, stop, health)

@@ -1,35 +1,52 @@
-"""What becomes of chosen dead letters when they are put back: pure, from what stands in the log."""
+"""Which dead-lettered records may be written again, and what is written: pure, from what Kafka holds.
+
+A dead letter is a claim: every part may write one. So it only points at a record. What is written again is the record
+that still lies at that place, and only to a topic whose records are safe to deliver twice.
+"""
 
 from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
-from slacktide.agents.kafka import Out, Record
 from slacktide.schemas.access import REPLAYABLE
 from slacktide.schemas.codec import decode
-from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.topics import Topic
+from slacktide.streams.kafka import TopicState
+from slacktide.streams.records import Out, Record, clipped
 
 HEADER = "ce_deadletter"
-"""In a record that was put back: the dead letter's place and time, and where the record had lain."""
-KEY_BYTES_MAX = 1_024
-"""A key that fills this may have been cut."""
+"""In a record that was written again: the place of the original, as topic/partition:offset."""
+OFFSET_DIGITS_MAX = 19
+"""An offset has 63 bits."""
 
-Fate = Literal["put back", "already there", "overtaken", "outlived", "not whole", "from elsewhere"]
+Fate = Literal["put back", "already there", "no such place", "expired", "changed", "unreadable", "batch"]
 WHY: Mapping[Fate, str] = {
     "put back": "put back",
     "already there": "put back earlier",
-    "overtaken": "left: its key has been told anew since, and only the newest counts there",
-    "outlived": "left: its topic would have dropped it by now",
-    "not whole": "left: not all of it was kept",
-    "from elsewhere": "left: there is no such topic or partition",
+    "no such place": "left: the topic has no such partition, or no record there yet: was it re-created?",
+    "expired": "left: the original has expired",
+    "changed": "left: the record there is not the one that the dead letter describes: was the topic re-created?",
+    "batch": "left: a batch that cannot be read; its producer must send its records again",
+    "unreadable": "left: the original still cannot be decoded, and would be refused again",
 }
 TOPICS = {topic.name: topic for topic in REPLAYABLE}
+
+
+class Place(NamedTuple):
+    """Where a record lies."""
+
+    topic: str
+    partition: int
+    offset: int
+
+    def __str__(self) -> str:
+        """As in the header of what was written again."""
+        return f"{self.topic}/{self.partition}:{self.offset}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,19 +57,39 @@ class Letter:
     body: DeadLetter
 
     @property
-    def place(self) -> str:
-        """Where it lies, and since when: offsets begin anew in a topic that is made anew."""
-        return f"{self.record.partition}:{self.record.offset}@{self.record.timestamp_ms}"
+    def origin(self) -> Place:
+        """Where the record lies that it is about; several readers may have refused that one."""
+        return Place(self.body.topic, self.body.partition, self.body.offset)
 
-    @property
-    def origin(self) -> str:
-        """Where the record lay that it is about: several may have refused that one."""
-        return f"{self.body.topic}/{self.body.partition}:{self.body.offset}"
+
+@dataclass(slots=True)
+class Found:
+    """What the topics hold of the records that letters point at."""
+
+    originals: dict[Place, Record] = field(default_factory=dict)
+    put_back: set[Place] = field(default_factory=set)
+    """Originals that were written again already."""
+
+    def add(self, record: Record, wanted: frozenset[Place]) -> None:
+        """Take one record of those behind the first original of its partition, in their order."""
+        place = Place(record.topic, record.partition, record.offset)
+        if place in wanted:
+            self.originals[place] = record
+        for raw in (raw for name, raw in record.headers if name == HEADER):
+            original = self._marked(raw, record.topic, record.partition)
+            # The header alone proves nothing: whoever may write to the topic may write it.
+            if original is not None and (original.key, original.value) == (record.key, record.value):
+                self.put_back.add(Place(original.topic, original.partition, original.offset))
+
+    def _marked(self, raw: bytes, topic: str, partition: int) -> Record | None:
+        offset = raw.decode(errors="replace").removeprefix(f"{topic}/{partition}:")
+        known = offset.isdecimal() and len(offset) <= OFFSET_DIGITS_MAX
+        return self.originals.get(Place(topic, partition, int(offset))) if known else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What becomes of one of them."""
+    """What becomes of one dead letter."""
 
     letter: Letter
     fate: Fate
@@ -60,94 +97,83 @@ class Step:
 
 
 def letter_of(record: Record) -> Letter | None:
-    """The dead letter that a record is; None: it is none."""
+    """The dead letter in a record; None: it cannot be decoded."""
     try:
         return Letter(record=record, body=decode(record.value, DeadLetter))
     except BadMessageError:
         return None
 
 
-def steps(
-    letters: Sequence[Letter], there: Mapping[str, Sequence[Record]], partitions: Mapping[str, int], now_ms: int
-) -> list[Step]:
+def starts(letters: Iterable[Letter], state: TopicState) -> dict[int, int]:
+    """Per partition the offset from which a topic must be read; its end where no letter points into it."""
+    first = dict(state.end)
+    for letter in letters:
+        topic, partition, offset = letter.origin
+        if topic == state.name and partition in first:
+            first[partition] = min(first[partition], offset)
+    return first
+
+
+def steps(letters: Sequence[Letter], found: Found, states: Mapping[str, TopicState]) -> list[Step]:
     """Decide on each letter, in their order.
 
     Args:
         letters: those that were chosen.
-        there: by topic what stands in it behind the letters' own records.
-        partitions: how many each topic has; one that is not there is left out.
-        now_ms: UTC epoch milliseconds.
+        found: what lies where they point.
+        states: the topics that exist, by name.
 
     """
-    found = []
-    done = {text for records in there.values() for record in records for text in _marks(record)}
+    decided, done = [], set(found.put_back)
     for letter in letters:
-        fate = _fate(letter, there.get(letter.body.topic, ()), partitions, now_ms)
-        if fate == "put back" and not done.isdisjoint(_marks_of(letter)):
+        original = found.originals.get(letter.origin)
+        fate = _fate(letter, original, states)
+        if fate == "put back" and letter.origin in done:
             fate = "already there"
-        done.update(_marks_of(letter) if fate == "put back" else ())
-        found.append(Step(letter=letter, fate=fate, out=_out(letter) if fate == "put back" else None))
-    return found
+        out = _out(letter, original) if fate == "put back" and original is not None else None
+        done.update([letter.origin] if out is not None else [])
+        decided.append(Step(letter=letter, fate=fate, out=out))
+    return decided
 
 
-def _fate(letter: Letter, behind: Sequence[Record], partitions: Mapping[str, int], now_ms: int) -> Fate:
-    body, topic = letter.body, TOPICS.get(letter.body.topic)
-    if topic is None or body.partition >= partitions.get(topic.name, 0):
-        return "from elsewhere"
-    if not _whole(letter):
-        return "not whole"
-    if _outlived(topic, body, now_ms):
-        return "outlived"
-    told_anew = [record for record in behind if _told_anew(letter, record)]
-    if topic.cleanup == "compact" and told_anew:
-        mine = any(not _marks_of(letter).isdisjoint(_marks(record)) for record in told_anew)
-        return "already there" if mine else "overtaken"
+def _fate(letter: Letter, original: Record | None, states: Mapping[str, TopicState]) -> Fate:
+    topic, partition, offset = letter.origin
+    state = states.get(topic)
+    if letter.body.last_offset is not None:
+        return "batch"
+    if topic not in TOPICS or state is None or offset >= state.end.get(partition, 0):
+        return "no such place"
+    if original is None:
+        return "expired"
+    if not _describes(letter.body, original):
+        return "changed"
+    try:
+        decode(original.value, TOPICS[topic].message)
+    except BadMessageError:
+        return "unreadable"
     return "put back"
 
 
-def _outlived(topic: Topic, body: DeadLetter, now_ms: int) -> bool:
-    """So that what was put back is still there to be seen as long as its letter may be."""
-    return topic.retention_ms is not None and now_ms - body.refused_ms > topic.retention_ms
+def _describes(body: DeadLetter, original: Record) -> bool:
+    """Whether the letter was written about this very record, as far as it kept its content."""
+    value = original.value or b""
+    return (body.key, body.value_bytes) == (clipped(original.key), len(value)) and _kept(body) == value[
+        :VALUE_BYTES_MAX
+    ]
 
 
-def _told_anew(letter: Letter, record: Record) -> bool:
-    """By a record behind it, or in a topic that was made anew since."""
-    body = letter.body
-    later = record.offset > body.offset or record.timestamp_ms > body.refused_ms
-    return later and record.partition == body.partition and record.key == letter.record.key
-
-
-def _marks_of(letter: Letter) -> frozenset[str]:
-    return frozenset({letter.place, letter.origin})
-
-
-def _marks(record: Record) -> list[str]:
-    return [text for name, raw in record.headers if name == HEADER for text in raw.decode(errors="replace").split()]
-
-
-def _whole(letter: Letter) -> bool:
-    """Whether key and value are as they were."""
-    body, key = letter.body, letter.record.key or b""
-    value = _value(body)
-    if body.key is not None and (len(key) >= KEY_BYTES_MAX or key.decode(errors="backslashreplace") != body.key):
-        return False
-    return len(value or b"") == body.value_bytes
-
-
-def _value(body: DeadLetter) -> bytes | None:
+def _kept(body: DeadLetter) -> bytes | None:
     try:
-        return None if body.value_base64 is None else base64.b64decode(body.value_base64, validate=True)
+        return base64.b64decode(body.value_base64 or "", validate=True)
     except binascii.Error:
-        return b""
+        return None
 
 
-def _out(letter: Letter) -> Out:
-    body = letter.body
-    told = [(name, text.encode()) for name, text in body.headers.items() if name != HEADER]
+def _out(letter: Letter, original: Record) -> Out:
+    """The original's own bytes; of the letter nothing but where that lies."""
     return Out(
-        topic=body.topic,
-        partition=body.partition,
-        key=None if body.key is None else letter.record.key or b"",
-        value=_value(body),
-        headers=(*told, (HEADER, f"{letter.place} {letter.origin}".encode())),
+        topic=original.topic,
+        partition=original.partition,
+        key=original.key,
+        value=original.value,
+        headers=(*(one for one in original.headers if one[0] != HEADER), (HEADER, str(letter.origin).encode())),
     )

@@ -5,15 +5,17 @@ from __future__ import annotations
 import base64
 import binascii
 import difflib
+import json
 
 import orjson
 
-from slacktide.agents.kafka import Record
-from slacktide.deploy.cli.text import instant
+from slacktide.deploy.cli.text import instant, printable
 from slacktide.schemas import codec
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 from slacktide.schemas.topics import BY_NAME, Topic
+from slacktide.schemas.unreadable import UnreadableBatch
+from slacktide.streams.records import Record
 
 
 class UnknownTopicError(SlacktideError):
@@ -49,17 +51,20 @@ def line(record: Record, topic: Topic) -> str:
 def _body(record: Record, topic: Topic) -> str:
     if record.value is None:
         return "null (deleted)"
+    if isinstance(record.value, UnreadableBatch):
+        return f"(offsets {record.value.first_offset} to {record.offset}: {record.value.reason})"
     try:
         codec.decode(record.value, topic.message)
-        return orjson.dumps(orjson.loads(record.value)).decode()
+        body = orjson.loads(record.value)
+        text = orjson.dumps(body).decode()
+        return text if text.isprintable() else json.dumps(body, separators=(",", ":"))
     except (BadMessageError, orjson.JSONDecodeError) as exc:
         return f"({exc}) {_plain(record.value)}"
 
 
 def _plain(raw: bytes) -> str:
     """Bytes as text that cannot break a line nor steer a terminal."""
-    text = raw.decode(errors="backslashreplace")
-    return "".join(letter if letter.isprintable() else letter.encode("unicode_escape").decode() for letter in text)
+    return printable(raw.decode(errors="backslashreplace"), keep="")
 
 
 def letter_row(record: Record) -> tuple[str, int, str, str, str, str]:
@@ -68,9 +73,9 @@ def letter_row(record: Record) -> tuple[str, int, str, str, str, str]:
         letter = codec.decode(record.value, DeadLetter)
     except BadMessageError as exc:
         return instant(record.timestamp_ms), record.offset, "?", "?", "?", str(exc)
-    origin = f"{_short(letter.topic)} {letter.partition}:{letter.offset}"
+    origin = f"{_short(letter.topic)} {letter.partition}:{_offsets(letter)}"
     texts = (origin, letter.key or "-", letter.reader, letter.reason)
-    origin, key, reader, reason = (_plain(text.encode()) for text in texts)
+    origin, key, reader, reason = (printable(text, keep="") for text in texts)
     return instant(record.timestamp_ms), record.offset, origin, key, reader, reason
 
 
@@ -78,17 +83,27 @@ def letter_text(record: Record) -> str:
     """One dead letter whole: where from, why, headers, and the record itself as far as it was kept."""
     letter = codec.decode(record.value, DeadLetter)
     value = _value(letter)
-    kept = "" if value is None or len(value) == letter.value_bytes else f", the first {len(value)} kept"
-    lines = [
+    fields = [
         f"offset   {record.offset}",
-        f"from     {letter.topic} {letter.partition}:{letter.offset}",
+        f"from     {letter.topic} {letter.partition}:{_offsets(letter)}",
         f"refused  {instant(letter.refused_ms)} by {letter.reader}",
-        f"reason   {_plain(letter.reason.encode())}",
-        f"key      {'-' if letter.key is None else _plain(letter.key.encode())}",
-        *(f"header   {_plain(name.encode())}={_plain(text.encode())}" for name, text in letter.headers.items()),
-        f"value    {'null' if value is None else f'{letter.value_bytes} bytes{kept}'}",
+        f"reason   {letter.reason}",
+        f"key      {'-' if letter.key is None else letter.key}",
+        *(f"header   {name}={text}" for name, text in letter.headers.items()),
+        f"value    {_described(letter, value)}",
     ]
-    return "\n".join(lines) + ("" if value is None else f"\n{_plain(value)}")
+    return "\n".join(printable(field, keep="") for field in fields) + ("" if value is None else f"\n{_plain(value)}")
+
+
+def _described(letter: DeadLetter, value: bytes | None) -> str:
+    if value is None:
+        return "null" if letter.last_offset is None else "not kept: a batch that cannot be read"
+    kept = "" if len(value) == letter.value_bytes else f", the first {len(value)} kept"
+    return f"{letter.value_bytes} bytes{kept}"
+
+
+def _offsets(letter: DeadLetter) -> str:
+    return f"{letter.offset}" if letter.last_offset is None else f"{letter.offset}-{letter.last_offset}"
 
 
 def _value(letter: DeadLetter) -> bytes | None:

@@ -12,12 +12,13 @@ from typing import Literal
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import garbage, process
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, node_name, setting
+from slacktide.deploy.cli import garbage, process, proof_keys
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, node_name, setting
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.health import Health
 
 METRICS_PORT = 9465
+OPEN_NODES_MAX = 1_000
 SHELLS = {"faust": "slacktide.streams.shells.faust_shell", "plain": "slacktide.streams.shells.plain_shell"}
 
 
@@ -50,6 +51,12 @@ class StreamSettings(process.ProcessSettings):
         click.IntRange(1, 5_000),
         default=100,
     )
+    open_nodes_max: int = setting(
+        "Nodes without an inventory record that this worker takes in, where the policy's node_source is `open`. "
+        "Samples of more nodes are answered `skipped`. Where it is `inventory`, such nodes are never taken in.",
+        click.IntRange(min=0),
+        default=OPEN_NODES_MAX,
+    )
     shadow: Path | None = setting(  # noqa: RUF009 - setting() makes a field
         "A policy's file, as `slacktide policy lint` reads it, to decide the same samples by, beside the real answers, "
         "into topics that no agent reads. Open loop: it decides from the limits that the real policy has set. "
@@ -57,6 +64,7 @@ class StreamSettings(process.ProcessSettings):
         file(),
         default=None,
     )
+    proof_keys: Path | None = setting(proof_keys.HELP, folder(exists=False), default=None)  # noqa: RUF009 - as above
     metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
 
 
@@ -69,7 +77,10 @@ def command(settings: StreamSettings) -> None:
     """
     shell = importlib.import_module(SHELLS[settings.shell])
     from slacktide.deploy.cli.shadowing import ShadowFile  # noqa: PLC0415
+    from slacktide.schemas.proof import Verifier  # noqa: PLC0415
     from slacktide.streams.governor.governor import Governor  # noqa: PLC0415
+    from slacktide.streams.proofs import ByKeys  # noqa: PLC0415
+    from slacktide.streams.shells import metrics  # noqa: PLC0415
     from slacktide.streams.shells.governor_shell import GovernorSettings, govern  # noqa: PLC0415
     from slacktide.streams.shells.session import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.worker import Worker  # noqa: PLC0415
@@ -77,7 +88,10 @@ def command(settings: StreamSettings) -> None:
     garbage.seldom()
     garbage.returned()
     shadowing = None if settings.shadow is None else ShadowFile(settings.shadow, settings.worker_name)
-    worker = Worker(settings.worker_name)
+    verifier = Verifier()
+    keys = proof_keys.followed(settings.proof_keys, verifier)
+    judge = metrics.Counted(ByKeys(verifier))
+    worker = Worker(settings.worker_name, judge, open_nodes_max=settings.open_nodes_max)
     worker.shadow = shadowing.shadow if shadowing else None
 
     async def work(stop: asyncio.Event, health: Health) -> None:
@@ -89,8 +103,9 @@ def command(settings: StreamSettings) -> None:
             fetch_wait_ms=settings.fetch_wait_ms,
         )
         candidacy = GovernorSettings(bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms)
-        governing = asyncio.create_task(govern(Governor(settings.worker_name), candidacy, stop, now_ms))
-        beside = [governing, *([asyncio.create_task(shadowing.follow())] if shadowing else [])]
+        governing = asyncio.create_task(govern(Governor(settings.worker_name, judge), candidacy, stop, now_ms))
+        followed = [each.follow() for each in (shadowing, keys) if each is not None]
+        beside = [governing, *(asyncio.create_task(follow) for follow in followed)]
         try:
             await shell.run(worker, connection, stop, health, now_ms)
             await governing

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import tied
 from slacktide.deploy.cli.endpoints import PROCESS
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.errors import SlacktideError
 
 log = logging.getLogger(__name__)
@@ -52,7 +53,7 @@ class Part:
             PartError: it ends time and again before it was ever ready.
 
         """
-        pause_s, attempts = BACKOFF_S, 0
+        backoff, attempts = Backoff(BACKOFF_S, BACKOFF_S_MAX), 0
         while True:
             started_ns = self._clock.mono_ns()
             # It may end in order where this process is killed: SIGTERM, not SIGKILL.
@@ -64,10 +65,10 @@ class Part:
             if not self.ready.is_set() and attempts >= ATTEMPTS:
                 raise PartError(f"{self.name} ended {attempts} times before it was ready; its last {how(code)}")
             if self._ran_s(started_ns) > STEADY_S:
-                pause_s = BACKOFF_S
+                backoff.reset()
+            pause_s = backoff.next_s()
             log.warning("%s ended (%s); starting it again in %.1f s", self.name, how(code), pause_s)
             await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, BACKOFF_S_MAX)
 
     async def stop(self, within_s: float) -> None:
         """End it in order, or by force after ``within_s``."""

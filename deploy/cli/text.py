@@ -45,9 +45,24 @@ class Name(click.ParamType):
         return text
 
 
+def printable(text: str, *, keep: str = "\n") -> str:
+    """Text that cannot steer a terminal: what is not printable is escaped, but for the characters to keep.
+
+    Names, reasons and headers in Kafka are whatever their writers put there.
+    """
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in keep else one.encode("unicode_escape").decode() for one in text)
+
+
+def show(text: str) -> None:
+    """Print text for people."""
+    click.echo(printable(text))
+
+
 def table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns padded to their widest cell; numbers stand to the right."""
-    texts = [[str(cell) for cell in row] for row in rows]
+    """Columns padded to their widest cell, one line a row; numbers stand to the right."""
+    texts = [[printable(str(cell), keep="") for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *texts, strict=True)]
     right = [bool(rows) and all(isinstance(row[index], int | float) for row in rows) for index in range(len(head))]
     return "\n".join(

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from slacktide.agents.kafka import TopicState
 from slacktide.deploy.cli.text import count
 from slacktide.schemas.topics import Topic
+from slacktide.streams.kafka import TopicState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
-from slacktide.agents.kafka.change import broker_count, set_configs
-from slacktide.agents.kafka.records import Record
 from slacktide.deploy.cli import acl, export, settings
 from slacktide.deploy.cli.records import line, topic_named
-from slacktide.deploy.cli.text import Duration, Name, count, table
+from slacktide.deploy.cli.text import Duration, Name, count, show, table
 from slacktide.deploy.cli.topic_plan import Change, changes, said
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import HOUR_MS, SAMPLE, TOPICS, Topic
+from slacktide.streams.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
+from slacktide.streams.kafka.change import broker_count, set_configs
+from slacktide.streams.records import Record
 
 PENDING = 2
 LAST = 10
@@ -43,7 +43,7 @@ def plan(bootstrap: str) -> None:
     Exit code 0: nothing; 2: something differs; 1: the cluster could not be asked.
     """
     found = asyncio.run(_changes(bootstrap))
-    click.echo(said(found))
+    show(said(found))
     if found:
         raise SystemExit(PENDING)
 
@@ -56,7 +56,7 @@ def apply(bootstrap: str) -> None:
     Partition counts and replication of existing topics stay: what differs there is said.
     """
     found = asyncio.run(_apply(bootstrap))
-    click.echo(said(found))
+    show(said(found))
 
 
 async def _changes(bootstrap: str) -> list[Change]:

@@ -25,6 +25,7 @@ from slacktide.deploy.cli.broker import NOTICE, BrokerError, EmbeddedBroker, fre
 from slacktide.deploy.cli.operator_files import OperatorFiles
 from slacktide.deploy.cli.settings import Kafka, configured, file, setting
 from slacktide.deploy.cli.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import security_of
 from slacktide.schemas.health import Health
 
@@ -112,7 +113,7 @@ class Stack:
             # After the parts have been started: they take longer than what this loads.
             from slacktide.deploy.cli.log_side import LogSide  # noqa: PLC0415
 
-            side = LogSide(bootstrap, settings.node_name)
+            side = LogSide(bootstrap, settings.node_name, "open")
             work = [_until(stop), side.publish(files, stop, self._health), self._tell(side)]
             work += [self._keep_broker(self._broker, side)] if self._broker is not None else []
             self._beside = [asyncio.create_task(one) for one in work]
@@ -151,14 +152,13 @@ class Stack:
         while True:
             code = await broker.wait()
             log.warning("the embedded broker ended (%s): starting it again; what it held is gone", how(code))
-            pause_s = BACKOFF_S
+            backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX)
             while not broker.running:
                 try:
                     await broker.start()
                 except BrokerError as exc:
                     log.warning("%s", exc)
-                    await asyncio.sleep(pause_s)
-                    pause_s = min(2 * pause_s, BACKOFF_S_MAX)
+                    await asyncio.sleep(backoff.next_s())
             await side.apply_topics()
 
     async def _end(self) -> None:

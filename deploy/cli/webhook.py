@@ -39,6 +39,17 @@ class WebhookSettings(process.ProcessSettings):
         folder(),
         default=None,
     )
+    client_ca: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+        "Authority of the API server's client certificate: only clients with a certificate of it are answered. Not "
+        "given: whoever asks.",
+        file(),
+        default=None,
+    )
+    client_names: str = setting(
+        "Common names of client certificates that are answered, several with commas.",
+        default="",
+        shown="any that --client-ca signed",
+    )
     metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
 
 
@@ -49,9 +60,13 @@ def command(settings: WebhookSettings) -> None:
 
     Any number of replicas share one certificate. SIGTERM: answers for three more seconds, so that no question is lost.
     """
+    from slacktide.agents.cluster.certificate.tls import Clients  # noqa: PLC0415
     from slacktide.agents.cluster.webhook import webhook  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.kubernetes import access  # noqa: PLC0415
 
+    names = frozenset(name.strip() for name in settings.client_names.split(",") if name.strip())
+    if names and settings.client_ca is None:
+        raise click.UsageError("--client-names needs --client-ca: without it no client is asked for a certificate")
     found = asyncio.run(access(settings.kubeconfig))
     given = webhook.WebhookSettings(
         access=found,
@@ -60,6 +75,7 @@ def command(settings: WebhookSettings) -> None:
         port=settings.port,
         bootstrap=settings.bootstrap,
         cert_folder=settings.cert_folder,
+        clients=None if settings.client_ca is None else Clients(ca=settings.client_ca, names=names),
     )
 
     async def work(stop: asyncio.Event, health: Health) -> None:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import msgspec
 
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.bounds import Count
+from slacktide.schemas.message import Message
 
 
 class EvictionBudget(Message, frozen=True, kw_only=True):

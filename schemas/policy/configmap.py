@@ -60,6 +60,8 @@ CONFIGS = (
 )
 KEYS_LATER = frozenset({"system-config", "host-application-config", "cpu-normalization-config",
                         "resource-amplification-config"})  # fmt: skip
+KEYS = tuple(config.key for config in CONFIGS)
+NAME = "slo-controller-config"
 NODE_STRATEGIES_MAX = 500
 """Each is held against a node's labels with every sample, and against all others when the file is read."""
 _PROFILE = ("name", "nodeSelector")
@@ -71,6 +73,8 @@ class Parsed:
 
     policy: Policy
     notes: tuple[str, ...]
+    unknown: tuple[str, ...] = ()
+    """Of the notes those of keys that nobody reads: ignored, as in the reference, and refused by ``policy lint``."""
 
 
 def parse(document: object, file: str) -> Parsed:
@@ -87,8 +91,10 @@ def parse(document: object, file: str) -> Parsed:
     data = _data(document, file)
     reader = Reader(file)
     for key in data:
-        if key not in {config.key for config in CONFIGS}:
-            reader.note(f'data["{key}"]', "not yet in effect" if key in KEYS_LATER else "unknown, ignored")
+        if key in KEYS_LATER:
+            reader.note(f'data["{key}"]', "not yet in effect")
+        elif key not in KEYS:
+            reader.note_unknown(f'data["{key}"]', key, KEYS)
     fields: dict[str, Any] = {"said": []}
     for config in CONFIGS:
         if data.get(config.key) is not None:
@@ -97,7 +103,8 @@ def parse(document: object, file: str) -> Parsed:
             fields["said"] += said
     if reader.findings:
         raise ConfigError(reader.findings)
-    return Parsed(policy=versioned(Policy(version="", **fields)), notes=tuple(reader.notes))
+    policy = versioned(Policy(version="", **fields))
+    return Parsed(policy=policy, notes=tuple(reader.notes), unknown=tuple(reader.unknown))
 
 
 def _data(document: object, file: str) -> Mapping[str, object]:
@@ -125,7 +132,7 @@ class _Strategies:
         parts = {name for name in (config.cluster, config.nodes) if name}
         body = self._reader.named(self._json(text), path, parts)
         if config.cluster:
-            self._reader.tell_unknown(body, path, parts)
+            self._reader.check_names(body, path, parts)
             said = self._reader.said(body.get(config.cluster), f"{path}.{config.cluster}", self._kind)
             path += f".{config.cluster}"
         else:

@@ -10,8 +10,8 @@ from typing import Annotated
 
 import msgspec
 
-from slacktide.schemas.message import Count, Message
-from slacktide.schemas.policy.strategies import Percent
+from slacktide.schemas.bounds import Count, Percent
+from slacktide.schemas.message import Message
 
 Weight = Annotated[int, msgspec.Meta(ge=0, le=100)]
 

@@ -14,6 +14,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import inspect
 
+from slacktide.schemas.bounds import INT32_MAX
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy.names import NAMES
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
@@ -67,8 +68,6 @@ def _struct(of: Any) -> type[Message] | None:
 
 def _converted(of: Any) -> Callable[[object], object]:
     def value(given: object) -> object:
-        if isinstance(given, int) and not -(2**63) <= given < 2**63:
-            raise ValueError
         return msgspec.convert(given, of)
 
     return value
@@ -99,7 +98,7 @@ def seconds_of(text: object) -> int:
     if not isinstance(text, str) or not _DURATION.fullmatch(text):
         raise ValueError("not a duration such as 5m")
     seconds = int(sum(float(number) * _UNIT_S[unit] for number, unit in _SPAN.findall(text)))
-    if not 0 < seconds < 2**53:
+    if not 0 < seconds <= INT32_MAX:
         raise ValueError("not a duration above 0")
     return seconds
 
@@ -110,8 +109,6 @@ def _accepted(info: inspect.Type) -> str:
 
 
 def _whole(info: inspect.IntType) -> str:
-    if info.le is None:
-        return f"a whole number, {info.ge} or more"
     return f"a whole number from {info.ge} to {info.le}"
 
 

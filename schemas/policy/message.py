@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Generic, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import msgspec
 
+from slacktide.schemas.bounds import TimeMs, WriterEpoch
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.message import Message
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.descheduling import Descheduling
 from slacktide.schemas.policy.resource_qos import ResourceQos
 from slacktide.schemas.policy.selector import Selector
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
+from slacktide.schemas.proof import Mode
 
 KEY = "policy"
+NodeSource = Literal["inventory", "open"]
+"""Which nodes exist: those with an inventory record; or also those that only send samples, up to a number."""
 S = TypeVar("S", Colocation, ResourceThreshold, ResourceQos, CpuBurst)
 
 
@@ -48,8 +52,13 @@ class Policy(Message, frozen=True, kw_only=True):
     descheduling: Descheduling = Descheduling()
     said: list[str] = []
     """Fields that the cluster's strategies say themselves, such as ``colocation.enable``; others have their default."""
-    writer_epoch: Count = 0
-    published_ms: Count = 0
+    node_proof: Mode = "off"
+    """Whether a sample or an outcome counts only with the proof of its node. Set by the publisher, and not part of the
+    version: a node decides the same with it and without."""
+    node_source: NodeSource = "open"
+    """Set by whoever publishes policy and inventory; no part of the version."""
+    writer_epoch: WriterEpoch = 0
+    published_ms: TimeMs = 0
 
 
 def policy_of(colocation: Colocation, resource_threshold: ResourceThreshold) -> Policy:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, get_args
@@ -24,6 +25,12 @@ _LABEL_KEY = re.compile(rf"(?:(?=.{{1,253}}/){_DOMAIN}/)?{_NAME}", re.ASCII)
 _LABEL_VALUE = re.compile(rf"(?:{_NAME})?", re.ASCII)
 
 
+def did_you_mean(name: str, known: Collection[str]) -> str:
+    """The known name that an unknown one resembles, as the end of a sentence; "" where none does."""
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
 class Reader:
     """Reads values at paths of one file."""
 
@@ -31,6 +38,8 @@ class Reader:
         self.file = file
         self.findings: list[Finding] = []
         self.notes: list[str] = []
+        self.unknown: list[str] = []
+        """Of the notes those of keys that nobody reads: most are typing errors."""
 
     def refuse(self, field: str, value: object, accepted: str) -> None:
         """Gather one thing wrong."""
@@ -41,11 +50,18 @@ class Reader:
         """Gather one thing to know."""
         self.notes.append(f"{self.file}: {field}: {text}")
 
-    def tell_unknown(self, body: Mapping[str, object], path: str, known: Collection[str]) -> None:
-        """Note the keys that nobody reads."""
+    def note_unknown(self, field: str, name: str, known: Collection[str]) -> None:
+        """Gather a key that nobody reads, with the known one that it resembles."""
+        self.note(field, "unknown, ignored" + did_you_mean(name, known))
+        self.unknown.append(self.notes[-1])
+
+    def check_names(self, body: Mapping[str, object], path: str, known: Collection[str]) -> None:
+        """Gather the keys that nobody reads."""
         for name in body:
-            if name not in known:
-                self.note(f"{path}.{name}", "not yet in effect" if name in UNREAD else "unknown, ignored")
+            if name in UNREAD:
+                self.note(f"{path}.{name}", "not yet in effect")
+            elif name not in known:
+                self.note_unknown(f"{path}.{name}", name, known)
 
     def mapping(self, value: object, path: str) -> dict[str, Any]:
         """A JSON object; null is an empty one, as everywhere in the reference."""
@@ -76,7 +92,7 @@ class Reader:
         """What an object says of a strategy, by dotted field; ``other``: keys that are not the strategy's."""
         keys = keys_of(kind)
         body = self.named(value, path, keys)
-        self.tell_unknown(body, path, {*keys, *other})
+        self.check_names(body, path, {*keys, *other})
         found: dict[str, object] = {}
         for name, one in body.items():
             if name in keys and one is not None:
@@ -102,7 +118,7 @@ class Reader:
         """A label selector; one that is absent or empty would name no node, or every one, and is refused."""
         before = len(self.findings)
         body = self.named(value, path, ("matchLabels", "matchExpressions"))
-        self.tell_unknown(body, path, ("matchLabels", "matchExpressions"))
+        self.check_names(body, path, ("matchLabels", "matchExpressions"))
         labels = self.mapping(body.get("matchLabels"), f"{path}.matchLabels")
         expressions = enumerate(self.sequence(body.get("matchExpressions"), f"{path}.matchExpressions"))
         selector = Selector(

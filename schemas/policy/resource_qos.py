@@ -10,11 +10,11 @@ from typing import Annotated, Literal
 
 import msgspec
 
-from slacktide.schemas.message import Count, Message
-from slacktide.schemas.policy.strategies import Percent
+from slacktide.schemas.bounds import COUNT_MAX, Count, Percent
+from slacktide.schemas.message import Message
 
 Switch = Annotated[int, msgspec.Meta(ge=0, le=1)]
-Above0 = Annotated[int, msgspec.Meta(ge=1)]
+Above0 = Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
 Bandwidth = Percent | Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")]
 """A percent of the node's bandwidth, or bytes a second as a quantity such as ``50M``."""
 CpuQosPolicy = Literal["groupIdentity", "coreSched"]

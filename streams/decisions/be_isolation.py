@@ -7,7 +7,8 @@ knob that the spec leaves unlimited is left alone, and quotas stay under CPU sup
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
 from slacktide.schemas.knob import container_group, pod_group
@@ -32,11 +33,10 @@ def isolation(pods: Sequence[Pod], colocation: Colocation) -> Iterator[WantedSet
     for pod in pods:
         if not _isolated(pod):
             continue
-        parts = [(one.requests, one.limits) for one in pod.containers] or [(pod.requests, pod.limits)]
-        yield from _group(pod_group(pod.uid), parts)
+        yield from _group(pod_group(pod.uid), _whole(pod))
         for one in pod.containers:
             if _batch(one.requests, one.limits):
-                yield from _group(container_group(pod.uid, one.name), [(one.requests, one.limits)])
+                yield from _group(container_group(pod.uid, one.name), _amounts(one.requests, one.limits))
 
 
 def _isolated(pod: Pod) -> bool:
@@ -52,28 +52,54 @@ def _batch(requests: Resources, limits: Resources) -> bool:
     return any(amounts)
 
 
-def _group(group: str, parts: Sequence[tuple[Resources, Resources]]) -> Iterator[WantedSetting]:
+@dataclass(frozen=True, slots=True)
+class _Amounts:
+    """What a group holds; a limit of 0 is none."""
+
+    request_milli: int
+    limit_milli: int
+    limit_bytes: int
+
+
+def _amounts(requests: Resources, limits: Resources) -> _Amounts:
+    return _Amounts(requests.batch_cpu_milli or 0, limits.batch_cpu_milli or 0, limits.batch_mem_bytes or 0)
+
+
+def _whole(pod: Pod) -> _Amounts:
+    """A pod's: what runs together or the largest init container, and its RuntimeClass's overhead.
+
+    Of a pod that has no native requests the native amounts are overhead. A pod has a limit where all have one that run
+    in it: its containers, and each init container that has not ended.
+    """
+    parts = [_amounts(one.requests, one.limits) for one in pod.containers] or [_amounts(pod.requests, pod.limits)]
+    total = _amounts(pod.requests, pod.limits)
+    overhead_milli, overhead_bytes = pod.requests.cpu_milli or 0, pod.requests.mem_bytes or 0
+
+    def limit(of: Callable[[_Amounts], int], overhead: int) -> int:
+        limited = all(of(part) for part in parts) and not pod.init_unlimited
+        return max(sum(map(of, parts)), of(total)) + overhead if limited else 0
+
+    return _Amounts(
+        max(sum(part.request_milli for part in parts), total.request_milli) + overhead_milli,
+        limit(lambda one: one.limit_milli, overhead_milli),
+        limit(lambda one: one.limit_bytes, overhead_bytes),
+    )
+
+
+def _group(group: str, amounts: _Amounts) -> Iterator[WantedSetting]:
     """What a group holds by the requests and limits of what is in it."""
-    request_milli = sum(requests.batch_cpu_milli or 0 for requests, _ in parts)
+    request_milli, limit_milli, limit_bytes = amounts.request_milli, amounts.limit_milli, amounts.limit_bytes
     shares = request_milli * 1024 // 1000
     fits = min(max(shares, SHARES_MIN), SHARES_MAX)
     terms: Terms = {"request_milli": request_milli, "cpu_shares": fits}
     yield _setting(group, "cpu_shares", fits, "formula" if fits == shares else "kernel_range", terms)
-    limit_milli = _sum(limits.batch_cpu_milli for _, limits in parts)
     if limit_milli:
         quota_us = limit_milli * PERIOD_US // 1000
         fits = max(quota_us, QUOTA_US_MIN)
         terms = {"limit_milli": limit_milli, "quota_us": fits}
         yield _setting(group, "cfs_quota_us", fits, "formula" if fits == quota_us else "kernel_range", terms)
-    limit_bytes = _sum(limits.batch_mem_bytes for _, limits in parts)
     if limit_bytes:
         yield _setting(group, "mem_limit_bytes", limit_bytes, "formula", {"limit_bytes": limit_bytes})
-
-
-def _sum(limits: Iterable[int | None]) -> int:
-    """0: one of them has no limit, so that all together have none."""
-    each = list(limits)
-    return sum(one or 0 for one in each) if all(each) else 0
 
 
 def _setting(group: str, knob: Knob, value: int, bound: str, terms: Terms) -> WantedSetting:

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Self
 import msgspec
 
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod
+from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod, Pods
 from slacktide.schemas.metric import Use
 from slacktide.schemas.qos import effective_priority_class, effective_qos, is_best_effort
 from slacktide.schemas.score import use_of
@@ -33,7 +33,7 @@ REQUEST_FIELDS = (
 )
 """Of ``Resources``: what is sold by class."""
 PACK_LEVEL = 1
-_decoder = msgspec.json.Decoder(list[Pod])
+_decoder = msgspec.json.Decoder(Pods)
 
 
 class PodName(NamedTuple):

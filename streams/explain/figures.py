@@ -69,15 +69,17 @@ def _because(of: str, unit: str, terms: Terms, because_of: Callable[[str, str, T
 
 
 def emptied_by(because: Because, result: str) -> str:
-    """The term that left nothing of the result: a part that was taken off, or the cap.
+    """The term that left nothing of the result: the largest part taken off (of equal ones the last), or the cap.
 
     "": something is left, or the parts that are put on come to nothing.
     """
-    if because.terms.get(result, 1) > 0:
+    terms = because.terms
+    if terms.get(result, 1) > 0:
         return ""
-    level: float = 0
-    for part in because.adds:
-        level += because.terms[part[1:]] * (1 if part[0] == "+" else -1)
-        if part[0] == "-" and level <= 0:
-            return part[1:]
-    return next((name for name in because.terms if level > 0 and name.startswith("cap_")), "")
+    added = sum(terms[part[1:]] for part in because.adds if part[0] == "+")
+    taken = {part[1:]: terms[part[1:]] for part in because.adds if part[0] == "-"}
+    if added <= 0:
+        return ""
+    if taken and sum(taken.values()) >= added:
+        return max(reversed(taken), key=lambda name: taken[name])
+    return next((name for name in terms if name.startswith("cap_")), "")

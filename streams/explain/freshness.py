@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.freshness.silence import REPUBLISH_MS, SILENT_MS
+from slacktide.streams.worker.boots import TWO_BOOTS
+from slacktide.streams.worker.nodes import UNKNOWN_NODE
 
 UNANSWERED_MS = 3_000
 """An answer takes some ms; the guard acts after one second."""
@@ -18,10 +20,24 @@ PARTIAL_PCT = 90
 
 def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     """What is silent, late, or of another policy."""
+    yield from _skipped(log)
     yield from _agent(log, asked_ms)
     yield from _worker(log, asked_ms)
     yield from _window(log)
     yield from _policy(log)
+
+
+def _skipped(log: NodeLog) -> Iterator[Finding]:
+    """The last answer in the log says that the node does not exist, or that two agents use its name."""
+    if not log.commands:
+        return
+    reason = log.commands[-1].body.reason
+    if reason.startswith(TWO_BOOTS):
+        advice = "find the second agent, or who writes samples under this node's key; its figures come back 15 s later"
+        yield Finding(name="agent.two", severity="problem", text=f"its figures are frozen: {reason}", advice=advice)
+    elif reason.startswith(UNKNOWN_NODE):
+        advice = "`slacktide topics tail inventory` shows the nodes that exist; docs/silence.md says who decides that"
+        yield Finding(name="node.unknown", severity="problem", text=f"nothing is sold: {reason}", advice=advice)
 
 
 def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:

@@ -23,13 +23,14 @@ _SPLIT = {
 """Of a QoS label the classes that Koordinator's webhook refuses beside it."""
 
 
-def lint(pod: Pod, use: Use | None, wish: Wish | None) -> Iterator[Finding]:
+def lint(pod: Pod, use: Use | None, wish: Wish | None, *, throttled: bool = False) -> Iterator[Finding]:
     """What of a pod invites trouble.
 
     Args:
         pod: what rules read of it.
         use: its average over the policy's window; None: it is not measured.
         wish: its file; None: what only that tells is not judged.
+        throttled: its CPU use is what it was given, so it does not show what it wants.
 
     """
     yield from _accord(pod)
@@ -40,7 +41,7 @@ def lint(pod: Pod, use: Use | None, wish: Wish | None) -> Iterator[Finding]:
     if not free:
         yield from _amounts(pod)
         if use is not None:
-            yield from _realistic(pod, use)
+            yield from _realistic(pod, use, throttled=throttled)
     if wish is not None:
         yield from _made_by(wish)
 
@@ -93,12 +94,12 @@ def _of_container(name: str, part: Container, tier: str) -> Iterator[Finding]:
             yield Finding(name="lint.equal", severity="warning", text=text, advice="make them equal")
 
 
-def _realistic(pod: Pod, use: Use) -> Iterator[Finding]:
+def _realistic(pod: Pod, use: Use, *, throttled: bool) -> Iterator[Finding]:
     tier = _TIERS.get(effective_priority_class(pod), "batch")
     for kind in NATIVE:
         field = f"{tier}_{kind}"
         asked, used = getattr(pod.requests, field), getattr(use, kind)
-        if not asked:
+        if not asked or (throttled and kind == "cpu_milli"):
             continue
         said = f"{resource_name(field)}: requests {amount(asked, kind)}, uses {amount(used, kind)}"
         if used * 100 < asked * IDLE_PCT:

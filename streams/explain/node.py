@@ -14,6 +14,7 @@ from slacktide.streams.explain.figures import Figure, figures
 from slacktide.streams.explain.freshness import freshness_findings
 from slacktide.streams.explain.node_log import NodeLog, order
 from slacktide.streams.explain.selling import selling_findings
+from slacktide.streams.explain.unproven import unproven_findings
 
 OUTCOMES_TOLD = 10
 
@@ -23,7 +24,7 @@ class Input:
     """What a record says that it was made of."""
 
     what: str
-    """sample, pods, facts or policy."""
+    """sample, pods, facts, inventory or policy."""
     name: str
     """The sample's boot and seq, a revision, or the policy's version."""
     place: Place | None
@@ -71,7 +72,12 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
 
     """
     told = [] if log.allocatable is None else figures(log.allocatable.body)
-    findings = [*freshness_findings(log, asked_ms), *selling_findings(log, told), *carried_out_findings(log, asked_ms)]
+    findings = [
+        *freshness_findings(log, asked_ms),
+        *unproven_findings(log),
+        *selling_findings(log, told),
+        *carried_out_findings(log, asked_ms),
+    ]
     return NodeExplanation(
         node=log.node,
         asked_ms=asked_ms,
@@ -127,6 +133,7 @@ class _Inputs:
             one.body.pods_revision: one.place for one in log.samples if one.body.pods is not None
         }
         self._facts = {one.body.facts_revision: one.place for one in log.samples if one.body.facts is not None}
+        self._inventories = {} if log.inventory is None else {log.inventory.body.revision: log.inventory.place}
         if log.inventory is not None:
             self._facts.setdefault(log.inventory.body.revision, log.inventory.place)
         self._policies = {} if log.policy is None else {log.policy.body.version: log.policy.place}
@@ -135,10 +142,13 @@ class _Inputs:
         """Of a record of the stream's, or of a sample."""
         named: Any = body
         sample = [] if itself else [self._sample(named.boot_id, named.seq)]
+        revision = getattr(body, "inventory_revision", "")
+        inventory = [Input(what="inventory", name=revision, place=self._inventories.get(revision))] if revision else []
         return [
             *sample,
             Input(what="pods", name=named.pods_revision, place=self._pods.get(named.pods_revision)),
             Input(what="facts", name=named.facts_revision, place=self._facts.get(named.facts_revision)),
+            *inventory,
             self._policy(named.policy_version),
         ]
 

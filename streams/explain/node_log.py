@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
@@ -11,12 +12,15 @@ from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY, Policy
+from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, SCORE
 from slacktide.streams.explain.evidence import Said, newest, said
 from slacktide.streams.records import Record
+from slacktide.streams.worker.boots import Boots
 
+M = TypeVar("M", NodeSample, NodeMetric, NodeAllocatable, NodeScore, NodeCommand)
 InOrder = NodeSample | NodeMetric | NodeAllocatable | NodeScore | NodeCommand
 
 
@@ -33,6 +37,8 @@ class NodeLog:
     allocatable: Said[NodeAllocatable] | None
     score: Said[NodeScore] | None
     commands: Sequence[Said[NodeCommand]]
+    refused: Sequence[Said[NodeCommand]]
+    """Answers to samples that did not prove to be the node's. Neither they nor their samples are among the others."""
     outcomes: Sequence[Said[NodeOutcome]]
 
     @property
@@ -53,11 +59,11 @@ class NodeLog:
 
     @property
     def facts(self) -> NodeFacts | None:
-        """What the node's newest keyframe says, else its inventory."""
+        """What is sold there goes by this: the inventory, else the node's newest keyframe."""
+        if self.inventory is not None:
+            return self.inventory.body.facts
         keyframe = newest((one for one in self.samples if one.body.facts is not None), order)
-        if keyframe is not None:
-            return keyframe.body.facts
-        return None if self.inventory is None else self.inventory.body.facts
+        return None if keyframe is None else keyframe.body.facts
 
     @property
     def keyframe(self) -> Said[NodeSample] | None:
@@ -86,17 +92,35 @@ def node_log(node: str, records: Iterable[Record]) -> NodeLog:
     """
     records = list(records)
     inventories = said(records, INVENTORY, NodeInventory, node)
+    commands = said(records, COMMAND, NodeCommand, node)
+    refused = [one for one in commands if one.body.proof not in PROVEN]
+    unproven = {(one.body.sample.partition, one.body.sample.offset) for one in refused if one.body.sample is not None}
+    samples = [
+        one
+        for one in said(records, SAMPLE, NodeSample, node)
+        if (one.place.partition, one.place.offset) not in unproven
+    ]
+    boots = Boots()
+    for one in samples:
+        boots.see(one.body.boot_id, one.place.logged_ms)
     return NodeLog(
         node=node,
         policy=policy_of(records),
         inventory=inventories[-1] if inventories else None,
-        samples=said(records, SAMPLE, NodeSample, node),
-        metric=newest(said(records, METRIC, NodeMetric, node), order),
-        allocatable=newest(said(records, ALLOCATABLE, NodeAllocatable, node), order),
-        score=newest(said(records, SCORE, NodeScore, node), order),
-        commands=said(records, COMMAND, NodeCommand, node),
+        samples=_believed(samples, boots),
+        metric=newest(_believed(said(records, METRIC, NodeMetric, node), boots), order),
+        allocatable=newest(_believed(said(records, ALLOCATABLE, NodeAllocatable, node), boots), order),
+        score=newest(_believed(said(records, SCORE, NodeScore, node), boots), order),
+        commands=_believed([one for one in commands if one.body.proof in PROVEN], boots),
+        refused=refused,
         outcomes=said(records, OUTCOME, NodeOutcome, node),
     )
+
+
+def _believed(found: Sequence[Said[M]], boots: Boots) -> Sequence[Said[M]]:
+    """Without higher boots than the one that workers believe: they were invented, or their agent is gone."""
+    kept = [one for one in found if one.body.boot_id <= boots.believed]
+    return kept or found
 
 
 def policy_of(records: Iterable[Record]) -> Said[Policy] | None:

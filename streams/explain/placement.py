@@ -19,6 +19,7 @@ from slacktide.streams.explain.wish import Wish
 SCHEDULER = "koord-scheduler"
 """The scheduler that knows batch resources: Koordinator's name for it."""
 NAMED = 3
+CORDONED = "cordoned"
 NATIVE = ("cpu_milli", "mem_bytes")
 
 
@@ -46,9 +47,9 @@ class NodeRoom:
 
     node: str
     selected: bool
-    """Its labels are as the pod wants them."""
+    """It is not cordoned, and its labels are as the pod wants them."""
     unlike: str
-    """The first wish that its labels do not meet; "": they meet all."""
+    """``cordoned``, or the first wish that its labels do not meet; "": neither."""
     stale_ms: int
     """For how long its agent is silent, or nobody has told of it; 0: it is told of."""
     why_none: str
@@ -78,7 +79,7 @@ def node_rooms(nodes: Sequence[NodeLog], asked: Resources, wish: Wish | None, as
 
 def _node_room(log: NodeLog, asked: Resources, wish: Wish | None, asked_ms: int) -> NodeRoom:
     body = None if log.allocatable is None else log.allocatable.body
-    unlike = "" if wish is None else unlike_of(wish, log.facts)
+    unlike = unlike_of(wish, log.facts)
     off = disabled(log)
     why = "no figures are published" if body is None else body.reason
     return NodeRoom(
@@ -124,9 +125,13 @@ def _left(field: str, sold: int, log: NodeLog) -> int | None:
     return max(0, sold - int(because.terms["floor"]))
 
 
-def unlike_of(wish: Wish, facts: NodeFacts | None) -> str:
-    """The first wish that a node's labels do not meet, with what they are; "": they meet all, or are not known."""
+def unlike_of(wish: Wish | None, facts: NodeFacts | None) -> str:
+    """``cordoned``, or the first wish that a node's labels do not meet; "": neither, as far as is known."""
     if facts is None:
+        return ""
+    if facts.unschedulable:
+        return CORDONED
+    if wish is None:
         return ""
     for key, value in wish.node_selector.items():
         if facts.labels.get(key) != value:
@@ -204,11 +209,32 @@ def _said(wish: Wish) -> Iterator[Finding]:
 
 def _no_node(rooms: Sequence[NodeRoom]) -> Finding:
     first = rooms[0]
+    cordoned = [one.node for one in rooms if one.unlike == CORDONED]
+    if len(cordoned) == len(rooms):
+        return Finding(
+            name="pending.cordoned",
+            severity="problem",
+            text=f"all {len(rooms)} nodes are cordoned: {', '.join(cordoned[:NAMED])}",
+            advice=f"kubectl uncordon {first.node}",
+        )
+    first = next(one for one in rooms if one.unlike != CORDONED)
+    others = f"; {len(cordoned)} are cordoned" if cordoned else ""
     return Finding(
         name="pending.selector",
         severity="problem",
-        text=f"no node's labels are as the pod wants them, of {len(rooms)}: {first.node}: {first.unlike}",
+        text=f"no node's labels are as the pod wants them, of {len(rooms)}: {first.node}: {first.unlike}{others}",
         advice="correct nodeSelector or affinity, or label a node",
+    )
+
+
+def unserved(wish: Wish) -> Finding:
+    """No scheduler has looked at the pod."""
+    return Finding(
+        name="pending.unserved",
+        severity="problem",
+        text=f"no scheduler has looked at it: it was created, and has no condition PodScheduled; {wish.scheduler} "
+        "is its schedulerName",
+        advice=f"run a scheduler named {wish.scheduler} (for {SCHEDULER}: docs/scheduler.md), or correct schedulerName",
     )
 
 

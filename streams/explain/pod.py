@@ -7,15 +7,17 @@ from dataclasses import dataclass
 
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.metric import PodMetric, Use
+from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.streams.explain.descheduling import Looks, descheduling_findings
 from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of
 from slacktide.streams.explain.evidence import Finding, Place, Said
+from slacktide.streams.explain.held import held_findings, is_throttled
 from slacktide.streams.explain.lint import lint
 from slacktide.streams.explain.node_log import NodeLog
-from slacktide.streams.explain.placement import NodeRoom, node_rooms, placement_findings, refused_by_all
+from slacktide.streams.explain.placement import NodeRoom, node_rooms, placement_findings, refused_by_all, unserved
 from slacktide.streams.explain.wish import Wish
 
 
@@ -76,6 +78,8 @@ class PodLog:
     """The pod's last, within the same span."""
     looks: Looks | None = None
     """Passes of descheduling, within the same span."""
+    missed: MissedPod | None = None
+    """The pod was stored as it came while the webhook was away; None: not as far as was read."""
 
 
 def last_placement(placements: Iterable[Said[PodPlacement]], namespace: str, name: str) -> Said[PodPlacement] | None:
@@ -131,11 +135,16 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
         findings += placement_findings(pod.requests, wish, rooms)
     if log.placement is not None and not node:
         findings += refused_by_all(log.placement.body)
+    if waits and wish is not None and wish.unserved and log.placement is None:
+        findings.append(unserved(wish))
     findings += eviction_findings(evictions, name, log.span_ms)
     wanted = any(one.policy is not None and one.policy.body.descheduling.wanted for one in log.nodes)
     findings += descheduling_findings(log.looks, node, asked_ms, log.span_ms, wanted=wanted)
+    findings += missed_findings(log.missed)
     if pod is not None:
-        findings += lint(pod, None if running is None else running.use, wish)
+        findings += held_findings(log.on, pod)
+        use = None if running is None else running.use
+        findings += lint(pod, use, wish, throttled=is_throttled(log.on, pod))
     return PodExplanation(
         namespace=namespace,
         name=name,
@@ -151,6 +160,21 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
         placement=log.placement,
         evictions=evictions,
         findings=sorted(findings, key=lambda one: _RANK[one.severity]),
+    )
+
+
+def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
+    """What a pod lacks that its profiles would have set."""
+    if missed is None:
+        return
+    lacks = "; ".join(
+        f"{one.field} {one.found or 'absent'}, {one.wanted} by profile {one.profile}" for one in missed.lacks
+    )
+    yield Finding(
+        name="pod.missed",
+        severity="problem",
+        text=f"created while the webhook was away, so that no ClusterColocationProfile changed it: {lacks}",
+        advice="delete it, so that its controller creates it anew: labels, priority and resources are set at creation",
     )
 
 

@@ -40,6 +40,8 @@ class Wish:
     restart_policy: str
     scheduling: str
     """What the scheduler says of it: the message of its condition PodScheduled."""
+    unserved: bool
+    """The API server has it, and no scheduler has looked at it."""
     services: tuple[str, ...]
     """Services in the same file that send it requests."""
     notes: tuple[str, ...]
@@ -116,6 +118,7 @@ def _wish(path: str, item: Mapping[str, Any], reader: Reader, services: tuple[st
         owner_name=str(owner.get("name") or ""),
         restart_policy=str(spec.get("restartPolicy") or "Always"),
         scheduling=_scheduling(reader.at(item, where, "status"), where, reader),
+        unserved=_is_unserved(item, reader.at(item, where, "status"), where, reader),
         services=services,
         notes=tuple(reader.notes),
     )
@@ -140,6 +143,13 @@ def _scheduling(status: Mapping[str, Any], where: str, reader: Reader) -> str:
         if isinstance(one, dict) and one.get("type") == "PodScheduled" and one.get("status") == "False":
             return str(one.get("message") or one.get("reason") or "")
     return ""
+
+
+def _is_unserved(item: Mapping[str, Any], status: Mapping[str, Any], where: str, reader: Reader) -> bool:
+    """A scheduler's first look leaves the condition PodScheduled; a scheduling gate leaves it, too."""
+    created = _metadata(item).get("uid") not in (None, NOT_CREATED) and bool(status)
+    conditions = reader.sequence(status.get("conditions"), f"{where}.status.conditions")
+    return created and not any(isinstance(one, dict) and one.get("type") == "PodScheduled" for one in conditions)
 
 
 def _affinity(spec: Mapping[str, Any], where: str, reader: Reader) -> tuple[tuple[Selector, ...] | None, list[str]]:

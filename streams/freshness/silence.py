@@ -28,6 +28,8 @@ QUIET_MS = 4_000
 """Nodes this long silent count when it is asked how many fell silent: they do not all stop in one second."""
 PAUSED_MS = 1_000
 """Beyond a second: a worker that did not tick for 2 s has paused."""
+LOST_MS = 3_600_000
+"""A node that is silent for an hour may have been invented: where nobody lists the nodes, it is forgotten."""
 REPUBLISH_MS = 5_000
 """What is said of a silent node is said again after this, as all latest state is."""
 
@@ -44,6 +46,8 @@ class Verdict:
     """Silent nodes of which nothing is said."""
     nodes: int
     """How many there are."""
+    lost: Collection[tuple[int, str]] = ()
+    """Partition and name of nodes that have been silent for ``LOST_MS``."""
 
     @property
     def alarm(self) -> str:
@@ -114,6 +118,7 @@ class Silence:
             for number in read
             for node, age_ms in self._partitions[number].quiet_ms(judged_ms, self._quiet_ms)
         }
+        lost = [(number, node) for node, (number, age_ms) in quiet.items() if age_ms >= LOST_MS]
         self._freeze(read, quiet)
         back = [node for node in self._said_ms if self._held(node, read) and not self._is_silent(quiet.get(node))]
         for node in back:
@@ -125,7 +130,7 @@ class Silence:
             if due and age_ms >= self._silent_ms:
                 self._said_ms[node] = self._at_ms
                 say[node] = age_ms + self._partitions[number].silent_before_ms.get(node, 0)
-        return self._verdict(say)
+        return self._verdict(say, lost)
 
     def _is_silent(self, quiet: tuple[int, int] | None) -> bool:
         return quiet is not None and quiet[1] >= self._silent_ms
@@ -151,7 +156,7 @@ class Silence:
     def _held(self, node: str, partitions: Iterable[int]) -> bool:
         return any(node in self._partitions[number].heard_ms for number in partitions)
 
-    def _verdict(self, say: Mapping[str, int]) -> Verdict:
+    def _verdict(self, say: Mapping[str, int], lost: Collection[tuple[int, str]] = ()) -> Verdict:
         self._said_ms = {node: at_ms for node, at_ms in self._said_ms.items() if self._held(node, self._partitions)}
         self._frozen = frozenset(node for node in self._frozen if self._held(node, self._partitions))
         # Who was said to be stale before the others fell silent counts with them, and stays what was said.
@@ -160,4 +165,5 @@ class Silence:
             silent=len(self._said_ms),
             frozen=self._frozen - self._said_ms.keys(),
             nodes=sum(len(partition.heard_ms) for partition in self._partitions.values()),
+            lost=lost,
         )

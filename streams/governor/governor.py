@@ -6,14 +6,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from slacktide.schemas import policy as policies
+from slacktide.schemas.bounds import COUNT_MAX
 from slacktide.schemas.codec import decode
-from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT, EvictionCredit
+from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.governor.allocation import Round, certain_ms
 from slacktide.streams.governor.ledger import Ledger
 from slacktide.streams.governor.nodes import Held, Node
 from slacktide.streams.governor.reading import Sighting, lease_of, outcome_of
+from slacktide.streams.proofs import ByKeys, Judge, Unproven
 from slacktide.streams.records import Out, Record, Writer, text_of
 
 SPENDS = frozenset({"applied", "failed"})
@@ -38,16 +41,27 @@ class Figures:
 
 
 class Governor:
-    """Grants evictions. What it knows outlives its terms: it may govern again."""
+    """Grants evictions. What it knows outlives its terms: it may govern again.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: of this candidate in its records.
+        judge: finds whether an outcome proves its node; None: nobody has a key, and none does where it must.
+
+    """
+
+    def __init__(self, name: str, judge: Judge | None = None) -> None:
         self.epoch = 0
         """Of the present term."""
         self.in_force = policies.DEFAULT
         self._writer = Writer(f"governor/{name}")
+        self._judge = judge or ByKeys()
+        self._unproven = Unproven(self._writer)
         self._policy_epoch = 0
-        self._heard_epoch = 0
+        self._heard = (0, 0)
+        """The highest epoch that the credit topic holds, and its highest number."""
         self._number = 0
+        self._namesake = False
+        """Another governor has the same epoch."""
         self._granted = 0
         self._sure_ms = 0
         self._nodes: dict[str, Node] = {}
@@ -60,8 +74,8 @@ class Governor:
 
     @property
     def deposed(self) -> bool:
-        """Another one governs, or governed later than this log knows: begin a new term."""
-        return self._heard_epoch > self.epoch
+        """Another one governs: begin a new term."""
+        return self._namesake or self._heard[0] > self.epoch
 
     @property
     def send_ms(self) -> int:
@@ -90,6 +104,7 @@ class Governor:
             if found is not None:
                 _, ledger, lease = found
                 old = record.timestamp_ms < since_ms
+                ledger.granted_max = max(ledger.granted_max, lease.granted)
                 if old or ledger.spent is None:
                     ledger.spent = max(ledger.total, lease.spent)
                 recent += [] if old else [found]
@@ -100,7 +115,7 @@ class Governor:
         for node, ledger, lease in recent:
             ledger.saw(lease.spent, now_ms)
             self._enter(node, ledger, lease, now_ms)
-        self.epoch = self._heard_epoch = self._heard_epoch + 1
+        self._begin_epoch(since_ms)
         self._sure_ms = now_ms + certain_ms(max([lease_ms, *(lease.ttl_ms for _, _, lease in recent)]))
         return outs
 
@@ -108,8 +123,22 @@ class Governor:
         """Take records of any of its topics in; returns a dead letter for each that nobody can use."""
         outs: list[Out] = []
         for record in records:
-            self._hears[record.topic](record, outs, now_ms)
+            try:
+                self._hears[record.topic](record, outs, now_ms)
+            except Exception as exc:  # noqa: BLE001 - one record's: the next one is read
+                outs.append(self._writer.dead(record, failure("govern", exc), record.timestamp_ms))
         return outs
+
+    def _begin_epoch(self, wall_ms: int) -> None:
+        """Take an epoch above all that the credit topic holds.
+
+        By the wall clock it is above those of a topic that was lost, too: agents may have outlived it. Where the
+        highest epoch there can be was written, the term continues its numbers.
+        """
+        self.epoch = min(max(self._heard[0] + 1, wall_ms // 1_000), COUNT_MAX)
+        if self.epoch == self._heard[0]:
+            self._number = max(self._number, self._heard[1])
+        self._heard, self._namesake = (self.epoch, self._number), False
 
     def tick(self, now_ms: int, wall_ms: int) -> list[Out]:
         """Grant and renew what is due.
@@ -172,6 +201,10 @@ class Governor:
         """An eviction was made, or wanted without credit; all others are of no concern."""
         if record.value is None:
             return
+        verdict = self._judge.verdict(record, self.in_force)
+        if verdict not in PROVEN:
+            outs += self._unproven.dead(record, verdict, record.timestamp_ms)
+            return
         try:
             outcome = outcome_of(record)
         except BadMessageError as exc:
@@ -180,10 +213,12 @@ class Governor:
         spent = outcome.spent
         if spent is None:
             return
-        node, ledger = self._known(outcome.node, outcome.boot_id, now_ms)
-        if ledger is None:
-            return
-        self._heard_epoch = max(self._heard_epoch, spent.epoch)
+        if outcome.node == DESCHEDULER:
+            self._known(outcome.node, outcome.boot_id, now_ms)  # it has no metric
+        node = self._nodes.get(outcome.node)
+        ledger = None if node is None else node.ledger_at(outcome.boot_id)
+        if node is None or ledger is None:
+            return  # only metrics and leases tell of nodes and boots: an outcome is what an agent claims
         namespace = outcome.pod.namespace if outcome.pod is not None else ""
         ledger.saw(spent.evictions, now_ms, done=namespace if outcome.pod and outcome.result in SPENDS else None)
         if (outcome.result, outcome.reason) == ("refused", NO_CREDIT) and ledger is node.ledger:
@@ -196,7 +231,8 @@ class Governor:
             return
         node, ledger, lease = found
         if lease.epoch == self.epoch and lease.number > self._number:
-            self._heard_epoch = self.epoch + 1  # a namesake: neither had written anything when the other began
+            # Neither had written anything when the other began. In the last epoch there is no higher one to take.
+            self._namesake = lease.epoch < COUNT_MAX
         self._enter(node, ledger, lease, now_ms)
 
     def _lease_of(self, record: Record, outs: list[Out], now_ms: int) -> tuple[Node, Ledger, EvictionCredit] | None:
@@ -207,7 +243,7 @@ class Governor:
         except BadMessageError as exc:
             outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
             return None
-        self._heard_epoch = max(self._heard_epoch, lease.epoch)
+        self._heard = max(self._heard, (lease.epoch, lease.number))
         node, ledger = self._known(lease.node, lease.boot_id, now_ms)
         return None if ledger is None else (node, ledger, lease)
 
@@ -229,7 +265,7 @@ class Governor:
         return node, node.ledger_of(boot_id, now_ms)
 
     def _next(self) -> int:
-        self._number += 1
+        self._number = min(self._number + 1, COUNT_MAX)
         return self._number
 
     def _written(self, node: Node, wall_ms: int) -> Out:

@@ -39,7 +39,8 @@ class Ledger:
         """The highest total that was heard; None: none yet."""
         self.leases: list[Lease] = []
         self.seen: deque[Seen] = deque()
-        self._granted_max = 0
+        self.granted_max = 0
+        """The highest total that was granted to this boot: no more can have been spent."""
 
     @property
     def total(self) -> int:
@@ -62,7 +63,7 @@ class Ledger:
 
     def lease(self, granted: int, spared: frozenset[str], over_ms: int) -> None:
         """A total was granted; the agent goes by it until ``over_ms`` at the latest."""
-        self._granted_max = max(self._granted_max, granted)
+        self.granted_max = max(self.granted_max, granted)
         for one in self.leases:
             if (one.granted, one.spared) == (granted, spared):
                 one.over_ms = max(one.over_ms, over_ms)
@@ -73,15 +74,14 @@ class Ledger:
         """The agent says how much it has spent.
 
         Args:
-            total: since the boot's start; one that is no higher than before tells nothing.
+            total: since the boot's start; one that is no higher than before tells nothing, and what is over all that
+                was granted does not count.
             now_ms: when that was heard.
             done: the namespace, where this very outcome is of an eviction that was made.
 
         """
-        base = self.spent
-        if base is None:
-            # A total over all that was granted here goes back to grants that are long over.
-            base = 0 if total <= self._granted_max else total - (done is not None)
+        base = self.total
+        total = min(total, self.granted_max)
         self.spent = max(base, total)
         more = total - base
         if more > 0 and done is not None:

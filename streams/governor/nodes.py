@@ -14,6 +14,9 @@ ASKED_MS = 5_000
 AGAIN_MS = 2_000
 """A node that asks so long after it was granted has not heard of it: it is said again."""
 
+NAMESPACES_MAX = 100
+"""For so many a node may ask at a time: more are no node's victims of one moment."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
@@ -55,6 +58,10 @@ class Node:
             self.past.append(self.ledger)
             self.ledger, self.held = Ledger(boot_id), None
             self.asked, self.waits_since_ms = {}, None
+        return self.ledger_at(boot_id)
+
+    def ledger_at(self, boot_id: str) -> Ledger | None:
+        """The ledger of a boot that is known; None: of any other."""
         return next((one for _, one in self.ledgers() if one.boot_id == boot_id), None)
 
     def forget(self, before_ms: int, now_ms: int) -> None:
@@ -79,6 +86,8 @@ class Node:
 
     def ask(self, namespace: str, now_ms: int) -> None:
         """It would evict, and has no credit."""
+        if namespace not in self.asked and len(self.asked) >= NAMESPACES_MAX:
+            return
         self.asked[namespace] = now_ms
         if self.waits_since_ms is None:
             self.waits_since_ms = now_ms

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+from slacktide.schemas.bounds import Count, Name, Revision
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.records import Record
-
-COUNT_MAX = 2**53
-"""Of epochs and totals: more is an error, not a count."""
 
 
 class Sighting(Message, frozen=True, kw_only=True):
     """A NodeMetric without its figures: a boot of a node lives, unless the metric is stale."""
 
-    node: str
-    boot_id: str
+    node: Name
+    boot_id: Revision
     stale_ms: Count = 0
 
 
@@ -25,12 +23,11 @@ def outcome_of(record: Record) -> NodeOutcome:
     """What came of an eviction, or of anything else.
 
     Raises:
-        BadMessageError: it is no outcome, or says a total that nobody reaches.
+        BadMessageError: it is no outcome, or not of the node that its key names.
 
     """
     outcome = decode(record.value, NodeOutcome)
-    if outcome.spent is not None and max(outcome.spent.evictions, outcome.spent.epoch) > COUNT_MAX:
-        raise BadMessageError("NodeOutcome", f"a count in spent is over {COUNT_MAX}")
+    _check_key(record, outcome.node, "NodeOutcome")
     return outcome
 
 
@@ -38,10 +35,14 @@ def lease_of(record: Record) -> EvictionCredit:
     """A lease.
 
     Raises:
-        BadMessageError: it is none, or counts higher than anybody does.
+        BadMessageError: it is none, or not of the node that its key names.
 
     """
     lease = decode(record.value, EvictionCredit)
-    if max(lease.epoch, lease.number, lease.granted, lease.spent, lease.ttl_ms) > COUNT_MAX:
-        raise BadMessageError("EvictionCredit", f"a count is over {COUNT_MAX}")
+    _check_key(record, lease.node, "EvictionCredit")
     return lease
+
+
+def _check_key(record: Record, node: str, kind: str) -> None:
+    if record.key != node.encode():
+        raise BadMessageError(kind, f"the record's key is {record.key!r}, not {node!r}")

@@ -1,15 +1,28 @@
-"""The streams' one door to Kafka. No other module of theirs but the Faust shell imports aiokafka.
+"""The one door to Kafka. No other module but the Faust shell imports aiokafka.
 
-Every trouble leaves here as a ``LogError``.
+Every trouble leaves here as a ``LogError``. An agent loads it, so nothing here needs numpy or Faust.
 """
 
 from __future__ import annotations
 
-from slacktide.streams import connecting, lenient
-from slacktide.streams.kafka.common import close, record_of
+# isort: off
+from slacktide.streams.kafka import patches  # first: what follows uses the client as it is changed there
+
+# isort: on
+from slacktide.streams.kafka.admin import (
+    PartitionLag,
+    TopicState,
+    create_topics,
+    describe_topics,
+    group_lag,
+    partition_counts,
+    present,
+)
+from slacktide.streams.kafka.closing import close
+from slacktide.streams.kafka.common import partition_of, record_of
 from slacktide.streams.kafka.ends import Ends
-from slacktide.streams.kafka.feed import Feed
 from slacktide.streams.kafka.follower import Follower
+from slacktide.streams.kafka.following import Following
 from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.kafka.group import (
     METADATA_MS,
@@ -18,40 +31,56 @@ from slacktide.streams.kafka.group import (
     Group,
     committed,
     leave_first_generation,
+    notes,
 )
-from slacktide.streams.kafka.readers import History, Latest, last_of_each_key, partition_counts, present
-from slacktide.streams.kafka.sender import Refusal, Sender
+from slacktide.streams.kafka.history import History
+from slacktide.streams.kafka.node_reader import NodeReader, NodeRecords
+from slacktide.streams.kafka.sender import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Refused, Sender
 from slacktide.streams.kafka.span import Span, Spans
-from slacktide.streams.kafka.tail import TAIL_RECORDS_MAX, Place, Read, Tail, partition_of
-
-connecting.install()
-lenient.install()
+from slacktide.streams.kafka.tail import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, last_of_each_key, places_of
+from slacktide.streams.kafka.tail_reader import TailReader
+from slacktide.streams.kafka.topic_reader import read_topic
 
 __all__ = [
+    "COMPRESSED_BYTES_MAX",
     "METADATA_MS",
+    "PLAIN_BYTES_MAX",
     "POLL_RECORDS_MAX",
     "TAIL_RECORDS_MAX",
+    "WHOLE",
     "Ends",
-    "Feed",
     "Fetched",
     "Follower",
+    "Following",
     "Gathering",
     "Group",
     "History",
-    "Latest",
+    "NodeReader",
+    "NodeRecords",
+    "PartitionLag",
     "Place",
+    "Placed",
     "Read",
-    "Refusal",
+    "Refused",
     "Sender",
     "Span",
     "Spans",
     "Tail",
+    "TailReader",
+    "TopicState",
     "close",
     "committed",
+    "create_topics",
+    "describe_topics",
+    "group_lag",
     "last_of_each_key",
     "leave_first_generation",
+    "notes",
     "partition_counts",
     "partition_of",
+    "patches",
+    "places_of",
     "present",
+    "read_topic",
     "record_of",
 ]

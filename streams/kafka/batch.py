@@ -12,42 +12,40 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from slacktide.streams.records import Out
 
-RECORD_BYTES_MAX = 1 << 20
-"""A larger one is refused here: a broker with a limit of its own would say the same."""
-
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """Records of one partition that the log takes or refuses together."""
+    """Records of one partition that a broker takes or refuses together."""
 
     place: TopicPartition
     turn: int
     """How many batches of the partition go before."""
     builder: BatchBuilder
-    outs: list[Out] = field(default_factory=list)
+    numbers: list[int] = field(default_factory=list)
+    """Of its records, among all that are to be written."""
 
-    def add(self, out: Out) -> bool:
+    def add(self, number: int, out: Out) -> bool:
         """Whether there was room. The first one always has it."""
         taken = self.builder.append(timestamp=None, key=out.key, value=out.value, headers=list(out.headers))
         if taken is None:
             return False
-        self.outs.append(out)
+        self.numbers.append(number)
         return True
 
 
-def batches(producer: AIOKafkaProducer, placed: Iterable[tuple[TopicPartition, Out]]) -> list[Batch]:
+def batches(producer: AIOKafkaProducer, placed: Iterable[tuple[TopicPartition, int, Out]]) -> list[Batch]:
     """The batches in which these go out, each partition's first ones before any second one.
 
     A partition's next batch waits for the one before it: begun with, it would hold up all others.
     """
     newest: dict[TopicPartition, Batch] = {}
     made: list[Batch] = []
-    for place, out in placed:
+    for place, number, out in placed:
         batch = newest.get(place)
-        if batch is None or not batch.add(out):
+        if batch is None or not batch.add(number, out):
             turn = 0 if batch is None else batch.turn + 1
             batch = newest[place] = Batch(place, turn, producer.create_batch())
-            batch.add(out)
+            batch.add(number, out)
             made.append(batch)
     for batch in made:
         batch.builder.close()
@@ -55,14 +53,18 @@ def batches(producer: AIOKafkaProducer, placed: Iterable[tuple[TopicPartition, O
     return made
 
 
-def check_size(out: Out) -> None:
+def check_size(out: Out, most_bytes: int) -> None:
     """Refuse what is too large for any batch.
 
+    Args:
+        out: the record.
+        most_bytes: what a record may have, before it is compressed.
+
     Raises:
-        MessageSizeTooLargeError: it is.
+        MessageSizeTooLargeError: it has more.
 
     """
-    if len(out.value or b"") + len(out.key or b"") > RECORD_BYTES_MAX >> 2:
+    if len(out.value or b"") + len(out.key or b"") > most_bytes >> 2:
         size = DefaultRecordBatchBuilder.estimate_size_in_bytes(out.key, out.value, list(out.headers))
-        if size > RECORD_BYTES_MAX:
-            raise MessageSizeTooLargeError(f"the record has {size} bytes, more than {RECORD_BYTES_MAX}")
+        if size > most_bytes:
+            raise MessageSizeTooLargeError(f"the record has {size:,} bytes, more than {most_bytes:,}")

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
-from slacktide.streams.connecting import client
 from slacktide.streams.kafka.common import trouble
-from slacktide.streams.kafka.readers import Reader
+from slacktide.streams.kafka.connecting import client
+from slacktide.streams.kafka.reader import Reader
 
 ENDS_S = 1.5
 """An answer that takes longer would hold the next tick up."""
@@ -50,9 +50,9 @@ class Ends(Reader):
             async with asyncio.timeout(ENDS_S):
                 try:
                     await admin.start()
-                    told = await admin.list_consumer_group_offsets(group, partitions=places)
+                    found = await admin.list_consumer_group_offsets(group, partitions=places)
                 finally:
                     await admin.close()
                 first = await self._consumer.beginning_offsets(places)
-        said = {place: told[place].offset for place in places if place in told}
-        return {place.partition: max(first[place], said.get(place, -1)) for place in places}
+        committed = {place: found[place].offset for place in places if place in found}
+        return {place.partition: max(first[place], committed.get(place, -1)) for place in places}

@@ -7,7 +7,8 @@ import asyncio
 from aiokafka import TopicPartition
 
 from slacktide.streams.kafka.common import POLL_S, record_of, trouble
-from slacktide.streams.kafka.readers import Reader, begin_of
+from slacktide.streams.kafka.history import begin_of
+from slacktide.streams.kafka.reader import Reader, stand
 from slacktide.streams.records import Record
 
 
@@ -29,14 +30,14 @@ class Follower(Reader):
         with trouble(f"cannot follow {self._topic}/{partition}"):
             [end] = (await self._consumer.end_offsets([place])).values()
             begin = await begin_of(self._consumer, place, end, since_ms)
-            await self._hold({**await self._positions(), place: begin})
+            stand(self._consumer, {**await self._positions(), place: begin})
 
     async def leave(self, partition: int) -> None:
         """Follow this one no longer."""
         with trouble(f"cannot follow {self._topic}"):
             positions = await self._positions()
             positions.pop(TopicPartition(self._topic, partition), None)
-            await self._hold(positions)
+            stand(self._consumer, positions)
 
     async def some(self, most: int) -> list[Record]:
         """What has come, waiting a moment for it.
@@ -49,14 +50,9 @@ class Follower(Reader):
             await asyncio.sleep(POLL_S)
             return []
         with trouble(f"cannot follow {self._topic}"):
-            fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000), max_records=most)
+            fetched = await self._poll(most=most)
         return [record_of(read) for batch in fetched.values() for read in batch]
 
     async def _positions(self) -> dict[TopicPartition, int]:
-        return {place: await self._consumer.position(place) for place in self._consumer.assignment()}
-
-    async def _hold(self, positions: dict[TopicPartition, int]) -> None:
         """The client forgets where it stood in all partitions whenever it is given other ones."""
-        self._consumer.assign(list(positions))
-        for place, position in positions.items():
-            self._consumer.seek(place, position)
+        return {place: await self._consumer.position(place) for place in self._consumer.assignment()}

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
-from slacktide.streams.connecting import client
-from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, close, record_of, trouble
+from slacktide.streams.kafka.closing import close
+from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, record_of, trouble
+from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.records import Record
 
@@ -107,10 +109,26 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         batches = {place.partition: [record_of(read) for read in batch] for place, batch in fetched.items()}
         return batches, {place.partition: self._consumer.highwater(place) for place in fetched}
 
-    async def commit(self, offsets: Mapping[int, int]) -> bool:
-        """Say how far all is done; False: not now, and nothing is lost but time, for it is done again."""
-        places = {TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()}
+    async def commit(self, offsets: Mapping[int, int] | Mapping[int, tuple[int, str]]) -> bool:
+        """Say how far all is done, with a note where there is one.
+
+        Returns:
+            False: not now. Nothing is lost but time, for it is done again.
+
+        """
+        places: dict[TopicPartition, Any] = {
+            TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()
+        }
         return await committed(self._consumer, places)
+
+    async def commit_marked(self, offsets: Mapping[int, tuple[int, str]]) -> bool:
+        """Commit offsets with their notes; False: not now."""
+        return await self.commit(offsets)
+
+    async def notes(self, partitions: Collection[int]) -> dict[int, tuple[int, str]]:
+        """What is committed of these partitions, and the notes with it; nothing where the broker does not answer."""
+        places = [TopicPartition(self._topic, partition) for partition in partitions]
+        return {place.partition: found for place, found in (await notes(self._consumer, places)).items()}
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Called by the client."""
@@ -131,14 +149,33 @@ def _sticky() -> type[StickyPartitionAssignor]:
     return Sticky
 
 
-async def committed(consumer: AIOKafkaConsumer[bytes, bytes], offsets: Mapping[TopicPartition, int]) -> bool:
-    """Commit offsets of partitions that are still this consumer's; False: not now."""
+async def notes(
+    consumer: AIOKafkaConsumer[bytes, bytes], places: Collection[TopicPartition]
+) -> dict[TopicPartition, tuple[int, str]]:
+    """Committed offsets with their notes, which the client's own ``committed`` leaves out."""
+    coordinator = consumer._coordinator  # noqa: SLF001 - it has no other face
+    if coordinator is None:
+        return {}
+    try:
+        async with asyncio.timeout(COMMIT_S):
+            found = await coordinator.fetch_committed_offsets(list(places))
+    except (KafkaError, TimeoutError) as exc:
+        log.warning("cannot read what is committed: %s", str(exc) or type(exc).__name__)
+        return {}
+    return {place: (one.offset, one.metadata or "") for place, one in found.items()}
+
+
+async def committed(
+    consumer: AIOKafkaConsumer[bytes, bytes],
+    offsets: Mapping[TopicPartition, int] | Mapping[TopicPartition, tuple[int, str]],
+) -> bool:
+    """Commit offsets of partitions that are still this consumer's, with their notes; False: not now."""
     coordinator = consumer._coordinator  # noqa: SLF001 - it has no other face
     if coordinator is None or coordinator.generation < 0:
         # Expelled, the client would commit as if without a group: a log made anew takes that, and skips its beginning.
         return False
     held = consumer.assignment()
-    mine: dict[TopicPartition, int] = {place: offset for place, offset in offsets.items() if place in held}
+    mine: dict[TopicPartition, Any] = {place: offset for place, offset in offsets.items() if place in held}
     if not mine:
         return False
     try:

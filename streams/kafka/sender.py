@@ -1,39 +1,41 @@
-"""Writes what the worker says."""
+"""Writes records, and holds none back: what was not acknowledged in time is given up, never sent later."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Any, Literal, Self
 
+import msgspec
 from aiokafka import AIOKafkaProducer, TopicPartition
 from aiokafka.errors import (
     CorruptRecordException,
-    IncompatibleBrokerVersion,
     InvalidTimestampError,
+    KafkaConnectionError,
+    KafkaError,
     MessageSizeTooLargeError,
     RecordListTooLargeError,
     RecordTooLargeError,
-    UnknownError,
-    UnsupportedVersionError,
 )
 from aiokafka.partitioner import DefaultPartitioner
 
-from slacktide.schemas.errors import LogError
-from slacktide.streams.connecting import client
+from slacktide.schemas.errors import LogError, RecordRefusedError
 from slacktide.streams.kafka.batch import Batch, batches, check_size
-from slacktide.streams.kafka.common import close, trouble
+from slacktide.streams.kafka.closing import abandon
+from slacktide.streams.kafka.connecting import client, silent, told
 from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
 
-SEND_S = 6.0
-"""A write that is not acknowledged within this has failed."""
-BATCH_BYTES_MAX = 512 << 10
-
+METADATA_MS = 30_000
+BATCH_BYTES = 512 << 10
+PLAIN_BYTES_MAX = 1 << 20
+"""Of a record: what a broker takes unless its settings say otherwise."""
+COMPRESSED_BYTES_MAX = 4 << 20
+"""Of a record before compression: well below what any reader inflates, and compressed within a quarter of a second."""
 _CONTENT = (
     CorruptRecordException,
     InvalidTimestampError,
@@ -41,133 +43,291 @@ _CONTENT = (
     RecordListTooLargeError,
     RecordTooLargeError,
 )
-"""Refusals of a record for what is in it; anything else is trouble with the log."""
-_NOT_IDEMPOTENT = (IncompatibleBrokerVersion, UnknownError, UnsupportedVersionError)
+"""Refusals of a record for its size or content. Any other error is trouble with the broker."""
 _partitioner = DefaultPartitioner()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refusal:
-    """A record that the log refused for its content."""
+class Placed(msgspec.Struct, frozen=True, gc=False):
+    """Where an acknowledged record lies."""
+
+    partition: int
+    offset: int
+
+
+class Refused(msgspec.Struct, frozen=True, gc=False):
+    """A record that a broker refuses for its size or content."""
 
     out: Out
     why: str
 
 
 class Sender:
-    """Writes records, acknowledged by all in-sync replicas; without duplicates where the broker can do that."""
+    """One producer, connected or not. After any failure it is not connected, and must be connected anew.
 
-    def __init__(self, bootstrap: str) -> None:
+    So a broker that comes back is met with fresh metadata, and with nothing that was queued before.
+    With acks="all" it is idempotent where the broker can be.
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        client_id: of this producer, in the brokers' logs.
+        acks: who must have a record: all in-sync replicas, or the leader alone.
+        timeout_s: for one request. A send ends within twice as long, a connection attempt within four times.
+        compress: with gzip, which every client reads. Records may be larger: a broker limits what it receives.
+
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str,
+        acks: Literal["all", "1"] = "all",
+        timeout_s: float = 1.0,
+        compress: bool = False,
+    ) -> None:
         self._bootstrap = bootstrap
-        self._idempotent = True
+        self._client_id = client_id
+        self._acks = acks
+        self._timeout_s = timeout_s
+        self._compress = compress
+        self._record_bytes_max = COMPRESSED_BYTES_MAX if compress else PLAIN_BYTES_MAX
+        self._idempotent = acks == "all"
+        """Whether the producer is, or, before the first one, whether it is to be."""
         self._producer: AIOKafkaProducer | None = None
         self._one_by_one = asyncio.Lock()
+        self._known: dict[Any, Any] = {}
+        """Connections by broker, as they were when last looked at."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether ``send`` may be called."""
+        return self._producer is not None
 
     async def __aenter__(self) -> Self:
         """Connect.
 
         Raises:
-            LogError: nobody answers.
+            LogError: no broker can be reached.
 
         """
-        with trouble(f"cannot write to {self._bootstrap}"):
-            try:
-                await self._connect()
-            except _NOT_IDEMPOTENT:
-                self._idempotent = False
-                log.warning(
-                    "no idempotent producer on this broker: a retried write may appear twice, to be applied once"
-                )
-                await self._connect()
+        await self.connect(())
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Disconnect."""
-        await self._disconnect()
+        await self.close()
 
-    async def send(self, outs: Iterable[Out]) -> list[Refusal]:
-        """Write all and wait for the acknowledgements; returns what was refused for its content.
+    async def connect(self, topics: Sequence[str]) -> None:
+        """Connect anew and learn where the topics' partitions are.
 
         Raises:
-            LogError: a write failed for any other reason.
+            LogError: no broker can be reached, or one of the topics does not exist.
 
         """
-        refusals = []
-        with trouble(f"a write to {self._bootstrap} failed"):
-            async with self._one_by_one, asyncio.timeout(SEND_S):
-                failed = await self._tried(outs)
-                if failed and not any(isinstance(error, _CONTENT) for _, error in failed):
-                    raise failed[0][1]
-                # One bad record fails the batch that it travels in, and those behind it: each of them again, alone.
-                for out, _ in failed:
-                    await self._begin_anew()
-                    for _, error in await self._tried([out]):
-                        if not isinstance(error, _CONTENT):
-                            raise error
-                        refusals.append(Refusal(out=out, why=f"{type(error).__name__}: {error}"))
-                if refusals:
-                    await self._begin_anew()
-        return refusals
-
-    async def _tried(self, outs: Iterable[Out]) -> list[tuple[Out, BaseException]]:
-        """Write all; those that failed, each with why."""
-        assert self._producer is not None, "enter it first"
-        placed: list[tuple[TopicPartition, Out]] = []
-        failed: list[tuple[Out, BaseException]] = []
-        for out in outs:
+        await self.close()
+        producer = await self._started()
+        for topic in topics:
             try:
-                check_size(out)
+                await producer.partitions_for(topic)
+            except KafkaError as exc:
+                await abandon(producer)
+                raise LogError(
+                    f"{self._bootstrap}: topic {topic}: {told(exc)}; is it there (slacktide topics plan)?"
+                ) from exc
+            except BaseException:
+                await abandon(producer)
+                raise
+        self._producer = producer
+        self._known = {}
+
+    async def send(self, records: Sequence[Out]) -> list[Placed]:
+        """Write all records and wait until all are acknowledged; in order within a partition.
+
+        Raises:
+            RecordRefusedError: the broker refuses one of them for its size or content; others may have been written.
+            LogError: some were not acknowledged in time. They may have been written all the same.
+
+        """
+        async with self._one_by_one:
+            results = await self._attempt(records)
+            refused = next((result for result in results if isinstance(result, Refused)), None)
+            if refused is not None:
+                await self.close()
+                raise RecordRefusedError(refused.why)
+        return [result for result in results if isinstance(result, Placed)]
+
+    async def send_each(self, records: Sequence[Out]) -> list[Placed | Refused]:
+        """Write all records; one that the broker refuses costs only itself.
+
+        Raises:
+            LogError: as ``send``, for any other reason.
+
+        """
+        async with self._one_by_one:
+            results = await self._attempt(records)
+            refused = [number for number, result in enumerate(results) if isinstance(result, Refused)]
+            # One bad record fails the batch that it travels in, and those behind it: each of them again, alone.
+            for number in refused:
+                await self._begin_anew()
+                [results[number]] = await self._attempt([records[number]])
+            if refused:
+                await self._begin_anew()
+        return results
+
+    async def check(self, topics: Sequence[str]) -> None:
+        """Look whether the broker is there and has the topics; for those who send seldom.
+
+        Raises:
+            LogError: it is not the broker that was connected to, or lacks one of the topics.
+
+        """
+        producer = self._producer
+        why = "the connection was lost"
+        if producer is not None and not _cut_off(producer) and not self._renewed(producer):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(2 * self._timeout_s):
+                    await producer.client.force_metadata_update()
+                missing = [topic for topic in topics if producer.client.cluster.partitions_for_topic(topic) is None]
+                if not missing and not _cut_off(producer) and not self._renewed(producer):
+                    return
+                why = f"no topic {missing[0]}" if missing else why
+        await self.close()
+        raise LogError(f"{self._bootstrap}: {why}")
+
+    async def close(self) -> None:
+        """Disconnect; what is not acknowledged is given up."""
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await abandon(producer)
+
+    async def _attempt(self, records: Sequence[Out]) -> list[Placed | Refused]:
+        """Write all at once; a record that shares a batch with a refused one counts as refused.
+
+        Raises:
+            LogError: for any other failure; disconnected.
+
+        """
+        producer = self._producer
+        if producer is None or _cut_off(producer):
+            await self.close()
+            raise LogError(f"{self._bootstrap}: the connection was lost")
+        results: list[Placed | Refused | None] = [None] * len(records)
+        try:
+            async with asyncio.timeout(2 * self._timeout_s):
+                made = await self._batched(producer, records, results)
+                written = [await self._queued(producer, batch) for batch in made]
+                answers: list[Any] = await asyncio.gather(*written, return_exceptions=True)
+            for batch, answer in zip(made, answers, strict=True):
+                _settle(batch, answer, records, results)
+        except (KafkaError, OSError, TimeoutError) as exc:
+            await self.close()
+            raise LogError(f"{self._bootstrap}: {told(exc)}") from exc
+        except LogError:
+            await self.close()
+            raise
+        return [result for result in results if result is not None]
+
+    async def _batched(
+        self, producer: AIOKafkaProducer, records: Sequence[Out], results: list[Placed | Refused | None]
+    ) -> list[Batch]:
+        """Put the records into batches, but for those that are too large for any."""
+        placed: list[tuple[TopicPartition, int, Out]] = []
+        for number, out in enumerate(records):
+            try:
+                check_size(out, self._record_bytes_max)
             except MessageSizeTooLargeError as exc:
-                failed.append((out, exc))
+                results[number] = _refusal(out, exc)
             else:
-                number = await self._by_key(out) if out.partition is None else out.partition
-                placed.append((TopicPartition(out.topic, number), out))
-        made = batches(self._producer, placed)
-        written = [await self._queued(batch) for batch in made]
-        answers = await asyncio.gather(*written, return_exceptions=True)
-        for batch, got in zip(made, answers, strict=True):
-            if isinstance(got, BaseException):
-                failed += [(out, got) for out in batch.outs]
-        return failed
+                partition = out.partition
+                if partition is None:
+                    partition = _partitioner(out.key, list(await producer.partitions_for(out.topic)), [])
+                placed.append((TopicPartition(out.topic, partition), number, out))
+        return batches(producer, placed)
 
-    async def _by_key(self, out: Out) -> int:
-        assert self._producer is not None, "enter it first"
-        number: int = _partitioner(out.key, list(await self._producer.partitions_for(out.topic)), [])
-        return number
-
-    async def _queued(self, batch: Batch) -> asyncio.Future[object]:
-        assert self._producer is not None, "enter it first"
+    async def _queued(self, producer: AIOKafkaProducer, batch: Batch) -> asyncio.Future[object]:
         topic, number = batch.place
         try:
-            future: asyncio.Future[object] = await self._producer.send_batch(batch.builder, topic, partition=number)
+            future: asyncio.Future[object] = await producer.send_batch(batch.builder, topic, partition=number)
         except AssertionError as exc:  # the client's way to say so
-            raise LogError(f"{topic} has no partition {number}: make its topics equal") from exc
+            raise LogError(f"{topic} has no partition {number}: slacktide topics plan") from exc
         return future
 
     async def _begin_anew(self) -> None:
         """After a refusal: an idempotent producer counts the refused write, and the broker would miss it for ever."""
         if self._idempotent:
-            await self._disconnect()
-            await self._connect()
+            await self.connect(())
 
-    async def _connect(self) -> None:
+    def _renewed(self, producer: Any) -> bool:
+        """Whether the client has quietly connected anew: a broker may have restarted between two looks."""
+        now = producer.client._conns  # noqa: SLF001 - nothing public says so
+        renewed = any(self._known.get(broker, connection) is not connection for broker, connection in now.items())
+        self._known |= now
+        return renewed
+
+    async def _started(self) -> AIOKafkaProducer:
+        try:
+            if self._acks != "all":
+                return await self._start(idempotent=False)
+            try:
+                return await self._start(idempotent=True)
+            except KafkaConnectionError:
+                raise
+            except KafkaError as exc:  # a broker without idempotence refuses the very first request
+                if self._idempotent:
+                    log.info("no idempotent producer on this broker: a retried write may appear twice (%r)", exc)
+                return await self._start(idempotent=False)
+        except KafkaError as exc:
+            raise LogError(f"{self._bootstrap}: {exc}") from exc
+
+    async def _start(self, *, idempotent: bool) -> AIOKafkaProducer:
         producer = AIOKafkaProducer(
             **client(self._bootstrap),
-            acks="all",
-            enable_idempotence=self._idempotent,
-            max_batch_size=BATCH_BYTES_MAX,
-            request_timeout_ms=int(SEND_S * 1_000),
+            client_id=self._client_id,
+            acks="all" if self._acks == "all" else 1,
+            enable_idempotence=idempotent,
+            request_timeout_ms=round(self._timeout_s * 1000),
+            metadata_max_age_ms=METADATA_MS,
+            max_batch_size=BATCH_BYTES,
+            compression_type="gzip" if self._compress else None,
         )
         try:
-            await producer.start()
+            async with asyncio.timeout(4 * self._timeout_s):
+                await producer.start()
+        except TimeoutError as exc:
+            await abandon(producer)
+            raise KafkaConnectionError(silent(4 * self._timeout_s)) from exc
         except BaseException:
-            await close(producer)
+            await abandon(producer)
             raise
-        self._producer = producer
+        self._idempotent = idempotent
+        return producer
 
-    async def _disconnect(self) -> None:
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            await close(producer)
+
+def _settle(batch: Batch, answer: Any, records: Sequence[Out], results: list[Placed | Refused | None]) -> None:
+    """Note what came of a batch: where its records lie, or why they were refused.
+
+    Raises:
+        BaseException: the error of a batch that failed for another reason.
+
+    """
+    if isinstance(answer, BaseException):
+        if not isinstance(answer, _CONTENT):
+            raise answer
+        for number in batch.numbers:
+            results[number] = _refusal(records[number], answer)
+    else:
+        for offset, number in enumerate(batch.numbers, answer.offset):
+            results[number] = Placed(answer.partition, offset)
+
+
+def _refusal(out: Out, error: Exception) -> Refused:
+    hint = "" if isinstance(error, InvalidTimestampError) else "; see max.message.bytes of the topic"
+    return Refused(out, f"{out.topic} refuses {len(out.value or b''):,} bytes: {type(error).__name__}{hint}")
+
+
+def _cut_off(producer: Any) -> bool:
+    """Whether all its connections broke: what it knows of the broker may be of another life."""
+    connections = producer.client._conns.values()  # noqa: SLF001 - nothing public says so
+    return bool(connections) and not any(one.connected() for one in connections)

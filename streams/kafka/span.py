@@ -12,13 +12,16 @@ from aiokafka import TopicPartition
 
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.common import POLL_S, record_of, trouble
-from slacktide.streams.kafka.readers import Reader
+from slacktide.streams.kafka.reader import Reader, stand
+from slacktide.streams.kafka.times import first_since
 from slacktide.streams.records import Record
 
 PATIENCE_S = 10.0
 """A broker that gives nothing for this long, although there is something, is not answering."""
 DISORDER_MS = 60_000
 """By how much a record may be dated before one that stands in front of it: clocks of those who write differ."""
+LATER_RECORDS = 100
+"""So many in a row that are dated after the span end it. One alone may come from a clock that is wrong."""
 PULL_RECORDS = 2_000
 """At once, of all partitions: what is held in memory is this and what the client has fetched ahead."""
 
@@ -43,6 +46,8 @@ class _Lane:
         self.rank = rank
         self.next = 0
         self.held: deque[Record] = deque()
+        self.later = 0
+        """How many of the last records were dated after the span."""
 
     @property
     def order(self) -> tuple[int, int, int]:
@@ -67,9 +72,7 @@ class Spans(Reader):
         consumer = self._consumer
         with trouble("cannot read the span"):
             lanes = await self._lanes(span, partitions)
-            consumer.assign([lane.place for lane in lanes.values()])
-            for lane in lanes.values():
-                consumer.seek(lane.place, lane.next)
+            stand(consumer, {lane.place: lane.next for lane in lanes.values()})
         open_ = [lane for lane in lanes.values() if lane.next < lane.end]
         ready: list[tuple[tuple[int, int, int], _Lane]] = []
         while open_ or ready:
@@ -92,10 +95,7 @@ class Spans(Reader):
         idle_s = 0.0
         while short := [lane for lane in wanting if not lane.held and lane.next < lane.end]:
             with trouble("cannot read the span"):
-                places = [lane.place for lane in short]
-                fetched = await self._consumer.getmany(
-                    *places, timeout_ms=int(POLL_S * 1_000), max_records=PULL_RECORDS
-                )
+                fetched = await self._poll(*(lane.place for lane in short), most=PULL_RECORDS)
                 for place, records in fetched.items():
                     self._take(lanes[place], map(record_of, records), span)
                 for lane in short:  # what was compacted away, and markers of transactions, are no records
@@ -108,25 +108,13 @@ class Spans(Reader):
         whole = lane.place.topic in span.whole
         for record in records:
             lane.next = record.offset + 1
-            if record.timestamp_ms >= span.until_ms + DISORDER_MS:
+            lane.later = lane.later + 1 if record.timestamp_ms >= span.until_ms + DISORDER_MS else 0
+            if lane.later == LATER_RECORDS:
                 lane.next = lane.end
                 return
             begun = whole or record.timestamp_ms >= span.since_ms
             if begun and record.offset < lane.end and record.timestamp_ms < span.until_ms:
                 lane.held.append(record)
-
-    async def _ends(self, places: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset that each partition's next record will have, as fetching tells it.
-
-        The embedded broker's answer to the plain question is too low where its last batch holds several records.
-        """
-        consumer = self._consumer
-        for place, offset in (await consumer.end_offsets(places)).items():
-            consumer.seek(place, offset)
-        async with asyncio.timeout(PATIENCE_S):
-            while unknown := [place for place in places if consumer.highwater(place) is None]:
-                await consumer.getmany(*unknown, timeout_ms=int(POLL_S * 1_000))
-        return {place: consumer.highwater(place) for place in places}
 
     async def _lanes(self, span: Span, partitions: Mapping[str, int]) -> dict[TopicPartition, _Lane]:
         places = {
@@ -138,9 +126,11 @@ class Spans(Reader):
             return {}
         consumer = self._consumer
         consumer.assign(list(places))
-        begin, end = await consumer.beginning_offsets(list(places)), await self._ends(list(places))
+        begin = await consumer.beginning_offsets(list(places))
+        async with asyncio.timeout(PATIENCE_S):
+            end = await self._ends(places)
         dated = [place for place in places if place.topic not in span.whole]
-        since = await consumer.offsets_for_times(dict.fromkeys(dated, span.since_ms)) if dated and span.since_ms else {}
+        since = await first_since(consumer, dict.fromkeys(dated, span.since_ms)) if span.since_ms else {}
         lanes = {}
         for place, rank in places.items():
             lane = lanes[place] = _Lane(place, end[place], rank)

@@ -1,22 +1,26 @@
-"""What some partitions hold, read once: whole, or back to some time. For who looks at the log afterwards."""
+"""Partitions read from some time on to their end, and then followed; without a group."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from aiokafka import ConsumerRecord, TopicPartition
-from aiokafka.partitioner import DefaultPartitioner
 
-from slacktide.streams.kafka.common import POLL_S, record_of, trouble
-from slacktide.streams.kafka.readers import READ_S, Reader
+from slacktide.schemas.unreadable import UnreadableBatch
+from slacktide.streams.kafka.common import record_of, trouble
+from slacktide.streams.kafka.reader import Reader, stand
+from slacktide.streams.kafka.times import first_since
 from slacktide.streams.records import Record
 
+READ_S = 30.0
+"""What cannot be read to its end within this is not there to be read."""
 TAIL_RECORDS_MAX = 60_000
-"""Per partition that is not read whole: 100 nodes for 10 min, and the embedded broker cannot look up by time."""
+"""For a look back by time: 100 nodes for 10 min. The embedded broker cannot look up by time."""
+WHOLE = 0
+"""For a time: all that is kept."""
 
-_partitioner = DefaultPartitioner()
 Place = tuple[str, int]
 """Topic and partition."""
 Wanted = Callable[[Record], bool]
@@ -32,66 +36,111 @@ class Read:
     """Where there may be older ones of that time, that were too many to be read."""
 
 
-def partition_of(key: str, partitions: int) -> int:
-    """The partition in which a key's records lie, as Kafka's default partitioner has it."""
-    partition: int = _partitioner(key.encode(), list(range(partitions)), [])
-    return partition
+def places_of(partitions: Mapping[str, int], since_ms: Mapping[str, int | None]) -> dict[Place, int | None]:
+    """All partitions of these topics.
+
+    Args:
+        partitions: how many each topic has.
+        since_ms: by topic the time from which on it is read.
+
+    """
+    return {(topic, number): since for topic, since in since_ms.items() for number in range(partitions[topic])}
+
+
+def last_of_each_key(records: Iterable[Record]) -> list[Record]:
+    """What holds now, and each batch that cannot be read."""
+    return list({(record.topic, record.partition, _name(record)): record for record in records}.values())
+
+
+def _name(record: Record) -> bytes | int | None:
+    return record.offset if isinstance(record.value, UnreadableBatch) else record.key
 
 
 class Tail(Reader):
-    """Reads partitions from some time on to their end."""
+    """Reads partitions to their end, then what comes.
 
-    async def read(self, since_ms: Mapping[Place, int | None], wanted: Wanted = lambda _: True) -> Read:
+    Args:
+        most: of each partition that is not read whole only so many of the newest records, and of these none that is
+            dated before the time asked for; None: all that stands behind the first of that time, whatever its date.
+
+    """
+
+    def __init__(self, bootstrap: str, fetch_wait_ms: int, *, most: int | None = None) -> None:
+        super().__init__(bootstrap, fetch_wait_ms)
+        self._most = most
+        self._wanted: Wanted | None = None
+        self._stale = False
+
+    async def read(self, since_ms: Mapping[Place, int | None], wanted: Wanted | None = None) -> Read:
         """What they hold.
 
         Args:
-            since_ms: for each partition the time from which on, by the records' clock; None: it is read whole.
-            wanted: whether a record is to be handed on; what is not is dropped as it comes.
+            since_ms: for each partition the time from which on, by the records' timestamps; WHOLE: all that it holds;
+                None: only what is yet to come.
+            wanted: whether a record is to be handed on, now and by ``more``; what is not is dropped as it comes. What
+                stands for an unreadable batch is handed on in any case.
 
         Raises:
             LogError: one of them cannot be read to its end.
 
         """
-        consumer = self._consumer
         places = {TopicPartition(*place): since for place, since in since_ms.items()}
         topics = ", ".join(sorted({place.topic for place in places}))
+        self._wanted, self._stale = wanted, False
         read: list[Record] = []
         with trouble(f"cannot read {topics} from {self._bootstrap}"):
-            consumer.assign(list(places))
             short = await self._seek(places)
             async with asyncio.timeout(READ_S):
                 while [place for place in places if not await self._at_end(place)]:
-                    fetched = await consumer.getmany(timeout_ms=int(POLL_S * 1_000))
-                    for place, batch in fetched.items():
-                        read += _young(batch, places[place], wanted)
+                    for place, batch in (await self._poll()).items():
+                        since = (places[place] or WHOLE) if self._most is not None else None
+                        read += self._taken(one for one in batch if since is None or one.timestamp >= since)
         return Read(records=read, short=short)
+
+    async def more(self) -> list[Record]:
+        """What has come since, waiting a moment for it.
+
+        Raises:
+            LogError: it cannot be read.
+
+        """
+        with trouble(f"cannot read from {self._bootstrap}"):
+            if not self._stale:
+                return await self._more()
+            self._stale = False
+            await self._consumer.seek_to_beginning(*self._consumer.assignment())
+            return last_of_each_key(await self._more())
+
+    def again(self) -> None:
+        """Read from the beginning at the next turn: the topics may be other ones, made anew."""
+        self._stale = True
+
+    async def _more(self) -> list[Record]:
+        return [record for batch in (await self._poll()).values() for record in self._taken(batch)]
+
+    def _taken(self, batch: Iterable[ConsumerRecord[bytes, bytes]]) -> Iterable[Record]:
+        records = map(record_of, batch)
+        wanted = self._wanted
+        if wanted is None:
+            return records
+        return (record for record in records if isinstance(record.value, UnreadableBatch) or wanted(record))
 
     async def _seek(self, places: Mapping[TopicPartition, int | None]) -> list[Place]:
         """Stand where each is to be read from; which of them are cut short."""
         consumer, short = self._consumer, []
         begins = await consumer.beginning_offsets(list(places))
         ends = await consumer.end_offsets(list(places))
-        asked = {place: since for place, since in places.items() if since is not None}
-        found = await consumer.offsets_for_times(asked) if asked else {}
+        found = await first_since(consumer, {place: since for place, since in places.items() if since})
+        positions = {}
         for place, since in places.items():
-            begin: int = begins[place]
-            if since is not None:
+            begin: int = begins[place] if since == WHOLE else ends[place]
+            if since:
                 at = found.get(place)
                 # The embedded broker knows no times and names offset 0, or one that is long gone.
-                by_time: int = ends[place] if at is None or at.offset < 0 else max(at.offset, begin)
-                begin = max(by_time, ends[place] - TAIL_RECORDS_MAX)
+                by_time: int = ends[place] if at is None or at.offset < 0 else max(at.offset, begins[place])
+                begin = by_time if self._most is None else max(by_time, ends[place] - self._most)
                 if begin > by_time:
                     short.append((place.topic, place.partition))
-            consumer.seek(place, begin)
+            positions[place] = begin
+        stand(consumer, positions)
         return short
-
-    async def _at_end(self, place: TopicPartition) -> bool:
-        """By what fetching tells: the embedded broker's answer to the plain question may be too low."""
-        end = self._consumer.highwater(place)
-        position: int = await self._consumer.position(place)
-        return end is not None and position >= end
-
-
-def _young(batch: list[ConsumerRecord[bytes, bytes]], since_ms: int | None, wanted: Wanted) -> list[Record]:
-    records = [record_of(read) for read in batch if since_ms is None or read.timestamp >= since_ms]
-    return [record for record in records if wanted(record)]

@@ -18,11 +18,12 @@ from slacktide.schemas.command import NodeCommand, command_id
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import COMMAND
+from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.difference import ABSENT, Difference, Field, content, difference, fields
 from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.unsettled import Unsettled
-from slacktide.streams.worker import NO_FACTS, NO_PODS, Worker
+from slacktide.streams.worker import FULL, NO_FACTS, NO_PODS, TWO_BOOTS, UNKNOWN_NODE, Worker
 
 KEPT_MS = 30_000
 """How long an answered sample is kept for its answers to come again."""
@@ -247,15 +248,28 @@ class Answers:
                 return
             near = out
         replayed = decode(near.value, NodeCommand) if near is not None else command
+        answer = decode(asked.answers[-1].value, NodeCommand)
         own = command_id(command.node, command.boot_id, command.seq, "answer", command.node, command.policy_version)
-        unknown = decode(asked.answers[-1].value, NodeCommand).reason in {NO_PODS, NO_FACTS}
+        unknown = answer.reason in {NO_PODS, NO_FACTS}
         if unknown and command.id == own and self._unsettled.cold(asked.records[0]):
             self.counts["not compared: pods or facts were said before the span"] += 1
+        elif command.id == own and self._knew_other(command, answer, record):
+            self.counts["not compared: the worker knew other nodes or boots"] += 1
         elif self._policies.record(command.policy_version) is None and command.id == own:
             self.counts["not compared: by a policy that the trace does not have"] += 1
         else:
             found = fields(wanted, content(replayed)) or [Field(path="", recorded=ABSENT, replayed=ABSENT)]
             self._differs(difference(record, "another answer than the replay's", found))
+
+    def _knew_other(self, command: NodeCommand, replayed: NodeCommand, record: Record) -> bool:
+        """Whether only one of both skipped the sample for its node or its boot, and could rightly do so."""
+        reasons = command.reason, replayed.reason
+        if any(reason.startswith(TWO_BOOTS) for reason in reasons):
+            return self._unsettled.taken_over(record.partition, record.timestamp_ms)
+        if FULL in reasons:
+            return True
+        on_its_way = self._unsettled.inventory_on_its_way(command.node, record.timestamp_ms)
+        return on_its_way and any(reason.startswith(UNKNOWN_NODE) for reason in reasons)
 
     def _others(self, record: Record, command: NodeCommand, asked: _Asked) -> Iterator[tuple[str, Out]]:
         """What else a worker could rightly have said, by the recorded answer's own policy."""
@@ -277,7 +291,7 @@ class Answers:
         """The sample answered by a worker that holds the command's policy, and has heard what it names, or not all."""
         policy = self._policies.record(command.policy_version)
         assert policy is not None, "it is held"
-        worker = Worker("replay")
+        worker = Worker("replay", Believes())
         worker.policy(policy)
         revisions = {"facts": command.facts_revision, "pods": command.pods_revision}
         heard = (self._carriers[command.node, what].get(revisions[what]) for what in known)

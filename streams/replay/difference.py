@@ -10,7 +10,7 @@ import msgspec
 from slacktide.schemas.message import Message
 from slacktide.streams.records import Record, text_of
 
-EVIDENCE = ("decided_ms", "worker", "sample")
+EVIDENCE = ("decided_ms", "worker", "sample", "proof")
 """Of a command: who said it, when, and where the sample stood. Not what it says."""
 ABSENT = "(absent)"
 

@@ -99,6 +99,9 @@ class Figures:
         if one.policy_version != other.policy_version and self._policies.held(one.policy_version, record.timestamp_ms):
             self.counts["not compared: a policy was on its way"] += 1
             return
+        if _revision(one) != _revision(other) and self._unsettled.inventory_on_its_way(one.node, record.timestamp_ms):
+            self.counts["not compared: an inventory was on its way"] += 1
+            return
         if one.covered_ms < other.covered_ms:
             self._unsettled.began_anew(record.partition, record.timestamp_ms)
         warm_ms = self._unsettled.warm_since_ms(record.partition)
@@ -125,9 +128,15 @@ def _decoded(topic: str, value: bytes | None) -> NodeMetric | NodeAllocatable:
     return decode(value, NodeMetric) if topic == METRIC.name else decode(value, NodeAllocatable)
 
 
+def _revision(figures: NodeMetric | NodeAllocatable) -> str:
+    return figures.inventory_revision if isinstance(figures, NodeAllocatable) else ""
+
+
 def _parts(one: NodeMetric | NodeAllocatable, other: Any) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
     """What in a record hangs on how long a window: its length, and that part of both."""
     ours, theirs = msgspec.to_builtins(one), msgspec.to_builtins(other)
+    if not _revision(one):  # written before figures named the inventory
+        theirs.pop("inventory_revision", None)
     longer = ("aggregates", *(name for name in {**ours, **theirs} if name.startswith("mid_")))
     for name in longer:
         yield LONGEST_MS, {name: ours.pop(name, None)}, {name: theirs.pop(name, None)}

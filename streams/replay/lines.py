@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
+from slacktide.schemas.bounds import Count
 from slacktide.schemas.errors import SlacktideError
-from slacktide.schemas.message import Count
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,

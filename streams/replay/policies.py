@@ -5,6 +5,8 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from slacktide.schemas.codec import encode
 from slacktide.schemas.policy import DEFAULT, KEY, Policy
 from slacktide.schemas.topics import POLICY
@@ -29,17 +31,19 @@ class Policies:
         self._since_ms: list[int] = []
         self._versions: list[str] = []
         self._records: list[Record] = []
-        reader = Worker("")
+        reader, source = Worker(""), "open"
         for record in records:
             dead = reader.policy(record)
             if record.value is None or dead:
                 continue
-            version = reader.in_force.version
-            if not self._versions or version != self._versions[-1]:
-                self._known[version] = record
+            policy = reader.in_force
+            version = policy.version
+            if not self._versions or (version, policy.node_source) != (self._versions[-1], source):
+                self._known[version] = opened(record, policy)
                 self._records.append(record)
                 self._since_ms.append(record.timestamp_ms)
                 self._versions.append(version)
+                source = policy.node_source
 
     def __len__(self) -> int:
         return len(self._records)
@@ -50,7 +54,7 @@ class Policies:
         return dict(zip(self._since_ms, self._versions, strict=True))
 
     def record(self, version: str) -> Record | None:
-        """The policy of that version; None: the trace has none."""
+        """The policy of that version, for any node; None: the trace has none."""
         return self._known.get(version)
 
     def held(self, version: str, at_ms: int) -> bool:
@@ -60,6 +64,11 @@ class Policies:
         last = bisect_right(self._since_ms, at_ms + SLACK_MS) - 1
         first = max(0, bisect_right(self._since_ms, at_ms - GRACE_MS) - 1)
         return version in self._versions[first : max(last, 0) + 1]
+
+
+def opened(record: Record, policy: Policy) -> Record:
+    """The policy's record, for a worker that knows no inventory and decides a sample all the same."""
+    return msgspec.structs.replace(record, value=encode(msgspec.structs.replace(policy, node_source="open")))
 
 
 class Following:

@@ -5,14 +5,17 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import msgspec
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import Origin
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, SAMPLE, TICK
+from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.answers import Answers
 from slacktide.streams.replay.difference import Difference
@@ -58,6 +61,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     different: int
     differences: list[Difference]
     """The first of them, by time."""
+    unproven: int = 0
+    """Samples left out, because their worker refused the proof of their node."""
 
     @classmethod
     def of(cls, parts: Sequence[Result], kept: int) -> Result:
@@ -71,7 +76,17 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         differences = sorted((found for part in parts for found in part.differences), key=lambda found: found.when)
         sums = {
             name: sum(getattr(part, name) for part in parts)
-            for name in ("samples", "nodes", "ticks", "takeovers", "by_guard", "unanswered", "waiting", "different")
+            for name in (
+                "samples",
+                "nodes",
+                "ticks",
+                "takeovers",
+                "by_guard",
+                "unanswered",
+                "waiting",
+                "different",
+                "unproven",
+            )
         }
         return cls(
             since_ms=min((part.since_ms for part in parts if part.since_ms is not None), default=None),
@@ -117,7 +132,7 @@ class Replay:
         self._keys = {node.encode() for node in nodes}
         self._kept = kept
         self._policies = policies
-        self._following = Following(policies, Worker("replay"))
+        self._following = Following(policies, Worker("replay", Believes()))
         self._unsettled = Unsettled()
         self._answers = Answers(policies, self._unsettled, self._tell)
         self._figures = Figures(policies, self._unsettled, self._tell)
@@ -217,6 +232,10 @@ class Replay:
         self._following.worker.inventory(record)
         if record.value is None and record.key is not None:
             self._unsettled.removed(text_of(record.key), record.timestamp_ms)
+        elif record.value is not None:
+            with suppress(BadMessageError):
+                told = decode(record.value, NodeInventory)
+                self._unsettled.described(told.node, told.revision, record.timestamp_ms)
 
     def _outcome(self, record: Record) -> None:
         try:

@@ -16,6 +16,8 @@ class Unsettled:
         self._taken_ms: dict[int, int] = {}
         self._begun_anew_ms: dict[int, int] = {}
         self._removed_ms: dict[str, int] = {}
+        self._described_ms: dict[str, int] = {}
+        self._revisions: dict[str, str] = {}
         self._anew_ms: dict[int, int] = {}
         self._first: dict[int, Record] = {}
         self._last: dict[int, Record] = {}
@@ -41,6 +43,17 @@ class Unsettled:
     def removed(self, node: str, at_ms: int) -> None:
         """Its inventory was deleted: workers forget it."""
         self._removed_ms[node] = at_ms
+        self._revisions.pop(node, None)
+
+    def described(self, node: str, revision: str, at_ms: int) -> None:
+        """Its inventory was published: each worker reads it at its own time."""
+        if self._revisions.get(node) != revision:
+            self._revisions[node], self._described_ms[node] = revision, at_ms
+
+    def inventory_on_its_way(self, node: str, at_ms: int) -> bool:
+        """Whether a worker may not have read the node's inventory then, or not the end of it."""
+        changed = self._described_ms.get(node), self._removed_ms.get(node)
+        return any(one is not None and abs(at_ms - one) <= SETTLE_MS for one in changed)
 
     def knows_less(self, sample: Record, at_ms: int) -> bool:
         """Whether the worker that answered then may not have known what the sample names."""
@@ -48,8 +61,14 @@ class Unsettled:
             self._taken_ms.get(sample.partition),
             self._anew_ms.get(sample.partition),
             self._removed_ms.get(text_of(sample.key or b"")),
+            self._described_ms.get(text_of(sample.key or b"")),
             self._begun_ms(sample.partition),
         )
+        return any(one is not None and abs(at_ms - one) <= SETTLE_MS for one in since)
+
+    def taken_over(self, number: int, at_ms: int) -> bool:
+        """Whether the partition had another owner lately: it has read back only the last boots of a node."""
+        since = self._taken_ms.get(number), self._anew_ms.get(number), self._begun_ms(number)
         return any(one is not None and abs(at_ms - one) <= SETTLE_MS for one in since)
 
     def cold(self, sample: Record) -> bool:

@@ -17,6 +17,7 @@ from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.decisions.be_limits import measured
+from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.model import Hypothetical, allowed_milli, best_effort, used_milli
 from slacktide.streams.replay.policies import Following, Policies
@@ -72,6 +73,8 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
     all: NodeChange
     nodes: list[NodeChange]
     """By name."""
+    unproven: int = 0
+    """Samples left out, because their worker refused the proof of their node."""
 
     @classmethod
     def of(cls, parts: Sequence[Change]) -> Change:
@@ -84,6 +87,7 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
             samples=sum(part.samples for part in parts),
             all=_all(nodes),
             nodes=nodes,
+            unproven=sum(part.unproven for part in parts),
         )
 
 
@@ -125,10 +129,12 @@ class WhatIf:
             nodes: only these; none: all.
 
         """
-        self._recorded = Following(policies, Worker("replay"))
-        self._other = Worker("what-if")
+        self._recorded = Following(policies, Worker("replay", Believes()))
+        self._other = Worker("what-if", Believes())
+        source = self._recorded.worker.in_force.node_source
+        tried = encode(msgspec.structs.replace(other, node_source=source))
         self._other.policy(
-            Record(topic=POLICY.name, partition=0, offset=0, timestamp_ms=0, key=KEY.encode(), value=encode(other))
+            Record(topic=POLICY.name, partition=0, offset=0, timestamp_ms=0, key=KEY.encode(), value=tried)
         )
         self._since_ms = since_ms
         self._keys = {node.encode() for node in nodes}

@@ -18,6 +18,7 @@ agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly
 * ``AIOKafkaConsumerThread.seek_to_committed``: where nothing is committed the client stays where it stands.
 * ``AIOKafkaConsumerThread.on_thread_stop``: stock Faust never ends where the client's stop breaks off.
 * ``Schema.compile``: a fetch stays as it is.
+* ``App._create_directories``: stock Faust makes a folder for tables. Here are none, and a killed worker leaves nothing.
 * ``TableManager.on_start``: stock Faust waits a second for tables to be declared.
 
 A Faust that has crashed is not mended: the session ends, and the next one has a new app.
@@ -28,8 +29,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from typing import Any, cast
 
 import faust
@@ -46,7 +46,6 @@ from faust.types import TP, ConsumerMessage
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.connecting import client
 from slacktide.streams.kafka import (
     METADATA_MS,
     POLL_RECORDS_MAX,
@@ -54,8 +53,11 @@ from slacktide.streams.kafka import (
     close,
     committed,
     leave_first_generation,
+    notes,
     record_of,
 )
+from slacktide.streams.kafka.connecting import client
+from slacktide.streams.shells.quarantine import Marked
 from slacktide.streams.shells.session import Session, ShellSettings, keep_connected
 from slacktide.streams.worker import Worker
 
@@ -91,8 +93,7 @@ async def run(
     """
 
     async def work(session: Session) -> None:
-        with tempfile.TemporaryDirectory(prefix="slacktide-faust-") as folder:
-            await _run_app(_app(session, settings, folder), session, stop)
+        await _run_app(_app(session, settings), session, stop)
 
     await keep_connected(lambda: Session(worker, settings, stop, health, now_ms), work, stop, health)
 
@@ -102,6 +103,7 @@ async def _run_app(app: _App, session: Session, stop: asyncio.Event) -> None:
     try:
         if await session.until(stop, app.start()):
             await session.until(stop)
+            await cast("_Consumer", app.consumer).give_back()
     finally:
         watching.cancel()
         stopping = asyncio.ensure_future(app.stop())
@@ -121,7 +123,7 @@ async def _watch(app: _App, session: Session) -> None:
         session.fail(reason or RuntimeError("Faust crashed without a reason"))
 
 
-def _app(session: Session, settings: ShellSettings, folder: str) -> _App:
+def _app(session: Session, settings: ShellSettings) -> _App:
     session_timeout_s = settings.session_timeout_ms / 1_000
     app = _App(
         settings.group,
@@ -135,7 +137,6 @@ def _app(session: Session, settings: ShellSettings, folder: str) -> _App:
         TableManager=_Tables,
         consumer_auto_offset_reset="earliest",
         consumer_max_fetch_size=PARTITION_BYTES_MAX,
-        datadir=folder,
         store="memory://",
         stream_buffer_maxsize=BUFFER_MAX,
         table_standby_replicas=0,  # else Faust's assignor, which other members of the group need not speak
@@ -166,6 +167,7 @@ def _answer(app: _App, session: Session) -> Callable[[faust.StreamT[Any]], Any]:
     async def answer(stream: faust.StreamT[Any]) -> None:
         async for fetched in stream:
             consumer = cast("_Consumer", app.consumer)
+            session.quarantine.offsets = consumer
             if not session.failed:  # else the next session fetches it: Faust takes it for done, but it is not committed
                 consumer.answered |= await _answered(session, consumer, fetched)
             consumer.make_room(fetched)
@@ -216,7 +218,13 @@ class _Thread(driver.AIOKafkaConsumerThread):
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1_000),
         )
 
-    async def _commit(self, offsets: Mapping[TP, int]) -> bool:
+    async def notes(self, places: Collection[TP]) -> dict[TopicPartition, tuple[int, str]]:
+        found: dict[TopicPartition, tuple[int, str]] = await self.call_thread(
+            notes, self._ensure_consumer(), [TopicPartition(place.topic, place.partition) for place in places]
+        )
+        return found
+
+    async def _commit(self, offsets: Mapping[TP, Any]) -> bool:
         places = {TopicPartition(place.topic, place.partition): offset for place, offset in offsets.items()}
         return await committed(self._ensure_consumer(), places)
 
@@ -243,6 +251,7 @@ class _Consumer(driver.Consumer):
         self._gathering = Gathering()
         self._ahead: list[Mapping[TP, list[Any]]] = []
         self._room = asyncio.Event()
+        self._ended = False
 
     def _new_consumer_thread(self) -> _Thread:
         return _Thread(self, loop=self.loop, beacon=self.beacon)
@@ -314,13 +323,41 @@ class _Consumer(driver.Consumer):
         self._acked_index.clear()
         due = {place: offset for place, offset in self.answered.items() if self._said.get(place) != offset}
         # Of a session that has failed the next one begins where the last commit stands: its end waits for no other.
-        if not due or cast("_App", self.app).session.failed or not await self._commit(due):
+        session = cast("_App", self.app).session
+        if (
+            not due
+            or session.failed
+            or self._ended
+            or not await self.commit_marked(
+                session.quarantine.marked({place.partition: offset for place, offset in due.items()})
+            )
+        ):
             return False
         self._said |= due
         return True
 
+    async def commit_marked(self, offsets: Marked) -> bool:
+        """Commit offsets with their notes; False: not now."""
+        places = {TP(SAMPLE.name, partition): marked for partition, marked in offsets.items()}
+        return await self._commit(cast("Mapping[TP, int]", places))
+
+    async def notes(self, partitions: Collection[int]) -> Marked:
+        """What is committed of these partitions, with the notes."""
+        thread = cast("_Thread", self._thread)
+        found = await thread.notes([TP(SAMPLE.name, partition) for partition in partitions])
+        return {place.partition: one for place, one in found.items()}
+
+    async def give_back(self) -> None:
+        """Commit without notes: whoever comes next finds that this owner did not crash."""
+        session = cast("_App", self.app).session
+        self._ended = not session.failed
+        if self._ended:
+            await self.commit_marked({partition: (at, "") for partition, at in session.positions.items()})
+
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         await super().on_partitions_revoked(revoked)
+        await self.give_back()
+        self._ended = False
         self.answered.clear()
         self._said.clear()
 
@@ -349,6 +386,9 @@ class _Boot(BootStrategy):
 class _App(faust.App):
     BootStrategy = _Boot
     session: Session
+
+    def _create_directories(self) -> None:
+        """Create none."""
 
 
 for _service in (_App, _Consumer, _Tables, _Thread):

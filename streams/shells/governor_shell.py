@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from slacktide.schemas.access import GOVERNOR_GROUP
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.kafka import Feed, Group, Sender, present
+from slacktide.streams.kafka import WHOLE, Group, Refused, Sender, Tail, places_of, present
 from slacktide.streams.records import Out, Record
 from slacktide.streams.shells import metrics
 
@@ -25,7 +26,10 @@ log = logging.getLogger(__name__)
 
 RETRY_S = 1.0
 RETRY_S_MAX = 30.0
+"""After faults of the program."""
+OUTAGE_S_MAX = 5.0
 STOP_S = 1.0
+SEND_S = 3.0
 FETCH_WAIT_MS = 200
 """Evictions are seldom: a fetch for them may be held longer than one for samples."""
 
@@ -53,18 +57,23 @@ async def govern(
         now_ms: wall clock, UTC epoch milliseconds.
 
     """
-    said, pause_s = "", RETRY_S
+    said = ""
+    outage, failure = Backoff(RETRY_S, OUTAGE_S_MAX), Backoff(RETRY_S, RETRY_S_MAX)
+    loop = asyncio.get_running_loop()
     while not stop.is_set():
+        pause_s, began_s = RETRY_S, loop.time()
         try:
             await _until(stop, _Candidate(governor, settings, now_ms).run(stop))
-            pause_s = RETRY_S
         except LogError as exc:
+            if loop.time() > began_s + RETRY_S_MAX:
+                outage.reset()
+            pause_s = outage.next_s()
             if said != str(exc):  # not once a second while a broker is away
                 said = str(exc)
                 log.warning("no candidate for governor: %s; trying until it works", exc)
         except Exception:
             log.exception("the governor has failed; the worker goes on, and another candidate may govern")
-            pause_s = min(2 * pause_s, RETRY_S_MAX)
+            pause_s = failure.next_s()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(stop.wait(), pause_s)
 
@@ -123,18 +132,18 @@ class _Candidate:
         """One term."""
         governor, settings = self._governor, self._settings
         async with (
-            Feed(settings.bootstrap, FETCH_WAIT_MS, _wanted) as feed,
-            Sender(settings.bootstrap) as sender,
+            Tail(settings.bootstrap, FETCH_WAIT_MS) as tail,
+            Sender(settings.bootstrap, client_id="slacktide-governor", timeout_s=SEND_S) as sender,
         ):
-            await _write(sender, await self._begin(feed), governor.send_ms)
+            await _write(sender, await self._begin(tail), governor.send_ms)
             metrics.GOVERNS.set(1)
             log.info("this process governs evictions", extra={"epoch": governor.epoch})
             looked_ms = _mono_ms()
             while self._elected and not stop.is_set():
-                outs = governor.hear(await feed.more(), _mono_ms())
+                outs = governor.hear(await tail.more(), _mono_ms())
                 await self._stay()
                 if _mono_ms() - looked_ms > self._settings.session_timeout_ms:
-                    await feed.look_closer()
+                    await tail.check()
                     looked_ms = _mono_ms()
                 if self._in_office:
                     self._check()
@@ -148,13 +157,13 @@ class _Candidate:
     def _in_office(self) -> bool:
         return self._elected and not self._sharing
 
-    async def _begin(self, feed: Feed) -> list[Out]:
+    async def _begin(self, tail: Tail) -> list[Out]:
         governor = self._governor
         counts = await _checked_partitions(self._settings.bootstrap)
-        governor.hear(await feed.back({POLICY.name: 1}, {POLICY.name: 0}), _mono_ms())
+        governor.hear((await tail.read({(POLICY.name, 0): WHOLE})).records, _mono_ms())
         since_ms = self._now_ms() - governor.read_back_ms()
-        since = {POLICY.name: 0, CREDIT.name: 0, OUTCOME.name: since_ms, METRIC.name: None}
-        read = await feed.back(counts, since)
+        since = {POLICY.name: WHOLE, CREDIT.name: WHOLE, OUTCOME.name: since_ms, METRIC.name: None}
+        read = (await tail.read(places_of(counts, since), _wanted)).records
         by_topic: dict[str, list[Record]] = {name: [] for name in counts}
         for record in read:
             by_topic[record.topic].append(record)
@@ -198,9 +207,9 @@ async def _checked_partitions(bootstrap: str) -> dict[str, int]:
     return counts
 
 
-def _wanted(topic: str, value: bytes | None) -> bool:
+def _wanted(record: Record) -> bool:
     """Outcomes of anything but evictions are most of all records: they are not even decoded."""
-    return topic != OUTCOME.name or (value is not None and b'"spent"' in value)
+    return record.topic != OUTCOME.name or b'"spent"' in (record.value or b"")
 
 
 async def _write(sender: Sender, outs: Sequence[Out], within_ms: int) -> None:
@@ -209,13 +218,14 @@ async def _write(sender: Sender, outs: Sequence[Out], within_ms: int) -> None:
         return
     try:
         async with asyncio.timeout(within_ms / 1_000):
-            refusals = await sender.send(outs)
+            results = await sender.send_each(outs)
     except TimeoutError as exc:
         raise LogError(f"leases were not acknowledged within {within_ms} ms") from exc
+    refusals = [result for result in results if isinstance(result, Refused)]
     refused = [refusal.out for refusal in refusals]
     metrics.count_written(out for out in outs if out not in refused)
     for refusal in refusals:
-        log.error("the log refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
+        log.error("Kafka refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
 
 
 def _tell(governor: Governor, outs: Sequence[Out]) -> None:

@@ -4,15 +4,22 @@ from __future__ import annotations
 
 from collections import Counter as Counts
 from collections.abc import Iterable
+from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.topics import DEAD_LETTER
-from slacktide.streams.records import Out
+from slacktide.streams.proofs import Judge
+from slacktide.streams.records import Out, Record
 
 SAMPLES = Counter("slacktide_stream_samples", "Samples read, the unusable included.")
 ANSWERS = Counter("slacktide_stream_answers", "Answers acknowledged by the log.", ["answer"])
 DEAD_LETTERS = Counter("slacktide_stream_dead_letters", "Records that nobody can use, laid aside.")
+PROOF_REFUSED = Counter(
+    "slacktide_stream_proof_refused", "Samples and outcomes that did not prove their node.", ["verdict"]
+)
 LATE_SAMPLES = Gauge("slacktide_stream_late_samples", "Samples answered that are in no window: repeated or late.")
 SAMPLE_AGE_SECONDS = Histogram(
     "slacktide_stream_sample_age_seconds",
@@ -34,6 +41,11 @@ BACKFILLED = Counter("slacktide_stream_backfilled_samples", "Samples of outages 
 PARTITIONS = Gauge("slacktide_stream_partitions", "Partitions held.")
 SILENT_NODES = Gauge("slacktide_stream_silent_nodes", "Nodes that are said to be stale.")
 FROZEN = Gauge("slacktide_stream_frozen", "Silent nodes of which nothing is said: the pipeline is broken if any.")
+NODES = Gauge("slacktide_stream_nodes", "Nodes that state is kept for.")
+UNKNOWN_SAMPLES = Counter(
+    "slacktide_stream_unknown_node_samples", "Samples answered `skipped` because their node does not exist."
+)
+TWO_BOOTS = Gauge("slacktide_stream_two_boots_nodes", "Nodes frozen because two agents send samples of them.")
 SESSIONS = Counter("slacktide_stream_sessions", "Times that the worker connected to the log.")
 
 SHADOW_ANSWERS = Counter("slacktide_stream_shadow_answers", "What another policy would answer.", ["answer"])
@@ -49,9 +61,26 @@ SPENT = Gauge("slacktide_governor_spent_credits", "Evictions heard of that count
 BUDGET = Gauge("slacktide_governor_budget_credits", "Evictions that the policy allows in its interval, of all nodes.")
 WAITING = Gauge("slacktide_governor_waiting_nodes", "Nodes that would evict and have no credit.")
 
+for _verdict in get_args(Verdict):
+    if _verdict not in PROVEN:
+        PROOF_REFUSED.labels(_verdict)
 for _answer in ("set", "keep", "skipped"):
     ANSWERS.labels(_answer)
     SHADOW_ANSWERS.labels(_answer)
+
+
+class Counted:
+    """A judge whose refusals are counted."""
+
+    def __init__(self, judge: Judge) -> None:
+        self._judge = judge
+
+    def verdict(self, record: Record, policy: Policy) -> Verdict:
+        """Judge one record."""
+        verdict = self._judge.verdict(record, policy)
+        if verdict not in PROVEN:
+            PROOF_REFUSED.labels(verdict).inc()
+        return verdict
 
 
 def count_written(outs: Iterable[Out]) -> None:

@@ -58,6 +58,7 @@ class _Member:
     async def run(self, stop: asyncio.Event) -> None:
         """Join, answer until the end, leave."""
         try:
+            self._session.quarantine.offsets = self._group
             if await self._session.until(stop, self._group.join()):
                 await self._session.until(asyncio.Event(), self._answer(stop))
         finally:
@@ -74,7 +75,7 @@ class _Member:
                     await self._commit()
                     commit_at_s = loop.time() + COMMIT_EVERY_S
         async with self._busy:
-            await self._commit()
+            await self._give_back()
 
     async def _fetched(self, stop: asyncio.Event) -> Fetched | None:
         """What the next fetch brings, maybe nothing; None: told to stop. Not while busy: it waits out a rebalance."""
@@ -88,14 +89,18 @@ class _Member:
         return fetching.result()
 
     async def _commit(self) -> None:
-        if self._done and await self._group.commit(self._done):
+        if self._done and await self._group.commit(self._session.quarantine.marked(self._done)):
             self._done = {}
+
+    async def _give_back(self) -> None:
+        """Commit without notes: whoever comes next finds that this owner did not crash."""
+        await self._group.commit({partition: (at, "") for partition, at in self._session.positions.items()})
+        self._done = {}  # committed or not: another may have gone further by the time they come back
 
     async def _assigned(self, partitions: frozenset[int]) -> None:
         self._session.assigned(partitions)
 
     async def _revoked(self, _: frozenset[int]) -> None:
         async with self._busy:
-            await self._commit()
-            self._done = {}  # committed or not: another may have gone further by the time they come back
+            await self._give_back()
         self._session.revoked()

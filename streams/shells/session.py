@@ -10,14 +10,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from types import TracebackType
 from typing import Any, Self
 
+import msgspec
+
 from slacktide.schemas.access import STREAM_GROUP
-from slacktide.schemas.errors import LogError
+from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import (
     ALLOCATABLE,
@@ -32,9 +36,11 @@ from slacktide.schemas.topics import (
     TICK,
     WINDOW,
 )
-from slacktide.streams.kafka import History, Latest, Refusal, Sender, last_of_each_key, present
+from slacktide.streams.isolated import isolated
+from slacktide.streams.kafka import WHOLE, History, Refused, Sender, Tail, last_of_each_key, places_of, present
 from slacktide.streams.records import Out, Record
 from slacktide.streams.shells import metrics
+from slacktide.streams.shells.quarantine import Quarantine
 from slacktide.streams.shells.rebuilding import Rebuilding
 from slacktide.streams.shells.shadow_shell import ShadowDoor
 from slacktide.streams.shells.ticking import Ticking
@@ -47,9 +53,14 @@ FOLLOW_WAIT_MS = 200
 READ_BACK_MS = 20_000
 """Read back into the live windows before the first answer: two keyframe intervals, so that all is said in them that a
 sample may name."""
+READ_BACK_RECORDS_MAX = 50_000
+"""And at most so many: 20 s of 2,500 nodes in one partition. What is read back is held at once."""
+KEPT_MS = SAMPLE.retention_ms or 0
 READ_BACK_WAIT_MS = 20
 """A fetch that is held would hold up what is asked next on its connection, at each partition that is taken over."""
-RETRY_S = 1.0
+RETRY_S, RETRY_MAX_S = 1.0, 3.0
+SEND_S = 3.0
+"""For a request to write; a write that is not acknowledged within twice this has failed."""
 FRESH_S = 5.0
 BEAT_S = 0.25
 FIGURES_S = 0.2
@@ -61,6 +72,9 @@ FIGURES_AT_ONCE = 128
 megabytes more, and a backlog is answered no faster."""
 LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
 """Topics with as many partitions as the samples': what is said of a node stays in its partition."""
+
+_OWNER = f"{os.getpid()}-{os.urandom(6).hex()}"
+"""This process, in notes on committed offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,8 +110,8 @@ class Session:
         self._bootstrap = settings.bootstrap
         self._session_timeout_s = settings.session_timeout_ms / 1_000
         self._beat_s = 0.0
-        self._sender = Sender(settings.bootstrap)
-        self._latest = Latest(settings.bootstrap, (POLICY.name, INVENTORY.name), FOLLOW_WAIT_MS)
+        self._sender = Sender(settings.bootstrap, client_id="slacktide-stream", timeout_s=SEND_S)
+        self._latest = Tail(settings.bootstrap, FOLLOW_WAIT_MS)
         self._history = History(settings.bootstrap, min(settings.fetch_wait_ms, READ_BACK_WAIT_MS))
         self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
         self._rebuilding = Rebuilding(worker, settings.bootstrap, self._write)
@@ -113,8 +127,11 @@ class Session:
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._next: dict[int, int] = {}
+        self.quarantine = Quarantine(_OWNER, _log_crash)
+        """The shell gives it the group's offsets."""
         self._held: frozenset[int] | None = None
         self._answered_at_s: float | None = None
+        self._unknown_samples = worker.unknown_samples
 
     async def __aenter__(self) -> Self:
         """Begin; ``connect`` comes next."""
@@ -134,7 +151,7 @@ class Session:
             for door in (self._latest, self._history, self._sender, self._ticking, self._rebuilding):
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
-            said = await self._latest.whole(partitions)
+            said = (await self._latest.read(places_of(partitions, {POLICY.name: WHOLE, INVENTORY.name: WHOLE}))).records
             await self._hear(last_of_each_key(said), older=[one for one in said if one.topic == POLICY.name])
             if self._shadow is not None:
                 await doors.enter_async_context(self._shadow)
@@ -240,27 +257,72 @@ class Session:
         """
         self._check_awake()
         some = {partition: records for partition, records in batches.items() if records}
+        if fresh := {partition: records[0] for partition, records in some.items() if partition not in self._next}:
+            await self.quarantine.take_over(fresh)
         for partition, records in some.items():
             await self._take_over(partition, records[0])
-        # All at once: what a sample costs beside its own figures is shared by those that come together.
-        outs = self._worker.answers(chain.from_iterable(some.values()), self._now_ms())
-        nodes = {out.key for out in outs if out.topic == COMMAND.name}
-        done: dict[int, int] = {}
+        together: dict[int, Sequence[Record]] = {}
         for partition, records in some.items():
-            self._ticking.answered(partition, records, nodes)
-            self._next[partition] = done[partition] = records[-1].offset + 1
-        self._check_awake()
-        await self._write(outs)
+            alone = self.quarantine.suspects(partition, records)
+            await self._answer_alone(records[:alone])
+            together[partition] = records[alone:]
+        # All at once: what a sample costs beside its own figures is shared by those that come together.
+        await self._answer_together(together)
         if self._worker.unpublished >= FIGURES_AT_ONCE:
             await self._figures()
+        done = {partition: records[-1].offset + 1 for partition, records in some.items()}
         metrics.SAMPLES.inc(sum(len(records) for records in batches.values()))
         metrics.LATE_SAMPLES.set(self._worker.late_samples)
+        metrics.UNKNOWN_SAMPLES.inc(self._worker.unknown_samples - self._unknown_samples)
+        self._unknown_samples = self._worker.unknown_samples
         for partition, position in done.items():
             self._tell_lag(partition, (ends.get(partition) or position) - position, batches[partition][-1])
         if done:
             self._answered_at_s = asyncio.get_running_loop().time()
             self._health.not_fresh = self._ticking.alarm
         return done
+
+    async def _answer_together(self, batches: Mapping[int, Sequence[Record]]) -> None:
+        outs = self._answers(list(chain.from_iterable(batches.values())))
+        # A sample that anybody may have sent does not show that its node lives.
+        nodes = {out.key for out in outs if out.topic == COMMAND.name and not out.unproven}
+        for partition, records in batches.items():
+            if records:
+                self._ticking.answered(partition, records, nodes)
+                self.quarantine.answered(records[-1])
+                self._next[partition] = records[-1].offset + 1
+        self._check_awake()
+        await self._write(outs)
+
+    async def _answer_alone(self, suspects: Sequence[Record]) -> None:
+        """Answer one by one what the partition's last owner may have crashed on."""
+        for record in suspects:
+            self._check_awake()
+            if self.quarantine.condemned(record):
+                log.error("a record has crashed two workers; it becomes a dead letter", extra=_place(record))
+                await self._write([self._worker.crashed(record, self._now_ms())])
+                self._next[record.partition] = record.offset + 1
+                continue
+            await self.quarantine.trying(record)
+            await self._answer_together({record.partition: [record]})
+            await self._figures()
+        if suspects:
+            await self.quarantine.settle({suspects[-1].partition: suspects[-1].offset + 1})
+
+    def _answers(self, records: Sequence[Record]) -> list[Out]:
+        """Answer them; one that raises for a second time, alone, becomes a dead letter."""
+        now_ms = self._now_ms()
+
+        def failed(record: Record, error: Exception) -> list[Out]:
+            log.error("a record cannot be answered: %r", error, extra=_place(record))
+            return [self._worker.crashed(record, now_ms, failure("answer", error))]
+
+        return isolated(lambda some: self._worker.answers(some, now_ms), records, failed)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """By partition, the next offset to be answered."""
+        return dict(self._next)
 
     async def _publish(self) -> None:
         """Figures may wait for others: what a wave costs beside its samples is spent a few times a second."""
@@ -280,12 +342,24 @@ class Session:
     async def _take_over(self, partition: int, first: Record) -> None:
         """Learn what stands before a record that does not follow on what was read last, and see to its windows."""
         before: list[Record] = []
+        if self.quarantine.bare(partition):
+            if partition not in self._next:
+                log.error("owners of a partition crash again and again: it is taken over without history",
+                          extra=_place(first))  # fmt: skip
+            return
+        now_ms = self._now_ms()
+        if not now_ms - KEPT_MS <= first.timestamp_ms <= now_ms:
+            # Its topic has CreateTime, and its producer's clock is wrong: nothing can be read back from that time.
+            first = msgspec.structs.replace(first, timestamp_ms=now_ms)
         if first.offset > self._next.get(partition, 0):
             before = await self._history.span(
-                SAMPLE.name, partition, before=first.offset, since_ms=first.timestamp_ms - READ_BACK_MS
+                SAMPLE.name,
+                partition,
+                before=first.offset,
+                since_ms=first.timestamp_ms - READ_BACK_MS,
+                most=READ_BACK_RECORDS_MAX,
             )
-            self._worker.learn(before)
-            self._ticking.learned(partition, before)
+            self._ticking.learned(partition, self._worker.learn(before))
             metrics.READ_BACK.inc(len(before))
             log.info("partition read back", extra={"partition": partition, "samples": len(before)})
         if partition not in self._next:
@@ -305,21 +379,21 @@ class Session:
         for out in lost:  # silence is trouble, and the guard acts on it; the next record is read all the same
             log.error("the log refuses even what stands for a refused record", extra={"topic": out.topic})
 
-    async def _sent(self, outs: Sequence[Out]) -> list[Refusal]:
+    async def _sent(self, outs: Sequence[Out]) -> list[Refused]:
         """Write; a session that has failed waits for no acknowledgement any more, or its end would wait for them all.
 
         Raises:
             LogError: a write failed, this one or the one that ends the session.
 
         """
-        sending = asyncio.ensure_future(self._sender.send(outs))
+        sending = asyncio.ensure_future(self._sender.send_each(outs))
         try:
             await asyncio.wait((sending, self._failed), return_when=asyncio.FIRST_COMPLETED)
         finally:
             unsent = sending.cancel()
         if unsent:
             raise LogError("the session has ended")
-        return sending.result()
+        return [result for result in sending.result() if isinstance(result, Refused)]
 
     def _tell_lag(self, partition: int, records: int, last: Record) -> None:
         age_s = max(0.0, (self._now_ms() - last.timestamp_ms) / 1_000)
@@ -328,6 +402,7 @@ class Session:
     def _share(self, partitions: frozenset[int]) -> None:
         for partition in self._next.keys() - partitions:
             del self._next[partition]
+            self.quarantine.forget(partition)
             self._rebuilding.forget(partition)
             self._worker.forget(partition)
             metrics.gone(partition)
@@ -412,6 +487,17 @@ class Session:
             self.fail(exc)
 
 
+def _place(record: Record) -> dict[str, object]:
+    return {"topic": record.topic, "partition": record.partition, "offset": record.offset}
+
+
+def _log_crash(partition: int, offset: int, strikes: int) -> None:
+    log.warning(
+        "a partition's last owner has crashed; its records are answered one by one for a while",
+        extra={"partition": partition, "offset": offset, "crashes": strikes},
+    )
+
+
 async def _checked_partitions(bootstrap: str) -> dict[str, int]:
     """How many partitions each topic has that a worker touches."""
     wanted = [topic.name for topic in (SAMPLE, POLICY, TICK, DEAD_LETTER, *LIKE_SAMPLES)]
@@ -437,11 +523,12 @@ async def keep_connected(
         Exception: whatever is not the log's doing.
 
     """
-    said = ""
+    said, backoff = "", Backoff(RETRY_S, RETRY_MAX_S)
     while not stop.is_set():
         try:
             async with begin() as session:
                 if await session.until(stop, session.connect()):
+                    backoff.reset()
                     await work(session)
         except LogError as exc:
             health.not_ready = str(exc)
@@ -449,7 +536,7 @@ async def keep_connected(
                 said = str(exc)
                 log.warning("%s%s", exc, "" if stop.is_set() else "; connecting again until it works")
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(stop.wait(), RETRY_S)
+                await asyncio.wait_for(stop.wait(), backoff.next_s())
         except Exception as exc:
             health.not_live = f"the worker has failed: {exc!r}"
             raise

@@ -12,8 +12,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
-from slacktide.streams.kafka import Sender, present
+from slacktide.streams.kafka import Refused, Sender, present
 from slacktide.streams.records import Out
 from slacktide.streams.shells import metrics
 from slacktide.streams.worker.shadow import Seen, Shadow
@@ -26,7 +27,8 @@ WAITING_MAX = 2_000
 """Samples: what a shadow that cannot keep up lets wait."""
 SLICE = 50
 """Samples between which the worker's turn comes: some 2 ms of deciding."""
-RETRY_S = 5.0
+RETRY_S, RETRY_MAX_S = 1.0, 10.0
+SEND_S = 3.0
 
 
 class ShadowDoor:
@@ -78,10 +80,12 @@ class ShadowDoor:
         self._wake.set()
 
     async def _speak(self) -> None:
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             try:
                 await present(self._bootstrap, (SHADOW_COMMAND.name, SHADOW_ALLOCATABLE.name))
-                async with Sender(self._bootstrap) as sender:
+                async with Sender(self._bootstrap, client_id="slacktide-stream-shadow", timeout_s=SEND_S) as sender:
+                    backoff.reset()
                     while True:
                         await self._wake.wait()
                         self._wake.clear()
@@ -90,7 +94,7 @@ class ShadowDoor:
                 self._fail(exc)
                 self._leave_out(self._waiting)
                 self._waiting = []
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(backoff.next_s())
 
     async def _say_all(self, sender: Sender) -> None:
         while self._waiting or self._unasked:
@@ -98,16 +102,17 @@ class ShadowDoor:
             unasked, self._unasked = self._unasked, {}
             try:
                 outs = self._decided(slice_)
-                refusals = await sender.send([*outs, *unasked.values()])
+                results = await sender.send_each([*outs, *unasked.values()])
             except BaseException:
                 self._leave_out(slice_)
                 self._unasked = unasked | self._unasked
                 raise
-            for refusal in refusals:
-                log.warning("the log refused a shadow's record", extra={"why": refusal.why})
-            refused = [refusal.out for refusal in refusals]
+            refused = [result for result in results if isinstance(result, Refused)]
+            for one in refused:
+                log.warning("Kafka refused a shadow's record", extra={"why": one.why})
+            lost = [one.out for one in refused]
             for out in outs:
-                if out.answer and out not in refused:
+                if out.answer and out not in lost:
                     metrics.SHADOW_ANSWERS.labels(out.answer).inc()
             self._said = ""
 

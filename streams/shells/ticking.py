@@ -66,6 +66,7 @@ class Ticking:
         self._ends: dict[int, int] = {}
         self._named: dict[int, set[str]] = {}
         """By partition, the nodes that have an inventory."""
+        self._two_boots: frozenset[str] = frozenset()
         self._recall_at: dict[int, int] = {}
         self._recalling: set[asyncio.Task[None]] = set()
 
@@ -87,6 +88,8 @@ class Ticking:
             task.cancel()
         await asyncio.gather(*self._recalling, return_exceptions=True)
         metrics.silence(0, 0)
+        metrics.NODES.set(0)
+        metrics.TWO_BOOTS.set(0)
         await self._door.__aexit__(kind, exc, trace)
 
     def hold(self, partitions: frozenset[int]) -> None:
@@ -109,16 +112,32 @@ class Ticking:
         self._silence.gone(record.partition, node)
 
     def learned(self, partition: int, records: Iterable[Record]) -> None:
-        """Samples were read back: their nodes are waited for."""
-        self._silence.heard(partition, {text_of(one.key): one.offset for one in records if one.key and one.value})
+        """Samples were read back: their nodes are waited for, as far as they exist."""
+        newest = {text_of(one.key): one.offset for one in records if one.key and one.value}
+        self._wait_for(partition, newest)
 
     def answered(self, partition: int, records: Sequence[Record], nodes: Container[bytes | None]) -> None:
-        """Samples were read; of these nodes. What could not be answered, for it is no sample, tells nothing of one."""
+        """Samples were read; of these nodes. What could not be answered, for it is no sample, tells nothing of one.
+
+        Nodes that do not exist are not waited for: their silence would count among those that fell silent together.
+        """
         if partition not in self._positions:
             return
         newest = {record.key: record.offset for record in records if record.key in nodes}
-        self._silence.heard(partition, {text_of(key): offset for key, offset in newest.items() if key is not None})
+        self._wait_for(partition, {text_of(key): offset for key, offset in newest.items() if key is not None})
         self._positions[partition] = records[-1].offset + 1
+
+    def _wait_for(self, partition: int, offsets: Mapping[str, int]) -> None:
+        known = {node: offset for node, offset in offsets.items() if self._worker.knows(partition, node)}
+        self._silence.heard(partition, known)
+
+    def _forget(self) -> None:
+        """Wait no longer for nodes whose state the worker has dropped, unless they came back since."""
+        dropped = self._worker.held.dropped
+        while dropped:
+            partition, node = dropped.pop()
+            if not self._worker.knows(partition, node):
+                self._silence.gone(partition, node)
 
     async def run(self) -> None:
         """Tick once a second until cancelled.
@@ -139,6 +158,7 @@ class Ticking:
 
     async def _tick(self, *, paused_ms: int) -> None:
         self._number += 1
+        self._forget()
         tick = WorkerTick(
             worker=self._worker.name,
             number=self._number,
@@ -151,16 +171,29 @@ class Ticking:
             ],
         )
         verdict = self._silence.tick(tick)
+        for partition, node in verdict.lost:
+            self._worker.lost(partition, node)
         self._tell(verdict)
         await self._write([*self._worker.silent(verdict.say), self._writer.tick(tick)])
 
     def _tell(self, verdict: Verdict) -> None:
         metrics.silence(verdict.silent, len(verdict.frozen))
+        metrics.NODES.set(len(self._worker.held))
+        self._tell_two_boots()
         if verdict.alarm and not self.alarm:
             log.error("%s; nothing is withdrawn, nothing new is said of them", verdict.alarm)
         elif self.alarm and not verdict.alarm:
             log.warning("enough nodes are back: figures follow them again")
         self.alarm = verdict.alarm
+
+    def _tell_two_boots(self) -> None:
+        two = frozenset(self._worker.held.two_boots(self._now_ms()))
+        metrics.TWO_BOOTS.set(len(two))
+        for node in sorted(two - self._two_boots):
+            log.error("two agents send samples of one node: its figures are frozen", extra={"node": node})
+        for node in sorted(self._two_boots - two):
+            log.warning("only one agent sends samples of the node again", extra={"node": node})
+        self._two_boots = two
 
     async def _ask(self) -> None:
         """Ask where the partitions end by now, after the tick; without an answer nobody is silent."""

@@ -45,7 +45,9 @@ class Candidate(msgspec.Struct, frozen=True):
     window: NodeWindow
     sample: NodeSample
     facts: NodeFacts
+    """That sold figures go by."""
     pods: Sequence[Pod]
+    inventory_revision: str = ""
     late: int = 0
     """Samples of this boot that came too late."""
 
@@ -65,8 +67,11 @@ def due(windows: Windows, candidates: Sequence[Candidate], policy: Policy) -> li
     if not places:
         return []
     spreads = windows.spreads([asked[at].window for at in places])
-    told = []
-    for place, at in enumerate(places):
+    told = [
+        (asked[at], _metric(asked[at], policy, found.of(at, asked[at].window, parts[at]), _aggregates(spreads, place)))
+        for place, at in enumerate(places)
+    ]
+    for at in places:  # after all that may raise
         one = asked[at]
         one.window.told = Told(
             observed_ms=one.sample.observed_ms,
@@ -74,7 +79,6 @@ def due(windows: Windows, candidates: Sequence[Candidate], policy: Policy) -> li
             rows=one.window.all_rows,
             values=parts[at].copy(),  # else all nodes of the wave stay in memory with it
         )
-        told.append((one, _metric(one, policy, found.of(at, one.window, parts[at]), _aggregates(spreads, place))))
     return told
 
 
@@ -91,8 +95,8 @@ def _other(one: Candidate, policy: Policy) -> bool:
     return told.rows is not one.window.all_rows or told.revisions != _revisions(one, policy)
 
 
-def _revisions(one: Candidate, policy: Policy) -> tuple[str, str, str]:
-    return one.sample.facts_revision, one.sample.pods_revision, policy.version
+def _revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str]:
+    return one.sample.facts_revision, one.inventory_revision, one.sample.pods_revision, policy.version
 
 
 def _moved(asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
@@ -179,8 +183,19 @@ def _spread(figures: list[float]) -> Spread:
     return Spread(avg=round(avg), p50=int(p50), p90=int(p90), p95=int(p95), p99=int(p99))
 
 
-def allocatable_of(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> NodeAllocatable:
-    """What batch and mid pods may ask for by the averages; never less than those that run there have asked for."""
+def allocatable_of(
+    metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, inventory_revision: str = ""
+) -> NodeAllocatable:
+    """What batch and mid pods may ask for by the averages; never less than those that run there have asked for.
+
+    Args:
+        metric: the averages.
+        facts: capacity, allocatable and reservation that the figures go by; labels and annotations choose the strategy.
+        pods: of the node.
+        policy: in force.
+        inventory_revision: of the inventory record that the facts come from; "": from a sample.
+
+    """
     colocation = colocation_on(policy, facts)
     load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)
     sold, reason = (_sold(load, metric, colocation), "") if colocation.enable else (None, "disabled")
@@ -213,6 +228,7 @@ def allocatable_of(metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], po
         mid_cpu_terms=terms.get("mid_cpu_milli", {}),
         mid_mem_terms=terms.get("mid_mem_bytes", {}),
         floored=[one.of for one in floored.because if one.bound == "floored"],
+        inventory_revision=inventory_revision,
     )
 
 

@@ -25,8 +25,8 @@ class Told:
     """What was last published of a node."""
 
     observed_ms: int
-    revisions: tuple[str, str, str]
-    """Of facts, pods and policy."""
+    revisions: tuple[str, str, str, str]
+    """Of facts, inventory, pods and policy."""
     rows: Ints
     """Whose averages it was, as ``NodeWindow.all_rows``."""
     values: Floats

@@ -18,9 +18,10 @@ import numpy as np
 from msgspec import Meta
 from numpy.typing import NDArray
 
+from slacktide.schemas.bounds import Count
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.message import Count, Message
+from slacktide.schemas.message import Message
 from slacktide.schemas.window import NodeWindowSegment, PodSegment
 from slacktide.streams.windows.node_window import OWN, NodeWindow
 from slacktide.streams.windows.rings import MINUTE, MINUTES, Floats, Ints
@@ -239,23 +240,28 @@ def _slots_ended(window: NodeWindow, number: int) -> Ints:
 
 
 def _written(its: Minute) -> list[PodSegment]:
-    cells = _whole(np.rint(its.pods[:, :, _WIRE_ORDER]))
+    cells, sums = _whole(np.rint(its.pods[:, :, _WIRE_ORDER]))
     in_parts = cells.shape[1] > 1
     return [
         PodSegment(uid=uid, cpu_milli_ms=cpu, cpu_ms=cpu_ms, mem_bytes_ms=mem, mem_ms=mem_ms, parts=parts)
         for uid, (cpu, cpu_ms, mem, mem_ms), parts in zip(
-            its.uids, cells.sum(1).tolist(), cells.tolist() if in_parts else [[]] * len(cells), strict=True
+            its.uids, sums.tolist(), cells.tolist() if in_parts else [[]] * len(cells), strict=True
         )
         if cpu_ms or mem_ms
     ]
 
 
-def _whole(cells: Floats) -> NDArray[Any]:
-    """As whole numbers, of which few windows need more than 64 bits: a day's, say, where a pod has terabytes."""
-    if cells.sum(1).max(initial=0) < _INT64_END:
-        return cells.astype(np.int64)
-    whole: NDArray[Any] = np.vectorize(int, otypes=[object])(cells)
-    return whole
+def _whole(cells: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Cells and their sums as whole numbers.
+
+    Few windows need more than 64 bits, such as a day's where a pod has terabytes: what does not fit stays a float.
+    """
+    sums = cells.sum(1)
+    if sums.max(initial=0) < _INT64_END:
+        whole = cells.astype(np.int64)
+        return whole, whole.sum(1)
+    fitting = np.vectorize(lambda cell: int(cell) if cell < _INT64_END else cell, otypes=[object])
+    return fitting(cells), fitting(sums)
 
 
 def _read(pods: Sequence[_SaidPod]) -> Floats:

@@ -1,6 +1,8 @@
 """The stream worker without Kafka: records in, records out."""
 
 from slacktide.streams.worker.answering import NO_FACTS, NO_PODS
+from slacktide.streams.worker.boots import TWO_BOOTS
+from slacktide.streams.worker.nodes import FULL, UNKNOWN_NODE
 from slacktide.streams.worker.worker import Worker
 
-__all__ = ["NO_FACTS", "NO_PODS", "Worker"]
+__all__ = ["FULL", "NO_FACTS", "NO_PODS", "TWO_BOOTS", "UNKNOWN_NODE", "Worker"]

@@ -13,6 +13,7 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.node_command import answer_of, evict_of, holds, setting_of
 from slacktide.streams.decisions.node_decision import decide_node
 from slacktide.streams.records import Record
+from slacktide.streams.worker.reading import Answerable
 
 NO_PODS = "no pods"
 NO_FACTS = "no facts"
@@ -51,11 +52,11 @@ class Answerer:
             settings=[setting_of(one, sample, version) for one in decision.settings],
         )
 
-    def blank(self, record: Record, sample: NodeSample, *, answer: Answer, reason: str) -> NodeCommand:
+    def blank(self, record: Record, sample: Answerable, *, answer: Answer, reason: str) -> NodeCommand:
         """Give the command without anything that shall hold or go."""
         return self._command(record, sample, answer=answer, reason=reason)
 
-    def _command(self, record: Record, sample: NodeSample, **says: Any) -> NodeCommand:
+    def _command(self, record: Record, sample: Answerable, **says: Any) -> NodeCommand:
         version = self.policy.version
         return NodeCommand(
             id=command_id(sample.node, sample.boot_id, sample.seq, "answer", sample.node, version),

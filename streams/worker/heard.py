@@ -17,6 +17,8 @@ from slacktide.streams.decisions.known_pods import KnownPods
 from slacktide.streams.records import Record
 from slacktide.streams.windows.node_window import NodeWindow
 from slacktide.streams.windows.windows import Arrival
+from slacktide.streams.worker.boots import Boots
+from slacktide.streams.worker.nodes import Described
 from slacktide.streams.worker.reading import SoundSample
 from slacktide.streams.worker.shadow import Seen
 
@@ -78,7 +80,11 @@ class Node:
 
     partition: int
     window: NodeWindow
+    boots: Boots = field(default_factory=Boots)
+    described: Described | None = None
+    """Its inventory; None: there is none."""
     newest: tuple[str, int] = ("", -1)
+    """Boot and seq of the newest sample of the boot that is believed."""
     clock_epoch: int = 0
     pods: Revisions[KnownPods] = field(default_factory=lambda: Revisions(KnownPods.packed))
     facts: Revisions[NodeFacts] = field(default_factory=lambda: Revisions(_facts))
@@ -104,22 +110,32 @@ class Node:
         """How many of the newest boot came too late."""
         return self.late[1] if self.late[0] == boot_id else 0
 
-    def hear(self, record: Record, sample: SoundSample) -> Heard:
+    def hear(self, record: Record, sample: SoundSample, *, late: bool = False) -> Heard:
         """Remember what the sample carries, and find what it names.
+
+        Args:
+            record: that it came in.
+            sample: decoded.
+            late: it was held back during an outage, and says nothing of which agent sends now.
 
         Raises:
             BadMessageError: it carries what are no pods, or no facts.
 
         """
+        boots = self.boots
+        standing = (boots.see_late if late else boots.see)(sample.boot_id, record.timestamp_ms)
         newest = (sample.boot_id, sample.seq)
-        newer = newest > self.newest
+        newer = standing == "believed" and (sample.boot_id != self.newest[0] or newest > self.newest)
         pods = self.pods.named(sample.pods_revision, sample.pods, newer=newer)
         facts = self.facts.named(sample.facts_revision, sample.facts, newer=newer)
         restarted = False
         if newer:
             restarted = (sample.boot_id, sample.clock_epoch) != (self.newest[0], self.clock_epoch)
             self.newest, self.clock_epoch = newest, sample.clock_epoch
-        return Heard(record, sample, self, facts, pods, newer, restarted)
+            if sample.boot_id < self.late[0]:
+                self.late = "", 0
+        two = standing == "two boots"
+        return Heard(record, sample, self, facts, pods, newer, restarted, self.described, two)
 
 
 class Heard(msgspec.Struct):
@@ -133,16 +149,38 @@ class Heard(msgspec.Struct):
     newer: bool
     """By boot and seq, than all before it of its node."""
     restarted: bool
+    described: Described | None
+    """The node's inventory when the sample was read."""
+    two_boots: bool
+    """Two agents use the node's name just now."""
     metric: NodeMetric | None = None
     """What was published with it."""
 
+    @property
+    def sold_by(self) -> NodeFacts | None:
+        """The facts that sold figures go by: the inventory's, else those that the sample names."""
+        return self.facts if self.described is None else self.described.facts
+
+    @property
+    def inventory_revision(self) -> str:
+        """Of the inventory that ``sold_by`` comes from; "": there is none."""
+        return "" if self.described is None else self.described.revision
+
     def seen(self) -> Seen:
         """The same for whoever decides beside the worker."""
-        return Seen(record=self.record, sample=self.sample, facts=self.facts, pods=self.pods, metric=self.metric)
+        return Seen(
+            record=self.record,
+            sample=self.sample,
+            facts=self.facts,
+            pods=self.pods,
+            sold_by=self.sold_by,
+            inventory_revision=self.inventory_revision,
+            metric=self.metric,
+        )
 
     def arrival(self, policy: Policy) -> Arrival:
         """The sample on its way into its window."""
-        window_ms = self.node.window_ms(self.facts, policy)
+        window_ms = self.node.window_ms(self.sold_by, policy)
         return Arrival(self.node.window, self.sample, self.pods, window_ms, self.restarted)
 
 

@@ -1,53 +1,52 @@
-"""Records in: what a sample says, refused where no machine can have said it."""
+"""Read a sample record, and refuse one whose figures no machine can have."""
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-from msgspec import Meta, Raw
+import msgspec
+from msgspec import Raw
 
+from slacktide.schemas.boot import boot_problem
+from slacktide.schemas.bounds import TIME_MS_MAX, Count, Name, Revision
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
-from slacktide.streams.records import TIME_MS_MAX, Record
-
-AMOUNT_MAX = 2**50
-"""Of millicores, bytes and milliseconds in a sample: more is an error, not a machine."""
-_Amount: TypeAlias = Annotated[int, Meta(ge=0, le=AMOUNT_MAX)]
-
+from slacktide.schemas.message import Message
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.records import Record
 
 NOT_SAID = Raw()
 
 
-class _SoundNodeUse(NodeUse, frozen=True, kw_only=True):
-    cpu_milli: _Amount | None = None
-    mem_bytes: _Amount | None = None
-
-
-class _SoundPodUse(PodUse, frozen=True, kw_only=True):
-    cpu_milli: _Amount | None = None
-    mem_bytes: _Amount | None = None
-
-
 class SoundSample(NodeSample, frozen=True, kw_only=True):
-    """One whose figures a machine can have: they are looked at while it is decoded, as all but a few are sound.
+    """A sample with all figures in range; pods and facts stay undecoded.
 
-    Pods and facts are left as they are written: mostly the revision that they go by is known, and so are they.
+    Mostly their revision is known, and so are they.
     """
 
-    seq: _Amount
-    interval_ms: _Amount
-    observed_ms: Annotated[int, Meta(ge=0, le=TIME_MS_MAX)]
-    use: _SoundNodeUse
-    pod_use: list[_SoundPodUse]  # type: ignore[assignment]  # a list that nobody writes to
     facts: Raw = NOT_SAID  # type: ignore[assignment]
     pods: Raw = NOT_SAID  # type: ignore[assignment]
 
 
-class UnsoundError(BadMessageError):
-    """A sample with figures that no machine has: it cannot be used, but its node can be answered."""
+class Identity(Message, frozen=True, kw_only=True):
+    """What an answer repeats of a sample; all else of it may be unreadable."""
 
-    def __init__(self, sample: NodeSample, why: str) -> None:
+    node: Name
+    boot_id: Revision
+    seq: Count
+    observed_ms: int
+    """As written; the answer needs it within ``TIME_MS_MAX``."""
+    facts_revision: Revision = ""
+    pods_revision: Revision = ""
+
+
+Answerable: TypeAlias = NodeSample | Identity
+
+
+class UnsoundError(BadMessageError):
+    """A sample that cannot be used, although its node can be answered."""
+
+    def __init__(self, sample: Answerable, why: str) -> None:
         super().__init__("NodeSample", why)
         self.sample = sample
 
@@ -56,17 +55,21 @@ def sample_of(record: Record) -> SoundSample:
     """Decode it.
 
     Raises:
-        UnsoundError: it has figures that no machine has; with the first such field, its value and the range.
+        UnsoundError: a field cannot be used, its path, value and range are in the text; or no agent has its boot id.
         BadMessageError: it is no sample, or not of the node that its key names.
 
     """
     try:
         sample: SoundSample = decode(record.value, SoundSample)
-    except BadMessageError:
-        other: NodeSample = decode(record.value, NodeSample)
-        check_key(record, other.node, "NodeSample")
-        raise UnsoundError(other, _unsound(other)) from None
+    except BadMessageError as exc:
+        try:
+            identity = identity_of(record)
+        except BadMessageError:
+            raise exc from None
+        raise UnsoundError(identity, exc.why) from None
     check_key(record, sample.node, "NodeSample")
+    if why := boot_problem(sample.boot_id, record.timestamp_ms):
+        raise UnsoundError(sample, why)
     return sample
 
 
@@ -81,17 +84,13 @@ def check_key(record: Record, wanted: str, kind: str) -> None:
         raise BadMessageError(kind, f"the record's key is {record.key!r}, not {wanted!r}")
 
 
-def _unsound(sample: NodeSample) -> str:
-    amounts = {
-        "interval_ms": (sample.interval_ms,),
-        "seq": (sample.seq,),
-        "use.cpu_milli": (sample.use.cpu_milli,),
-        "use.mem_bytes": (sample.use.mem_bytes,),
-        "pod_use.cpu_milli": [use.cpu_milli for use in sample.pod_use],
-        "pod_use.mem_bytes": [use.mem_bytes for use in sample.pod_use],
-    }
-    for name, some in amounts.items():
-        for amount in some:
-            if amount is not None and not 0 <= amount <= AMOUNT_MAX:
-                return f"{name} is {amount}, not from 0 to {AMOUNT_MAX}"
-    return f"observed_ms is {sample.observed_ms}, past the year 9999"
+def identity_of(record: Record) -> Identity:
+    """Read who waits for an answer, whatever else the sample holds.
+
+    Raises:
+        BadMessageError: the record does not say, or is not of the node that its key names.
+
+    """
+    found = decode(record.value, Identity)
+    check_key(record, found.node, "NodeSample")
+    return msgspec.structs.replace(found, observed_ms=min(max(found.observed_ms, 0), TIME_MS_MAX))

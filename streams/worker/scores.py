@@ -34,6 +34,8 @@ def node_score(
     facts: NodeFacts,
     pods: Sequence[Pod],
     policy: Policy,
+    *,
+    own_facts: NodeFacts | None = None,
 ) -> NodeScore:
     """Say what a node's load is, in millicores and bytes.
 
@@ -41,9 +43,10 @@ def node_score(
         metric: the node's averages and percentiles.
         allocatable: what was published with them for batch and mid pods.
         sample: the newest, for what holds best-effort pods back just now.
-        facts: of the node.
+        facts: of the node, that sold figures go by.
         pods: of the node. Those that have terminated count nowhere.
         policy: in force: whether koord-free is a class of its own, and where memory runs short.
+        own_facts: that the sample names: suppression and eviction go by these. None: ``facts``.
 
     """
     listed = known(pods)
@@ -75,7 +78,8 @@ def node_score(
         batch_left=_left(allocatable.batch_cpu_milli, allocatable.batch_mem_bytes, listed.batch_asked),
         mid_asked=listed.mid_asked,
         mid_left=_left(allocatable.mid_cpu_milli, allocatable.mid_mem_bytes, listed.mid_asked),
-        pressure=list(_pressure(sample, facts, policy, listed.batch_asked.cpu_milli)),
+        pressure=list(_pressure(sample, own_facts or facts, policy, listed.batch_asked.cpu_milli)),
+        inventory_revision=allocatable.inventory_revision,
     )
 
 

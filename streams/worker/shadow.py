@@ -32,6 +32,10 @@ class Seen:
     sample: NodeSample
     facts: NodeFacts | None
     pods: Sequence[Pod] | None
+    sold_by: NodeFacts | None = None
+    """The facts that sold figures go by."""
+    inventory_revision: str = ""
+    """Of the inventory that they come from; "": from a sample."""
     metric: NodeMetric | None = None
     """What was published with the answer, if that was due."""
 
@@ -92,8 +96,8 @@ class Shadow:
         """
         partition = seen.record.partition
         yield self._writer.shadow_answer(self.answer(seen, now_ms), partition)
-        if seen.metric is not None and seen.facts is not None and seen.pods is not None:
-            sold = self.sold(seen.metric, seen.facts, seen.pods)
+        if seen.metric is not None and seen.sold_by is not None and seen.pods is not None:
+            sold = self.sold(seen.metric, seen.sold_by, seen.pods, seen.inventory_revision)
             yield self._writer.shadow_allocatable(sold, partition)
 
     def answer(self, seen: Seen, now_ms: int) -> NodeCommand:
@@ -102,7 +106,9 @@ class Shadow:
         answerer = Answerer(worker=self.name, policy=self.policy, now_ms=now_ms)
         return answerer.decided(seen.record, sample, seen.facts, seen.pods)
 
-    def sold(self, metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod]) -> NodeAllocatable:
+    def sold(
+        self, metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], inventory_revision: str = ""
+    ) -> NodeAllocatable:
         """Give batch and mid resources out of the figures that the real policy's window holds."""
         named = msgspec.structs.replace(metric, policy_version=self.policy.version)
-        return allocatable_of(named, facts, pods, self.policy)
+        return allocatable_of(named, facts, pods, self.policy, inventory_revision)

@@ -8,7 +8,7 @@ here, too, and comes later: the record then says ``degraded``; the figures are w
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
@@ -84,17 +84,13 @@ class LastSaid:
         """The partition has moved away."""
         self._said.pop(partition, None)
 
-    def silent(self, nodes: Mapping[str, int], policy: Policy) -> list[tuple[int, Said]]:
-        """What is to be said of nodes that have been silent for so many milliseconds, each with its partition.
+    def known(self, nodes: Iterable[str]) -> list[tuple[int, str]]:
+        """Those of the nodes of which anything was said, each with its partition."""
+        return [(partition, node) for partition, said in self._said.items() for node in nodes if node in said]
 
-        Of a node of which nothing was ever said nothing is.
-        """
-        return [
-            (partition, stale(_unpacked(said[node]), silent_ms, policy))
-            for partition, said in self._said.items()
-            for node, silent_ms in nodes.items()
-            if node in said
-        ]
+    def stale(self, partition: int, node: str, silent_ms: int, policy: Policy) -> Said:
+        """What is to be said of a node that has been silent for so long."""
+        return stale(_unpacked(self._said[partition][node]), silent_ms, policy)
 
 
 def _packed(said: Said) -> _Packed:

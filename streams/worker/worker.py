@@ -3,6 +3,8 @@
 Every decodable sample is answered with one command. A command is a function of the sample, the pods
 and facts that the sample names, and the policy, so that a record that comes twice is answered the
 same; what a node is known by (pods, facts, window) follows only samples newer than all before them.
+What is sold goes by the node's inventory (``nodes``), whatever its samples claim. State is kept only for nodes that
+exist, and for one agent of each (``boots``).
 """
 
 from __future__ import annotations
@@ -15,10 +17,13 @@ import msgspec
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
-from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.proof import PROVEN, Verdict
+from slacktide.schemas.topics import METRIC
+from slacktide.streams.isolated import isolated
+from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
 from slacktide.streams.records import Out, Record, Writer, text_of
 from slacktide.streams.windows.figures import Candidate, allocatable_of, due
 from slacktide.streams.windows.node_window import NodeWindow
@@ -32,40 +37,55 @@ from slacktide.streams.windows.segments import (
     said_seconds,
     segment,
 )
-from slacktide.streams.windows.windows import Windows
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.heard import Heard, Node, waves
-from slacktide.streams.worker.reading import SoundSample, UnsoundError, check_key, sample_of
+from slacktide.streams.worker.held import Held
+from slacktide.streams.worker.nodes import OPEN_NODES_MAX, UNKNOWN_NODE, Nodes
+from slacktide.streams.worker.reading import Answerable, SoundSample, UnsoundError, check_key, identity_of, sample_of
 from slacktide.streams.worker.scores import node_score
 from slacktide.streams.worker.shadow import Shadow
 from slacktide.streams.worker.stale import LastSaid, Said
 
 FILLED_AT_ONCE = 16
 """Nodes whose last minutes are filled in one step, which takes some milliseconds."""
+UNKNOWN_LETTER_MS = 60_000
+"""Of samples of unknown nodes one in so long becomes a dead letter, per partition: the names may be without number."""
 SEGMENT_SPREAD_MS = 4_000
 """Over so long after its end a minute's segments are said, node by node: not all at once."""
 
 
 class Worker:
-    """Answers samples by the policy, and publishes what they come to. Raises on no record, whatever is in it."""
+    """Answers samples by the policy, and publishes what they come to. Raises on no record, whatever is in it.
 
-    def __init__(self, name: str) -> None:
+    Args:
+        name: of this worker in its records.
+        judge: finds whether a sample proves its node; None: nobody has a key, and none does where it must.
+        open_nodes_max: nodes without an inventory record that are taken in, where the policy lets them in at all.
+
+    """
+
+    def __init__(self, name: str, judge: Judge | None = None, *, open_nodes_max: int = OPEN_NODES_MAX) -> None:
         self.name = name
         self.in_force = policies.DEFAULT
         """The policy: the last good one of the highest writer epoch."""
         self.inventories = 0
         """Inventory records read."""
+        self.unknown_samples = 0
+        """Samples of nodes that do not exist by the policy's ``node_source``."""
         self.late_samples = 0
         """Samples that were answered but are in no window: repeated, or older than what came before."""
         self.shadow: Shadow | None = None
         """What decides the same samples by another policy, into topics of its own."""
+        self.held = Held(Nodes(open_nodes_max))
+        """State of nodes: of those that exist."""
+        self._windows = self.held.windows
         self._writer = Writer(f"stream/{name}")
+        self._judge = judge or ByKeys()
+        self._unproven = Unproven(self._writer)
         self._policy_epoch = 0
         self._inventory_epoch = 0
-        self._nodes: dict[int, dict[str, Node]] = {}
-        self._removed: set[str] = set()
+        self._unknown_letter_ms: dict[int, int] = {}
         self._last = LastSaid()
-        self._windows = Windows()
         self._held_back: set[int] = set()
         self._unpublished: list[Heard] = []
 
@@ -79,6 +99,8 @@ class Worker:
             return [self._writer.dead(record, str(exc), record.timestamp_ms)]
         if policy.writer_epoch >= self._policy_epoch:
             self._policy_epoch, self.in_force = policy.writer_epoch, policy
+            for partition, node in self.held.follow(policy.node_source):
+                self._drop(partition, node)
         return []
 
     def inventory(self, record: Record) -> list[Out]:
@@ -96,14 +118,31 @@ class Worker:
         self.inventories += 1
         if inventory.writer_epoch >= self._inventory_epoch:
             self._inventory_epoch = inventory.writer_epoch
-            self._removed.discard(inventory.node)
+            self.held.existing.describe(record.partition, inventory, record.value)
+            self.held.describe(record.partition, inventory.node)
         return []
 
-    def learn(self, records: Iterable[Record]) -> None:
-        """Remember what samples tell, without answering them: what was read back at a takeover."""
-        heard = [each for record in records if (each := self._known(record)) is not None]
+    def knows(self, partition: int, node: str) -> bool:
+        """Whether state is kept for the node."""
+        return node in self.held.of(partition)
+
+    def lost(self, partition: int, node: str) -> None:
+        """Nothing came from the node for long: unless the inventory lists it, its state is dropped."""
+        if self.held.existing.described(partition, node) is None:
+            self._drop(partition, node)
+
+    def learn(self, records: Iterable[Record]) -> list[Record]:
+        """Remember what samples tell, without answering them: what was read back at a takeover.
+
+        Returns:
+            The records but those that do not prove their node.
+
+        """
+        proven = [record for record in records if self._verdict(record) in PROVEN]
+        heard = [each for record in proven if (each := self._known(record)) is not None]
         for wave in waves(heard):
-            self._merge(wave)
+            self._merge(wave, [])
+        return proven
 
     def fill(self, records: Iterable[Record]) -> list[Out]:
         """Take in samples that come late, mute: into what nothing covers yet. Bad ones are dead letters.
@@ -114,56 +153,82 @@ class Worker:
         outs = self.figures(late[-1].timestamp_ms) if late else []
         heard: list[Heard] = []
         for record in late:
+            if (verdict := self._verdict(record)) not in PROVEN:
+                outs += self._unproven.dead(record, verdict, record.timestamp_ms)
+                continue
             try:
-                heard.append(self._heard(record, sample_of(record)))
-            except BadMessageError as exc:
-                outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
+                each = self._heard(record, sample_of(record), late=True)
+            except Exception as exc:  # noqa: BLE001 - one record's
+                outs.append(self._failed("read a late sample", record, exc))
+            else:
+                heard += [each] if isinstance(each, Heard) else []
         for wave in waves(heard):
-            for each, merged in zip(wave, self._merge(wave), strict=True):
+            for each, merged in zip(wave, self._merge(wave, outs), strict=True):
                 if not merged:
-                    self._windows.fill(each.node.window, each.sample)
+                    outs += self._fill(each)
         return outs
 
     def aside(self) -> Worker:
         """One that knows nothing but the policy: what it learns of older samples, in order, is filled in at once."""
-        other = Worker(self.name)
-        other.in_force = self.in_force
+        other = Worker(self.name, self._judge)
+        other.in_force, other.held.existing = self.in_force, self.held.existing
         return other
 
     def fill_from(self, other: Worker, partition: int, minutes: int) -> Iterator[None]:
         """Take in the last minutes that another has learned of, where nothing covers them; some nodes a step."""
-        nodes = list(other._nodes.get(partition, {}).items())
+        nodes = list(other.held.of(partition).items())
         for begin in range(0, len(nodes), FILLED_AT_ONCE):
-            found = []
-            for name, node in nodes[begin : begin + FILLED_AT_ONCE]:
-                window = self._node(partition, name).window
-                newest = node.window.watermark_ms // MINUTE_MS
-                each = (minute_of(other._windows, node.window, one) for one in range(newest - minutes, newest + 1))
-                found += [(window, one) for one in each if one is not None]
-            restore(self._windows, found)
+            some = nodes[begin : begin + FILLED_AT_ONCE]
+            isolated(lambda some: self._fill_from(other, partition, minutes, some), some, lambda *_: [])
             yield
+
+    def _fill_from(
+        self, other: Worker, partition: int, minutes: int, nodes: Iterable[tuple[str, Node]]
+    ) -> Sequence[None]:
+        found = []
+        for name, node in nodes:
+            if isinstance(known := self._node(partition, name), str):
+                continue
+            window = known.window
+            newest = node.window.watermark_ms // MINUTE_MS
+            each = (minute_of(other._windows, node.window, one) for one in range(newest - minutes, newest + 1))
+            found += [(window, one) for one in each if one is not None]
+        restore(self._windows, found)
+        return ()
 
     def restore(self, records: Iterable[Record]) -> list[Out]:
         """Take back minutes of windows that a partition's owners have said; bad ones are dead letters."""
         outs: list[Out] = []
-        found: list[tuple[NodeWindow, Minute]] = []
+        found: list[tuple[Record, NodeWindow, Minute]] = []
         for record in records:
-            if record.value is None:
-                continue
             try:
-                said = said_seconds(record.value)
-                check_key(record, said.node, "NodeWindowSegment")
-                node = self._node(record.partition, said.node)
-                found.append((node.window, said_minute(said, record.value, node.window)))
-                if not node.newest[0]:  # should some of this boot come again, it does not begin the node anew
-                    node.newest = said.boot_id, -1
-            except BadMessageError as exc:
-                outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
-        restore(self._windows, found)
-        for window, its in found:
+                found += self._segment_in(record)
+            except Exception as exc:  # noqa: BLE001 - one segment's
+                outs.append(self._failed("restore", record, exc))
+        outs += isolated(self._restored, found, lambda one, exc: [self._failed("restore", one[0], exc)])
+        for _, window, its in found:
             if its.end_ms <= window.watermark_ms:  # else its samples come again, or its clock was set back since
                 window.minute = max(window.minute, its.begin_ms // MINUTE_MS + 1)
         return outs
+
+    def _segment_in(self, record: Record) -> list[tuple[Record, NodeWindow, Minute]]:
+        """The minute that a segment holds, for its node's window; nothing where the node does not exist."""
+        if record.value is None:
+            return []
+        segment_ = said_seconds(record.value)
+        check_key(record, segment_.node, "NodeWindowSegment")
+        node = self._node(record.partition, segment_.node)
+        if isinstance(node, str):
+            return []
+        minute = said_minute(segment_, record.value, node.window)
+        if not node.newest[0]:  # should some of this boot come again, it does not begin the node anew
+            node.newest = segment_.boot_id, -1
+            node.boots.adopt(segment_.boot_id)
+        return [(record, node.window, minute)]
+
+    def _restored(self, found: Sequence[tuple[Record, NodeWindow, Minute]]) -> list[Out]:
+        restore(self._windows, [(window, its) for _, window, its in found])
+        return []
 
     def hold_back(self, partition: int) -> None:
         """Publish nothing of its nodes until ``publish``: their windows are being filled."""
@@ -172,7 +237,7 @@ class Worker:
     def publish(self, partition: int) -> None:
         """Its windows are as full as they will be, or fuller than before: each node's next sample says so."""
         self._held_back.discard(partition)
-        for node in self._nodes.get(partition, {}).values():
+        for node in self.held.of(partition).values():
             node.window.told = None
 
     def samples(self, records: Iterable[Record], now_ms: int) -> list[Out]:
@@ -207,8 +272,7 @@ class Worker:
     def forget(self, partition: int) -> None:
         """The partition has moved away, and with it its nodes."""
         self._unpublished = [each for each in self._unpublished if each.node.partition != partition]
-        for node in self._nodes.pop(partition, {}).values():
-            self._windows.drop(node.window)
+        self.held.forget(partition)
         self._held_back.discard(partition)
         self._last.forget(partition)
 
@@ -218,22 +282,40 @@ class Worker:
         What each one's next sample comes to is said at once: until then nothing is placed there.
         """
         outs: list[Out] = []
-        for partition, said in self._last.silent(nodes, self.in_force):
-            outs.append(self._writer.metric(said.metric, partition))
-            outs.append(self._writer.allocatable(said.allocatable, partition))
-            outs.append(self._writer.score(said.score, partition))
-            known = self._nodes.get(partition, {}).get(said.metric.node)
-            if known is not None:
-                known.window.told = None
-            if self.shadow is not None:
-                self.shadow.silent(partition, said, said.metric.stale_ms)
+        for partition, node in self._last.known(nodes):
+            try:
+                outs += self._stale(partition, node, nodes[node])
+            except Exception as exc:  # noqa: BLE001 - one node's figures: nothing is published until its next sample
+                self._last.drop(partition, node)
+                record = Record(
+                    topic=METRIC.name, partition=partition, offset=0, timestamp_ms=0, key=node.encode(), value=None
+                )
+                outs.append(self._failed("mark as stale", record, exc))
+        return outs
+
+    def _stale(self, partition: int, node: str, silent_ms: int) -> list[Out]:
+        said = self._last.stale(partition, node, silent_ms, self.in_force)
+        outs = [
+            self._writer.metric(said.metric, partition),
+            self._writer.allocatable(said.allocatable, partition),
+            self._writer.score(said.score, partition),
+        ]
+        known = self.held.of(partition).get(node)
+        if known is not None:
+            known.window.told = None
+        if self.shadow is not None:
+            self.shadow.silent(partition, said, silent_ms)
         return outs
 
     def recall(self, partition: int, told: Iterable[Said]) -> dict[str, int]:
         """Take over what the partition's last owner said of nodes; returns for how long each was said to be silent."""
-        known = {said.metric.node: said for said in told if said.metric.node not in self._removed}
-        for said in known.values():
-            self._last.recall(partition, said)
+        existing = self.held.existing
+        known = {said.metric.node: said for said in told if existing.may_publish(partition, said.metric.node)}
+        for node, said in list(known.items()):
+            try:
+                self._last.recall(partition, said)
+            except Exception:  # noqa: BLE001 - figures that cannot be kept are not known
+                del known[node]
         return {node: said.metric.stale_ms for node, said in known.items()}
 
     def refused(self, out: Out, why: str, now_ms: int) -> list[Out]:
@@ -254,39 +336,100 @@ class Worker:
             outs.append(self._writer.answer(command, out.partition))
         return outs
 
+    def crashed(self, record: Record, now_ms: int, why: str = "two workers crashed while they answered it") -> Out:
+        """Lay a record aside without reading it."""
+        return self._writer.dead(record, why, now_ms)
+
     def _sample(self, record: Record, answerer: Answerer) -> list[Out]:
         """Answer one sample, and keep it where a window can take it."""
+        verdict = self._verdict(record)
+        if verdict not in PROVEN:
+            return self._of_nobody(record, verdict, answerer)
         try:
-            each = self._heard(record, sample_of(record))
+            sample = sample_of(record)
         except UnsoundError as exc:
             return self._refused(record, exc.sample, str(exc), answerer)
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), answerer.now_ms)]
         try:
-            command = answerer.decided(record, each.sample, each.facts, each.pods)
+            each = self._heard(record, sample)
+            if isinstance(each, str):
+                return self._uncounted(record, sample, each, answerer, verdict)
+            command = _proven(answerer.decided(record, sample, each.facts, each.pods), verdict)
             out = self._writer.answer(command, record.partition)
         except Exception as exc:  # noqa: BLE001 - whatever odd figures do to the arithmetic, the next record is read
-            return self._refused(record, each.sample, str(exc) or type(exc).__name__, answerer)
+            return self._refused(record, sample, failure("decide", exc), answerer)
         self._unpublished.append(each)
         return [out]
 
-    def _refused(self, record: Record, sample: NodeSample, why: str, answerer: Answerer) -> list[Out]:
+    def _uncounted(
+        self, record: Record, sample: SoundSample, why: str, answerer: Answerer, verdict: Verdict
+    ) -> list[Out]:
+        """Answer a sample of a node that does not exist, or whose name two agents use: it changes nothing here."""
+        command = _proven(answerer.blank(record, sample, answer="skipped", reason=why), verdict)
+        letters = self._unknown(record, why) if why.startswith(UNKNOWN_NODE) else []
+        return [*letters, self._writer.answer(command, record.partition)]
+
+    def _refused(self, record: Record, sample: Answerable, why: str, answerer: Answerer) -> list[Out]:
         """Lay it aside, and say so to its node."""
         command = answerer.blank(record, sample, answer="skipped", reason=why)
         return [self._writer.dead(record, why, answerer.now_ms), self._writer.answer(command, record.partition)]
 
-    def _known(self, record: Record) -> Heard | None:
-        """A sample that is not answered here; None: it was a dead letter, or will be, where it is."""
+    def _verdict(self, record: Record) -> Verdict:
+        return self._judge.verdict(record, self.in_force)
+
+    def _of_nobody(self, record: Record, verdict: Verdict, answerer: Answerer) -> list[Out]:
+        """A sample that does not prove its node is answered ``skipped``, and changes nothing here."""
+        letters = self._unproven.dead(record, verdict, answerer.now_ms)
         try:
-            return self._heard(record, sample_of(record))
+            sample = identity_of(record)
         except BadMessageError:
+            return letters
+        command = answerer.blank(record, sample, answer="skipped", reason=reason(verdict))
+        command = msgspec.structs.replace(command, proof=verdict)
+        return [*letters, self._writer.answer(command, record.partition)]
+
+    def _unknown(self, record: Record, why: str) -> list[Out]:
+        """A sample of a node that does not exist: some of them become dead letters."""
+        self.unknown_samples += 1
+        last_ms = self._unknown_letter_ms.get(record.partition)
+        if last_ms is not None and 0 <= record.timestamp_ms - last_ms < UNKNOWN_LETTER_MS:
+            return []
+        self._unknown_letter_ms[record.partition] = record.timestamp_ms
+        return [self._writer.dead(record, why, record.timestamp_ms)]
+
+    def _known(self, record: Record) -> Heard | None:
+        """A sample that is not answered here; None: it was a dead letter, or will be, where it is; or of no node."""
+        try:
+            each = self._heard(record, sample_of(record))
+        except Exception:  # noqa: BLE001 - one record's
             return None
+        return None if isinstance(each, str) else each
 
-    def _heard(self, record: Record, sample: SoundSample) -> Heard:
-        return self._node(record.partition, sample.node).hear(record, sample)
+    def _heard(self, record: Record, sample: SoundSample, *, late: bool = False) -> Heard | str:
+        """The sample with what it names; or why it does not count: its node does not exist, or two agents use it."""
+        node = self._node(record.partition, sample.node)
+        if isinstance(node, str):
+            return node
+        each = node.hear(record, sample, late=late)
+        return node.boots.reason if each.two_boots else each
 
-    def _merge(self, wave: Sequence[Heard]) -> list[bool]:
-        """Take a wave into its windows; which samples of it were in time."""
+    def _failed(self, stage: str, record: Record, error: Exception) -> Out:
+        return self._writer.dead(record, failure(stage, error), record.timestamp_ms)
+
+    def _merge(self, wave: Sequence[Heard], outs: list[Out]) -> list[bool]:
+        """Take a wave into its windows; which samples of it were in time. A node that fails begins a new window."""
+
+        def failed(each: Heard, error: Exception) -> list[bool]:
+            node = each.node
+            self._windows.drop(node.window)
+            node.window = self._windows.window(node.window.node, node.window.window_ms)
+            outs.append(self._failed("window", each.record, error))
+            return [False]
+
+        return isolated(self._merged, wave, failed)
+
+    def _merged(self, wave: Sequence[Heard]) -> list[bool]:
         newer = [each.arrival(self.in_force) for each in wave if each.newer]
         merged = iter(self._windows.merge(newer))
         return [each.newer and next(merged) for each in wave]
@@ -296,74 +439,95 @@ class Worker:
         candidates: list[Candidate] = []
         of: dict[int, Heard] = {}
         outs: list[Out] = []
-        for each, merged in zip(wave, self._merge(wave), strict=True):
+        for each, merged in zip(wave, self._merge(wave, outs), strict=True):
             node, sample = each.node, each.sample
             if not merged:
                 self.late_samples += 1
                 node.too_late(sample.boot_id)
             elif each.facts is not None and each.pods is not None and self._may_publish(node):
-                late = node.late_of(sample.boot_id)
-                candidates.append(Candidate(node.window, sample, each.facts, each.pods, late))
+                sold_by, late = each.sold_by or each.facts, node.late_of(sample.boot_id)
+                candidates.append(Candidate(node.window, sample, sold_by, each.pods, each.inventory_revision, late))
                 of[node.window.row] = each
             if merged:
-                outs += self._segments(node)
-        for candidate, metric in due(self._windows, candidates, self.in_force):
+                outs += self._segments(each)
+
+        def failed(one: Candidate, error: Exception) -> list[tuple[Candidate, NodeMetric]]:
+            outs.append(self._failed("figures", of[one.window.row].record, error))
+            return []
+
+        for candidate, metric in isolated(lambda some: due(self._windows, some, self.in_force), candidates, failed):
             each = of[candidate.window.row]
             each.metric = metric
             outs += self._said(each, candidate, metric, now_ms)
         return outs
 
     def _may_publish(self, node: Node) -> bool:
-        return node.partition not in self._held_back and node.window.node not in self._removed
+        may = self.held.existing.may_publish(node.partition, node.window.node)
+        return may and node.partition not in self._held_back
 
     def _said(self, each: Heard, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
         """Put the three records of a node's figures together."""
         partition, facts, pods = each.record.partition, candidate.facts, candidate.pods
         try:
-            allocatable = allocatable_of(metric, facts, pods, self.in_force)
-            score = node_score(metric, allocatable, candidate.sample, facts, pods, self.in_force)
+            allocatable = allocatable_of(metric, facts, pods, self.in_force, candidate.inventory_revision)
+            score = node_score(metric, allocatable, candidate.sample, facts, pods, self.in_force, own_facts=each.facts)
             outs = [
                 self._writer.metric(metric, partition),
                 self._writer.allocatable(allocatable, partition),
                 self._writer.score(score, partition),
             ]
+            names = candidate.window.names
+            said = Said(metric=metric, allocatable=allocatable, score=score, facts=facts, names=names)
+            self._last.say(partition, said)
         except Exception as exc:  # noqa: BLE001 - as with an answer
-            return [self._writer.dead(each.record, str(exc) or type(exc).__name__, now_ms)]
-        names = candidate.window.names
-        self._last.say(partition, Said(metric=metric, allocatable=allocatable, score=score, facts=facts, names=names))
+            return [self._writer.dead(each.record, failure("figures", exc), now_ms)]
         return outs
 
-    def _segments(self, node: Node) -> list[Out]:
+    def _segments(self, each: Heard) -> list[Out]:
         """Each minute of event time once, when it is over: mostly one, more after a gap or a long sample."""
-        window = node.window
+        node, window = each.node, each.node.window
         over = (window.watermark_ms - zlib.crc32(window.node.encode()) % SEGMENT_SPREAD_MS) // MINUTE_MS
         if over <= window.minute or node.partition in self._held_back:
             return []
         first, window.minute = max(window.minute, oldest_minute(self._windows, window)), over
-        said = (
-            segment(self._windows, window, minute, boot_id=node.newest[0], seq=node.newest[1])
-            for minute in range(first, over)
-        )
-        return [self._writer.window(one, node.partition) for one in said if one is not None]
+        try:
+            said = [
+                segment(self._windows, window, minute, boot_id=node.newest[0], seq=node.newest[1])
+                for minute in range(first, over)
+            ]
+            return [self._writer.window(one, node.partition) for one in said if one is not None]
+        except Exception as exc:  # noqa: BLE001 - one node's minute
+            return [self._failed("segment", each.record, exc)]
+
+    def _fill(self, each: Heard) -> list[Out]:
+        try:
+            self._windows.fill(each.node.window, each.sample)
+        except Exception as exc:  # noqa: BLE001 - one sample's
+            return [self._failed("fill", each.record, exc)]
+        return []
 
     def _remove(self, record: Record) -> list[Out]:
         if record.key is None:
             return []
         node = text_of(record.key)
-        self._removed.add(node)
-        known = self._nodes.get(record.partition, {}).pop(node, None)
-        if known is not None:
-            self._unpublished = [each for each in self._unpublished if each.node is not known]
-            self._windows.drop(known.window)
-        self._last.drop(record.partition, node)
+        self.held.existing.remove(record.partition, node)
+        self._drop(record.partition, node)
         if self.shadow is not None:
             self.shadow.removed(record, node)
         return self._writer.tombstones(record, node)
 
-    def _node(self, partition: int, name: str) -> Node:
-        nodes = self._nodes.setdefault(partition, {})
-        node = nodes.get(name)
-        if node is None:
-            window_ms = self.in_force.colocation.metric_aggregate_duration_s * 1_000
-            node = nodes[name] = Node(partition, self._windows.window(name, window_ms))
-        return node
+    def _drop(self, partition: int, name: str) -> None:
+        """Forget all that is known of a node."""
+        known = self.held.drop(partition, name)
+        if known is not None:
+            self._unpublished = [each for each in self._unpublished if each.node is not known]
+        self._last.drop(partition, name)
+
+    def _node(self, partition: int, name: str) -> Node | str:
+        """A node's state; or the reason why none is kept."""
+        return self.held.begin(partition, name, self.in_force.colocation.metric_aggregate_duration_s * 1_000)
+
+
+def _proven(command: NodeCommand, verdict: Verdict) -> NodeCommand:
+    """The command with what was found of the sample's proof."""
+    return msgspec.structs.replace(command, proof=verdict) if verdict else command

@@ -12,9 +12,9 @@ from bench.log import POLICY_IN_FORCE, USUAL_POLICY
 from bench.send import Batches, batches
 from bench.stamp import StampedNode
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.kafka import partition_of
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import NODE_PARTITIONS, SAMPLE
+from slacktide.streams.kafka import partition_of
 
 SLICE_S = 0.02
 """Nodes whose turn comes within one go out together."""

@@ -11,7 +11,6 @@ import yaml
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from bench.rig import CannotRunError
-from slacktide.agents.kafka import describe_topics, read_topic
 from slacktide.deploy.cli.demo.pods import policy_yaml
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode, encode
@@ -21,6 +20,7 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, POLICY, SAMPLE, Topic
+from slacktide.streams.kafka import describe_topics, read_topic
 
 M = TypeVar("M", bound=Message)
 POLL_S = 0.05

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from bench import log
@@ -20,11 +20,11 @@ TITLES: dict[Shell, str] = {"faust": "Faust", "plain": "plain aiokafka"}
 
 @contextlib.contextmanager
 def worker(
-    rig: Rig, bootstrap: str, shell: Shell = "faust", policy: Policy = log.POLICY_IN_FORCE
+    rig: Rig, bootstrap: str, shell: Shell = "faust", policy: Policy = log.POLICY_IN_FORCE, more: Sequence[str] = ()
 ) -> Iterator[Slacktide]:
-    """A ready worker that holds this policy, the bench's unless said otherwise."""
+    """A ready worker that holds this policy, the bench's unless said otherwise; ``more``: its other arguments."""
     log.publish_policy(bootstrap, policy)
-    with Slacktide(rig, "stream", "--bootstrap", bootstrap, "--shell", shell) as running:
+    with Slacktide(rig, "stream", "--bootstrap", bootstrap, "--shell", shell, *more) as running:
         running.wait_ready()
         yield running
 

@@ -12,12 +12,12 @@ from typing import ClassVar
 import msgspec
 
 from bench.fleet import KEYFRAME_EVERY, PODS, FleetNode, name_of
-from slacktide.agents.kafka import partition_of
 from slacktide.schemas.codec import encode
 from slacktide.schemas.headers import headers
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import NODE_PARTITIONS, SAMPLE
+from slacktide.streams.kafka import partition_of
 
 MARK = 7_000_000_000_000
 """Numbers from here on stand in an encoded sample where its own will be."""

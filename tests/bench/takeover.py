@@ -22,10 +22,10 @@ from bench.rig import CannotRunError, Rig, wait
 from bench.rows import Row, judged, seconds, told
 from bench.trend import back_at, missing
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.kafka import read_topic
 from slacktide.deploy.cli.demo.figures import percentile
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE, Topic
+from slacktide.streams.kafka import read_topic
 from slacktide.streams.windows.series import slot_ms
 
 T = TypeVar("T", bound=msgspec.Struct)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from bench import log, loop, send
+from collections.abc import Sequence
+
+from bench import log, loop, proofs, send
 from bench.rig import Rig
 from bench.rows import Row, told
 from bench.stamp import Stamped, StampedNode
 from slacktide.agents.clock import SystemClock
+from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import COMMAND, SAMPLE
 
 SAMPLES, BRIEF_SAMPLES, NODES = 20_000, 2_000, 200
@@ -19,6 +22,8 @@ def measure(rig: Rig) -> list[Row]:
     rig.say(f"throughput: making {samples} samples of {NODES} nodes")
     records = backlog(samples)
     rates = {shell: _run(rig, shell, records) for shell in loop.SHELLS}
+    signed = proofs.proven(records)
+    with_proofs = _run(rig, "faust", signed, proofs.REQUIRED, proofs.arguments(rig.folder))
     ratio = rates["faust"] / rates["plain"]
     bytes_each = sum(len(record.value) for record in records) / len(records)
     said = f"Faust {rates['faust']:,.0f}, plain {rates['plain']:,.0f} samples/s per CPU second: {ratio:.2f} x"
@@ -29,7 +34,16 @@ def measure(rig: Rig) -> list[Row]:
             n=samples,
             ratio=ratio,
             **rates,
-        )
+        ),
+        told(
+            "the same with node-bound proofs, and without",
+            f"Faust {with_proofs:,.0f}, and {rates['faust']:,.0f} samples/s per CPU second: "
+            f"{with_proofs / rates['faust']:.2f} x",
+            n=samples,
+            with_proofs=with_proofs,
+            without=rates["faust"],
+        ),
+        proofs.check(signed),
     ]
 
 
@@ -41,10 +55,16 @@ def backlog(samples: int) -> list[Stamped]:
     return [node.stamp(start_ms + second * 1000) for second in range(rounds) for node in nodes]
 
 
-def _run(rig: Rig, shell: loop.Shell, records: list[Stamped]) -> float:
+def _run(
+    rig: Rig,
+    shell: loop.Shell,
+    records: list[Stamped],
+    policy: Policy = log.POLICY_IN_FORCE,
+    more: Sequence[str] = (),
+) -> float:
     bootstrap = rig.kafka().bootstrap
-    rig.say(f"throughput: {loop.TITLES[shell]} worker")
-    with loop.worker(rig, bootstrap, shell) as worker:
+    rig.say(f"throughput: {loop.TITLES[shell]} worker{', with proofs' if more else ''}")
+    with loop.worker(rig, bootstrap, shell, policy, more) as worker:
         send.write(bootstrap, SAMPLE.name, records[:NODES])
         log.wait_for_end(bootstrap, COMMAND, NODES, WITHIN_S, worker)
         worker.process.suspend()

@@ -15,7 +15,7 @@ from testbed.cluster.webhook import Webhook
 pytestmark = pytest.mark.cluster
 
 Json = dict[str, Any]
-BATCH = {"kubernetes.io/batch-cpu": "4541", "kubernetes.io/batch-memory": "17236565027"}
+BATCH = {"kubernetes.io/batch-cpu": "4541", "kubernetes.io/batch-memory": "12941597731"}
 RESOURCES = (
     "of capacity and allocatable the bridge writes kubernetes.io/batch-* and kubernetes.io/mid-*, and nothing else"
 )
@@ -90,6 +90,29 @@ def test_the_bridge_writes_nothing_else_of_a_node(applied: ApiServer, bridge: Ac
 
     assert refused.value.status == 403
     assert str(refused.value).endswith(why)
+
+
+@pytest.mark.parametrize(
+    ("resource", "most", "more"),
+    [
+        ("kubernetes.io/batch-cpu", "8k", "8001"),
+        ("kubernetes.io/batch-memory", "16Gi", "1Pi"),
+        ("kubernetes.io/mid-cpu", "8000", "1E"),
+        ("kubernetes.io/mid-memory", "16Gi", "17179869185"),
+    ],
+)
+def test_the_bridge_sells_no_more_than_the_node_has(
+    applied: ApiServer, bridge: Account, resource: str, most: str, more: str
+) -> None:
+    """The node has 8 CPUs and 16 GiB. What is there already may stay: a node may have become smaller."""
+    node = applied.node()
+    status_patch(applied, node, {"status": {"capacity": {resource: most}, "allocatable": {resource: most}}}, bridge)
+    for part in ("capacity", "allocatable"):
+        with pytest.raises(RefusedError, match="no more batch or mid CPU and memory than the node's capacity"):
+            status_patch(applied, node, {"status": {part: {resource: more}}}, bridge)
+    applied.patch(f"/api/v1/nodes/{node}/status", {"status": {"capacity": {"cpu": "4", "memory": "8Gi"}}})
+
+    assert status_patch(applied, node, {"status": {"capacity": {"kubernetes.io/batch-x": "1"}}}, bridge)
 
 
 def test_the_policy_holds_where_a_wider_role_is_given_to_the_bridge(applied: ApiServer, bridge: Account) -> None:
@@ -201,3 +224,42 @@ def test_policy_and_fence_together_let_an_agent_evict_a_best_effort_pod_of_its_n
         assert own.evict(own.bound, own.uid) == ""
     finally:
         webhook.stop()
+
+
+def event(namespace: str, node: str) -> Json:
+    """As an agent tells of an eviction."""
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"generateName": "victim-", "namespace": namespace},
+        "eventTime": "2026-01-01T00:00:00.000000Z",
+        "type": "Warning",
+        "reason": "BEMemoryEvict",
+        "action": "Evict",
+        "note": "62% used, threshold 60%",
+        "reportingController": "slacktide.io/agent",
+        "reportingInstance": node,
+        "regarding": {"kind": "Pod", "namespace": namespace, "name": "victim"},
+    }
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"reportingController": "kubelet"}, id="another part"),
+        pytest.param({"reportingInstance": "node-of-another"}, id="another node"),
+        pytest.param({"regarding": {"kind": "Node", "name": "node-1"}}, id="not of a pod"),
+    ],
+)
+def test_an_agents_event_is_of_a_pod_and_its_own(applied: ApiServer, changes: Json) -> None:
+    namespace = applied.namespace()
+    victim = Victim(applied, namespace)
+    path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    good = event(namespace, victim.node)
+    applied.request("POST", path, good, token=victim.bound.token)
+
+    bad = good | changes
+    bad["regarding"] = bad["regarding"] | {"namespace": namespace}
+    for account, body in ((victim.bound, bad), (victim.unbound, good)):
+        with pytest.raises(RefusedError, match="an agent's Event is about a pod"):
+            applied.request("POST", path, body, token=account.token)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.https import Access
-from slacktide.agents.kafka import Out, Sender, read_topic
 from slacktide.agents.node.apiserver import ApiServer as Door
 from slacktide.agents.node.evict.desk import Desk
 from slacktide.agents.node.loop import LoopSettings, run
@@ -26,6 +25,8 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import CREDIT, OUTCOME, POLICY, SAMPLE
+from slacktide.streams.kafka import Sender, read_topic
+from slacktide.streams.records import Out
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.evicting import agent_account

@@ -11,16 +11,21 @@ import pytest
 from slacktide.agents.cluster.bridge import metrics, node_metric, pace
 from slacktide.agents.cluster.bridge.election import Election
 from slacktide.agents.cluster.bridge.lease import Timing
-from slacktide.agents.kafka import Out
-from slacktide.schemas.codec import decode
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.dead_letter import DeadLetter
-from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, revision_of
 from slacktide.schemas.policy import DEFAULT, KEY, Policy
-from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, POLICY
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
+from slacktide.schemas.units import whole
+from slacktide.streams.records import Out
+from testbed import stream_rig
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.api_server import RefusedError
 from testbed.cluster.bridge_rig import GIB, OPERATORS, BridgeRig, Replica, until
 from testbed.cluster.manifests import SYSTEM
+from testbed.samples import keyframe
 
 pytestmark = pytest.mark.cluster
 SUPPRESS = {"clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 60}}
@@ -219,6 +224,60 @@ async def test_a_record_that_cannot_be_used_stops_nothing_and_is_laid_aside(rig:
             await asyncio.sleep(0.1)
     letter = decode(letters[0].value, DeadLetter)
     assert (letter.topic, letter.reader) == (ALLOCATABLE.name, "bridge")
+
+
+async def test_a_node_never_shows_more_than_its_own_capacity(rig: BridgeRig) -> None:
+    """The stream says 1 PiB: written are the Node's 16 GiB, and one dead letter tells of it."""
+    node = rig.cluster.node()
+    rig.say_policy(threshold=SUPPRESS)
+    rig.say(node, cpu=76_000, mem=2**50, mid=2**45)
+    rig.replica()
+    own = {"kubernetes.io/batch-cpu": "8k", "kubernetes.io/batch-memory": str(16 * GIB),
+           "kubernetes.io/mid-cpu": "8k", "kubernetes.io/mid-memory": str(16 * GIB)}  # fmt: skip
+    await until(lambda: rig.resources(node) == {"capacity": own, "allocatable": own})
+    async with asyncio.timeout(10):
+        while not (letters := await rig.records(DEAD_LETTER.name, node)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+    await asyncio.sleep(2)
+    letters = await rig.records(DEAD_LETTER.name, node)
+    assert len(letters) == 1, "once, not each time that it is said"
+    assert (
+        f"batch_mem_bytes is {2**50}, above the Node's capacity of {16 * GIB}"
+        in decode(letters[0].value, DeadLetter).reason
+    )
+    assert metrics.CAPPED.collect()[0].samples[0].value >= 1
+
+
+async def test_a_forged_sample_sells_no_more_than_the_node_has(rig: BridgeRig) -> None:
+    """Through a real worker: what is sold goes by the bridge's inventory, and a node that it lacks is unknown."""
+    node = rig.cluster.node()
+    rig.say_policy(colocation={"enable": True, "metricAggregateDurationSeconds": 10})
+    replica = rig.replica()
+    await until(lambda: _works(replica))
+    version = (await _policies(rig))[-1].version
+    claimed = Resources(cpu_milli=76_000, mem_bytes=2**50)
+    facts = NodeFacts(name=node, capacity=claimed, allocatable=claimed)
+
+    async def send(seq: int, name: str) -> None:
+        forged = keyframe(
+            seq, name, policy_version=version, facts=facts, facts_revision=revision_of(facts), pods=[], pod_use=[]
+        )
+        await rig.put(Out(topic=SAMPLE.name, key=name.encode(), value=encode(forged)))
+
+    async with stream_rig.Rig(rig.bootstrap).worker("plain"):
+        for seq in range(1, 5):
+            await send(seq, node)
+            await send(seq, "invented")
+        await until(lambda: rig.resources(node)["capacity"])
+        shown = rig.resources(node)["capacity"]
+        assert 0 < whole(shown["kubernetes.io/batch-memory"]) <= 16 * GIB
+        assert 0 < whole(shown["kubernetes.io/batch-cpu"]) <= 8_000
+        sold = decode((await rig.records(ALLOCATABLE.name, node))[-1].value, NodeAllocatable)
+        published = {one.revision for one in await _told(rig, node) if one is not None}
+        assert sold.inventory_revision in published, "a newer one follows what the bridge wrote just now"
+        assert await rig.records(ALLOCATABLE.name, "invented") == []
+        [answer, *_] = await rig.records(COMMAND.name, "invented")
+        assert decode(answer.value, NodeCommand).reason.startswith("unknown node")
 
 
 async def test_without_a_config_map_everything_is_off_after_a_while(

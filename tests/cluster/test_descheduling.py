@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from prometheus_client import REGISTRY
 
-from slacktide.agents.kafka import read_topic
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME
 from slacktide.streams.governor.governor import Governor
+from slacktide.streams.kafka import read_topic
 from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer

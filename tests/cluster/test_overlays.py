@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -89,6 +90,35 @@ def test_with_cert_manager_the_webhook_reads_its_certificate_and_needs_no_right_
     assert ("Role", "slacktide-webhook") not in changed
     rules = changed["ClusterRole", "slacktide-webhook"]["rules"]
     assert {verb for rule in rules for verb in rule["verbs"]} == {"get", "list", "watch"}
+
+
+def test_network_policies_are_such_as_an_api_server_takes(api_server: ApiServer, tmp_path: Path) -> None:
+    objects = with_component(api_server, tmp_path, "network-policy")
+    policies = [each for each in objects if each["kind"] == "NetworkPolicy"]
+    file = tmp_path / "policies.json"
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": policies}))
+    if SYSTEM not in api_server.kubectl("get", "namespace", "-o", "name"):
+        api_server.kubectl("create", "namespace", SYSTEM)
+    api_server.kubectl("apply", "-f", str(file))
+    kept = json.loads(api_server.kubectl("get", "networkpolicy", "-n", SYSTEM, "-o", "json"))["items"]
+    api_server.kubectl("delete", "-f", str(file))
+
+    assert {each["metadata"]["name"]: each["spec"] for each in kept} == {
+        each["metadata"]["name"]: each["spec"] for each in policies
+    }
+
+
+def test_the_webhook_can_be_made_to_ask_for_the_api_servers_certificate(api_server: ApiServer, tmp_path: Path) -> None:
+    objects = with_component(api_server, tmp_path, "webhook-clients")
+    [spec] = [
+        each["spec"]["template"]["spec"]
+        for each in objects
+        if (each["kind"], each["metadata"]["name"]) == ("Deployment", "slacktide-webhook")
+    ]
+    mounts = {mount["mountPath"]: mount["name"] for mount in spec["containers"][0]["volumeMounts"]}
+
+    assert "--client-ca=/etc/slacktide/client-ca/ca.crt" in spec["containers"][0]["args"]
+    assert mounts["/etc/slacktide/client-ca"] in {volume["name"] for volume in spec["volumes"] if "configMap" in volume}
 
 
 def test_where_kafka_asks_for_a_login_each_part_has_its_own(api_server: ApiServer, tmp_path: Path) -> None:

@@ -176,7 +176,8 @@ async def test_pods_of_another_scheduler_are_told_by_name(rig: SchedulerRig) -> 
     longest = "a" * 196 + "-" + "b" * 56  # an Event's name has to be cut, and must not end a part of it so
     asks = {"requests": {"kubernetes.io/batch-cpu": "1"}, "limits": {"kubernetes.io/batch-cpu": "1"}}
     spec = {"nodeName": node, "containers": [{"name": "main", "image": "none", "resources": asks}]}
-    await asyncio.to_thread(rig.cluster.pod, rig.namespace, longest, spec=spec)
+    labels = {"koordinator.sh/qosClass": "BE"}
+    await asyncio.to_thread(rig.cluster.pod, rig.namespace, longest, spec=spec, labels=labels)
     await rig.pods(3, schedulerName="default-scheduler", nodeName=node)
     names = sorted(pod["metadata"]["name"] for pod in rig.listed())
     assert await _events(rig, 4) == [("NotScheduledByLoad", name) for name in names]

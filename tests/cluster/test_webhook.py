@@ -216,13 +216,13 @@ def test_the_fence_refuses_what_is_not_the_agents_and_says_what_to_do(
     assert {what: status for what, (status, _) in found.items()} == {
         "another node's pod": 403,
         "an LS pod": 403,
-        "a wrong uid": 409,
+        "a wrong uid": 404,
         "no uid": 403,
         "an unbound token": 403,
     }
     said = {
-        "another node's pod": f"is on node {others}, the token is for node {mine}",
-        "an LS pod": f"pod {batch}/web is of QoS class LS, and only class BE is evicted",
+        "another node's pod": f"is not on node {mine}, which the token is for",
+        "an LS pod": f"pod {batch}/web is not of QoS class BE, and no other is evicted",
         "a wrong uid": "decide anew on the newest pod list",
         "no uid": "deleteOptions.preconditions.uid is missing",
         "an unbound token": "evict with a token that is bound to the agent's own pod",
@@ -242,8 +242,8 @@ def test_the_bridge_evicts_best_effort_pods_of_any_node_and_no_others(
 
     with evict_by_load(admitting):
         status, said = refused(admitting, service, bridge)
-        assert (status, "is of QoS class LS, and only class BE is evicted" in said) == (403, True)
-        assert refused(admitting, job, bridge, uid="0")[0] == 409
+        assert (status, "is not of QoS class BE, and no other is evicted" in said) == (403, True)
+        assert refused(admitting, job, bridge, uid="0")[0] == 404
         assert refused(admitting, job, bridge, uid="")[0] == 422, "by the policy that looks first"
         evict(admitting, job, bridge)
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.cluster.webhook.certificates import made
-from slacktide.agents.cluster.webhook.rotation import Pair, Terms
+from slacktide.agents.cluster.certificate.certificates import made
+from slacktide.agents.cluster.certificate.rotation import Pair, Terms
 from slacktide.agents.cluster.webhook.webhook import WebhookSettings, names_of, run
 from slacktide.schemas.health import Health
 from testbed.brokers import free_port

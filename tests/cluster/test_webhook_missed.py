@@ -6,10 +6,10 @@ from contextlib import aclosing
 
 import pytest
 
-from slacktide.agents.kafka import read_topic
 from slacktide.schemas.codec import decode
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.topics import MISSED_POD
+from slacktide.streams.kafka import read_topic
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.webhook import Webhook

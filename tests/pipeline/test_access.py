@@ -15,7 +15,6 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from click.testing import CliRunner
 
-from slacktide.agents.kafka import describe_topics
 from slacktide.deploy.cli.log_side import LogSide
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.operator_files import OperatorFiles
@@ -32,7 +31,8 @@ from slacktide.schemas.access import (
 from slacktide.schemas.connection import Brokers
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import TOPICS
-from slacktide.streams.connecting import client
+from slacktide.streams.kafka import describe_topics
+from slacktide.streams.kafka.connecting import client
 from testbed.brokers import running
 from testbed.guarded import GuardedKafka
 from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually
@@ -159,7 +159,7 @@ def process(folder: Path, door: Brokers, *arguments: str) -> Iterator[None]:
 async def published(door: str, node: VirtualNode, folder: Path) -> AsyncIterator[asyncio.Task[None]]:
     """What ``slacktide up`` does itself: files are published, first decisions heard; the task ends when they were."""
     files = OperatorFiles(node.policy, node.inventory, NODE, folder / "state of up")
-    side, stop = LogSide(door, NODE), asyncio.Event()
+    side, stop = LogSide(door, NODE, "inventory"), asyncio.Event()
 
     async def hear() -> None:
         assert [said async for said in side.first_decisions(0)]
@@ -203,7 +203,7 @@ async def test_the_loop_closes_with_each_part_under_its_own_name(granted: Guarde
             ):
                 code, said = slacktide(reader, *command)
                 assert code == 0, (command, said)
-            assert slacktide(doors[REPLAYER.name], "dead-letter", "replay", "--since", "1h")[0] == 0
+            assert slacktide(doors[REPLAYER.name], "dead-letter", "replay", "--topic", "node.sample")[0] == 0
             asked = json.loads(slacktide(reader, "doctor", "--output", "json")[1])
     of_log = {check["check"]: check["verdict"] for check in asked["checks"] if check["check"].startswith("log.")}
     assert of_log["log.topics"] == "ok"

@@ -8,7 +8,6 @@ import time
 from base64 import b64decode
 from pathlib import Path
 
-from slacktide.agents.kafka import Out, Record, Sender, partition_of, read_topic
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.health import Health
@@ -18,6 +17,8 @@ from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, INVENTORY, OUTCOME, POLICY, SAMPLE
+from slacktide.streams.kafka import Sender, partition_of, read_topic
+from slacktide.streams.records import Out, Record
 from testbed.agent_rig import INTERVAL_MS, agent_of
 from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import EmbeddedBroker

@@ -9,7 +9,6 @@ from pathlib import Path
 
 from prometheus_client import REGISTRY
 
-from slacktide.agents.kafka import read_topic
 from slacktide.agents.node.ahead.ahead import AheadSettings, Looked
 from slacktide.agents.node.ahead.pressure import PressureFile, Waited
 from slacktide.agents.node.ahead.psi import Stall
@@ -19,6 +18,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.health import Health
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.kafka import read_topic
 from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import NODE, VirtualNode
 

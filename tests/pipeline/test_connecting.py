@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from slacktide.agents.kafka import Sender, create_topics, describe_topics, read_topic
 from slacktide.schemas.access import AGENT, BRIDGE, PUBLISHER, SCHEDULER, WEBHOOK, Part
 from slacktide.schemas.connection import Brokers
 from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import MISSED_POD, PLACEMENT, POLICY
+from slacktide.streams.kafka import Sender, create_topics, describe_topics, read_topic
 from testbed.brokers import running
 from testbed.guarded import GuardedKafka
 from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually

@@ -14,8 +14,9 @@ from typing import Any
 
 import yaml
 
-from slacktide.agents.kafka import Out, Sender
 from slacktide.schemas.topics import POLICY, SAMPLE
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out
 from testbed.brokers import free_port
 from testbed.one_machine import NODE, Up, VirtualNode, eventually, policy
 from testbed.prometheus import promtool, served, tool

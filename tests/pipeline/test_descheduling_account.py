@@ -9,11 +9,12 @@ import pytest
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.descheduler.account import Account
-from slacktide.agents.kafka import Out, Record, Sender
 from slacktide.schemas.credit import DESCHEDULER
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.topics import CREDIT, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out, Record
 from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker
 from testbed.governed import outcome_record, policy_record

@@ -16,10 +16,11 @@ from click.testing import CliRunner
 from kernel.groups import MOUNT, Groups
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.kafka import Out, Sender, create_topics, describe_topics
-from slacktide.agents.kafka.change import set_configs
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.topics import SAMPLE, TOPICS
+from slacktide.streams.kafka import Sender, create_topics, describe_topics
+from slacktide.streams.kafka.change import set_configs
+from slacktide.streams.records import Out
 
 NOBODY = 65_534
 

@@ -14,15 +14,13 @@ from typing import Any, TypeVar
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from slacktide.agents.kafka import Out, Sender, describe_topics, partition_of
 from slacktide.schemas.codec import encode
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, OUTCOME, POLICY, SAMPLE, Topic
-from slacktide.streams.kafka import tail
-from slacktide.streams.kafka.tail import Tail
-from slacktide.streams.records import Record
-from testbed.brokers import free_port
+from slacktide.streams.kafka import WHOLE, Sender, Tail, describe_topics, partition_of
+from slacktide.streams.records import Out, Record
+from testbed.brokers import DATED_BY_CLIENTS, free_port
 from testbed.chains import evicted
 from testbed.one_machine import NODE, SLACKTIDE, eventually, one_machine
 from testbed.samples import SERVICE, keyframe
@@ -72,7 +70,7 @@ def alone(work: Coroutine[Any, Any, T]) -> T:
 async def held(bootstrap: str, topic: str, partition: int) -> dict[int, Record]:
     """All that a partition holds, by offset."""
     async with Tail(bootstrap, 100) as reader:
-        read = await reader.read({(topic, partition): None})
+        read = await reader.read({(topic, partition): WHOLE})
     return {record.offset: record for record in read.records}
 
 
@@ -228,20 +226,18 @@ async def fill(bootstrap: str, stamps_ms: list[int]) -> None:
         await producer.stop()
 
 
-async def test_a_tail_goes_back_as_far_as_is_asked_and_says_where_it_was_cut(
-    broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_tail_goes_back_as_far_as_is_asked_and_says_where_it_was_cut(broker) -> None:
     """By time also where the broker cannot look it up."""
-    broker.apply_topics()
+    broker.apply_topics(settings=DATED_BY_CLIENTS)
     now_ms = time.time_ns() // 1_000_000
     await fill(broker.bootstrap, [now_ms - age_ms for age_ms in range(60_000, 0, -1_000)])
     place = (OUTCOME.name, 0)
-    async with Tail(broker.bootstrap, 50) as reader:
+    async with Tail(broker.bootstrap, 50, most=1_000) as reader:
         lately = await reader.read({place: now_ms - 10_500})
-        whole = await reader.read({place: None, (POLICY.name, 0): None})
-        monkeypatch.setattr(tail, "TAIL_RECORDS_MAX", 4)
+        whole = await reader.read({place: WHOLE, (POLICY.name, 0): WHOLE})
+        none = await reader.read({place: WHOLE}, lambda _: False)
+    async with Tail(broker.bootstrap, 50, most=4) as reader:
         cut = await reader.read({place: now_ms - 30_500})
-        none = await reader.read({place: None}, lambda _: False)
 
     assert [record.offset for record in lately.records] == list(range(50, 60))
     assert lately.short == []
@@ -249,8 +245,3 @@ async def test_a_tail_goes_back_as_far_as_is_asked_and_says_where_it_was_cut(
     assert [record.offset for record in cut.records] == list(range(56, 60))
     assert cut.short == [place]
     assert none.records == []
-
-
-def test_a_nodes_partition_is_the_one_that_its_agent_writes_to() -> None:
-    for name in ("alpha", "node-1", "ip-10-0-0-7.eu-west-1.compute.internal"):
-        assert tail.partition_of(name, NODE_PARTITIONS) == partition_of(name, NODE_PARTITIONS)

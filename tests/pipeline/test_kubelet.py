@@ -14,7 +14,6 @@ import pytest
 from slacktide.agents import http
 from slacktide.agents.files import Watched
 from slacktide.agents.https import Access
-from slacktide.agents.kafka import read_topic
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import WATCH_S, LoopSettings, run
 from slacktide.agents.node.pods.description import Joined
@@ -26,6 +25,7 @@ from slacktide.schemas.inventory import Container, Pod, Resources
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.kafka import read_topic
 from testbed.kubelet import TOKEN, Certificates, KubeletServer, pod
 from testbed.one_machine import VirtualNode
 

@@ -22,7 +22,7 @@ from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, METRIC, POLICY, SAMP
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 from testbed.agent_rig import agent_of
-from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
 from testbed.one_machine import NODE, VirtualNode
 from testbed.samples import SUPPRESS, keyframe, policy_record, record_of, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, partition_of, until
@@ -34,7 +34,7 @@ PAST_S = 640
 
 @pytest.fixture
 async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
-    broker.apply_topics(PARTITIONS)
+    broker.apply_topics(PARTITIONS, DATED_BY_CLIENTS)
     async with Rig(broker.bootstrap) as rig:
         yield rig
 

@@ -17,13 +17,13 @@ from slacktide.agents.cluster.scheduler.pod import seen
 from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
 from slacktide.agents.cluster.scheduler.unasked import LOOK_S, SETTLED_S, Unasked
 from slacktide.agents.cluster.scheduler.view import View
-from slacktide.agents.kafka import read_topic
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.schemas.codec import decode
 from slacktide.schemas.health import Health
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import PLACEMENT
 from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.kafka import read_topic
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.bridge_rig import until
 

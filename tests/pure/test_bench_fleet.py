@@ -13,11 +13,11 @@ from bench.stamp import StampedNode, evenly, template
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.kafka import partition_of
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import revision_of
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import NODE_PARTITIONS
+from slacktide.streams.kafka import partition_of
 
 NOW_MS = 1_700_000_000_000
 

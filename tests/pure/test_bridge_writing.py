@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from slacktide.agents.cluster.bridge import node_metric, pace
-from slacktide.agents.cluster.bridge.node_status import NAMES, Shown, shown, status_write
+from slacktide.agents.cluster.bridge.node_status import (
+    NAMES,
+    Shown,
+    capped,
+    figures_of,
+    overstated,
+    shown,
+    status_write,
+)
 from slacktide.agents.cluster.bridge.silence import FROZEN_S
 from slacktide.agents.cluster.bridge.writing import Write, Writing
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -17,7 +26,9 @@ from slacktide.schemas.policy import Colocation
 from slacktide.schemas.units import cpu_milli, cpu_text, mem_text, whole
 from testbed.messages import any_message
 
-FACTS = NodeFacts(name="node-1", capacity=Resources(cpu_milli=8_000), allocatable=Resources(cpu_milli=8_000))
+LARGE = Resources(cpu_milli=2**40, mem_bytes=2**50)
+FACTS = NodeFacts(name="node-1", capacity=LARGE, allocatable=LARGE)
+SMALL = Resources(cpu_milli=8_000, mem_bytes=16 * 2**30)
 BARE = shown({"cpu": "8"}, {"cpu": "8"})
 COLOCATION = Colocation()
 AMOUNT = st.none() | st.integers(0, 2**40)
@@ -153,6 +164,39 @@ def test_an_older_samples_figures_displace_none() -> None:
     assert run.writing.allocatables.of("node-1", 1).batch_cpu_milli == 2_000
     run.writing.allocatables.hear(allocatable(cpu=1_000, seq=8, boot_id="0-z"), FROZEN_S)
     assert run.writing.allocatables.of("node-1", FROZEN_S).batch_cpu_milli == 1_000
+
+
+@given(FIGURES, st.none() | st.integers(0, 2**40), st.none() | st.integers(0, 2**50))
+def test_no_figure_above_the_nodes_own_capacity_is_written(
+    figures: dict[str, int | None], cpu_milli: int | None, mem_bytes: int | None
+) -> None:
+    capacity = Resources(cpu_milli=cpu_milli, mem_bytes=mem_bytes)
+    said = allocatable(figures["batch_cpu_milli"], figures["batch_mem_bytes"],
+                       mid_cpu_milli=figures["mid_cpu_milli"], mid_mem_bytes=figures["mid_mem_bytes"])  # fmt: skip
+    written = figures_of(capped(said, capacity))
+
+    for field, amount in written.items():
+        limit = (cpu_milli if "cpu" in field else mem_bytes) or 0
+        assert (amount or 0) <= limit
+        assert amount == figures[field] or (amount == limit and f"{field} is" in overstated(said, capacity))
+    assert (written == figures_of(said)) == (overstated(said, capacity) == "")
+
+
+def test_figures_above_the_nodes_capacity_are_written_as_its_capacity_and_told_of_once() -> None:
+    """1 PiB of memory on a node of 16 GiB; until they are below it again."""
+    run = _Run()
+    run.writing.node("uid", msgspec.structs.replace(FACTS, capacity=SMALL), BARE, 0)
+    forged, honest = allocatable(mem=2**50, seq=2), allocatable(seq=3)
+    run.writing.allocatables.hear(forged, 0)
+    [write] = run.writing.due(0)
+
+    assert write.body["status"]["capacity"]["kubernetes.io/batch-memory"] == str(16 * 2**30)
+    told = [run.writing.overstated(one) for one in (forged, forged, honest, forged)]
+    why = f"batch_mem_bytes is {2**50}, above the Node's capacity of {16 * 2**30}"
+    assert told == [why, "", "", why]
+    assert run.writing.capped == {"node-1"}
+    run.writing.gone("node-1")
+    assert (run.writing.capped, run.writing.overstated(forged)) == (set(), "")
 
 
 def test_a_silent_nodes_metric_grows_old() -> None:

@@ -71,6 +71,49 @@ def test_a_good_policy_passes_and_says_what_of_it_is_in_vain_or_not_built(files:
     assert f"{policy}: valid, version " in result.output
 
 
+@pytest.mark.parametrize(
+    ("misspelt", "line"),
+    [
+        (
+            config_map(threshold={"clusterStrategy": {"enable": True, "cpuSupressThresholdPercent": 60}}),
+            (
+                'data["resource-threshold-config"].clusterStrategy.cpuSupressThresholdPercent: unknown, ignored; '
+                "did you mean cpuSuppressThresholdPercent?"
+            ),
+        ),
+        (
+            config_map(**{"resource-treshold-config": "{}"}),
+            'data["resource-treshold-config"]: unknown, ignored; did you mean resource-threshold-config?',
+        ),
+        (
+            config_map() | {"metadata": {"name": "slo-controler-config"}},
+            "metadata.name: slo-controler-config: no part reads it; did you mean slo-controller-config?",
+        ),
+        (
+            config_map() | {"metadata": {}},
+            "metadata.name: missing: no part reads it; the bridge reads slo-controller-config",
+        ),
+    ],
+    ids=["key", "key of the data", "name", "no name"],
+)
+def test_a_misspelt_name_fails_unless_leniency_is_asked_for(tmp_path: Path, misspelt: dict, line: str) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(yaml.safe_dump(misspelt))
+    strict, lenient = run("lint", policy), run("lint", policy, "--lenient")
+
+    assert (strict.exit_code, lenient.exit_code) == (1, 0)
+    assert f"{policy}: {line}" in strict.stdout.splitlines()
+    assert f"{policy}: {line}" in lenient.stdout.splitlines()
+    assert strict.stderr == "1 name that nobody reads: correct them, or pass --lenient\n"
+
+
+def test_a_bridge_may_read_a_config_map_of_another_name(tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text(yaml.safe_dump(config_map() | {"metadata": {"name": "other"}}))
+
+    assert run("lint", policy, "--name", "other").exit_code == 0
+
+
 def test_a_bad_policy_fails_with_every_finding(tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
     policy.write_text(yaml.safe_dump(config_map(burst={"clusterStrategy": {"policy": "some", "cpuBurstPercent": 0}})))

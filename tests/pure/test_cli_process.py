@@ -14,7 +14,7 @@ import urllib.request
 
 import pytest
 
-from slacktide.deploy.cli import logs
+from slacktide.deploy.cli import logs, process
 from slacktide.deploy.cli.endpoints import Endpoints, EndpointsError
 from slacktide.schemas.health import Health
 
@@ -88,6 +88,34 @@ def test_a_process_whose_loop_hangs_is_not_live() -> None:
     """The endpoints have threads of their own: they tell what the loop cannot."""
     with Endpoints("127.0.0.1", 0, Health(), lambda: "the event loop has not turned for 12 s") as endpoints:
         assert get(f"{endpoints.url}/live") == (503, "the event loop has not turned for 12 s\n")
+
+
+class Hand:
+    """A clock that is set by hand."""
+
+    now_s = 0.0
+
+    def mono_ns(self) -> int:
+        return round(self.now_s * 1e9)
+
+
+def test_a_process_is_not_live_when_one_of_its_parts_has_stopped() -> None:
+    """The loop turns, and the part that is to come round does not: only a restart helps."""
+    health, clock = Health(), Hand()
+    beat = process._Beat(health, clock)
+    said = []
+    for second in range(400):
+        clock.now_s = float(second)
+        health.turned("sending samples")
+        if second < 100:
+            health.turned("sampling")
+        beat.look()
+        said.append(beat.stuck())
+    clock.now_s += 11
+
+    assert set(said[: 100 + int(process.STOPPED_S)]) == {""}
+    assert said[-1] == "sampling stopped 300 s ago"
+    assert beat.stuck() == "the event loop has not turned for 11 s"
 
 
 def test_a_taken_port_is_refused_with_the_way_out() -> None:

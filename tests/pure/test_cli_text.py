@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import base64
+import logging
 
 import click
 import pytest
 from msgspec.structs import replace
 
-from slacktide.agents.kafka import Record
+from slacktide.deploy.cli.logs import _Formatter, _human
 from slacktide.deploy.cli.records import UnknownTopicError, letter_row, letter_text, line, topic_named
-from slacktide.deploy.cli.text import Duration, instant, table
+from slacktide.deploy.cli.text import Duration, instant, show, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, POLICY, SAMPLE
+from slacktide.streams.records import Record
 
 
 def record(value: bytes | None, key: bytes | None = b"policy", **fields) -> Record:
@@ -156,3 +158,24 @@ def test_numbers_stand_to_the_right_in_a_table() -> None:
 
 def test_an_instant_is_utc() -> None:
     assert instant(0) == "1970-01-01T00:00:00.000Z"
+
+
+@pytest.mark.parametrize("text", ["a\x1b[2Jb", "a\x9b2Jb", "a\u202eb", "a\rb"])
+def test_what_is_shown_never_steers_a_terminal(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    show(f"one\n{text}")
+    cells = table(["NAME"], [[f"{text}\nforged row"]])
+    body = line(record(f'{{"version":"{text}"}}'.encode().replace(b"\x1b", b"").replace(b"\r", b"")), POLICY)
+
+    assert all(one.isprintable() for one in capsys.readouterr().out.splitlines())
+    assert [one.isprintable() for one in cells.splitlines()] == [True, True]
+    assert body.isprintable()
+
+
+def test_a_log_line_of_a_record_is_one_line() -> None:
+    """What a record says is logged, too: it must not forge a line or clear the screen."""
+    record = logging.makeLogRecord(
+        {"msg": "refused", "levelno": logging.INFO, "why": "\x1b[2J\n00:00:00 agent  all is well"}
+    )
+    written = _Formatter("agent", _human).format(record)
+
+    assert written.isprintable()

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from slacktide.agents.kafka import TopicState
 from slacktide.deploy.cli.topic_plan import changes, said
 from slacktide.schemas.topics import POLICY, SAMPLE, TOPICS, Topic
+from slacktide.streams.kafka import TopicState
 
 
 def as_asked(topic: Topic, brokers: int = 3) -> TopicState:
@@ -37,7 +37,7 @@ def test_an_empty_cluster_needs_every_topic() -> None:
     assert [(change.topic, change.kind) for change in found] == [(topic.name, "create") for topic in TOPICS]
     assert said(found).splitlines()[0] == (
         "+ slacktide.node.sample.v1: 12 partitions, replication 3, "
-        "cleanup.policy=delete min.insync.replicas=2 retention.ms=172800000"
+        "cleanup.policy=delete message.timestamp.type=LogAppendTime min.insync.replicas=2 retention.ms=172800000"
     )
 
 

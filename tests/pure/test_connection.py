@@ -24,7 +24,7 @@ from slacktide.schemas.connection import (
     variable,
 )
 from slacktide.schemas.errors import ConfigError
-from slacktide.streams.connecting import client
+from slacktide.streams.kafka.connecting import client
 
 FILE = "kafka.conf"
 ROOT = Path(__file__).parents[2]

@@ -18,12 +18,12 @@ from slacktide.agents.cluster.descheduler.evicting import Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
 from slacktide.agents.cluster.descheduler.pod import seen
 from slacktide.agents.cluster.descheduler.pod_object import PodObject
-from slacktide.agents.kafka import Out
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.schemas.descheduling import DeschedulingPass, NodesOfClass, StayingPods
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
+from slacktide.streams.records import Out
 from testbed.descheduled import GIB, OWNER, metric, pod_object
 from testbed.policies import policy_from
 

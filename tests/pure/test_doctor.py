@@ -87,6 +87,20 @@ LOG = LogFacts(
 )
 
 
+STAMPED_BY_BROKER = {
+    "message.timestamp.type": "LogAppendTime", "compression.type": "producer", "max.message.bytes": "1048588",
+}  # fmt: skip
+
+
+def test_how_topics_are_compressed_is_shown() -> None:
+    settings = {"a": STAMPED_BY_BROKER, "b": STAMPED_BY_BROKER, "c": STAMPED_BY_BROKER | {"compression.type": "zstd"}}
+    found = {one.check: one for one in log_findings(replace(LOG, settings=settings))}
+    assert found["log.compression"].found == "producer on 2 topics, zstd on 1 topic"
+    assert found["log.timestamps"].found == "LogAppendTime"
+    assert found["log.batch-size"].found == "at most 1048588 bytes"
+    assert not [one for one in found.values() if one.verdict != "ok"]
+
+
 def knob(name: str, **facts: object) -> CgroupFacts:
     """The v2 machine with another state of one knob."""
     return replace(V2, knobs=dict(V2.knobs) | {name: replace(V2.knobs[name], **facts)})
@@ -373,6 +387,22 @@ def test_what_stands_on_something_missing_is_not_complained_of_too(
             "newest of t is 5.0 s ahead",
             "this clock is behind, or the broker's clock ahead",
             id="a record from the future",
+        ),
+        pytest.param(
+            {"settings": {"a": STAMPED_BY_BROKER, "b": STAMPED_BY_BROKER | {"message.timestamp.type": "CreateTime"}}},
+            "log.timestamps",
+            "warning",
+            "CreateTime: b",
+            "slacktide topics apply --bootstrap kafka-1:9092",
+            id="times of clients",
+        ),
+        pytest.param(
+            {"settings": {"a": STAMPED_BY_BROKER | {"max.message.bytes": "20000000"}}},
+            "log.batch-size",
+            "warning",
+            "a 20000000",
+            "a larger batch becomes a dead letter",
+            id="batches that would not be read",
         ),
     ],
 )

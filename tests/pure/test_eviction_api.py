@@ -129,7 +129,7 @@ def reply(verdict: str, **more: object) -> Reply:
 
 @pytest.mark.parametrize("trouble", ["forbidden", "fenced", "overloaded", "away"])
 def test_a_server_in_trouble_is_left_alone_for_longer_and_longer(trouble: str) -> None:
-    patience, now_ns, waits = Patience(), 0, []
+    patience, now_ns, waits = Patience(random=lambda: 1.0), 0, []
     for _ in range(8):
         patience.heard(reply(trouble), now_ns)
         began_ns = now_ns
@@ -146,7 +146,7 @@ def test_a_server_in_trouble_is_left_alone_for_longer_and_longer(trouble: str) -
 
 
 def test_many_replies_of_one_moment_are_one_trouble() -> None:
-    patience = Patience()
+    patience = Patience(random=lambda: 1.0)
     for _ in range(5):
         patience.heard(reply("away"), 0)
 
@@ -155,7 +155,7 @@ def test_many_replies_of_one_moment_are_one_trouble() -> None:
 
 
 def test_a_server_that_says_when_to_come_back_is_asked_no_sooner() -> None:
-    patience = Patience()
+    patience = Patience(random=lambda: 1.0)
     patience.heard(reply("overloaded", retry_after_s=7), 0)
 
     assert patience.refuses("another", 7 * SECOND_NS - 1, asking=False) == "the API server is overloaded: so"
@@ -163,7 +163,7 @@ def test_a_server_that_says_when_to_come_back_is_asked_no_sooner() -> None:
 
 
 def test_a_pod_that_is_kept_is_no_trouble_of_anybody_elses() -> None:
-    patience = Patience()
+    patience = Patience(random=lambda: 1.0)
     patience.heard(reply("kept"), 0)
 
     assert patience.kept(0) == ["uid-1"]

@@ -12,22 +12,24 @@ from msgspec.structs import replace
 
 from slacktide.deploy.cli.explain.node_text import node_text, terms_text
 from slacktide.schemas.allocatable import NodeAllocatable
-from slacktide.schemas.codec import decode
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.command import NodeCommand, Origin
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, Spread
 from slacktide.schemas.outcome import KnobChange
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
+from slacktide.schemas.sample import Limits, Missing, NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS, Topic
+from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.published_floor import published_floor
 from slacktide.streams.explain.evidence import Finding
-from slacktide.streams.explain.figures import figures
+from slacktide.streams.explain.figures import emptied_by, figures
 from slacktide.streams.explain.node import NodeExplanation, explain_node
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.records import Record
 from testbed.chains import Chain, logged, outcome, outcome_record
-from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS, SUPPRESS
+from testbed.samples import BATCH, BOOT, FACTS, GIB, SERVICE, START_MS, SUPPRESS
 
 EXAMPLES = Path(__file__).parents[2] / "schemas" / "examples"
 BUSY = {
@@ -276,6 +278,44 @@ def test_of_several_records_the_highest_boot_and_seq_is_the_newest() -> None:
     assert told.steps[0].record.seq == 5
 
 
+def test_two_agents_of_one_name_are_told_and_then_the_one_that_is_left() -> None:
+    """A forged boot is the highest; once it is silent, the agent that sends on is the one that is explained."""
+    forged = "001800000000-0badcafe"
+    chain = Chain()
+    chain.run(1, 5)
+    for seq in range(6, 12):
+        chain.take(seq, boot_id=forged, facts=FACTS, pods=chain.pods)
+        chain.take(seq)
+    both = explain(chain, START_MS + 11_100)
+    text = named(both, "agent.two").text
+    assert "its figures are frozen: two boots: " in text
+    assert forged in text
+
+    told = explain(chain, chain.run(12, 40))
+    assert "agent.two" not in names(told)
+    assert "agent.silent" not in names(told)
+    assert (told.steps[0].record.boot_id, told.steps[0].record.seq) == (BOOT, 40)
+
+
+def test_a_node_that_does_not_exist_is_told_with_who_decides_that() -> None:
+    chain = Chain()
+    chain.publish(replace(SUPPRESS, node_source="inventory"))
+    told = explain(chain, chain.run(1, 3))
+
+    assert "nothing is sold: unknown node: no inventory record" in named(told, "node.unknown").text
+
+
+def test_the_inventory_that_figures_go_by_is_named_with_its_place() -> None:
+    chain = Chain()
+    chain.worker.inventory(chain.records[0])
+    told = explain(chain, chain.run(1, 3))
+    allocatable = next(step for step in told.steps if step.name == "allocatable")
+    [inventory] = [one for one in allocatable.inputs if one.what == "inventory"]
+
+    assert inventory.place is not None
+    assert (inventory.place.topic, inventory.name) == (INVENTORY.name, allocatable.record.inventory_revision)
+
+
 def test_figures_that_were_taken_back_are_told_no_more() -> None:
     chain = Chain()
     now_ms = chain.run(1, 3)
@@ -304,12 +344,13 @@ def test_terms_of_a_large_node_are_told_to_the_byte() -> None:
     assert terms_text(terms) == "capacity_bytes 68,719,476,736, release_bytes 30,064,771,072, ratio 0.3, used_pct 75"
 
 
-def test_limits_that_cannot_be_are_told_as_not_known() -> None:
+def test_an_outcome_with_limits_that_cannot_be_is_passed_over() -> None:
+    """A period of 0 is outside the schema's range: a dead letter tells of it."""
     chain = Chain()
     odd = Limits(be_cfs_quota_us=1, be_cfs_period_us=0)
     told = explain(chain, chain.run(1, 3), outcome_record(outcome(3, before=odd, after=Limits(be_cfs_quota_us=50_000))))
 
-    assert "not known -> 500m" in node_text(told)
+    assert "outcome" not in {step.name for step in told.steps}
 
 
 def test_terms_that_do_not_go_together_end_no_explanation() -> None:
@@ -352,6 +393,28 @@ def test_terms_of_another_version_are_shown_as_they_are() -> None:
     assert (cpu.because.adds, dict(cpu.because.terms), cpu.emptied_by) == ((), {"other_milli": 7}, "")
 
 
+@pytest.mark.parametrize(
+    ("system", "high", "blamed"),
+    [
+        (5_000, 1_000, "system_or_reserved_milli"),
+        (1_000, 5_000, "high_priority_milli"),
+        (0, 7_000, "high_priority_milli"),
+    ],
+)
+def test_what_takes_most_is_named_when_nothing_is_left(system: int, high: int, blamed: str) -> None:
+    terms = {
+        "capacity_milli": 8_000,
+        "margin_milli": 2_500,
+        "system_or_reserved_milli": system,
+        "high_priority_milli": high,
+        "batch_milli": 0,
+    }
+    because = Because(of="batch_cpu_milli", bound="formula", terms=terms, adds=ADDS)
+
+    assert emptied_by(because, "batch_milli") == blamed
+
+
+ADDS = ("+capacity_milli", "-margin_milli", "-system_or_reserved_milli", "-high_priority_milli")
 amounts = st.integers(0, 20_000)
 
 
@@ -479,3 +542,40 @@ def test_as_json_it_decodes_with_its_findings_and_places() -> None:
         "topic": SAMPLE.name, "partition": 0, "offset": 11, "logged_ms": START_MS + 12_000,
     }  # fmt: skip
     assert body["figures"][0]["because"]["terms"]["capacity_milli"] == 4_000
+
+
+def _refused(chain: Chain, offset: int, **changes: object) -> list[Record]:
+    """A forged sample of a boot above all others, and its answer."""
+    sample = last(chain, SAMPLE)
+    boot = {"boot_id": "999999999999-x", "seq": offset}
+    body = replace(decode(sample.value, NodeSample), pods=[], **boot)
+    answer = last(chain, COMMAND)
+    place = Origin(topic=SAMPLE.name, partition=sample.partition, offset=offset)
+    command = replace(
+        decode(answer.value, NodeCommand),
+        answer="skipped", reason="proof: forged", proof="forged", hold=[], sample=place, **boot,
+    )  # fmt: skip
+    return [
+        replace(sample, offset=offset, value=encode(body)),
+        replace(answer, offset=10_000 + offset, value=encode(command)),
+    ]
+
+
+def test_forged_samples_are_told_and_explain_nothing() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 12)
+    forged = explain(chain, now_ms, *_refused(chain, 900), *_refused(chain, 901))
+
+    assert forged.steps == explain(chain, now_ms).steps
+    assert named(forged, "agent.forged").severity == "warning"
+    assert "2 forged" in named(forged, "agent.forged").text
+
+
+def test_a_node_of_which_nothing_is_proven_says_so() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 12)
+    others = [record for record in chain.records if record.topic not in {SAMPLE.name, COMMAND.name}]
+    told = explain_node(node_log(chain.node, [*others, *_refused(chain, 900)]), now_ms)
+
+    assert "sample" not in {step.name for step in told.steps}
+    assert named(told, "agent.unproven").severity == "problem"

@@ -15,10 +15,12 @@ from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass, SourceNode, StayingPods, Victim
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.missed_pod import LackedMark, MissedPod
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.sample import Limits, PodUse
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT
 from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evictions import controller_of, observed
@@ -29,7 +31,7 @@ from slacktide.streams.explain.wish import Wish, wish_of
 from slacktide.streams.records import Record
 from testbed.chains import Chain, evicted, outcome_record
 from testbed.policies import policy_from
-from testbed.samples import BATCH, GIB, SERVICE, START_MS
+from testbed.samples import BATCH, FACTS, GIB, SERVICE, START_MS
 
 HOUR_MS = 3_600_000
 NOW_MS = START_MS + 12_100
@@ -49,7 +51,7 @@ POD: dict[str, Any] = {
         "priority": 5000,
         "containers": [{"name": "main", "resources": {"requests": WANTS, "limits": WANTS}}],
     },
-    "status": {"phase": "Pending"},
+    "status": {"phase": "Pending", "conditions": [{"type": "PodScheduled", "status": "False"}]},
 }
 
 
@@ -269,6 +271,100 @@ def test_the_schedulers_own_words_are_repeated() -> None:
     document["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]
 
     assert named(explain([node()], document), "pending.condition").text == "the scheduler says: 0/3 nodes"
+
+
+def test_a_pod_that_no_scheduler_looked_at_is_a_problem() -> None:
+    document = pod(containers=asking("200"), schedulerName="koord-scheduler")
+    document["status"] = {"phase": "Pending"}
+
+    found = named(explain([node()], document), "pending.unserved")
+    assert found.severity == "problem"
+    assert "run a scheduler named koord-scheduler" in found.advice
+
+
+def test_a_manifest_that_was_not_created_waits_for_no_scheduler() -> None:
+    document = pod(containers=asking("200"))
+    del document["metadata"]["uid"], document["status"]
+
+    assert "pending.unserved" not in names(explain([node()], document))
+
+
+def cordoned(name: str) -> NodeLog:
+    chain = Chain(facts=msgspec.structs.replace(FACTS, name=name, unschedulable=True))
+    chain.run(1, 12)
+    return node_log(name, chain.records)
+
+
+def test_a_cordoned_node_has_no_room() -> None:
+    told = explain([cordoned("node-1"), cordoned("node-2")], pod(containers=asking("200")))
+
+    assert "pending.fits" not in names(told)
+    found = named(told, "pending.cordoned")
+    assert (found.text, found.advice) == ("all 2 nodes are cordoned: node-1, node-2", "kubectl uncordon node-1")
+
+
+def test_beside_a_cordoned_node_the_others_are_named() -> None:
+    told = explain([cordoned("node-1"), node("node-2")], pod(containers=asking("200")))
+
+    assert named(told, "pending.fits").text == "there is room on node-2"
+
+
+BOUGHT = Resources(batch_cpu_milli=500, batch_mem_bytes=GIB)
+BUYER = msgspec.structs.replace(BATCH, priority=5_000, requests=BOUGHT, limits=BOUGHT)
+
+
+def limited(quota_us: int | None, **use: Any) -> NodeLog:
+    """A node whose best-effort pods have that quota, and whose batch pod uses 20 millicores."""
+    chain = Chain(pods=[SERVICE, BUYER])
+    used = PodUse(uid=BUYER.uid, cpu_milli=20, mem_bytes=GIB, best_effort_group=True, **use)
+    chain.run(1, 12, pod_use=[used], limits=Limits(be_cfs_quota_us=quota_us))
+    return node_log("node-1", chain.records)
+
+
+def test_a_pod_that_is_held_is_said_to_be_held_and_not_to_ask_for_too_much() -> None:
+    there = limited(2_000, periods=10, throttled_periods=9)
+    told = explain([there], on=there, name="jobs/batch")
+
+    found = named(told, "pod.held")
+    assert found.severity == "warning"
+    assert found.text == (
+        "held: the best-effort pods of node-1 may use 20m of CPU, which request 500m together; "
+        "this pod was throttled in 90% of its periods"
+    )
+    assert "lint.idle" not in names(told)
+
+
+@pytest.mark.parametrize(
+    ("quota_us", "use", "idle"),
+    [
+        pytest.param(None, {}, True, id="no limit"),
+        pytest.param(80_000, {"periods": 10, "throttled_periods": 0}, True, id="a limit that it does not feel"),
+        pytest.param(2_000, {}, False, id="a limit on the tier that is used up"),
+    ],
+)
+def test_a_pod_that_uses_little_of_its_own_accord_asks_for_too_much(
+    quota_us: int | None, use: dict[str, int], *, idle: bool
+) -> None:
+    there = limited(quota_us, **use)
+    told = explain([there], on=there, name="jobs/batch")
+
+    assert ("lint.idle" in names(told)) is idle
+    assert ("pod.held" in names(told)) is (quota_us is not None)
+
+
+def test_a_pod_that_came_past_the_webhook_says_what_it_lacks() -> None:
+    lack = LackedMark(profile="batch", field="metadata.labels[koordinator.sh/qosClass]", wanted="BE", found=None)
+    missed = MissedPod(
+        pod_uid="be", namespace="jobs", name="batch", phase="Running", created_ms=1, found_ms=2, lacks=[lack]
+    )
+    there = node()
+    log = PodLog(nodes=[there], on=there, outcomes=[], span_ms=HOUR_MS, missed=missed)
+    told = explain_pod(log, "jobs", "batch", None, NOW_MS)
+    assert told is not None
+
+    found = named(told, "pod.missed")
+    assert "metadata.labels[koordinator.sh/qosClass] absent, BE by profile batch" in found.text
+    assert "delete it" in found.advice
 
 
 def test_a_running_pod_is_found_by_its_nodes_figures() -> None:

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from slacktide.schemas.bounds import COUNT_MAX
 from slacktide.schemas.codec import encode
 from slacktide.schemas.topics import POLICY, SAMPLE, TICK, TOPICS
 from slacktide.streams.records import Record
@@ -19,7 +20,7 @@ RECORDS = st.builds(
     Record,
     topic=st.sampled_from([topic.name for topic in TOPICS]),
     partition=st.integers(0, 100),
-    offset=st.integers(0, 2**62),
+    offset=st.integers(0, COUNT_MAX),
     timestamp_ms=st.integers(-1, 2**52),
     key=st.none() | st.binary(max_size=10),
     value=BODIES,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 
+from slacktide.agents.wallet import Wallet
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.credit import DESCHEDULER, EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
@@ -17,6 +19,8 @@ from testbed.governed import metric_record, outcome_record, policy_record
 
 BOOT, LATER_BOOT = "000000000001-x", "000000000002-x"
 BUDGET = EvictionBudget(cluster_max=4, node_max=2, namespace_max=4, interval_s=60, lease_s=30)
+FIRST_EPOCH = 1_799_999_840
+"""Of a governor that finds no lease: the wall clock's seconds, ``read_back_ms`` ago."""
 SURE_MS = 40_000
 """After a term has begun: as long as a lease can last that nobody knows of."""
 WALL_MS = 1_800_000_000_000
@@ -59,9 +63,20 @@ class Term:
         return self.governor.hear(records, self.now_ms)
 
     def wants(self, *nodes: str, total: int = 0, namespace: str = "spark") -> None:
+        for node in nodes:
+            self.granted(node, total)
         self.hear(*(outcome_record(node, BOOT, total, namespace, done=False) for node in nodes))
 
+    def granted(self, node: str, total: int, boot: str = BOOT) -> None:
+        """An earlier lease of this total, which is over: only of what was granted is anything believed."""
+        known = self.governor._nodes.get(node)
+        if known is not None and known.ledger.granted_max >= total:
+            return
+        earlier = EvictionCredit(node=node, boot_id=boot, epoch=0, number=0, granted=total, ttl_ms=0)
+        self.hear(credit_record(earlier))
+
     def evicts(self, node: str, total: int, namespace: str = "spark") -> None:
+        self.granted(node, total)
         self.hear(outcome_record(node, BOOT, total, namespace))
 
     def tick(self, wait_ms: int = 0) -> list[EvictionCredit]:
@@ -79,8 +94,8 @@ def test_live_nodes_keep_a_standing_credit_each_while_half_of_the_budget_stays_f
     said = term.tick()
 
     assert [(one.node, one.boot_id, one.granted, one.ttl_ms, one.epoch, one.spent) for one in said] == [
-        ("a", BOOT, 1, 30_000, 1, 0),
-        ("b", BOOT, 1, 30_000, 1, 0),
+        ("a", BOOT, 1, 30_000, term.governor.epoch, 0),
+        ("b", BOOT, 1, 30_000, term.governor.epoch, 0),
     ]
     assert len({one.number for one in said}) == 2
     assert term.tick(1_000) == []
@@ -244,7 +259,8 @@ def test_a_new_term_has_a_higher_epoch_renews_what_it_knows_and_grants_only_when
     term = Term(known=known, sure=False)
     term.live("a", "c")
     term.wants("d")
-    assert [(one.node, one.epoch, one.granted) for one in term.tick()] == [("a", 7, 1)]
+    assert [(one.node, one.epoch, one.granted) for one in term.tick()] == [("a", term.governor.epoch, 1)]
+    assert term.governor.epoch > 6
     for _ in range(39):
         term.live("a", "c")
         term.wants("d")
@@ -278,19 +294,81 @@ def test_of_leases_and_outcomes_that_are_long_over_only_the_total_counts() -> No
 @pytest.mark.parametrize(
     "word",
     [
-        pytest.param(credit_record(lease("z", epoch=2)), id="a lease of a later term"),
-        pytest.param(credit_record(lease("z", epoch=1, number=99)), id="a namesake's lease"),
-        pytest.param(outcome_record("z", BOOT, 0, "x", done=False, epoch=2), id="an agent that heard of a later term"),
+        pytest.param(credit_record(lease("z", epoch=FIRST_EPOCH + 1)), id="a lease of a later term"),
+        pytest.param(credit_record(lease("z", epoch=FIRST_EPOCH, number=99)), id="a namesake's lease"),
     ],
 )
-def test_word_of_another_governor_ends_the_term(word: Record) -> None:
+def test_a_lease_of_another_governor_ends_the_term(word: Record) -> None:
     term = Term()
+    assert term.governor.epoch == FIRST_EPOCH
     assert not term.governor.deposed
     term.hear(word)
     assert term.governor.deposed
     term.governor.begin([], [], 0, term.now_ms)
     assert not term.governor.deposed
-    assert term.governor.epoch > 1
+    assert term.governor.epoch > FIRST_EPOCH
+
+
+@pytest.mark.parametrize("epoch", [2**53, 2**63, 2**64, 10**30, 10**400])
+def test_no_epoch_in_an_outcome_ends_a_term(epoch: int) -> None:
+    """Epochs come from the credit topic alone."""
+    term = Term()
+    term.live("a")
+    record = outcome_record("a", BOOT, 0, "x", done=False, epoch=77)
+    forged = msgspec.structs.replace(record, value=(record.value or b"").replace(b"77", str(epoch).encode()))
+    term.hear(forged)
+
+    assert not term.governor.deposed
+    assert term.nodes() == ["a"]
+
+
+@pytest.mark.parametrize("total", [4, 2**53])
+@pytest.mark.parametrize("boot", [BOOT, "999999999999-x", "000000000000-x"])
+@pytest.mark.parametrize("node", ["a", "b", "invented"])
+def test_a_forged_total_takes_no_more_of_the_budget_than_was_granted(node: str, boot: str, total: int) -> None:
+    """``a`` was granted one eviction, ``b`` none, and the third is no node."""
+    term = Term()
+    term.live("a")
+    assert term.nodes() == ["a"]
+    term.live("b", "c")
+    for _ in range(3):
+        term.hear(outcome_record(node, boot, total, "spark"))
+    assert term.governor.figures().spent <= 1
+    term.wants("b", "c")
+
+    assert {"b", "c"} <= set(term.nodes())
+
+
+def test_invented_nodes_are_granted_nothing() -> None:
+    term = Term()
+    term.live("a")
+    term.hear(*(outcome_record(f"invented-{n}", BOOT, 0, "x", done=False) for n in range(1_000)))
+
+    assert term.nodes() == ["a"]
+    assert term.governor.figures().waiting == 0
+
+
+def test_an_outcome_under_another_nodes_key_is_a_dead_letter() -> None:
+    term = Term()
+    term.live("a")
+    [out] = term.hear(msgspec.structs.replace(outcome_record("a", BOOT, 1, "x"), key=b"b"))
+
+    assert "key" in decode(out.value, DeadLetter).reason
+
+
+def test_the_last_epoch_there_can_be_ends_nothing() -> None:
+    """The credit topic is the governor's own; what stands there by mistake must not end evictions for good."""
+    last = lease("z", epoch=2**53, number=2**53)
+    wallet = Wallet(BOOT)
+    wallet.hear(msgspec.structs.replace(last, boot_id="another"), since_ns=0)
+    for number in range(2):
+        term = Term(known=[credit_record(last)])
+        term.live("a")
+        [said] = term.tick()
+        term.hear(credit_record(said))
+        assert not term.governor.deposed
+        wallet.hear(said, since_ns=0)
+        assert wallet.ready(1, "x"), f"governor {number}"
 
 
 def test_its_own_leases_read_back_change_nothing() -> None:

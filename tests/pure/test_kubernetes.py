@@ -248,6 +248,34 @@ def test_pod_level_resources_stand_above_its_containers() -> None:
     assert pod.limits == Resources(cpu_milli=4250)
 
 
+def resized(status: dict[str, object]) -> Pod:
+    """A pod whose spec asks for 4 CPUs and 4Gi, where its kubelet reports that."""
+    main = {
+        "name": "main",
+        "resources": {"requests": {"cpu": 4, "memory": "4Gi"}, "limits": {"cpu": 4, "memory": "4Gi"}},
+    }
+    item = {"kind": "Pod", "metadata": {"name": "web", "uid": "a"}, "spec": {"containers": [main]}, "status": status}
+    node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"capacity": {"cpu": 8, "memory": "32Gi"}}}
+    [pod] = described({"kind": "List", "items": [node, item]}, "nodes.yaml", "n").pods
+    return pod
+
+
+def test_a_pod_holds_what_its_kubelet_allocated_and_not_what_a_deferred_resize_wants() -> None:
+    allocated = {"requests": {"cpu": 1, "memory": "1Gi"}, "limits": {"cpu": 2, "memory": "1Gi"}}
+    pod = resized({"containerStatuses": [{"name": "main", "resources": allocated}]})
+
+    assert pod.requests == Resources(cpu_milli=1_000, mem_bytes=1 << 30)
+    assert pod.limits == Resources(cpu_milli=2_000, mem_bytes=1 << 30)
+    assert (pod.containers[0].requests, pod.containers[0].limits) == (pod.requests, pod.limits)
+
+
+@pytest.mark.parametrize("statuses", [[], [{"name": "main"}], [{"name": "main", "resources": {}}], [{"name": "other"}]])
+def test_a_kubelet_that_reports_no_allocation_leaves_what_the_spec_asks_for(statuses: list[object]) -> None:
+    pod = resized({"containerStatuses": statuses})
+
+    assert pod.requests == pod.limits == Resources(cpu_milli=4_000, mem_bytes=4 << 30)
+
+
 def test_one_node_of_several_is_picked_by_name() -> None:
     """Pods without a node's name belong to whichever node is asked for."""
     items = [a_node("a"), a_node("b"), a_pod({"nodeName": "a"}, "on-a"), a_pod({"nodeName": "b"}, "on-b"), a_pod()]
@@ -475,7 +503,7 @@ def test_other_kinds_are_not_read_and_said() -> None:
     found = read([a_node(), {"kind": "Service", "metadata": 7}, a_pod(labels={"koordinator.sh/priority": "high"})])
 
     assert [note.split(": ", 1)[1] for note in found.notes] == [
-        "items[2].metadata.labels[\"koordinator.sh/priority\"]: 'high': ignored; accepted: a whole number",
+        "items[2].metadata.labels[\"koordinator.sh/priority\"]: 'high': ignored; accepted: a whole number of 64 bits",
         "items of kind Service are not read",
     ]
 

@@ -12,16 +12,20 @@ import pytest
 import yaml
 
 from slacktide.agents.cluster.bridge import bridge
+from slacktide.agents.cluster.enrolment import bundle, enrolment, review, ring
 from slacktide.agents.cluster.scheduler import server
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER
 from slacktide.agents.cluster.webhook import webhook
 from slacktide.agents.cluster.webhook.fence import BRIDGE, NODE_CLAIM
+from slacktide.agents.node.enrolment import PORT
+from slacktide.deploy.cli.agent import command as agent_command
 from slacktide.deploy.cli.bridge import command as bridge_command
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.scheduler import METRICS_PORT
 from slacktide.deploy.cli.scheduler import command as scheduler_command
 from slacktide.deploy.cli.settings import envvar
 from slacktide.deploy.cli.webhook import command as webhook_command
+from slacktide.schemas.enrolment import AUDIENCE
 from testbed.cluster.manifests import MANIFESTS, SYSTEM, containers, kustomization, objects, workloads
 
 ROOT = MANIFESTS.parents[1]
@@ -186,6 +190,9 @@ def test_rights_by_name_are_for_the_names_in_the_code() -> None:
     assert by_name == {
         ("leases", bridge.NAME),
         ("secrets", webhook.SECRET),
+        ("secrets", enrolment.SECRET),
+        ("secrets", ring.SECRET),
+        ("configmaps", enrolment.CONFIG_MAP),
         ("configmaps", policy["policy_name"]),
         ("mutatingwebhookconfigurations", webhook.CONFIGURATION),
         ("validatingwebhookconfigurations", webhook.CONFIGURATION),
@@ -268,8 +275,94 @@ def test_an_agents_token_is_bound_to_its_pod_and_lies_where_it_is_looked_for() -
     assert volume["sources"][0]["serviceAccountToken"] == {"path": "token", "expirationSeconds": 3600}
 
 
+def args_of(kind: str, name: str) -> dict[str, str]:
+    container = named(kind, name)["spec"]["template"]["spec"]["containers"][0]
+    return dict(word.removeprefix("--").partition("=")[::2] for word in container["args"])
+
+
+def test_agents_enrol_where_the_bridge_listens_with_a_token_for_it_alone() -> None:
+    spec = named("DaemonSet", "slacktide-agent")["spec"]["template"]["spec"]
+    volume = next(each["projected"] for each in spec["volumes"] if each["name"] == "enrolment")
+    mount = next(each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "enrolment")
+    defaults = {parameter.name: str(parameter.default) for parameter in agent_command.params}
+    token, authorities = volume["sources"]
+    (port,) = named("Service", enrolment.SERVICE)["spec"]["ports"]
+    bridged = args_of("Deployment", "slacktide-bridge")
+    ports = named("Deployment", "slacktide-bridge")["spec"]["template"]["spec"]["containers"][0]["ports"]
+
+    assert token["serviceAccountToken"]["audience"] == AUDIENCE
+    assert authorities["configMap"]["name"] == enrolment.CONFIG_MAP
+    assert authorities["configMap"]["optional"]
+    assert authorities["configMap"]["items"] == [{"key": bundle.KEY, "path": "ca.crt"}]
+    assert f"{mount['mountPath']}/token" == defaults["enrol_token"]
+    assert f"{mount['mountPath']}/ca.crt" == defaults["enrol_ca"]
+    assert port["port"] == PORT == int(bridged["enrol-port"])
+    assert {"name": port["targetPort"], "containerPort": PORT} in ports
+    assert args_of("DaemonSet", "slacktide-agent")["enrol-url"] == f"https://{enrolment.SERVICE}.{SYSTEM}.svc:{PORT}"
+    assert f"{enrolment.SERVICE}.{SYSTEM}.svc" in enrolment.names_of(SYSTEM)
+    assert spec["serviceAccountName"] == review.ACCOUNT
+
+
+def test_agents_get_keys_and_only_bridge_and_workers_have_those_of_the_cluster() -> None:
+    assert args_of("Deployment", "slacktide-bridge")["node-proof"] == "off"
+    mounted = {
+        workload["metadata"]["name"]
+        for workload in workloads()
+        for volume in workload["spec"]["template"]["spec"]["volumes"]
+        if volume.get("secret", {}).get("secretName") == ring.SECRET
+    }
+    readers = {
+        role["metadata"]["name"]
+        for role in of_kind("Role", "ClusterRole")
+        for rule in role["rules"]
+        if "secrets" in rule["resources"] and ring.SECRET in rule.get("resourceNames", [ring.SECRET])
+        if set(rule["verbs"]) - {"create"}
+    }
+    spec = named("Deployment", "slacktide-stream")["spec"]["template"]["spec"]
+    volume = next(each for each in spec["volumes"] if each["name"] == "node-proof")
+    mount = next(each for each in spec["containers"][0]["volumeMounts"] if each["name"] == "node-proof")
+
+    assert mounted == {"slacktide-stream"}
+    assert readers == {"slacktide-bridge"}
+    assert volume["secret"] == {"secretName": ring.SECRET, "defaultMode": 0o440, "optional": True}
+    assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsUser"]
+    assert mount["mountPath"] == args_of("Deployment", "slacktide-stream")["proof-keys"]
+    for name in (ring.SECRET, enrolment.SECRET):
+        assert "data" not in named("Secret", name)
+
+
 def test_the_example_policy_is_valid_and_is_the_one_that_up_starts_with() -> None:
     example = yaml.safe_load((MANIFESTS / "examples/slo-controller-config.yaml").read_text())
     shipped = yaml.safe_load((ROOT / "deploy/cli/policy.yaml").read_text())
 
     assert example == shipped
+
+
+def test_network_policies_name_the_parts_and_their_ports() -> None:
+    """Every port of every container is reached by somebody, and no policy opens one that there is not."""
+    policies = objects(MANIFESTS / "components/network-policy")
+    extender = [each for each in objects(MANIFESTS / "components/scheduler") if each["kind"] == "Deployment"]
+    opened = {}
+    for policy in policies:
+        labels = policy["spec"]["podSelector"]["matchLabels"]
+        assert labels["app.kubernetes.io/name"] == "slacktide"
+        assert policy["metadata"]["namespace"] == SYSTEM
+        part = labels.get("app.kubernetes.io/component", "all")
+        assert policy["metadata"]["name"] == ("slacktide" if part == "all" else f"slacktide-{part}")
+        opened[part] = {port["port"] for rule in policy["spec"].get("ingress", []) for port in rule["ports"]}
+    named = {
+        each["metadata"]["name"].removeprefix("slacktide-"): {
+            port["name"]: port["containerPort"]
+            for container in each["spec"]["template"]["spec"]["containers"]
+            if container.get("command", [""])[0] == "slacktide"  # a kube-scheduler has probes only, its node's own
+            for port in container.get("ports", [])
+        }
+        for each in [*workloads(), *extender]
+    }
+
+    assert opened.pop("all") == {"metrics"}
+    assert all("metrics" in ports for ports in named.values())
+    for part, ports in named.items():
+        others = {number for name, number in ports.items() if name != "metrics"}
+        assert others == opened.get(part, set()), part
+    assert opened.keys() <= named.keys()

@@ -114,9 +114,14 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
     assert [note.split(": ", 1)[1] for note in parsed.notes] == [
         'data["system-config"]: not yet in effect',
         'data["typo-config"]: unknown, ignored',
-        'data["colocation-config"].cpuReclaimThreshold: unknown, ignored',
+        'data["colocation-config"].cpuReclaimThreshold: unknown, ignored; did you mean cpuReclaimThresholdPercent?',
         'data["colocation-config"].freeClassEnable: checked, not yet in effect',
-        'data["resource-threshold-config"].clusterStrategies: unknown, ignored',
+        'data["resource-threshold-config"].clusterStrategies: unknown, ignored; did you mean clusterStrategy?',
+    ]
+    assert [note.split(": ", 1)[1].split(":")[0] for note in parsed.unknown] == [
+        'data["typo-config"]',
+        'data["colocation-config"].cpuReclaimThreshold',
+        'data["resource-threshold-config"].clusterStrategies',
     ]
 
 
@@ -199,7 +204,7 @@ def test_what_is_no_span_is_refused(durations: object) -> None:
         pytest.param(
             {"colocation": {"nodeConfigs": [pool("a"), pool("b", cpuReclaimThresholdPercent=-1)]}},
             'data["colocation-config"].nodeConfigs[1].cpuReclaimThresholdPercent: -1: '
-            "accepted: a whole number, 0 or more",
+            "accepted: a whole number from 0 to 2147483647",
             id="a field of a node's strategy",
         ),
         pytest.param(
@@ -234,7 +239,7 @@ def test_what_is_no_span_is_refused(durations: object) -> None:
         pytest.param(
             {"colocation": {"cpuReclaimThresholdPercent": 2**63}},
             'data["colocation-config"].cpuReclaimThresholdPercent: 9223372036854775808: '
-            "accepted: a whole number, 0 or more",
+            "accepted: a whole number from 0 to 2147483647",
             id="more than 64 bits",
         ),
         pytest.param(

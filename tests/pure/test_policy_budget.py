@@ -44,7 +44,7 @@ def test_a_policy_that_does_not_say_it_keeps_its_version() -> None:
         ({"clusterMax": 8, "nodeMax": 9, "namespaceMax": 8}, "nodeMax: 9: accepted: at most clusterMax, which is 8"),
         ({"namespaceMax": 21}, "namespaceMax: 21: accepted: at most clusterMax, which is 20"),
         ({"clusterMax": 9}, "clusterMax: 9: accepted: at least namespaceMax, which is 10"),
-        ({"nodeMax": -1}, "nodeMax: -1: accepted: a whole number, 0 or more"),
+        ({"nodeMax": -1}, "nodeMax: -1: accepted: a whole number from 0 to 9007199254740992"),
         ({"leaseSeconds": 2}, "leaseSeconds: 2: accepted: a whole number from 3 to 600"),
     ],
 )

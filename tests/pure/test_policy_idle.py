@@ -146,8 +146,13 @@ def test_a_threshold_that_changes_nothing_says_why(said: dict, in_vain: dict) ->
         ),
         pytest.param(
             {"colocation": {"enable": True, "midStaticCPUReservedPercent": 10, "midCPUThresholdPercent": 50}},
-            {"midStaticCPUReservedPercent": "midReclaimMode is not static"},
-            id="a fixed share, but mid is predicted",
+            {
+                "midStaticCPUReservedPercent": "midReclaimMode is not static",
+                "midCPUThresholdPercent": (
+                    "midUnallocatedPercent is 0: nothing can be sold; midReclaimMode is not static"
+                ),
+            },
+            id="a fixed share, but mid is predicted, and of that nothing is sold",
         ),
         pytest.param(
             {"colocation": {"enable": True, "midReclaimMode": "static", "midUnallocatedPercent": 10}},
@@ -222,7 +227,11 @@ def test_what_another_field_switches_off_says_so(configs: dict, in_vain: dict) -
             },
             id="below the highest priority",
         ),
-        pytest.param("MidResource", {"colocation": {"midReclaimMode": "usage"}}, id="any mode but static is predicted"),
+        pytest.param(
+            "MidResource",
+            {"colocation": {"midReclaimMode": "usage", "midUnallocatedPercent": 1}},
+            id="a share of what nobody asked for",
+        ),
         pytest.param("CFSQuotaBurst", {"burst": {"policy": "auto"}}, id="the default burst"),
         pytest.param("CFSQuotaBurst", {"burst": {"policy": "auto", "cfsQuotaBurstPercent": 101}}, id="a little burst"),
     ],

@@ -13,13 +13,14 @@ from replay.traces import in_order, replayed
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.policy import Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample, NodeUse
 from slacktide.schemas.topics import COMMAND, METRIC
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
-from testbed.samples import GIB, START_MS, SUPPRESS, inventory_record, keyframe, policy_record, sample
+from testbed.samples import FACTS, GIB, START_MS, SUPPRESS, inventory_record, keyframe, policy_record, sample
 from testbed.samples import record_of as bare_record
 
 TIGHT = policy_of(
@@ -313,3 +314,28 @@ def test_a_command_that_is_none_is_told(value: bytes) -> None:
     result = replayed(changed(RECORDS, COMMANDS[3], value))
 
     assert "not an answer" in {found.why.partition(":")[0] for found in result.differences}
+
+
+def test_two_agents_of_one_name_and_unknown_nodes_are_replayed_equal() -> None:
+    """All that a worker of the inventory said: to both agents, to the one that was left, and to an invented node."""
+    listed = msgspec.structs.replace(SUPPRESS, node_source="inventory")
+    facts = inventory_record(NodeInventory(node="node-1", revision=revision_of(FACTS), facts=FACTS))
+    described = msgspec.structs.replace(facts, timestamp_ms=START_MS - 50_000)
+    made = worker(listed)
+    made.inventory(described)
+    lower, higher = "000000000001-0000000a", "000000000009-0000000b"
+    said: list[Record] = []
+    for seq in range(60):
+        boots = [lower, higher] if 10 <= seq < 20 else [lower]
+        for boot in boots:
+            said.append(at(keyframe(seq, boot_id=boot), len(said)))
+        if 5 <= seq < 8:
+            said.append(at(keyframe(seq, "invented"), len(said)))
+    policy = msgspec.structs.replace(policy_record(listed), timestamp_ms=START_MS - 60_000)
+    written = answers(made, said)
+    reasons = {decode(one.value, NodeCommand).reason.partition(":")[0] for one in written if one.topic == COMMAND.name}
+    assert reasons == {"", "two boots", "unknown node"}
+
+    result = replayed(in_order([policy, described, *said, *written]))
+    assert (result.differences, result.equal) == ([], True)
+    assert result.commands["equal"] == sum(one.topic == COMMAND.name for one in written)

@@ -16,15 +16,16 @@ from slacktide.agents.cluster.scheduler.hearing import Hearing
 from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION, own_thresholds
 from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
-from slacktide.agents.kafka import Record
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.decisions.load_aware_args import Aggregation, Percents, Thresholds
 from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs
+from slacktide.streams.records import Record
 
 GIB = 2**30
 NOW_S, WALL_S = 1_000.0, 1_700_000_000.0
@@ -267,6 +268,27 @@ def test_reports_of_an_older_boot_keep_no_node_from_freezing() -> None:
     hear(view, told(boot_id="1-a", seq=99, use=9), heard_s=NOW_S + 14)
     assert used(view) == 2_000
     assert choose(view, "a", now_s=NOW_S + 16).refused["a"].reason == "frozen"
+
+
+def test_after_a_freeze_the_older_boot_counts() -> None:
+    """Workers that believe it have said nothing of the newer one for 15 s."""
+    view = View(PlacementArgs())
+    hear(view, told(boot_id="2-b", use=2_000))
+    hear(view, told(boot_id="1-a", seq=99, use=9), heard_s=NOW_S + 15)
+    assert used(view) == 9
+    assert not choose(view, "a", now_s=NOW_S + 16).refused
+
+
+@pytest.mark.parametrize("counting", [True, False])
+def test_no_more_is_sold_than_the_node_has(counting: bool) -> None:  # noqa: FBT001
+    view = View(PlacementArgs(), counting=counting)
+    view.has("a", Resources(cpu_milli=2_500, mem_bytes=16 * GIB))
+    hear(view, told(batch=2**50))
+    assert left(view) == 2_500
+    view.has("a", Resources(cpu_milli=1_500, mem_bytes=16 * GIB))
+    assert left(view) == 1_500
+    view.has("a", None)
+    assert left(view) == 2**50
 
 
 def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from slacktide.agents.cluster.webhook.fence import BRIDGE, NODE_CLAIM, Eviction, Refusal, eviction_of, refusal
+from slacktide.agents.cluster.webhook.fence import BRIDGE, NODE_CLAIM, Eviction, Refusal, away, eviction_of, refusal
 from slacktide.agents.cluster.webhook.review import Request, UserInfo
 
 MINE = Eviction(namespace="batch-demo", name="worker", pod_uid="u1", node="node-1")
@@ -72,22 +72,44 @@ def test_an_eviction_without_a_uid_is_refused(uid: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "why", "code", "said"),
+    ("seen", "why", "code", "said", "found"),
     [
-        pytest.param(None, "pod_gone", 404, "take it off the list", id="gone"),
-        pytest.param(pod(uid="u2"), "other_uid", 409, "the uid u2, not u1", id="another pod of its name"),
-        pytest.param(pod(node="node-2"), "other_node", 403, "leave it to that node's agent", id="another node's"),
-        pytest.param(pod(node=None), "other_node", 403, "on no node yet", id="not on a node"),
-        pytest.param(pod(label="LS"), "not_best_effort", 403, "is of QoS class LS", id="LS by label"),
-        pytest.param(pod(label=None, kube="Burstable"), "not_best_effort", 403, "of QoS class LS", id="LS by its spec"),
-        pytest.param(pod(label="LSE"), "not_best_effort", 403, "of QoS class LSE", id="LSE"),
-        pytest.param(pod(label="SYSTEM"), "not_best_effort", 403, "of QoS class SYSTEM", id="SYSTEM"),
-        pytest.param(pod(label="be"), None, 0, "", id="a label that names no class leaves the Kubernetes class"),
-        pytest.param(pod(kube="Odd"), "unreadable", 403, "status.qosClass", id="unreadable"),
+        pytest.param(None, "pod_gone", 404, "does not exist: it is gone", "no pod of that name", id="gone"),
+        pytest.param(pod(uid="u2"), "other_uid", 404, "does not exist: it is gone", "u2", id="another of its name"),
+        pytest.param(pod(node="node-2"), "other_node", 403, "is not on node node-1", "node-2", id="another node's"),
+        pytest.param(pod(node=None), "other_node", 403, "is not on node node-1", "on no node yet", id="not on a node"),
+        pytest.param(pod(label="LS"), "not_best_effort", 403, "is not of QoS class BE", "LS", id="LS by label"),
+        pytest.param(
+            pod(label=None, kube="Burstable"),
+            "not_best_effort",
+            403,
+            "is not of QoS class BE",
+            "LS",
+            id="LS by its spec",
+        ),
+        pytest.param(pod(label="LSE"), "not_best_effort", 403, "is not of QoS class BE", "LSE", id="LSE"),
+        pytest.param(pod(label="SYSTEM"), "not_best_effort", 403, "is not of QoS class BE", "SYSTEM", id="SYSTEM"),
+        pytest.param(pod(label="be"), None, 0, "", "", id="a label that names no class leaves the Kubernetes class"),
+        pytest.param(pod(kube="Odd"), "unreadable", 403, "cannot be decoded", "status.qosClass", id="unreadable"),
     ],
 )
-def test_the_pod_as_it_is_now_decides(seen: dict[str, Any] | None, why: str | None, code: int, said: str) -> None:
-    found = refusal(MINE, seen)
+def test_the_pod_as_it_is_now_decides(
+    seen: dict[str, Any] | None, why: str | None, code: int, said: str, found: str
+) -> None:
+    refused = refusal(MINE, seen)
 
-    assert (found and found.why, found.status.code if found else 0) == (why, code)
-    assert said in (found.status.message if found else "")
+    assert (refused and refused.why, refused.status.code if refused else 0) == (why, code)
+    assert said in (refused.status.message if refused else "")
+    assert found in (refused.found if refused else "")
+
+
+def test_a_caller_learns_nothing_of_a_pod_that_he_did_not_name() -> None:
+    """Anybody may reach the webhook: a guess at a name tells neither uid nor node, nor whether there is such a pod."""
+    guess = Eviction(namespace="batch-demo", name="worker", pod_uid="guess", node="node-1")
+    seen = [refusal(guess, None), refusal(guess, pod(uid="secret", node="node-9")), refusal(guess, pod(label="LS"))]
+    placed = refusal(MINE, pod(node="node-9"))
+
+    assert len({one.status for one in seen if one is not None}) == 1
+    assert placed is not None
+    assert "node-9" not in placed.status.message
+    assert "10.0.0.1" not in away(MINE, "https://10.0.0.1:6443 does not answer").status.message

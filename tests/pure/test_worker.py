@@ -177,7 +177,7 @@ def test_what_was_read_back_counts_as_seen_and_is_not_answered(worker: Worker) -
 
 def test_another_boot_is_newer_whatever_its_seq(worker: Worker) -> None:
     tell(worker, keyframe(100))
-    command = answer(worker, sample(1, boot_id="000000000002-a", observed_ms=START_MS + 101_000))
+    command = answer(worker, sample(1, boot_id="000000000002-0000000a", observed_ms=START_MS + 101_000))
 
     assert (command.answer, worker.late_samples) == ("set", 0)
 
@@ -509,7 +509,14 @@ def test_late_samples_of_a_boot_are_counted(worker: Worker) -> None:
 
 def test_each_boot_has_its_own_late_samples_however_long_its_figures_waited(worker: Worker) -> None:
     """The next boot may be heard of before the last one's figures are published."""
-    heard = [keyframe(1), keyframe(2), keyframe(2), keyframe(7), keyframe(13, boot_id="000000000002-a"), keyframe(8)]
+    heard = [
+        keyframe(1),
+        keyframe(2),
+        keyframe(2),
+        keyframe(7),
+        keyframe(13, boot_id="000000000002-0000000a"),
+        keyframe(8),
+    ]
     metrics, _ = figures(tell(worker, *heard))
 
     assert [(metric.seq, metric.late) for metric in metrics] == [(1, 0), (7, 1), (13, 0)]
@@ -561,7 +568,7 @@ def test_a_minute_of_before_a_clock_was_set_back_makes_no_sample_late(worker: Wo
         for out in tell(owner, *(keyframe(seq) for seq in range(600, 800)))
         if out.topic == WINDOW.name
     ]
-    back = [keyframe(seq, boot_id="000000000002-b") for seq in range(1, 5)]
+    back = [keyframe(seq, boot_id="000000000002-0000000b") for seq in range(1, 5)]
     worker.learn(map(record_of, back[:3]))
 
     assert segments

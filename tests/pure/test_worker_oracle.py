@@ -180,7 +180,7 @@ class Agent:
         return keyframe(
             self.seq,
             self.node,
-            boot_id=f"{self.boot:012d}-a",
+            boot_id=f"{self.boot:012d}-0000000a",
             clock_epoch=self.epoch,
             observed_ms=self.at_ms,
             interval_ms=interval_ms,

@@ -16,7 +16,6 @@ import yaml
 from click.testing import CliRunner
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.kafka import create_topics
 from slacktide.agents.publisher import Publisher
 from slacktide.deploy.cli import main
 from slacktide.deploy.cli.broker import EmbeddedBroker
@@ -27,6 +26,7 @@ from slacktide.deploy.cli.main import cli
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import Policy, parse
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
+from slacktide.streams.kafka import create_topics
 from slacktide.streams.replay.lines import REPLAYED
 
 GOLDEN = Path(__file__).with_name("golden.jsonl.gz")
@@ -64,7 +64,12 @@ async def record(folder: Path) -> None:
     inventory.write_text(
         inventory_yaml(world.nodes, world.machine.capacity_milli, world.machine.mem_bytes, world.pods())
     )
-    publisher = Publisher(bootstrap, ensure_topics=partial(create_topics, bootstrap), now_ms=SystemClock().wall_ms)
+    publisher = Publisher(
+        bootstrap,
+        ensure_topics=partial(create_topics, bootstrap),
+        now_ms=SystemClock().wall_ms,
+        node_source="inventory",
+    )
     publisher.policy(policy(65))
     for node in world.nodes:
         publisher.inventory(described(yaml.safe_load(inventory.read_text()), "inventory.yaml", node).facts)

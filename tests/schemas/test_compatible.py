@@ -77,6 +77,12 @@ def changed(path: str, value: object) -> Schema:
             "Sample/properties/seq", {"type": "integer", "minimum": 1}, "$.seq: narrowed", id="a bound is moved"
         ),
         pytest.param(
+            "Limits/properties/quota_us",
+            {"type": "integer", "maximum": 100},
+            "$.limits.quota_us: narrowed",
+            id="a first limit that records may pass",
+        ),
+        pytest.param(
             "Sample/properties/answer", {"enum": ["keep"]}, "$.answer: narrowed, no longer 'set'", id="one answer less"
         ),
         pytest.param(
@@ -117,6 +123,15 @@ def test_a_change_that_an_older_part_could_not_survive_is_named(path: str, value
         pytest.param("Limits/properties/burst_us", {"type": "integer", "default": 0}, id="the same in a part"),
         pytest.param("Sample/description", "Said better.", id="another description"),
         pytest.param("Sample/properties/answer", {"enum": ["set", "keep"]}, id="another order"),
+        pytest.param(
+            "Limits/properties/quota_us", {"type": "integer", "minimum": 0, "maximum": 2**50}, id="a first, far limit"
+        ),
+        pytest.param("Sample/properties/node", {"type": "string", "maxLength": 253}, id="a first, far length"),
+        pytest.param(
+            "Sample/properties/pods",
+            {"type": "array", "items": {"$ref": "#/$defs/Limits"}, "maxItems": 5_000, "default": []},
+            id="a first, far length of a list",
+        ),
     ],
 )
 def test_a_change_that_harms_nobody_passes(path: str, value: object) -> None:

@@ -14,7 +14,6 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand, command_id
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import LIVE_PHASES
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
@@ -22,11 +21,11 @@ from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
 from slacktide.streams.decisions.node_command import answer_of
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
 from slacktide.streams.records import Out
+from testbed.history.answers import Name, name_of
+from testbed.history.figures import below_floor
 
 if TYPE_CHECKING:
     from sim.world import World
-
-Name = tuple[str, str, int]
 
 
 @dataclass(slots=True)
@@ -100,14 +99,14 @@ class AnswerChecks:
         for out, command in commands:
             self._must(out.partition == entries[0].partition, "answers into another partition", command)
             self._must(out.key == command.node.encode(), "answers under another key", command)
-            by_name.setdefault(_name(command), []).append(command)
+            by_name.setdefault(name_of(command), []).append(command)
         samples = [(entry, self._sample(entry)) for entry in entries]
         good = [sample for _, sample in samples if sample is not None]
-        asked, told = Counter(map(_name, good)), Counter(_name(command) for _, command in commands)
+        asked, told = Counter(map(name_of, good)), Counter(name_of(command) for _, command in commands)
         self._must(asked == told, "not answered, or unasked", worker, asked - told, told - asked)
         for sample in good:
             self._known[worker].shown(entries[0].partition, sample)
-            self._true(worker, entries[0].partition, sample, by_name[_name(sample)].pop(0))
+            self._true(worker, entries[0].partition, sample, by_name[name_of(sample)].pop(0))
         bad = [entry for entry, sample in samples if sample is None and entry.value is not None]
         self._letters(worker, bad, [out for out in outs if out.topic == DEAD_LETTER.name])
         for out in outs:
@@ -119,7 +118,7 @@ class AnswerChecks:
 
     def sent(self, outs: Sequence[Out]) -> None:
         """A batch reached the log, whatever became of it there."""
-        self._sent.update(_name(decode(out.value, NodeCommand)) for out in outs if out.topic == COMMAND.name)
+        self._sent.update(name_of(decode(out.value, NodeCommand)) for out in outs if out.topic == COMMAND.name)
 
     def finished(self) -> None:
         """Every sample that the log still holds was answered, at least once."""
@@ -127,7 +126,7 @@ class AnswerChecks:
             for entry in self._world.log.read(SAMPLE.name, partition, 0):
                 sample = self._sample(entry)
                 recent = entry.timestamp_ms > self._world.timeline.wall_ms - 500
-                self._must(sample is None or recent or _name(sample) in self._sent, "never answered", sample)
+                self._must(sample is None or recent or name_of(sample) in self._sent, "never answered", sample)
 
     def _true(self, worker: str, partition: int, sample: NodeSample, command: NodeCommand) -> None:
         known, checker = self._known[worker], self._world.checker
@@ -171,8 +170,8 @@ class AnswerChecks:
         """What is published is no less than what runs there has asked for, whatever the policy says."""
         pods = self._world.checker.pods.get(said.pods_revision)
         self._must(pods is not None, "figures by pods that nobody ever said", said)
-        asked_bytes = sum(pod.requests.batch_mem_bytes or 0 for pod in pods or () if pod.phase in LIVE_PHASES)
-        self._must((said.batch_mem_bytes or 0) >= asked_bytes, "sells less than was sold already", asked_bytes, said)
+        short = below_floor(said, pods or ())
+        self._must(not short, "sells less than was sold already", short, said)
 
     def _letters(self, worker: str, bad: Sequence[Entry], letters: Sequence[Out]) -> None:
         """Each bad record is kept, with where it came from and why."""
@@ -193,7 +192,3 @@ class AnswerChecks:
     def _must(self, holds: bool, why: str, *evidence: object) -> None:  # noqa: FBT001 - reads as a sentence
         if not holds:
             self._trace.complain(why, *evidence)
-
-
-def _name(message: NodeSample | NodeCommand) -> Name:
-    return message.node, message.boot_id, message.seq

@@ -35,6 +35,11 @@ def test_the_agent_command_itself_stays_as_lean() -> None:
     assert loaded_by(code) & set(HEAVY) == set()
 
 
+def test_the_door_to_kafka_is_as_lean() -> None:
+    """Agents load it."""
+    assert loaded_by("import slacktide.streams.kafka") & set(HEAVY) == set()
+
+
 @pytest.mark.parametrize(
     "module", ["slacktide.streams", "slacktide.streams.worker", "slacktide.streams.decisions.cpu_suppress"]
 )
@@ -55,3 +60,9 @@ def test_imports_go_one_way() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout[-3000:]
+
+
+def test_offsets_are_asked_for_by_time_in_one_place() -> None:
+    """Where times are clamped: the client refuses a negative one."""
+    asking = [path for path in (ROOT / "streams" / "kafka").glob("*.py") if ".offsets_for_times(" in path.read_text()]
+    assert [path.name for path in asking] == ["times.py"]

@@ -7,9 +7,11 @@ import contextlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+from slacktide.agents.https import Access
 from slacktide.agents.node.agent import AgentSettings
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import LoopSettings, run
+from slacktide.agents.node.pods.description import Lister
 from slacktide.schemas.health import Health
 from testbed.one_machine import NODE, VirtualNode
 
@@ -17,7 +19,16 @@ INTERVAL_MS = 250
 
 
 @contextlib.asynccontextmanager
-async def agent_of(node: VirtualNode, bootstrap: str, folder: Path, *, told: bool = False) -> AsyncIterator[Health]:
+async def agent_of(
+    node: VirtualNode,
+    bootstrap: str,
+    folder: Path,
+    *,
+    told: bool = False,
+    lister: Lister | None = None,
+    enrol: Access | None = None,
+    keyframe_ms: int = 10_000,
+) -> AsyncIterator[Health]:
     """The agent of a virtual node, in this process; stopped in order at the end."""
     state = folder / "state"
     state.mkdir(exist_ok=True)
@@ -28,10 +39,12 @@ async def agent_of(node: VirtualNode, bootstrap: str, folder: Path, *, told: boo
         bootstrap=bootstrap,
         inventory=node.inventory,
         told=told,
+        lister=lister,
         state_folder=state,
+        enrol=enrol,
         sample_interval_ms=INTERVAL_MS,
         fetch_wait_ms=20,
-        agent=AgentSettings(guard_deadline_ms=500),
+        agent=AgentSettings(guard_deadline_ms=500, keyframe_ms=keyframe_ms),
     )
     stop, health = asyncio.Event(), Health()
     task = asyncio.create_task(run(kernel, settings, stop, health))

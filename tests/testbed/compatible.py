@@ -1,11 +1,13 @@
 """Whether two versions of a topic can live side by side: compares JSON Schemas, knows nothing of Slacktide.
 
 Workers and agents are upgraded one after another, so it must hold both ways: a new reader reads what an old writer
-wrote, an old reader what a new one writes. A new field that may be absent is fine. All else is another topic, ``.v2``.
+wrote, an old reader what a new one writes. A new field that may be absent is fine, and so is a first limit far above
+what any sound writer writes. All else is another topic, ``.v2``.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 Schema = dict[str, Any]
@@ -21,14 +23,18 @@ class _Comparison:
         self._old, self._new = old.get("$defs", {}), new.get("$defs", {})
 
     def compare(self, old: Schema, new: Schema, path: str) -> list[str]:
-        one, other = _kinds(old, self._old), _kinds(new, self._new)
+        one = _kinds(old, self._old)
+        other = {
+            kind if not part else _kind(_relaxed(part, one)): part for kind, part in _kinds(new, self._new).items()
+        }
         found = [f"{path}: narrowed, no longer {kind}" for kind in one if kind not in other]
         found += [f"{path}: widened, may now be {kind}" for kind in other if kind not in one]
         for kind in one.keys() & other.keys():
             found += self._within(kind, one[kind], other[kind], path)
         return found
 
-    def _within(self, kind: str, old: Schema, new: Schema, path: str) -> list[str]:
+    def _within(self, limited: str, old: Schema, new: Schema, path: str) -> list[str]:
+        kind = limited.partition(" ")[0]
         if kind == "object":
             return self._properties(old, new, path)
         if kind == "map":
@@ -65,6 +71,17 @@ def _kinds(schema: Schema, defs: dict[str, Schema]) -> dict[str, Schema]:
     return {_kind(schema): schema}
 
 
+def _relaxed(new: Schema, old: dict[str, Schema]) -> Schema:
+    """The new type without limits that it has for the first time, and that no sound writer reaches."""
+    before = [part for part in old.values() if part.get("type") == new.get("type")]
+    first = {
+        name
+        for name, far in _FAR.items()
+        if name in new and far(new[name]) and any(name not in part for part in before)
+    }
+    return {name: value for name, value in new.items() if name not in first}
+
+
 def _kind(schema: Schema) -> str:
     kind = schema.get("type", "anything")
     if kind == "object":
@@ -75,5 +92,13 @@ def _kind(schema: Schema) -> str:
 
 _BOUNDS = (
     "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf",
-    "minLength", "maxLength", "pattern", "format", "minItems", "maxItems",
+    "minLength", "maxLength", "pattern", "format", "minItems", "maxItems", "maxProperties",
 )  # fmt: skip
+_FAR: dict[str, Callable[[float], bool]] = {
+    "minimum": lambda limit: limit <= 1,
+    "maximum": lambda limit: limit >= 1_000,
+    "maxLength": lambda limit: limit >= 128,
+    "maxItems": lambda limit: limit >= 5_000,
+    "maxProperties": lambda limit: limit >= 10_000,
+}
+"""Limits on a value or a length that may be set where none was."""

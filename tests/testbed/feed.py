@@ -13,8 +13,9 @@ from typing import Self
 
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import NodeSample
+from testbed.history.answers import decided
 from testbed.samples import keyframe, sample
-from testbed.stream_rig import Rig, Shell, decided, until
+from testbed.stream_rig import Rig, Shell, until
 
 NODES = [f"node-{number}" for number in range(4)]
 EVERY_S = 0.01

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -17,6 +16,7 @@ from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.records import Out, Record
+from testbed.history.evictions import most_within
 
 BUDGET = EvictionBudget(cluster_max=4, node_max=2, namespace_max=3, interval_s=20, lease_s=6)
 NAMESPACES = ("spark", "flink")
@@ -141,13 +141,8 @@ class Cluster:
 
     def most(self, key: int | None = None) -> int:
         """The most evictions within any interval: in all, by node (1) or by namespace (2)."""
-        worst = 0
-        for end_ms, *_ in self.evictions:
-            begin_ms = end_ms - self.budget.interval_s * 1_000
-            within = [one for one in self.evictions if begin_ms < one[0] <= end_ms]
-            counts = Counter(one[key] for one in within) if key else Counter({"": len(within)})
-            worst = max(worst, *counts.values())
-        return worst
+        times = ((one[0], one[key] if key else "") for one in self.evictions)
+        return max(most_within(times, self.budget.interval_s * 1_000).values(), default=0)
 
     def _begin(self, governor: Governor) -> None:
         self._governed = True

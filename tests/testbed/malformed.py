@@ -48,13 +48,16 @@ def _deep(rng: Random) -> bytes:
     return b'{"x":' + b"[" * depth + b"]" * depth + b"}"
 
 
-def _wrong_type(body: dict[str, Any], rng: Random) -> None:
-    name = rng.choice(["node", "boot_id", "seq", "observed_ms", "use", "pod_use", "limits", "facts", "pods"])
-    body[name] = rng.choice([[[]], "?" if name == "use" else {"a": []}, True, 1.5])
+def _wrong_type(*names: str) -> Callable[[dict[str, Any], Random], None]:
+    def change(body: dict[str, Any], rng: Random) -> None:
+        name = rng.choice(names)
+        body[name] = rng.choice([[[]], "?" if name == "use" else {"a": []}, True, 1.5])
+
+    return change
 
 
 def _negative_count(body: dict[str, Any], rng: Random) -> None:
-    body[rng.choice(["seq", "observed_ms", "interval_ms"])] = -rng.randrange(1, 2**40)
+    body[rng.choice(["observed_ms", "interval_ms"])] = -rng.randrange(1, 2**40)
 
 
 def _absurd_amount(body: dict[str, Any], rng: Random) -> None:
@@ -77,11 +80,11 @@ NAMELESS: dict[str, Callable[[Random], bytes]] = {
     "not JSON": lambda rng: rng.choice([b"{", b"nul", b"<sample/>", b"\x00", b'{"node":}', b"\xef\xbb\xbf{}"]),
     "cut off": lambda rng: json.dumps(_plain(1)).encode()[: -rng.randrange(1, 800)],
     "no object": lambda rng: rng.choice([b"[]", b"1", b'"node-1"', b"null", b"true", b"1e400"]),
-    "wrong type": _body(_wrong_type),
-    "field missing": _body(lambda body, rng: body.pop(rng.choice(["node", "boot_id", "seq", "use", "pod_use"]))),
+    "wrong type of identity": _body(_wrong_type("node", "boot_id", "seq", "observed_ms")),
+    "no identity": _body(lambda body, rng: body.pop(rng.choice(["node", "boot_id", "seq", "observed_ms"]))),
+    "negative seq": _body(lambda body, rng: body.update(seq=-rng.randrange(1, 2**40))),
     "not a number": _body(lambda body, rng: body["use"].update(cpu_milli=rng.choice([float("nan"), float("inf")]))),
     "endless number": lambda rng: b'{"seq":' + b"9" * rng.choice([400, 5_000]) + b"}",
-    "negative count": _body(_negative_count),
     "deep": _deep,
     "no UTF-8": lambda rng: (
         json.dumps(_plain(1)).encode().replace(b"node-1", bytes([rng.randrange(0x80, 0xFF)]) + b"-1")
@@ -89,7 +92,14 @@ NAMELESS: dict[str, Callable[[Random], bytes]] = {
     "half a character": lambda _: json.dumps(_plain(1)).encode().replace(b'"node-1"', b'"\\ud800"'),
     "another node": _body(lambda body, _: body.update(node="node-2")),
 }
-NAMED = {"absurd amount": _body(_absurd_amount), "absurd time": _body(_absurd_time), "no period": _body(_no_period)}
+NAMED = {
+    "absurd amount": _body(_absurd_amount),
+    "absurd time": _body(_absurd_time),
+    "no period": _body(_no_period),
+    "wrong type": _body(_wrong_type("use", "pod_use", "limits", "facts", "pods")),
+    "negative count": _body(_negative_count),
+    "field missing": _body(lambda body, rng: body.pop(rng.choice(["use", "pod_use", "interval_ms"]))),
+}
 KEYLESS = {"no key": None, "strange key": b"\xff\xfe", "long key": b"k" * 5_000}
 
 

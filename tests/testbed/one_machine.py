@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Self, TypeVar
@@ -18,6 +19,7 @@ import psutil
 
 from slacktide.deploy.cli.virtual import machine as model
 from slacktide.deploy.cli.virtual.files import Projection
+from testbed.history.records import Shown
 
 SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
 NODE = "alpha"
@@ -37,7 +39,10 @@ def eventually(ask: Callable[[], T], within_s: float = 60.0, *, every_s: float =
 class VirtualNode:
     """A service that uses little and batch work that would eat everything; files in a folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = NODE) -> None:
+        self.name = name
+        self.shown: list[Shown] = []
+        """Every look at the best-effort group's quota."""
         self.machine = model.Machine(cpus=CPUS, mem_bytes=MEM_BYTES)
         self.machine.system.demand_milli = 200
         self.service = self.machine.add_pod("uid-service", "Burstable", request_milli=4000)
@@ -46,9 +51,13 @@ class VirtualNode:
             self.machine.add_pod(f"uid-batch-{number}", "BestEffort").demand_milli = 1000 * CPUS
         self._files = Projection(self.machine, folder / "machine")
         self.inventory = folder / "inventory.yaml"
-        self.inventory.write_text(json.dumps(inventory()))
+        self._described = inventory(name)
+        self.inventory.write_text(json.dumps(self._described))
         self.policy = folder / "policy.yaml"
         self.policy.write_text(json.dumps(policy()))
+        self._changes: deque[Callable[[], None]] = deque()
+        """Asked for by others than the thread that drives the machine."""
+        self._describing = threading.Lock()
         self._stop = threading.Event()
         self._driver = threading.Thread(target=self._drive, name="virtual node", daemon=True)
 
@@ -64,7 +73,7 @@ class VirtualNode:
     def arguments(self) -> list[str]:
         """For ``slacktide up`` and ``slacktide agent``."""
         return [
-            *("--node-name", NODE, "--cgroup-mount", str(self._files.cgroup_mount)),
+            *("--node-name", self.name, "--cgroup-mount", str(self._files.cgroup_mount)),
             *("--proc-mount", str(self._files.proc_mount), "--kubepods", model.KUBEPODS),
             *("--inventory", str(self.inventory)),
         ]
@@ -75,31 +84,87 @@ class VirtualNode:
         text = (self._files.cgroup_mount / model.BEST_EFFORT / "cpu.max").read_text().split()[0]
         return None if text == "max" else int(text)
 
+    def add_batch(self, name: str, *, cpu_milli: int = 300, mem_bytes: int = 0) -> None:
+        """A best-effort pod comes; the node's description names it from now on."""
+
+        def start() -> None:
+            pod = self.machine.add_pod(f"uid-{name}", "BestEffort")
+            pod.demand_milli, pod.mem_bytes = cpu_milli, mem_bytes
+
+        self._changes.append(start)
+        with self._describing:
+            self._described["items"].append(batch_pod(self.name, name))
+            self._describe()
+
+    def remove_batch(self, name: str) -> bool:
+        """One that came goes; whether it was there."""
+
+        def end() -> None:
+            if f"uid-{name}" in self.machine.pods:
+                self.machine.remove_pod(f"uid-{name}")
+
+        with self._describing:
+            items = self._described["items"]
+            left = [one for one in items if one["metadata"]["name"] != name]
+            there = len(left) < len(items)
+            self._described["items"] = left
+            self._describe()
+        self._changes.append(end)
+        return there
+
+    def pod_names(self) -> list[str]:
+        """As the node's description names them."""
+        with self._describing:
+            return [one["metadata"]["name"] for one in self._described["items"] if one["kind"] == "Pod"]
+
+    def _describe(self) -> None:
+        part = self.inventory.with_suffix(".part")
+        part.write_text(json.dumps(self._described))
+        part.replace(self.inventory)
+
+    def _change(self) -> None:
+        while self._changes:
+            self._changes.popleft()()
+
     def _drive(self) -> None:
         last_s = time.monotonic()
         while not self._stop.wait(TICK_S):
             dt_ms = round((time.monotonic() - last_s) * 1000)
             last_s += dt_ms / 1000
+            begun_ms = _wall_ms()
             self._files.read_back()
+            self._look(begun_ms)
+            self._change()
             self.machine.step(dt_ms)
             self._files.write_files()
+
+    def _look(self, begun_ms: int) -> None:
+        self.shown.append(Shown(begun_ms, _wall_ms(), self.machine.best_effort.quota_us))
+
+
+def _wall_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def batch_pod(node: str, name: str) -> dict:
+    """A best-effort pod that asks for batch resources."""
+    amounts = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "1Gi"}
+    resources = {"requests": amounts, "limits": amounts}
+    return _pod(node, name, "BestEffort", {"koordinator.sh/qosClass": "BE"}, resources)
+
+
+def _pod(node: str, name: str, kube_qos: str, labels: dict[str, str], resources: dict) -> dict:
+    return {
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels},
+        "spec": {"nodeName": node, "containers": [{"name": "main", "resources": resources}]},
+        "status": {"phase": "Running", "qosClass": kube_qos},
+    }
 
 
 def inventory(node: str = NODE) -> dict:
     """The virtual node and its pods as kubectl prints them."""
     amounts = {"cpu": str(CPUS), "memory": str(MEM_BYTES)}
-
-    def pod(name: str, labels: dict[str, str], amounts: dict[str, str]) -> dict:
-        resources = {"requests": amounts} | ({"limits": amounts} if labels else {})
-        return {
-            "kind": "Pod",
-            "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}", "labels": labels},
-            "spec": {"nodeName": node, "containers": [{"name": "main", "resources": resources}]},
-            "status": {"phase": "Running", "qosClass": "BestEffort" if labels else "Burstable"},
-        }
-
-    best_effort = {"koordinator.sh/qosClass": "BE"}
-    batch = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "1Gi"}
     return {
         "apiVersion": "v1",
         "kind": "List",
@@ -109,9 +174,9 @@ def inventory(node: str = NODE) -> dict:
                 "metadata": {"name": node},
                 "status": {"capacity": amounts, "allocatable": amounts},
             },
-            pod("service", {}, {"cpu": "4", "memory": "1Gi"}),
-            pod("batch-0", best_effort, batch),
-            pod("batch-1", best_effort, batch),
+            _pod(node, "service", "Burstable", {}, {"requests": {"cpu": "4", "memory": "1Gi"}}),
+            batch_pod(node, "batch-0"),
+            batch_pod(node, "batch-1"),
         ],
     }
 

@@ -198,8 +198,25 @@ def lacks_stack() -> Lack | None:
     return lacks_kafka()
 
 
+@functools.cache
+def lacks_netns() -> Lack | None:
+    """Root that may make network namespaces, iproute2, iptables and a TUN device."""
+    if os.geteuid() != 0:
+        return Lack(what="root for network namespaces", get="sudo make test", possible=False)
+    named = {"ip": "iproute2", "iptables": "iptables"}
+    if packages := [package for program, package in named.items() if shutil.which(program) is None]:
+        get = f"apt-get install --no-install-recommends {' '.join(packages)}"
+        return Lack(what=", ".join(packages), get=get, possible=_installs_packages())
+    tried = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
+    if tried.returncode or not Path("/dev/net/tun").exists():
+        return Lack(what="network namespaces with TUN devices", get="run where the kernel has them", possible=False)
+    return None
+
+
 LACKS = {
     "kafka": lacks_kafka,
+    "attack": lacks_kafka,
+    "netns": lacks_netns,
     "kernel": lacks_cgroup_v1,
     "uml": lacks_uml,
     "qemu": lacks_qemu,
@@ -223,6 +240,8 @@ RUNGS = (
     "cgroup v2 (user-mode Linux)",
     "cgroup v2 (QEMU)",
     "Apache Kafka",
+    "attack",
+    "attack over networks",
     "Kubernetes API",
     "stack in Docker",
     "Kubernetes node",
@@ -230,16 +249,18 @@ RUNGS = (
 )
 """In the order in which they run: what costs least tells first."""
 BY_MARKER = {
-    "stack": RUNGS[8],
-    "realnode": RUNGS[9],
-    "cluster": RUNGS[7],
+    "stack": RUNGS[10],
+    "realnode": RUNGS[11],
+    "cluster": RUNGS[9],
+    "netns": RUNGS[8],
+    "attack": RUNGS[7],
     "kafka": RUNGS[6],
     "qemu": RUNGS[5],
     "uml": RUNGS[4],
     "kernel": RUNGS[3],
-    "install": RUNGS[10],
+    "install": RUNGS[12],
 }
-BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[10]}
+BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[12]}
 
 
 def rung_of(item: pytest.Item) -> str:

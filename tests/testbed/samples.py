@@ -13,7 +13,7 @@ from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE
 from slacktide.streams.records import Record
 
-BOOT = "000000000001-a"
+BOOT = "000000000001-0000000a"
 START_MS = 1_800_000_000_000
 GIB = 2**30
 

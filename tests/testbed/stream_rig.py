@@ -14,7 +14,6 @@ from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
-import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
@@ -24,6 +23,7 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, POLICY, SAMPLE
+from slacktide.streams.proofs import Judge
 from slacktide.streams.shells.session import ShellSettings
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.shadow import Shadow
@@ -199,9 +199,11 @@ class Rig:
         return [self.answers[key][0] for key in keys]
 
     @contextlib.asynccontextmanager
-    async def worker(self, shell: Shell, name: str = "w", shadow: Shadow | None = None) -> AsyncIterator[Running]:
+    async def worker(
+        self, shell: Shell, name: str = "w", shadow: Shadow | None = None, judge: Judge | None = None
+    ) -> AsyncIterator[Running]:
         """A worker in this process; stopped at the end if it was not before."""
-        running = self.start(shell, name, shadow)
+        running = self.start(shell, name, shadow, judge)
         try:
             await running.ready()
             yield running
@@ -209,11 +211,11 @@ class Rig:
             if not running.task.done():
                 await running.stopped()
 
-    def start(self, shell: Shell, name: str = "w", shadow: Shadow | None = None) -> Running:
+    def start(self, shell: Shell, name: str = "w", shadow: Shadow | None = None, judge: Judge | None = None) -> Running:
         """Start a worker in this process."""
         run = importlib.import_module(f"slacktide.streams.shells.{shell}_shell").run
         settings = ShellSettings(bootstrap=self.bootstrap, group=self.group, session_timeout_ms=SESSION_MS)
-        worker, health, stop = Worker(name), Health(), asyncio.Event()
+        worker, health, stop = Worker(name, judge), Health(), asyncio.Event()
         worker.shadow = shadow
         running = run(worker, settings, stop, health, lambda: time.time_ns() // 1_000_000)
         return Running(worker=worker, health=health, stop=stop, task=asyncio.create_task(running))
@@ -227,11 +229,6 @@ class Rig:
 def partition_of(node: str) -> int:
     """Where a test's node lives: by the number at the end of its name."""
     return int(node.rpartition("-")[2]) % PARTITIONS
-
-
-def decided(command: NodeCommand) -> bytes:
-    """What a command says, without where, when and by whom it was made."""
-    return encode(msgspec.structs.replace(command, decided_ms=0, worker="", sample=None))
 
 
 def _reader(bootstrap: str) -> AIOKafkaConsumer:

@@ -7,16 +7,17 @@ from collections.abc import Iterable
 
 import pytest
 
-from slacktide.agents.kafka import Out, Sender
 from slacktide.agents.node.envelopes import of_history, of_outcome, of_sample
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.sample import Limits
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out
 from testbed.audit import Audit
 from testbed.brokers import EmbeddedBroker
 from testbed.samples import BOOT, sample
 
 NODE = "node-1"
-LATER_BOOT = "000000000002-b"
+LATER_BOOT = "000000000002-0000000b"
 
 
 def put(broker: EmbeddedBroker, outs: Iterable[Out]) -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from functools import partial
+
+import msgspec
 
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.cluster.bridge import metrics
@@ -19,19 +22,24 @@ from slacktide.agents.cluster.bridge.sources import ConfigMapName, NodeSource, P
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.descheduler.cluster import Place
 from slacktide.agents.cluster.descheduler.descheduler import Descheduler
-from slacktide.agents.kafka import Record, create_topics
+from slacktide.agents.cluster.enrolment.enrolment import Enrolment, EnrolmentSettings, follow
+from slacktide.agents.cluster.enrolment.ring import Ring, signed
 from slacktide.agents.kubernetes import Access, ApiError, ApiServer
 from slacktide.agents.publisher import Publisher
 from slacktide.agents.together import until_one_ends
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.proof import Mode
+from slacktide.streams.kafka import create_topics
+from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
 LOOK_S = 0.5
-RETRY_S = 1.0
+RETRY_S, RETRY_MAX_S = 1.0, 5.0
 NAME = "slacktide-bridge"
 SOURCE = "bridge"
 
@@ -48,6 +56,10 @@ class BridgeSettings:
     """Of the lease."""
     config_map: ConfigMapName
     timing: Timing = TIMING
+    node_proof: Mode = "off"
+    """What the published policy asks for, whatever the ConfigMap says."""
+    enrolment: EnrolmentSettings | None = None
+    """Where agents get their keys; None: nowhere."""
 
 
 async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> None:
@@ -62,11 +74,30 @@ async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> 
             clock=clock,
             timing=settings.timing,
         )
-        waiting = asyncio.create_task(_tell_of_waiting(election, health))
+        ring = Ring(api, settings.namespace, lambda: clock.mono_ns() / 1e9)
+        beside = [asyncio.create_task(_tell_of_waiting(election, health))]
+        if settings.enrolment is not None:
+            enrolment = Enrolment(api, settings.enrolment, ring, clock.wall_ms)
+            beside += [
+                asyncio.create_task(_lasting(enrolment.run)),
+                asyncio.create_task(_lasting(partial(follow, ring))),
+            ]
         try:
-            await election.run(stop, lambda: _lead(settings, api, election, health, clock))
+            await election.run(stop, lambda: _lead(settings, api, election, health, clock, ring))
         finally:
-            waiting.cancel()
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+
+
+async def _lasting(work: Callable[[], Awaitable[None]]) -> None:
+    """Begin again after any error: what the bridge is for goes on without it."""
+    while True:
+        try:
+            await work()
+        except Exception:
+            log.exception("the enrolment has failed")
+        await asyncio.sleep(RETRY_S)
 
 
 async def _tell_of_waiting(election: Election, health: Health) -> None:
@@ -77,22 +108,25 @@ async def _tell_of_waiting(election: Election, health: Health) -> None:
         await asyncio.sleep(LOOK_S)
 
 
-async def _lead(settings: BridgeSettings, api: ApiServer, election: Election, health: Health, clock: Clock) -> None:
+async def _lead(
+    settings: BridgeSettings, api: ApiServer, election: Election, health: Health, clock: Clock, ring: Ring
+) -> None:
     """A leader's work, until it is cancelled."""
     health.not_ready = "leading: what an earlier leader left in the log is being read"
     past = await _past(settings.bootstrap, health)
     epoch = epoch_of(election.transitions, past.epoch)
+    backoff = Backoff(RETRY_S, RETRY_MAX_S)
     while epoch - 1 != election.transitions:
         try:
             await election.count_from(epoch - 1)
         except ApiError as exc:
             health.not_ready = str(exc)
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(backoff.next_s())
     try:
         metrics.LEADING.set(1)
         metrics.EPOCH.set(epoch)
         log.info("writing", extra={"writer_epoch": epoch})
-        await _Leader(settings, past, epoch, clock).run(api, health)
+        await _Leader(settings, past, epoch, clock, ring).run(api, health)
     finally:
         metrics.LEADING.set(0)
         metrics.EPOCH.set(0)
@@ -100,6 +134,7 @@ async def _lead(settings: BridgeSettings, api: ApiServer, election: Election, he
 
 
 async def _past(bootstrap: str, health: Health) -> Past:
+    backoff = Backoff(RETRY_S, RETRY_MAX_S)
     while True:
         try:
             await create_topics(bootstrap)
@@ -108,18 +143,20 @@ async def _past(bootstrap: str, health: Health) -> Past:
             if health.not_ready != str(exc):
                 log.warning("the log is away", extra={"for": "what it held before", "why": str(exc)})
             health.not_ready = str(exc)
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(backoff.next_s())
 
 
 class _Leader:
     """One term."""
 
-    def __init__(self, settings: BridgeSettings, past: Past, epoch: int, clock: Clock) -> None:
+    def __init__(self, settings: BridgeSettings, past: Past, epoch: int, clock: Clock, ring: Ring) -> None:
         self._clock = clock
+        self._node_proof = settings.node_proof
         self._publisher = Publisher(
             settings.bootstrap,
             ensure_topics=partial(create_topics, settings.bootstrap),
             now_ms=clock.wall_ms,
+            node_source="inventory",
             writer_epoch=epoch,
             source=SOURCE,
         )
@@ -129,7 +166,13 @@ class _Leader:
         self._hearing = Hearing(settings.bootstrap, self._writing, self._lay_aside, clock)
         self._mirror = Mirror(self._writing, clock)
         self._descheduler = Descheduler(
-            settings.bootstrap, self._metric_of, epoch, settings.replica, self._lay_aside, clock
+            settings.bootstrap,
+            self._metric_of,
+            epoch,
+            settings.replica,
+            self._lay_aside,
+            clock,
+            sign=lambda out: signed(out, ring.keys(), clock.wall_ms()),
         )
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
@@ -160,6 +203,7 @@ class _Leader:
 
     def policy(self, policy: Policy) -> None:
         """This policy is in force."""
+        policy = msgspec.structs.replace(policy, node_proof=self._node_proof)
         log.info("policy in force", extra={"version": policy.version})
         self._publisher.policy(policy)
         self._writing.policy(policy)
@@ -188,6 +232,7 @@ class _Leader:
             nodes, frozen = len(self._writing.nodes), self._writing.frozen(self._clock.mono_ns() / 1e9)
             metrics.NODES.set(nodes)
             metrics.FROZEN.set(frozen)
+            metrics.CAPPED.set(len(self._writing.capped))
             troubles = {
                 **self._troubles,
                 "log": self._publisher.away or self._hearing.trouble,

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge.writing import Writing
-from slacktide.agents.kafka import Following, Record, TailReader
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
+from slacktide.streams.kafka import Following, TailReader
+from slacktide.streams.records import Record
+
+log = logging.getLogger(__name__)
 
 TOPICS = (ALLOCATABLE.name, METRIC.name)
 SAID_AGAIN_MS = 6_000
@@ -66,8 +70,11 @@ class Hearing:
                 allocatable = decode(record.value, NodeAllocatable)
                 _check_key(node, allocatable.node, "NodeAllocatable")
                 self._writing.allocatables.hear(allocatable, now_s)
-        except BadMessageError as exc:
-            self._lay_aside(record, str(exc))
+                if why := self._writing.overstated(allocatable):
+                    log.warning("figures above the Node's own capacity are capped", extra={"node": node, "why": why})
+                    self._lay_aside(record, f"{why}; only the capacity is written")
+        except Exception as exc:  # noqa: BLE001 - one record stops nothing
+            self._lay_aside(record, failure("publish to Kubernetes", exc))
 
     def _forget(self) -> None:
         self._writing.metrics.clear()

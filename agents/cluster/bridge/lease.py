@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from slacktide.schemas.bounds import INT32_MAX
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
@@ -105,7 +107,7 @@ def epoch_of(transitions: int, epoch_in_log: int) -> int:
         epoch_in_log: the highest that any record of policy or inventory carries; 0 is a writer without Kubernetes.
 
     """
-    return max(transitions, epoch_in_log) + 1
+    return min(max(transitions, epoch_in_log) + 1, INT32_MAX)
 
 
 def micro_time(wall_ms: int) -> str:

@@ -10,6 +10,9 @@ LEADING = Gauge("slacktide_bridge_leading", "1 while this replica holds the leas
 EPOCH = Gauge("slacktide_bridge_writer_epoch", "Of what this replica writes to the log; 0: it does not lead.")
 NODES = Gauge("slacktide_bridge_nodes", "Nodes that Kubernetes has.")
 FROZEN = Gauge("slacktide_bridge_nodes_frozen", "Those of which the log has fallen silent: they are left as they are.")
+CAPPED = Gauge(
+    "slacktide_bridge_nodes_capped", "Nodes whose figures are above their own capacity: it is written instead."
+)
 TROUBLE = Gauge("slacktide_bridge_trouble", "1 while something is wrong with it.", ["of"])
 WRITES = Counter("slacktide_bridge_writes", "Writes to the API server, by what came of them.", ["kind", "result"])
 LISTED = Counter("slacktide_bridge_lists", "Times that all objects were read at once.", ["of"])

@@ -10,6 +10,7 @@ from slacktide.agents.cluster.bridge import metrics, node_metric
 from slacktide.agents.cluster.bridge.sources import Node
 from slacktide.agents.cluster.bridge.writing import Write, Writing
 from slacktide.agents.kubernetes import NODE_METRICS, NODES, ApiAwayError, ApiError, ApiRefusedError, ApiServer
+from slacktide.schemas.backoff import Backoff
 
 log = logging.getLogger(__name__)
 
@@ -28,19 +29,26 @@ class Mirror:
         self._writing = writing
         self._clock = clock
         self._few = asyncio.Semaphore(AT_ONCE)
-        self._pause_s = 0.0
+        self._backoff = Backoff(ROUND_S, PAUSE_MAX_S)
 
     async def run(self, api: ApiServer) -> None:
-        """For ever. An API server that is away, or asks to wait, is left alone: 1 s, doubling up to 30 s."""
+        """For ever. An API server that is away, or asks to wait, is left alone for a second and more, up to 30 s."""
+        pause_s = 0.0
         while True:
             begun_s = self._clock.mono_ns() / 1e9
             due = self._writing.due(begun_s)
             waits = await asyncio.gather(*(self._write(api, write) for write in due))
             if due:
-                longest_s = max(waits)
-                self._pause_s = min(PAUSE_MAX_S, max(longest_s, 2 * self._pause_s)) if longest_s else 0.0
+                pause_s = self._pause_s(max(waits))
             rest_s = begun_s + ROUND_S - self._clock.mono_ns() / 1e9
-            await asyncio.sleep(max(0.0, rest_s, self._pause_s))
+            await asyncio.sleep(max(0.0, rest_s, pause_s))
+
+    def _pause_s(self, asked_s: float) -> float:
+        """How long to leave the API server alone, where it is away or asks for it."""
+        if not asked_s:
+            self._backoff.reset()
+            return 0.0
+        return min(PAUSE_MAX_S, asked_s + self._backoff.next_s())
 
     async def _write(self, api: ApiServer, write: Write) -> float:
         """One write; returns for how long the API server is better left alone."""

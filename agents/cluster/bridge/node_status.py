@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import msgspec
+
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.errors import QuantityError
+from slacktide.schemas.inventory import Resources
 from slacktide.schemas.policy import Colocation
 from slacktide.schemas.units import whole
 from slacktide.streams.decisions.resource_sync_decision import Pair, resource_sync_decision
@@ -59,12 +62,34 @@ def figures_of(said: NodeAllocatable) -> Figures:
     return {field: getattr(said, field) for field in NAMES}
 
 
+def capped(said: NodeAllocatable, capacity: Resources) -> NodeAllocatable:
+    """The same, with no figure above the node's own capacity; what the node does not declare it does not have."""
+    limits = {field: _capacity(field, capacity) for field in NAMES}
+    above = {field: limit for field, limit in limits.items() if (getattr(said, field) or 0) > limit}
+    return msgspec.structs.replace(said, **above) if above else said
+
+
+def overstated(said: NodeAllocatable, capacity: Resources) -> str:
+    """Say which figures are above the node's own capacity; "": none."""
+    limits = {field: _capacity(field, capacity) for field in NAMES}
+    above = [
+        f"{field} is {getattr(said, field)}, above the Node's capacity of {limit}"
+        for field, limit in limits.items()
+        if (getattr(said, field) or 0) > limit
+    ]
+    return "; ".join(above)
+
+
+def _capacity(field: str, capacity: Resources) -> int:
+    return (capacity.mem_bytes if field.endswith("_bytes") else capacity.cpu_milli) or 0
+
+
 def status_write(shown: Shown, said: NodeAllocatable, colocation: Colocation, since_s: float) -> StatusWrite | None:
     """What to write to the node, if anything.
 
     Args:
         shown: what stands on it now.
-        said: what the stream says; not frozen.
+        said: what the stream says, ``capped``; not frozen.
         colocation: in force on the node.
         since_s: how long ago it was written to.
 

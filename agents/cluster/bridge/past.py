@@ -5,7 +5,6 @@ from __future__ import annotations
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from slacktide.agents.kafka import read_topic
 from slacktide.agents.publisher import REPUBLISH_S
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
@@ -13,6 +12,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.topics import INVENTORY, POLICY
+from slacktide.streams.kafka import read_topic
 
 ROUNDS = 3
 """Of republishing: that far before the last policy each living node was told of at least once."""

@@ -60,6 +60,8 @@ class Writing:
 
     metrics: Latest[NodeMetric] = field(default_factory=Latest)
     allocatables: Latest[NodeAllocatable] = field(default_factory=Latest)
+    capped: set[str] = field(default_factory=set)
+    """Nodes whose newest figures are above their own capacity: so much is written of them, and no more."""
     _policy: Policy = DEFAULT
     _nodes: dict[str, _Node] = field(default_factory=dict)
 
@@ -91,8 +93,20 @@ class Writing:
     def gone(self, name: str) -> None:
         """There is no such node any more."""
         self._nodes.pop(name, None)
+        self.capped.discard(name)
         self.metrics.forget(name)
         self.allocatables.forget(name)
+
+    def overstated(self, said: NodeAllocatable) -> str:
+        """Whether figures are above the Node's own capacity, in words; "": no, or that was returned before."""
+        node = self._nodes.get(said.node)
+        why = "" if node is None else node_status.overstated(said, node.facts.capacity)
+        if not why:
+            self.capped.discard(said.node)
+        elif said.node not in self.capped:
+            self.capped.add(said.node)
+            return why
+        return ""
 
     def frozen(self, now_s: float) -> int:
         """How many nodes the log has fallen silent of; those that it never spoke of have no agent."""
@@ -133,6 +147,7 @@ class Writing:
         if said is None:
             return None
         since_s = node.budget.since_s(now_s)
+        said = node_status.capped(said, node.facts.capacity)
         wanted = node_status.status_write(node.shown, said, node.colocation, since_s)
         if wanted is None or not node.budget.allows(now_s, urgent=wanted.urgent):
             return None

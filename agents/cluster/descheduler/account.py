@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.kafka import Following, Record, TailReader
 from slacktide.agents.wallet import Wallet
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import DESCHEDULER, EvictionCredit
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import failure
 from slacktide.schemas.outcome import Spent
 from slacktide.schemas.topics import CREDIT
+from slacktide.streams.kafka import Following, TailReader
+from slacktide.streams.records import Record
 
 LayAside = Callable[[Record, str], None]
 
@@ -75,6 +76,6 @@ class Account:
             if record.key == DESCHEDULER.encode() and record.value is not None:
                 try:
                     self._wallet.hear(decode(record.value, EvictionCredit), self._read_ns)
-                except BadMessageError as exc:
-                    self._lay_aside(record, str(exc))
+                except Exception as exc:  # noqa: BLE001 - one record stops nothing
+                    self._lay_aside(record, failure("count credit", exc))
         self._read_ns = round(now_s * 1e9)

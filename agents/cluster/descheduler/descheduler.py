@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -15,7 +15,6 @@ from slacktide.agents.cluster.descheduler.cluster import Cluster, MetricOf, Plac
 from slacktide.agents.cluster.descheduler.evicting import Evicting
 from slacktide.agents.cluster.descheduler.passes import Passes
 from slacktide.agents.cluster.descheduler.pods import PodSource
-from slacktide.agents.kafka import Out, Sender
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.codec import encode
@@ -24,11 +23,13 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.headers import headers
 from slacktide.schemas.policy import DEFAULT, Policy
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
 
 SOURCE = "bridge"
-RETRY_S, LAST_S = 1.0, 3.0
+LOOK_S, LAST_S = 1.0, 3.0
 
 
 class Descheduler:
@@ -41,12 +42,21 @@ class Descheduler:
         replica: the name of this bridge.
         lay_aside: takes records that cannot be used, each with the reason.
         clock: the time.
+        sign: gives a record its proof.
 
     """
 
     def __init__(
-        self, bootstrap: str, metric_of: MetricOf, epoch: int, replica: str, lay_aside: LayAside, clock: Clock
+        self,
+        bootstrap: str,
+        metric_of: MetricOf,
+        epoch: int,
+        replica: str,
+        lay_aside: LayAside,
+        clock: Clock,
+        sign: Callable[[Out], Out] = lambda out: out,
     ) -> None:
+        self._sign = sign
         self._trouble = ""
         self._cluster = Cluster()
         self._pods = PodSource(self._cluster)
@@ -107,7 +117,7 @@ class Descheduler:
         while True:
             with suppress(LogError):
                 await self._evicting.flush()
-            await asyncio.sleep(RETRY_S)
+            await asyncio.sleep(LOOK_S)
 
     async def _each(self, api: ApiServer) -> None:
         interval_s = self._policy.descheduling.interval_s
@@ -145,7 +155,7 @@ class Descheduler:
     async def _send(self, records: Collection[Out]) -> None:
         if not self._sender.connected:
             await self._sender.connect([DESCHEDULING.name, OUTCOME.name])
-        await self._sender.send(list(records))
+        await self._sender.send([self._sign(record) for record in records])
 
 
 def _out(done: DeschedulingPass) -> Out:

@@ -15,7 +15,6 @@ from slacktide.agents.cluster.descheduler import metrics
 from slacktide.agents.cluster.descheduler.account import Account
 from slacktide.agents.cluster.descheduler.pod import FEATURE
 from slacktide.agents.cluster.events import About, Teller, tell
-from slacktide.agents.kafka import Out
 from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
 from slacktide.schemas.codec import encode
 from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
@@ -24,6 +23,7 @@ from slacktide.schemas.headers import headers
 from slacktide.schemas.outcome import NodeOutcome, PodName
 from slacktide.schemas.topics import OUTCOME
 from slacktide.streams.decisions.evict_observed import observed
+from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
 

@@ -11,15 +11,16 @@ from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.node import Figures
 from slacktide.agents.cluster.scheduler.own_thresholds import own_thresholds
 from slacktide.agents.cluster.scheduler.view import View
-from slacktide.agents.kafka import Following, Record, TailReader
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
-from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, SCORE
 from slacktide.streams.decisions.load_aware_args import Thresholds
+from slacktide.streams.kafka import Following, TailReader
+from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -84,14 +85,15 @@ class Hearing:
             else:
                 figures = _figures(record, node)
                 self._view.hear(figures, heard_s=heard_s, logged_s=logged_s)
-        except BadMessageError as exc:
+        except Exception as exc:  # noqa: BLE001 - one record stops nothing
             metrics.REFUSED.labels(record.topic).inc()
-            self._lay_aside(record, str(exc))
+            self._lay_aside(record, failure("place", exc))
 
     def _described(self, record: Record, node: str) -> None:
-        """Of what Kubernetes says of a node its own thresholds are read; the cluster's hold where they cannot be."""
+        """Read a node's capacity and its own thresholds; the cluster's thresholds hold where these cannot be read."""
         if record.value is None:
             self._view.limit(node, Thresholds())
+            self._view.has(node, None)
             return
         told = decode(record.value, NodeInventory)
         if told.node != node:
@@ -99,6 +101,7 @@ class Hearing:
         if told.writer_epoch < self._epoch:
             return
         self._epoch = told.writer_epoch
+        self._view.has(node, told.facts.capacity)
         try:
             self._view.limit(node, own_thresholds(told.facts.annotations))
         except BadMessageError as exc:

@@ -51,6 +51,8 @@ class KnownNode:
         self._unread = False
         """Whether there is a report to be made of the metric, or of pods that were not here when it was made."""
         self._heard_s: dict[type[Figures], float] = {}
+        self._most: Amounts | None = None
+        """The node's own capacity; None: not known."""
         self._asked: Resources | None = None
         self._own = Thresholds()
         self._view = NodeView(name=name, state=self._stands())
@@ -72,18 +74,18 @@ class KnownNode:
         same = self._counting and not self._view.silent and not self._view.expired
         if isinstance(figures, NodeScore):
             before = self._score
-            if _older(figures, before):
+            if self._older(figures, before, heard_s):
                 return False
             self._score = figures
             same = same and before is not None and _OF_SCORE(before) == _OF_SCORE(figures)
         elif isinstance(figures, NodeAllocatable):
             known = self._allocatable
-            if _older(figures, known):
+            if self._older(figures, known, heard_s):
                 return False
             self._allocatable = figures
             same = same and known is not None and _OF_ALLOCATABLE(known) == _OF_ALLOCATABLE(figures)
         else:
-            if _older(figures, self._metric):
+            if self._older(figures, self._metric, heard_s):
                 return False
             self._metric, self._logged_s, self._unread, same = figures, logged_s, True, False
         self._heard_s[type(figures)] = max(self._heard_s.get(type(figures), -inf), heard_s)
@@ -91,9 +93,23 @@ class KnownNode:
             self.until_s = -inf
         return not same
 
+    def _older(self, said: F, known: F | None, heard_s: float) -> bool:
+        """Whether it is of an older boot or sequence number; of the same, what was said later holds.
+
+        Where all that was newer is frozen, the older boot is the one that the workers believe.
+        """
+        if known is None or heard_s >= self._heard_s.get(type(said), -inf) + FROZEN_S:
+            return False
+        return (said.boot_id, said.seq) < (known.boot_id, known.seq)
+
     def limit(self, own: Thresholds) -> None:
         """It has thresholds of its own; empty ones: the cluster's hold."""
         self._own, self._unread = own, True
+        self.until_s = -inf
+
+    def has(self, capacity: Resources | None) -> None:
+        """No more than this capacity counts of what is sold; None: not known."""
+        self._most = None if capacity is None else Amounts(capacity.cpu_milli or 0, capacity.mem_bytes or 0)
         self.until_s = -inf
 
     def forget(self, kind: type[Figures]) -> None:
@@ -229,21 +245,27 @@ class KnownNode:
         """Batch and mid: what is published less what pods here asked for; without counting, as the log has it."""
         if not self._counting:
             score = self._score
-            return (NOTHING, NOTHING) if score is None else (_amounts(score.batch_left), _amounts(score.mid_left))
+            lefts = (NOTHING, NOTHING) if score is None else (_amounts(score.batch_left), _amounts(score.mid_left))
+            return _least(lefts[0], self._most), _least(lefts[1], self._most)
         sold = self._allocatable
         if sold is None:
             return NOTHING, NOTHING
         if self._asked is None:
             self._asked = _sum(pod.pod.requests for pod in self.pods.values())
         asked = self._asked
-        batch = _less(sold.batch_cpu_milli, asked.batch_cpu_milli), _less(sold.batch_mem_bytes, asked.batch_mem_bytes)
-        mid = _less(sold.mid_cpu_milli, asked.mid_cpu_milli), _less(sold.mid_mem_bytes, asked.mid_mem_bytes)
-        return Amounts(*batch), Amounts(*mid)
+        batch = _least(Amounts(sold.batch_cpu_milli or 0, sold.batch_mem_bytes or 0), self._most)
+        mid = _least(Amounts(sold.mid_cpu_milli or 0, sold.mid_mem_bytes or 0), self._most)
+        return (
+            Amounts(_less(batch.cpu_milli, asked.batch_cpu_milli), _less(batch.mem_bytes, asked.batch_mem_bytes)),
+            Amounts(_less(mid.cpu_milli, asked.mid_cpu_milli), _less(mid.mem_bytes, asked.mid_mem_bytes)),
+        )
 
 
-def _older(said: F, known: F | None) -> bool:
-    """Whether it is of an older boot or sequence number; of the same, what was said later holds."""
-    return known is not None and (said.boot_id, said.seq) < (known.boot_id, known.seq)
+def _least(amounts: Amounts, most: Amounts | None) -> Amounts:
+    """The lesser of each; None: any amount is."""
+    if most is None:
+        return amounts
+    return Amounts(min(amounts.cpu_milli, most.cpu_milli), min(amounts.mem_bytes, most.mem_bytes))
 
 
 def _amounts(use: Use) -> Amounts:

@@ -9,13 +9,15 @@ from collections.abc import Callable
 from itertools import islice
 
 from slacktide.agents.cluster.scheduler import metrics
-from slacktide.agents.dead_letters import Letters, dead_letter
-from slacktide.agents.kafka import Out, Record, Sender
+from slacktide.agents.dead_letters import Letters
+from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.headers import headers
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import DEAD_LETTER, PLACEMENT
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out, Record, dead_letter
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +25,8 @@ SOURCE = "scheduler"
 TOPICS = (PLACEMENT.name, DEAD_LETTER.name)
 WAITING_MAX = 10_000
 AT_ONCE = 200
-BEAT_S, RETRY_S, LAST_S = 0.2, 1.0, 3.0
+BEAT_S, LAST_S = 0.2, 3.0
+RETRY_S, RETRY_MAX_S = 1.0, 5.0
 AGAIN_MS = 60_000
 """A pod that waits is asked about again and again: what did not change is told once a minute."""
 REMEMBERED = 10_000
@@ -57,16 +60,18 @@ class Placements:
 
     async def run(self) -> None:
         """For ever."""
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             try:
                 await self._send()
                 self.away = ""
+                backoff.reset()
                 await asyncio.sleep(BEAT_S)
             except LogError as exc:
                 if not self.away:
                     log.warning("the log is away", extra={"for": SOURCE, "why": str(exc)})
                 self.away = str(exc)
-                await asyncio.sleep(RETRY_S)
+                await asyncio.sleep(backoff.next_s())
 
     async def close(self) -> None:
         """Send what still waits, now that nobody is answered: of a pod not told of another replica would complain."""

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from slacktide.agents.cluster.bounds import Bounds
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
 from slacktide.schemas.errors import BadMessageError, SlacktideError
@@ -41,7 +42,8 @@ async def serving(answers: Answers, lacking: Callable[[], str], host: str, port:
         ServerError: the address could not be had.
 
     """
-    app = web.Application(client_max_size=QUESTION_BYTES_MAX)
+    bounds = Bounds()
+    app = web.Application(client_max_size=QUESTION_BYTES_MAX, middlewares=[bounds.middleware])
     app.router.add_post(f"/{FILTER}", _handler(FILTER, answers.filter, lacking))
     app.router.add_post(f"/{PRIORITIZE}", _handler(PRIORITIZE, answers.prioritize, lacking))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, keepalive_timeout=KEPT_S)
@@ -51,7 +53,8 @@ async def serving(answers: Answers, lacking: Callable[[], str], host: str, port:
             await web.TCPSite(runner, host, port).start()
         except OSError as exc:
             raise ServerError(f"{host}:{port}: {exc.strerror}; choose another address with --host and --port") from exc
-        yield runner.addresses[0][1]
+        async with bounds.kept(runner):
+            yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
 

@@ -12,12 +12,13 @@ from slacktide.agents.cluster.events import About, Teller, tell
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.pod import SeenPod
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
-from slacktide.agents.kafka import Record, read_topic
 from slacktide.agents.kubernetes import ApiError, ApiServer
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import PLACEMENT
+from slacktide.streams.kafka import read_topic
+from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from math import inf
 from slacktide.agents.cluster.scheduler.board import Board
 from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
-from slacktide.schemas.inventory import ENDED_PHASES
+from slacktide.schemas.inventory import ENDED_PHASES, Resources
 from slacktide.streams.decisions.load_aware_args import Thresholds
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.pod_placement import Asking, Choice, PlacementArgs, asking, compare, judge
@@ -48,6 +48,7 @@ class View:
         self._args = args
         self._counting = counting
         self._nodes: dict[str, KnownNode] = {}
+        self._capacity: dict[str, Resources] = {}
         self._pods: dict[tuple[str, str], SeenPod] = {}
         self._assumed: dict[str, _Assumed] = {}
         self._blind = False
@@ -79,6 +80,19 @@ class View:
             known.limit(own)
             self._note(node)
             self._drop_unknown(node, known)
+
+    def has(self, node: str, capacity: Resources | None) -> None:
+        """A node has this capacity: no more of it is sold; None: the node is gone."""
+        if self._capacity.get(node) == capacity:
+            return
+        if capacity is None:
+            del self._capacity[node]
+        else:
+            self._capacity[node] = capacity
+        known = self._nodes.get(node)
+        if known is not None:
+            known.has(capacity)
+            self._note(node)
 
     def whole(self, pods: Iterable[SeenPod], *, at_s: float) -> None:
         """These pods there are, and no others."""
@@ -185,7 +199,9 @@ class View:
         return known
 
     def _unknown(self, name: str) -> KnownNode:
-        return KnownNode(name, self._args.load, counting=self._counting)
+        node = KnownNode(name, self._args.load, counting=self._counting)
+        node.has(self._capacity.get(name))
+        return node
 
     def _drop_unknown(self, name: str, known: KnownNode) -> None:
         if known.unknown:

@@ -29,7 +29,9 @@ class Refusal:
 
     why: Why
     status: Status
-    """For the agent: what is wrong, and what to do."""
+    """For the caller: what is wrong, and what to do. It tells nothing of the pod that the caller did not name."""
+    found: str = ""
+    """What the pod is instead, for the webhook's own log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,42 +73,47 @@ def eviction_of(request: Request) -> Eviction | Refusal:
 def refusal(eviction: Eviction, pod: Mapping[str, Any] | None) -> Refusal | None:
     """Why the pod, as the API server has it now, may not be evicted; None: it may. No pod: there is none."""
     if pod is None:
-        message = f"{eviction.pod} is not there: it is gone already; take it off the list"
-        return Refusal(why="pod_gone", status=Status(code=404, reason="NotFound", message=message))
+        return _gone("pod_gone", eviction, "no pod of that name")
     uid, node = (pod.get("metadata") or {}).get("uid"), (pod.get("spec") or {}).get("nodeName") or ""
     if uid != eviction.pod_uid:
-        message = (
-            f"{eviction.pod} has the uid {uid}, not {eviction.pod_uid}: the pod that was decided on is gone, and one "
-            "of its name took its place; decide anew on the newest pod list"
-        )
-        return Refusal(why="other_uid", status=Status(code=409, reason="Conflict", message=message))
+        return _gone("other_uid", eviction, f"its uid is {uid}")
     if eviction.node is not None and node != eviction.node:
-        where = f"on node {node}" if node else "on no node yet"
         return _forbidden(
             "other_node",
-            f"{eviction.pod} is {where}, the token is for node {eviction.node}: an agent evicts pods of its own node "
-            "alone; leave it to that node's agent",
+            f"{eviction.pod} is not on node {eviction.node}, which the token is for: an agent evicts pods of its own "
+            "node alone",
+            f"it is on node {node}" if node else "it is on no node yet",
         )
     return _unless_best_effort(eviction, pod)
 
 
 def away(eviction: Eviction, why: str) -> Refusal:
     """The pod could not be looked at, so it stays."""
-    message = f"{eviction.pod} could not be read ({why}), so it stays; try again in a few seconds"
-    return Refusal(why="away", status=Status(code=503, reason="ServiceUnavailable", message=message))
+    message = f"{eviction.pod} could not be read, so it stays; try again in a few seconds"
+    return Refusal(why="away", status=Status(code=503, reason="ServiceUnavailable", message=message), found=why)
+
+
+def _gone(why: Why, eviction: Eviction, found: str) -> Refusal:
+    """The same answer whether the name is free or taken by another pod: who knows no uid learns of no pod."""
+    message = (
+        f"{eviction.pod} with uid {eviction.pod_uid} does not exist: it is gone, and another one of its name may have "
+        "taken its place; decide anew on the newest pod list"
+    )
+    return Refusal(why=why, status=Status(code=404, reason="NotFound", message=message), found=found)
 
 
 def _unless_best_effort(eviction: Eviction, pod: Mapping[str, Any]) -> Refusal | None:
     found = listed(pod, "API server")
     if not found.pods:
-        return _forbidden("unreadable", f"{eviction.pod} cannot be read, so it stays: {'; '.join(found.notes)}")
+        return _forbidden("unreadable", f"{eviction.pod} cannot be decoded, so it stays", "; ".join(found.notes))
     qos = effective_qos(found.pods[0].qos_label, found.pods[0].kube_qos)
     if qos == EVICTABLE:
         return None
     return _forbidden(
         "not_best_effort",
-        f"{eviction.pod} is of QoS class {qos}, and only class {EVICTABLE} is evicted; where it is batch work, "
+        f"{eviction.pod} is not of QoS class {EVICTABLE}, and no other is evicted; where it is batch work, "
         f"create it with the label {LABEL_QOS}: {EVICTABLE}",
+        f"it is of QoS class {qos}",
     )
 
 
@@ -116,5 +123,5 @@ def _uid(eviction: Mapping[str, Any]) -> str:
     return uid if isinstance(uid, str) else ""
 
 
-def _forbidden(why: Why, message: str) -> Refusal:
-    return Refusal(why=why, status=Status(code=403, reason="Forbidden", message=message))
+def _forbidden(why: Why, message: str, found: str = "") -> Refusal:
+    return Refusal(why=why, status=Status(code=403, reason="Forbidden", message=message), found=found)

@@ -9,7 +9,6 @@ from contextlib import suppress
 from slacktide.agents.cluster.webhook.metrics import MISSED
 from slacktide.agents.cluster.webhook.missed import StoredPod, lacked
 from slacktide.agents.cluster.webhook.world import World
-from slacktide.agents.kafka import Out, Sender
 from slacktide.agents.kubernetes import PODS, ApiServer
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
@@ -20,6 +19,8 @@ from slacktide.schemas.policy.selector import Selector, matches
 from slacktide.schemas.topics import MISSED_POD
 from slacktide.streams.decisions.label_selector import InvalidSelector, is_empty
 from slacktide.streams.decisions.webhook_colocation_profile import Profile
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
 

@@ -9,8 +9,9 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from slacktide.agents.cluster.bounds import Bounds
+from slacktide.agents.cluster.certificate.tls import Clients, Tls
 from slacktide.agents.cluster.webhook.answers import Answers
-from slacktide.agents.cluster.webhook.tls import Tls
 from slacktide.schemas.errors import SlacktideError
 
 log = logging.getLogger(__name__)
@@ -39,9 +40,10 @@ async def serving(answers: Answers, tls: Tls, host: str, port: int, *, leaving: 
         ServerError: the address could not be had.
 
     """
-    app = web.Application(client_max_size=QUESTION_BYTES_MAX)
-    app.router.add_post(MUTATE_PODS, _handler(answers.mutate, leaving))
-    app.router.add_post(VALIDATE_EVICTIONS, _handler(answers.fence, leaving))
+    bounds = Bounds()
+    app = web.Application(client_max_size=QUESTION_BYTES_MAX, middlewares=[bounds.middleware])
+    app.router.add_post(MUTATE_PODS, _handler(answers.mutate, tls.clients, leaving))
+    app.router.add_post(VALIDATE_EVICTIONS, _handler(answers.fence, tls.clients, leaving))
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, keepalive_timeout=KEPT_S)
     await runner.setup()
     try:
@@ -49,14 +51,18 @@ async def serving(answers: Answers, tls: Tls, host: str, port: int, *, leaving: 
             await web.TCPSite(runner, host, port, ssl_context=tls.context).start()
         except OSError as exc:
             raise ServerError(f"{host}:{port}: {exc.strerror}; choose another address with --host and --port") from exc
-        yield runner.addresses[0][1]
+        async with bounds.kept(runner):
+            yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
 
 
-def _handler(answer: _Answer, leaving: asyncio.Event) -> Callable[[web.Request], Awaitable[web.Response]]:
+def _handler(
+    answer: _Answer, clients: Clients | None, leaving: asyncio.Event
+) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def handle(request: web.Request) -> web.Response:
-        response = await _response(answer, request)
+        refused = "" if clients is None else clients.refuse(request.get_extra_info("peercert"))
+        response = web.Response(status=403, text=refused) if refused else await _response(answer, request)
         if leaving.is_set():
             response.force_close()
         return response

@@ -8,17 +8,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from slacktide.agents.cluster.certificate.keeper import Keeper, SecretPlace
+from slacktide.agents.cluster.certificate.rotation import Pair, Terms
+from slacktide.agents.cluster.certificate.tls import Clients, Tls, in_folder
 from slacktide.agents.cluster.webhook.answers import Answers
-from slacktide.agents.cluster.webhook.keeper import Keeper, Place
-from slacktide.agents.cluster.webhook.rotation import Pair, Terms
+from slacktide.agents.cluster.webhook.configurations import WebhookConfigurations
+from slacktide.agents.cluster.webhook.metrics import CERTIFICATE_UNTIL
 from slacktide.agents.cluster.webhook.seeker import Seeker
 from slacktide.agents.cluster.webhook.server import serving
-from slacktide.agents.cluster.webhook.tls import Tls, in_folder
 from slacktide.agents.cluster.webhook.world import World
-from slacktide.agents.kafka import Sender
 from slacktide.agents.kubernetes import Access, ApiServer
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
+from slacktide.streams.kafka import Sender
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +47,8 @@ class WebhookSettings:
     bootstrap: str
     cert_folder: Path | None = None
     """With tls.crt and tls.key, which somebody else renews; None: it makes its own."""
+    clients: Clients | None = None
+    """Who is answered; None: whoever asks."""
     terms: Terms | None = None
     """How its own certificates live; None: by the defaults, for the Service's names."""
     look_s: float = 10.0
@@ -74,9 +78,10 @@ class _Webhook:
         self._world = World(api)
         self._answers = Answers(api, self._world, left_out)
         self._seeker = Seeker(api, self._world, left_out, sender, now_ms)
-        place = Place(namespace=settings.namespace, secret=SECRET, configuration=CONFIGURATION)
+        place = SecretPlace(namespace=settings.namespace, name=SECRET, component="webhook")
         terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
-        self._keeper = Keeper(api, place, terms, now_ms)
+        self._configurations = WebhookConfigurations(api, CONFIGURATION)
+        self._keeper = Keeper(api, place, self._configurations, terms, now_ms)
         self._certificate = self._seeking = ""
 
     async def _pair(self) -> Pair:
@@ -116,7 +121,7 @@ class _Webhook:
         """Wait for the first certificate; None: told to stop before there was one."""
         while not stop.is_set():
             try:
-                return Tls(await self._pair())
+                return Tls(await self._pair(), CERTIFICATE_UNTIL.set, self._settings.clients)
             except SlacktideError as exc:
                 if self._health.not_ready != str(exc):
                     log.warning("no certificate yet", extra={"why": str(exc)})
@@ -158,7 +163,13 @@ class _Webhook:
         await self._world.heard()
         self._health.not_ready = ""
         while True:
-            troubles = (self._world.trouble, self._certificate, self._keeper.unasked, self._seeking, self._seeker.away)
+            troubles = (
+                self._world.trouble,
+                self._certificate,
+                self._configurations.unasked,
+                self._seeking,
+                self._seeker.away,
+            )
             self._health.not_fresh = "; ".join(why for why in troubles if why)
             self._world.count()
             await asyncio.sleep(BEAT_S)

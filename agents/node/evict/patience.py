@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from slacktide.agents.node.evict.eviction_api import WORDS, Reply
+from slacktide.schemas.backoff import Backoff
 
 SECOND_NS = 1_000_000_000
 BACKOFF_S, BACKOFF_S_MAX = 1, 30
-"""Doubled each time."""
+"""The ceiling of the first wait, and the highest one."""
 KEPT_S = 10
 """A PodDisruptionBudget may allow it again once another pod is ready, which takes about that long."""
 ANSWER_NS = 1_000_000_000
@@ -18,13 +21,13 @@ _TROUBLES = frozenset({"forbidden", "fenced", "overloaded", "away"})
 class Patience:
     """Told each reply, says whom not to ask for now, and why."""
 
-    def __init__(self) -> None:
+    def __init__(self, random: Callable[[], float] | None = None) -> None:
         self.away = False
         """The last reply was none: retried, and all the while nobody can be evicted."""
         self.why = ""
         """What is the matter with the server, or with who asks; "": nothing."""
         self._until_ns = 0
-        self._backoff_s = BACKOFF_S
+        self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX, random=random)
         self._kept: dict[str, tuple[int, str]] = {}
 
     def heard(self, reply: Reply, now_ns: int) -> None:
@@ -32,13 +35,13 @@ class Patience:
         said = f"{WORDS.get(reply.verdict, '')}: {reply.said}"
         self.away = reply.verdict == "away"
         if reply.verdict not in _TROUBLES:
-            self.why, self._until_ns, self._backoff_s = "", 0, BACKOFF_S
+            self.why, self._until_ns = "", 0
+            self._backoff.reset()
         else:
             self.why = said
             asked_s = reply.retry_after_s or 0
             if now_ns >= self._until_ns:  # else it was asked at the same time as the last one
-                self._until_ns = now_ns + self._backoff_s * SECOND_NS
-                self._backoff_s = min(2 * self._backoff_s, BACKOFF_S_MAX)
+                self._until_ns = now_ns + round(self._backoff.next_s() * SECOND_NS)
             self._until_ns = max(self._until_ns, now_ns + asked_s * SECOND_NS)
         if reply.verdict == "kept":
             wait_s = max(KEPT_S, reply.retry_after_s or 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import msgspec
@@ -14,6 +15,8 @@ from slacktide.schemas.kubernetes import Listed, listed
 
 _PATH = "/pods"
 _PORT = 10250
+_DIGEST_BYTES = 16
+"""By which a pod is known again. The texts of thousands would take the agent's memory."""
 _UNTRUSTED = "name the host as the certificate does, give its authority with --kubelet-ca, or --kubelet-insecure"
 _ADVICE = {
     401: "does it know this token (authentication.webhook.enabled, a service account of its cluster) "
@@ -58,6 +61,7 @@ class Kubelet:
         self.where = f"{access.url.rstrip('/')}{_PATH}"
         self._runs = runs
         self._read: dict[bytes, Listed] = {}
+        """By digest of a pod's text."""
         self._pods: dict[str, Pod] = {}
 
     def look(self) -> Listed:
@@ -67,8 +71,8 @@ class Kubelet:
             KubeletError: it is away, refuses, or answers with something else.
 
         """
-        items = [bytes(item) for item in self._items()]
-        self._read = {item: self._read.get(item) or self._listed(item) for item in items}
+        items = {hashlib.blake2b(item, digest_size=_DIGEST_BYTES).digest(): item for item in self._items()}
+        self._read = {digest: self._read.get(digest) or self._listed(item) for digest, item in items.items()}
         listed = {pod.uid: pod for one in self._read.values() for pod in one.pods}
         running = {uid: pod for uid, pod in self._pods.items() if uid not in listed and self._runs(uid)}
         self._pods = dict(sorted((listed | running).items()))
@@ -89,7 +93,7 @@ class Kubelet:
             raise KubeletError(f"{self.where}: a {answer.kind}, and not a PodList")
         return answer.items or []
 
-    def _listed(self, item: bytes) -> Listed:
+    def _listed(self, item: msgspec.Raw) -> Listed:
         try:
             return listed(msgspec.json.decode(item), self.where)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:

@@ -15,7 +15,7 @@ from slacktide.schemas.errors import SlacktideError
 CALCULATIONS = {
     "pod_requests": "what a pod of several containers asks for",
     "batch_resource": "what batch pods may ask for on a node, and in its NUMA zones",
-    "batch_resource_publish": "what of it is written to the node",
+    "batch_resource_publish": "what Koordinator would write of it; no part of Slacktide acts by it",
     "mid_resource": "what mid pods may ask for on a node",
     "free_resource": "what koord-free pods may ask for: only what is idle",
     "resource_sync_decision": "whether a change is large enough to be written",

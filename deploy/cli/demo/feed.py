@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
-from slacktide.agents.kafka import read_topic
 from slacktide.deploy.cli.demo.story import Story
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, Topic
+from slacktide.streams.kafka import read_topic
 
 M = TypeVar("M", bound=Message)
 

@@ -14,7 +14,6 @@ from typing import IO
 import yaml
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.kafka import create_topics
 from slacktide.agents.publisher import Publisher
 from slacktide.deploy.cli import main, tied
 from slacktide.deploy.cli.broker import EmbeddedBroker
@@ -24,6 +23,7 @@ from slacktide.deploy.cli.supervisor import how
 from slacktide.deploy.cli.up import EMBEDDED_FETCH_WAIT_MS, EMBEDDED_SESSION_S
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import parse
+from slacktide.streams.kafka import create_topics
 
 STOP_S = 4.0
 LAST_WORDS_BYTES = 4_000
@@ -88,7 +88,10 @@ class Stack:
         await create_topics(self.bootstrap)
         self._nodes, self._machine = world.nodes, world.machine
         self._publisher = Publisher(
-            self.bootstrap, ensure_topics=partial(create_topics, self.bootstrap), now_ms=self._clock.wall_ms
+            self.bootstrap,
+            ensure_topics=partial(create_topics, self.bootstrap),
+            now_ms=self._clock.wall_ms,
+            node_source="open",
         )
         self.say(world.pods(), suppress=False)
         self._publishing = asyncio.create_task(self._publisher.run(self._stop), name="publisher")

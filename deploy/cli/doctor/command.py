@@ -25,6 +25,7 @@ from slacktide.deploy.cli.doctor.policy_checks import policy_findings
 from slacktide.deploy.cli.doctor.report import as_json, as_table
 from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, refuse_both
 from slacktide.deploy.cli.settings import Kafka, configured, file, folder, setting, state_folder
+from slacktide.deploy.cli.text import show
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import Parsed, parse
 
@@ -81,7 +82,7 @@ def command(settings: DoctorSettings) -> None:
     "verdict": "ok" | "warning" | "failed", "found": TEXT, "needed": TEXT, "advice": TEXT}, ...]}
     """
     findings = list(_findings(settings))
-    click.echo(as_json(findings) if settings.output == "json" else as_table(findings))
+    click.echo(as_json(findings)) if settings.output == "json" else show(as_table(findings))
     if not ready(findings):
         raise click.exceptions.Exit(1)
 

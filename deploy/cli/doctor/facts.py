@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Literal
 
@@ -118,6 +118,8 @@ class LogFacts:
     """What the cluster lacks of the table of topics; None: whoever asked may not see all."""
     newest: Newest | None
     now_ms: int
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of each topic of the table that exists, as far as the broker tells them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

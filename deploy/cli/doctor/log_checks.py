@@ -9,6 +9,8 @@ from slacktide.deploy.cli.doctor.facts import LogFacts, Newest, NoLog
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 from slacktide.deploy.cli.text import count
 from slacktide.schemas.connection import options, security_of
+from slacktide.schemas.topics import STAMPED, TIMESTAMP_TYPE
+from slacktide.streams.kafka.inflation import INFLATED_BYTES_MAX
 
 ROUND_TRIP_MS_MAX = 100.0
 """An answer takes about four of them, and processing; the guard waits 1 s for it."""
@@ -33,6 +35,10 @@ def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
     yield _idempotence(facts)
     yield _transactions(facts)
     yield _topics(facts)
+    if facts.settings:
+        yield _timestamps(facts)
+        yield _compression(facts)
+        yield _batch_size(facts)
     if facts.newest is not None:
         yield _skew(facts.newest, facts.now_ms)
 
@@ -88,6 +94,35 @@ def _topics(facts: LogFacts) -> Finding:
         return failed(check, found, needed, f"slacktide topics apply {options(facts.bootstrap)}")
     advice = f"slacktide topics plan {options(facts.bootstrap)} says what differs"
     return warned(check, found, needed, f"{advice}; topics apply sets it" if kinds["set"] else advice)
+
+
+def _timestamps(facts: LogFacts) -> Finding:
+    check, needed = "log.timestamps", f"message.timestamp.type={STAMPED} on each topic"
+    others = [name for name, config in facts.settings.items() if config.get(TIMESTAMP_TYPE, STAMPED) != STAMPED]
+    if not others:
+        return good(check, STAMPED, needed)
+    advice = (
+        "with CreateTime Kafka refuses what an agent sends whose clock is an hour ahead, and one wrong clock decides "
+        f"from where records are read: slacktide topics apply {options(facts.bootstrap)}"
+    )
+    return warned(check, f"CreateTime: {', '.join(others)}", needed, advice)
+
+
+def _compression(facts: LogFacts) -> Finding:
+    """Any codec is fine. With ``producer`` batches stay as they come, else the broker compresses them again."""
+    check, needed = "log.compression", "any: none, gzip, snappy, lz4 and zstd are read"
+    found = Counter(config.get("compression.type", "producer") for config in facts.settings.values())
+    return good(check, ", ".join(f"{codec} on {count(number, 'topic')}" for codec, number in found.items()), needed)
+
+
+def _batch_size(facts: LogFacts) -> Finding:
+    check, needed = "log.batch-size", f"max.message.bytes of at most {INFLATED_BYTES_MAX} on each topic"
+    large = {name: int(config.get("max.message.bytes", 0)) for name, config in facts.settings.items()}
+    over = [f"{name} {size_bytes}" for name, size_bytes in large.items() if size_bytes > INFLATED_BYTES_MAX]
+    if not over:
+        return good(check, f"at most {max(large.values())} bytes" if any(large.values()) else "not told", needed)
+    advice = "a larger batch becomes a dead letter: set max.message.bytes lower with kafka-configs"
+    return warned(check, ", ".join(over), needed, advice)
 
 
 def _skew(newest: Newest, now_ms: int) -> Finding:

@@ -6,19 +6,21 @@ from collections.abc import Mapping
 from contextlib import aclosing
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.kafka import TopicState, describe_topics, read_topic
-from slacktide.agents.kafka.probe import probe
 from slacktide.deploy.cli.doctor.facts import LogFacts, Newest, NoLog
-from slacktide.deploy.cli.topic_plan import Change, changes
+from slacktide.deploy.cli.topic_plan import changes
 from slacktide.schemas.errors import LogError, RightsError
-from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE, TOPICS
+from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE, STAMPED, TIMESTAMP_TYPE, TOPICS
+from slacktide.streams.kafka import TopicState, describe_topics, read_topic
+from slacktide.streams.kafka.probe import probe
 
 
 async def gather(bootstrap: str) -> LogFacts | NoLog:
     """Ask the cluster what it is and has."""
     try:
         cluster = await probe(bootstrap)
-        differing, newest = await _topics(bootstrap, cluster.brokers)
+        topics = await _topics(bootstrap)
+        differing = None if topics is None else changes(TOPICS, topics, cluster.brokers)
+        newest = await _newest(bootstrap, topics or {})
     except LogError as error:
         return NoLog(bootstrap=bootstrap, trouble=str(error))
     return LogFacts(
@@ -31,15 +33,16 @@ async def gather(bootstrap: str) -> LogFacts | NoLog:
         changes=differing,
         newest=newest,
         now_ms=SystemClock().wall_ms(),
+        settings={name: state.config for name, state in (topics or {}).items()},
     )
 
 
-async def _topics(bootstrap: str, brokers: int) -> tuple[list[Change] | None, Newest | None]:
+async def _topics(bootstrap: str) -> dict[str, TopicState] | None:
+    """The topics that exist; None: who asks may not see all."""
     try:
-        topics = await describe_topics(bootstrap, [topic.name for topic in TOPICS])
-        return changes(TOPICS, topics, brokers), await _newest(bootstrap, topics)
+        return await describe_topics(bootstrap, [topic.name for topic in TOPICS])
     except RightsError:
-        return None, None
+        return None
 
 
 async def _newest(bootstrap: str, topics: Mapping[str, TopicState]) -> Newest | None:
@@ -51,6 +54,6 @@ async def _newest(bootstrap: str, topics: Mapping[str, TopicState]) -> Newest | 
             async with aclosing(read_topic(bootstrap, topic.name, start=last)) as reading:
                 stamps = [record.timestamp_ms async for record in reading]
             if stamps:
-                by_broker = state.config.get("message.timestamp.type") == "LogAppendTime"
+                by_broker = state.config.get(TIMESTAMP_TYPE) == STAMPED
                 return Newest(topic=topic.name, timestamp_ms=max(stamps), by_broker=by_broker)
     return None

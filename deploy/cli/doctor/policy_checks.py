@@ -34,17 +34,15 @@ def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFact
             yield failed("policy.valid", f"{one.field}: {one.value}", one.accepted, f"correct it in {one.file}")
         return
     yield good("policy.valid", f"{file}, version {parsed.policy.version}", "a policy that can be published")
-    if parsed.notes:
-        yield _not_built(file, parsed)
+    notes = [note.removeprefix(f"{file}: ") for note in parsed.notes if note not in parsed.unknown]
+    if notes:
+        yield warned("policy.not-built", count(len(notes), "field"), "fields that act", "; ".join(notes))
+    for note in parsed.unknown:
+        yield warned("policy.unknown-key", note.removeprefix(f"{file}: "), "keys that a part reads", f"correct {file}")
     for idle in unused(parsed.policy):
         where = f"{path_of(idle.strategy, idle.field)} ({idle.source})"
         yield warned("policy.without-effect", where, NEEDED, idle.because)
     yield from _void_here(parsed.policy, cgroups, cpus)
-
-
-def _not_built(file: str, parsed: Parsed) -> Finding:
-    advice = "; ".join(note.removeprefix(f"{file}: ") for note in parsed.notes)
-    return warned("policy.not-built", count(len(parsed.notes), "field"), "fields that act", advice)
 
 
 def _void_here(policy: Policy, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:

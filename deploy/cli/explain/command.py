@@ -12,7 +12,7 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
-from slacktide.deploy.cli.text import Duration, Name
+from slacktide.deploy.cli.text import Duration, Name, show
 
 if TYPE_CHECKING:  # they are not for --help
     from slacktide.streams.explain.node import NodeExplanation
@@ -55,7 +55,7 @@ def node(name: str, bootstrap: str, since: int, output: str) -> None:
     from slacktide.deploy.cli.explain.node_text import node_text  # noqa: PLC0415
 
     told = asyncio.run(_node(name, bootstrap, since))
-    click.echo(as_json(told) if output == "json" else node_text(told))
+    click.echo(as_json(told)) if output == "json" else show(node_text(told))
 
 
 async def _node(name: str, bootstrap: str, since: int) -> NodeExplanation:
@@ -100,7 +100,7 @@ def pod(name: str, bootstrap: str, since: int, file: Path | None, output: str) -
     if not (namespace and slash and short) or "/" in short:
         raise click.BadParameter(f"{name!r} is not NAMESPACE/NAME, such as jobs/etl-x2lqp", param_hint="NAMESPACE/NAME")
     told = asyncio.run(_pod(namespace, short, bootstrap, since, file))
-    click.echo(as_json(told) if output == "json" else pod_text(told))
+    click.echo(as_json(told)) if output == "json" else show(pod_text(told))
 
 
 async def _pod(namespace: str, name: str, bootstrap: str, since: int, file: Path | None) -> PodExplanation:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from slacktide.schemas.connection import options
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
+from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.sample import NodeSample
@@ -18,6 +19,7 @@ from slacktide.schemas.topics import (
     DESCHEDULING,
     INVENTORY,
     METRIC,
+    MISSED_POD,
     OUTCOME,
     PLACEMENT,
     POLICY,
@@ -26,20 +28,22 @@ from slacktide.schemas.topics import (
     Topic,
 )
 from slacktide.streams.explain.descheduling import looks
-from slacktide.streams.explain.evidence import Finding, by_key, said
+from slacktide.streams.explain.evidence import Finding, Said, by_key, said
 from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodLog, last_placement, where_is
-from slacktide.streams.kafka import TAIL_RECORDS_MAX, Place, Read, Tail, partition_counts, partition_of
+from slacktide.streams.kafka import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, partition_counts, partition_of
 from slacktide.streams.records import Record
 
 NODE_TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
-TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING)
+TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 30_000
 """Samples come each second, keyframes each 10 s."""
 FIGURES_MS = 12_000
 """Figures come at least each 5 s."""
 FETCH_WAIT_MS = 100
+MISSED_MS = 7 * 24 * 3_600_000
+"""A pod that was missed stays as it is for as long as it runs: all that the topic keeps."""
 _POD, _PODS = b'"pod":{', b'"pods":['
 
 
@@ -64,7 +68,7 @@ class Log:
             return record.key == key or record.topic == POLICY.name
 
         read = await self.tail.read(
-            {at[INVENTORY]: None, at[POLICY]: None, at[OUTCOME]: since_ms}
+            {at[INVENTORY]: WHOLE, at[POLICY]: WHOLE, at[OUTCOME]: since_ms}
             | {at[topic]: latest_ms for topic in (*FIGURES, SAMPLE, COMMAND)},
             wanted,
         )
@@ -72,7 +76,7 @@ class Log:
         if {SAMPLE.name, METRIC.name, ALLOCATABLE.name} <= there:
             return read
         more = await self.tail.read(
-            {at[topic]: None for topic in FIGURES}
+            {at[topic]: WHOLE for topic in FIGURES}
             | {at[topic]: min(since_ms, latest_ms) for topic in (SAMPLE, COMMAND)},
             wanted,
         )
@@ -81,11 +85,11 @@ class Log:
 
     async def figures(self) -> list[Record]:
         """What is latest of all nodes; figures further back where a node that there is has none lately."""
-        whole = await self.tail.read(self._all((INVENTORY, POLICY), None))
+        whole = await self.tail.read(self._all((INVENTORY, POLICY), WHOLE))
         lately = await self.tail.read(self._all(FIGURES, self.now_ms - FIGURES_MS))
         if by_key(lately.records, ALLOCATABLE).keys() >= by_key(whole.records, INVENTORY).keys() != set():
             return [*whole.records, *lately.records]
-        older = await self.tail.read(self._all(FIGURES, None))
+        older = await self.tail.read(self._all(FIGURES, WHOLE))
         return [*whole.records, *older.records]
 
     async def keyframes(self, nodes: Collection[str]) -> list[Record]:
@@ -118,6 +122,11 @@ class Log:
         """What schedulers were told of pods of this name, since that time."""
         named = f'"name":"{name}"'.encode()
         return await self.tail.read(self._all((PLACEMENT,), since_ms), lambda record: named in (record.value or b""))
+
+    async def missed(self, name: str, since_ms: int) -> Read:
+        """Pods of this name that were created while the webhook was away, since that time."""
+        named = f'"name":"{name}"'.encode()
+        return await self.tail.read(self._all((MISSED_POD,), since_ms), lambda record: named in (record.value or b""))
 
     async def passes(self, since_ms: int) -> Read:
         """The passes of descheduling since that time."""
@@ -157,15 +166,22 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
     told = await log.placements(name, log.now_ms - span_ms)
     placement = last_placement(said(told.records, PLACEMENT, PodPlacement), namespace, name)
     passes = await log.passes(log.now_ms - span_ms)
+    missed = await log.missed(name, log.now_ms - MISSED_MS)
     found = PodLog(
         nodes=nodes,
         on=on,
         outcomes=acts,
         span_ms=span_ms,
         placement=placement,
+        missed=_missed(said(missed.records, MISSED_POD, MissedPod), namespace, name),
         looks=looks(said(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
     )
     return found, [*outcomes.short, *told.short, *passes.short]
+
+
+def _missed(found: Iterable[Said[MissedPod]], namespace: str, name: str) -> MissedPod | None:
+    mine = [one.body for one in found if (one.body.namespace, one.body.name) == (namespace, name)]
+    return max(mine, key=lambda one: one.found_ms, default=None)
 
 
 async def _listed(log: Log, namespace: str, name: str) -> NodeLog | None:
@@ -211,5 +227,5 @@ async def opened(bootstrap: str, now_ms: int) -> AsyncIterator[Log]:
     if absent := [name for name, count in partitions.items() if not count]:
         do = f"slacktide topics apply {options(bootstrap)}"
         raise LogError(f"{bootstrap}: no such topics: {', '.join(absent)}; to do: {do}")
-    async with Tail(bootstrap, FETCH_WAIT_MS) as tail:
+    async with Tail(bootstrap, FETCH_WAIT_MS, most=TAIL_RECORDS_MAX) as tail:
         yield Log(bootstrap=bootstrap, tail=tail, partitions=partitions, now_ms=now_ms)

@@ -88,7 +88,7 @@ def _evictions(found: Sequence[Eviction]) -> str:
             one.rule,
             one.observed or "-",
             _came(one),
-            "-" if one.spent is None else str(one.spent),
+            str(one.spent) if one.done and one.spent is not None else "-",
             ", ".join(f"{place.partition}:{place.offset}" for place in one.places),
         )
         for one in found[:EVICTIONS_TOLD]

@@ -13,7 +13,9 @@ from slacktide.deploy.cli.settings import file
 from slacktide.deploy.cli.text import count
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import parse
+from slacktide.schemas.policy.configmap import NAME
 from slacktide.schemas.policy.paths import path_of
+from slacktide.schemas.policy.reading import did_you_mean
 from slacktide.schemas.policy.unused import unused
 
 
@@ -27,23 +29,42 @@ command.add_command(compare)
 
 @command.command(epilog="Example: slacktide policy lint policy.yaml")
 @click.argument("policy", type=file(), metavar="FILE")
-def lint(policy: Path) -> None:
+@click.option("--name", default=NAME, show_default=True, help="Name of the ConfigMap that the bridge reads.")
+@click.option("--lenient", is_flag=True, help="Accept unknown keys and another name, as the bridge does.")
+def lint(policy: Path, name: str, *, lenient: bool) -> None:
     """Check a policy: every field with its path, value and accepted range, and what is set without effect.
 
-    Exit code 1 where something is refused; what is ignored, not built yet or without effect is told, and passes.
+    Exit code 1 where a value is refused, a key is unknown or the ConfigMap has another name. Fields that are not
+    built yet or have no effect are listed, and pass.
     """
     try:
-        parsed = parse(load_yaml(policy), str(policy))
+        document = load_yaml(policy)
+        parsed = parse(document, str(policy))
     except ConfigError as exc:
         for finding in exc.findings:
             click.echo(str(finding))
         click.echo(f"{count(len(exc.findings), 'finding')}: refused", err=True)
         raise click.exceptions.Exit(1) from exc
-    for note in parsed.notes:
+    misnamed = _misnamed(document, name)
+    for note in (*(f"{policy}: {why}" for why in misnamed), *parsed.notes):
         click.echo(note)
     for one in unused(parsed.policy):
         click.echo(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): without effect: {one.because}")
+    ignored = len(misnamed) + len(parsed.unknown)
+    if ignored and not lenient:
+        click.echo(f"{count(ignored, 'name')} that nobody reads: correct them, or pass --lenient", err=True)
+        raise click.exceptions.Exit(1)
     click.echo(f"{policy}: valid, version {parsed.policy.version}")
+
+
+def _misnamed(document: object, wanted: str) -> list[str]:
+    """Why no bridge finds this ConfigMap; empty where it does."""
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    name = metadata.get("name") if isinstance(metadata, dict) else None
+    if name == wanted:
+        return []
+    hint = did_you_mean(str(name), [wanted]) or f"; the bridge reads {wanted}"
+    return [f"metadata.name: {name or 'missing'}: no part reads it{hint}"]
 
 
 @command.command(epilog="Example: slacktide policy effective policy.yaml --node node.yaml")

@@ -12,13 +12,13 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
-from slacktide.deploy.cli.text import Duration, Name
+from slacktide.deploy.cli.text import Duration, Name, show
 from slacktide.schemas.connection import options
 from slacktide.schemas.errors import LogError
 
 if TYPE_CHECKING:  # not for --help
     from slacktide.streams.comparison import Comparison
-    from slacktide.streams.kafka import Feed
+    from slacktide.streams.kafka import Tail
     from slacktide.streams.records import Record
 
 _Draw = Callable[[float], None]
@@ -64,7 +64,7 @@ def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str 
     def draw(waited_s: float) -> None:
         if live:
             click.clear()
-            click.echo(shown(compared, waited_s) if compared.shadows else "waiting for a shadow's first answer ...")
+            show(shown(compared, waited_s) if compared.shadows else "waiting for a shadow's first answer ...")
 
     reading = _Reading(bootstrap, node, compared)
     with suppress(KeyboardInterrupt):
@@ -81,7 +81,7 @@ def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str 
     if output == "json":
         click.echo(as_json(compared))
     elif not live:
-        click.echo(shown(compared, reading.covered_s))
+        show(shown(compared, reading.covered_s))
 
 
 class _Reading:
@@ -111,25 +111,25 @@ class _Reading:
             SHADOW_ALLOCATABLE,
             SHADOW_COMMAND,
         )
-        from slacktide.streams.kafka import Feed, present  # noqa: PLC0415
+        from slacktide.streams.kafka import WHOLE, Tail, places_of, present  # noqa: PLC0415
 
         said = [topic.name for topic in (SAMPLE, COMMAND, SHADOW_COMMAND)]
         sold = [topic.name for topic in (ALLOCATABLE, SHADOW_ALLOCATABLE)]
         partitions = await present(self._bootstrap, [*said, *sold])
         self._from_ms = SystemClock().wall_ms() - since_ms
         self.covered_s = since_ms / 1_000
-        async with Feed(self._bootstrap, FETCH_WAIT_MS, lambda *_: True) as feed:
-            back = await feed.back(partitions, dict.fromkeys(said, self._from_ms) | dict.fromkeys(sold, 0))
-            for record in back:
+        async with Tail(self._bootstrap, FETCH_WAIT_MS) as tail:
+            since = dict.fromkeys(said, self._from_ms) | dict.fromkeys(sold, WHOLE)
+            for record in (await tail.read(places_of(partitions, since))).records:
                 self._take(record)
-            await self._follow(feed, follow_ms, draw)
+            await self._follow(tail, follow_ms, draw)
 
-    async def _follow(self, feed: Feed, follow_ms: int, draw: _Draw) -> None:
+    async def _follow(self, tail: Tail, follow_ms: int, draw: _Draw) -> None:
         loop = asyncio.get_running_loop()
         begin_s = drawn_s = loop.time()
         back_s = self.covered_s
         while (now_s := loop.time()) < begin_s + follow_ms / 1_000:
-            for record in await feed.more():
+            for record in await tail.more():
                 self._take(record)
             self.covered_s = back_s + loop.time() - begin_s
             if now_s - drawn_s >= REFRESH_S:

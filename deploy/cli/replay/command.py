@@ -16,7 +16,7 @@ from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment, MomentType
 from slacktide.deploy.cli.not_found import NotFoundError, near
-from slacktide.deploy.cli.text import Name, instant
+from slacktide.deploy.cli.text import Name, instant, show
 from slacktide.schemas import policy as policies
 from slacktide.schemas.topics import SAMPLE
 
@@ -57,7 +57,7 @@ def command(file: Path | None, *, bootstrap: str | None, output: str, **asked: A
     from slacktide.deploy.cli.replay import report  # noqa: PLC0415 - loads the streams: not for --help
 
     result = _asked(file, bootstrap, **asked)
-    click.echo(msgspec.json.encode(result) if output == "json" else report.told(result))
+    click.echo(msgspec.json.encode(result)) if output == "json" else show(report.told(result))
     if not report.fine(result):
         raise click.exceptions.Exit(1)
 

@@ -8,11 +8,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
+import msgspec
+
 from slacktide.deploy.cli import garbage
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.policy import Policy
 from slacktide.streams.records import Record
 from slacktide.streams.replay.policies import Policies
+from slacktide.streams.replay.proven import Proven
 from slacktide.streams.replay.replay import Replay, Result
 from slacktide.streams.replay.whatif import Change, WhatIf
 
@@ -38,12 +41,26 @@ class Plan:
     other: Policy | None = None
     """What if: decide by this one, too."""
 
-    def begin(self) -> Replay | WhatIf:
+    def begin(self) -> _Run:
         """Nothing is read yet."""
         told = Policies(self.policies)
         if self.other is None:
-            return Replay(told, since_ms=self.since_ms, nodes=self.nodes, kept=self.kept)
-        return WhatIf(told, self.other, since_ms=self.since_ms, nodes=self.nodes)
+            return _Run(self.policies, Replay(told, since_ms=self.since_ms, nodes=self.nodes, kept=self.kept))
+        return _Run(self.policies, WhatIf(told, self.other, since_ms=self.since_ms, nodes=self.nodes))
+
+
+class _Run:
+    """Takes a trace, and hands on what nodes have proven to be theirs."""
+
+    def __init__(self, policies: Sequence[Record], run: Replay | WhatIf) -> None:
+        self._run = run
+        self._proven = Proven(policies, run.take)
+        self.take = self._proven.take
+
+    def finish(self) -> Result | Change:
+        """What came of it."""
+        self._proven.finish()
+        return msgspec.structs.replace(self._run.finish(), unproven=self._proven.dropped)
 
 
 class Jobs:

@@ -68,10 +68,16 @@ def _summary(result: Result) -> Iterator[str]:
     yield f"figures:  {_counts(result.figures)}"
     if result.unanswered or result.waiting:
         yield f"samples without an answer: {result.unanswered}; not answered yet at the end: {result.waiting}"
+    yield from _unproven(result)
     if not result.compared:
         yield "nothing was compared: the span holds no answers to its samples"
     else:
         yield "equal" if result.equal else f"{count(result.different, 'difference')}"
+
+
+def _unproven(result: Result | Change) -> Iterator[str]:
+    if result.unproven:
+        yield f"{count(result.unproven, 'sample')} left out: refused, because they did not prove their node"
 
 
 def _policies(number: int) -> str:
@@ -98,6 +104,7 @@ def _changed(change: Change) -> str:
     for title, names in (("more", change.all.evictions_more), ("fewer", change.all.evictions_fewer)):
         if names:
             lines.append(f"evicted {title}: {', '.join(names)}")
+    lines += _unproven(change)
     if change.all.undecided:
         lines.append(f"{count(change.all.undecided, 'sample')} left out: figures, pods or facts were not known")
     return "\n".join(lines)

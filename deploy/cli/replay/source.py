@@ -14,13 +14,15 @@ from typing import BinaryIO, cast
 from slacktide.deploy.cli.moment import Moment
 from slacktide.deploy.cli.progress import Progress
 from slacktide.schemas.errors import LogError, SlacktideError
-from slacktide.schemas.topics import POLICY, SAMPLE
+from slacktide.schemas.topics import COMMAND, POLICY, SAMPLE
 from slacktide.streams.kafka import Span, Spans, partition_counts
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import STATE, header_of, records_of
 from slacktide.streams.replay.replay import READ_BACK_MS
 
 FETCH_WAIT_MS = 100
+EARLY = STATE | {SAMPLE.name, COMMAND.name}
+"""What is given out from before the span, too: the answers say which of the samples prove their node."""
 BUFFER_BYTES = 1 << 20
 Sink = Callable[[Record], None]
 
@@ -118,7 +120,7 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
 async def from_log(
     bootstrap: str, topics: Sequence[str], since_ms: int, until_ms: int, begin: Callable[[Opened], Sink]
 ) -> None:
-    """Give out a live log's records: of ``topics``, by time; samples of a moment before ``since_ms``, too.
+    """Give out a live log's records: of ``topics``, by time; samples and answers of a moment before ``since_ms``, too.
 
     Raises:
         LogError: it cannot be read, or there is no such topic.
@@ -140,7 +142,7 @@ async def from_log(
         progress = Progress("reading", since_ms, until_ms)
         async with aclosing(spans.read(span, counts)) as reading:
             async for record in reading:
-                if record.timestamp_ms >= since_ms or record.topic == SAMPLE.name or record.topic in STATE:
+                if record.timestamp_ms >= since_ms or record.topic in EARLY:
                     sink(record)
                 if record.topic not in STATE:
                     progress.read(record.timestamp_ms)

@@ -13,10 +13,10 @@ from bench.peers import reference
 from bench.peers.answer import WINDOW_S
 from bench.rig import CannotRunError
 from bench.stamp import evenly
-from slacktide.agents.kafka import read_topic
 from slacktide.schemas.codec import decode
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.kafka import read_topic
 
 NODES = tuple(name_of(number) for number in evenly(1)[:3])
 ANSWERS = 200

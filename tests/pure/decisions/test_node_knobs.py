@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.knob import KnobKey
+from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.resource_qos import CpuQos, MemoryQos, QosClass, QosPolicies, ResourceQos
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
@@ -89,6 +90,47 @@ def test_where_no_containers_are_told_only_the_pod_is_isolated() -> None:
     told = msgspec.structs.replace(pod("be", "BestEffort", container("a", batch(500, MIB))), containers=[])
 
     assert {group for group, _ in values(ON, told)} == {"pod/be"}
+
+
+def listed(init: dict, *, status: dict | None = None, overhead: dict | None = None) -> Pod:
+    """A batch pod with an init container, as Kubernetes lists it."""
+    bought = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "64Mi"}
+    main = {"name": "main", "resources": {"requests": bought, "limits": bought}}
+    spec = {"containers": [main], "initContainers": [{"name": "init", "resources": init}], "overhead": overhead or {}}
+    metadata = {"name": "be", "uid": "be", "labels": {"koordinator.sh/qosClass": "BE"}}
+    return read_pod({"metadata": metadata, "spec": spec, "status": {"qosClass": "BestEffort", **(status or {})}})
+
+
+LARGER = {"kubernetes.io/batch-cpu": "3000", "kubernetes.io/batch-memory": "256Mi"}
+
+
+def test_a_pod_has_room_for_its_largest_init_container() -> None:
+    held = values(ON, listed({"requests": LARGER, "limits": LARGER}))
+
+    assert (held["pod/be", "cfs_quota_us"], held["pod/be", "mem_limit_bytes"]) == (300_000, 256 * MIB)
+    assert (held["pod/be/main", "cfs_quota_us"], held["pod/be/main", "mem_limit_bytes"]) == (100_000, 64 * MIB)
+
+
+def test_a_pod_has_room_for_its_runtime_class_overhead() -> None:
+    held = values(ON, listed({"limits": {}}, overhead={"cpu": "250m", "memory": "32Mi"}, status=ENDED))
+
+    assert (held["pod/be", "cfs_quota_us"], held["pod/be", "mem_limit_bytes"]) == (125_000, 96 * MIB)
+    assert held["pod/be", "cpu_shares"] == 1280
+
+
+ENDED = {"initContainerStatuses": [{"name": "init", "state": {"terminated": {"exitCode": 0}}}]}
+
+
+@pytest.mark.parametrize(
+    ("status", "limited"),
+    [({}, False), ({"initContainerStatuses": [{"name": "init", "state": {"running": {}}}]}, False), (ENDED, True)],
+    ids=["not started", "running", "ended"],
+)
+def test_an_init_container_without_a_limit_runs_without_one(status: dict, *, limited: bool) -> None:
+    held = values(ON, listed({}, status=status))
+
+    assert (("pod/be", "mem_limit_bytes") in held, ("pod/be", "cfs_quota_us") in held) == (limited, limited)
+    assert held["pod/be/main", "mem_limit_bytes"] == 64 * MIB
 
 
 def test_the_kernels_least_is_the_least() -> None:

@@ -16,13 +16,14 @@ import msgspec
 from slacktide.agents.cluster.bridge import bridge
 from slacktide.agents.cluster.bridge.lease import Timing
 from slacktide.agents.cluster.bridge.sources import ConfigMapName
-from slacktide.agents.kafka import Out, Record, Sender, read_topic
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
+from slacktide.streams.kafka import Sender, read_topic
+from slacktide.streams.records import Out, Record
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.identity import access_of
 from testbed.cluster.manifests import SYSTEM

@@ -52,10 +52,10 @@ def applied() -> Iterator[ApiServer]:
     """An API server on which ``kubectl apply -k deploy/kubernetes`` was run, once its policies are in force."""
     with running(ApiServer) as server:
         server.kubectl("apply", "-k", str(MANIFESTS))
-        bridge = server.account(SYSTEM, "slacktide-bridge")
-        path, until_s = f"/api/v1/nodes/{server.node()}/status", time.monotonic() + IN_FORCE_S
-        # All are read together, a moment after they are there.
-        while not _refused(server, path, {"metadata": {"labels": {"tried": str(time.monotonic_ns())}}}, bridge.token):
+        webhook, until_s = server.account(SYSTEM, "slacktide-webhook"), time.monotonic() + IN_FORCE_S
+        body = {"metadata": {"name": "tried"}, "type": "Opaque"}
+        # The policy that is applied last: those before it are in force by then.
+        while not _refused(server, f"/api/v1/namespaces/{SYSTEM}/secrets?dryRun=All", body, webhook.token):
             assert time.monotonic() < until_s, "the admission policies do not come into force"
             time.sleep(0.1)
         yield server
@@ -80,7 +80,7 @@ def evict_by_load(server: ApiServer) -> Iterator[None]:
 
 def _refused(server: ApiServer, path: str, body: Json, token: str) -> bool:
     try:
-        server.request("PATCH", path, body, token=token)
+        server.request("POST", path, body, token=token)
     except RefusedError:
         return True
     return False

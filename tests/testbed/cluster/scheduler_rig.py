@@ -20,7 +20,6 @@ from typing import Any
 import yaml
 
 from slacktide.agents.cluster.scheduler import scheduler
-from slacktide.agents.kafka import Out, Sender, read_topic
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import LogError
@@ -31,6 +30,8 @@ from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, PLACEMENT, SCORE
 from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.kafka import Sender, read_topic
+from slacktide.streams.records import Out
 from testbed.brokers import free_port, running
 from testbed.cluster.identity import access_of
 from testbed.rungs import cluster_program

@@ -9,6 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 
 from .api_server import Account, ApiServer, Json
@@ -57,8 +58,9 @@ NOWHERE = "127.0.0.1:1"
 class Webhook:
     """One replica. There is no kube-proxy: whoever listens on the Service's address is the Service."""
 
-    def __init__(self, api: ApiServer, folder: Path, *, bootstrap: str = NOWHERE) -> None:
+    def __init__(self, api: ApiServer, folder: Path, *, bootstrap: str = NOWHERE, options: Sequence[str] = ()) -> None:
         self.api = api
+        self._options = options
         self.process = Program("slacktide webhook", folder / f"webhook-{secrets.token_hex(4)}.log")
         self._bootstrap = bootstrap
 
@@ -110,7 +112,7 @@ class Webhook:
             "metrics-port": 0,
             "log-format": "json",
         }
-        return [SLACKTIDE, "webhook", *(f"--{name}={value}" for name, value in given.items())]
+        return [SLACKTIDE, "webhook", *(f"--{name}={value}" for name, value in given.items()), *self._options]
 
     def _ready(self) -> bool:
         with contextlib.suppress(OSError, urllib.error.URLError, LookupError):

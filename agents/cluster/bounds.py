@@ -1,0 +1,80 @@
+"""Bounds on who connects to a part's HTTP server: how many, how long without a request, how long for one."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from aiohttp import web
+
+CONNECTIONS_MAX = 512
+"""API servers and a kube-scheduler keep a few dozen; more than this is no good client."""
+FIRST_S = 5.0
+"""From a connection to its first whole request head."""
+REQUEST_S = 10.0
+"""From a request's head to its answer: longer than any caller waits."""
+LOOK_S = 0.5
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Bounds:
+    """Who is connected to one server. Use ``middleware`` in its application and ``kept`` around its life."""
+
+    def __init__(self) -> None:
+        self._born: dict[Any, float] = {}
+        self._asked: set[Any] = set()
+        """Connections that have sent a request."""
+        self._busy: set[Any] = set()
+
+    @property
+    def middleware(self) -> Any:
+        """Answers 408 to a request that takes too long, such as one whose body never ends."""
+
+        @web.middleware
+        async def bounded(request: web.Request, handler: _Handler) -> web.StreamResponse:
+            self._asked.add(request.protocol)
+            self._busy.add(request.protocol)
+            try:
+                async with asyncio.timeout(REQUEST_S):
+                    return await handler(request)
+            except TimeoutError:
+                response = web.Response(status=408, text=f"not whole within {REQUEST_S:g} s")
+                response.force_close()
+                return response
+            finally:
+                self._busy.discard(request.protocol)
+
+        return bounded
+
+    @asynccontextmanager
+    async def kept(self, runner: web.AppRunner) -> AsyncIterator[None]:
+        """Close connections out of bounds until left."""
+        looking = asyncio.create_task(self._look(runner))
+        try:
+            yield
+        finally:
+            looking.cancel()
+            with suppress(asyncio.CancelledError):
+                await looking
+
+    async def _look(self, runner: web.AppRunner) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(LOOK_S)
+            server, now_s = runner.server, loop.time()
+            there = [] if server is None else server.connections
+            self._born = {one: self._born.get(one, now_s) for one in there}
+            self._asked.intersection_update(there)
+            for one in self._out_of_bounds(now_s):
+                if one.transport is not None:
+                    one.transport.abort()
+
+    def _out_of_bounds(self, now_s: float) -> list[Any]:
+        """Those that wait too long with their first request; and too many, the newest that never asked first."""
+        slow = [one for one, born_s in self._born.items() if one not in self._asked and now_s - born_s > FIRST_S]
+        idle = [one for one in self._born if one not in self._busy and one not in slow]
+        idle.sort(key=lambda one: (one in self._asked, -self._born[one]))
+        return slow + idle[: max(0, len(self._born) - len(slow) - CONNECTIONS_MAX)]

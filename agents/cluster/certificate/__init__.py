@@ -1,0 +1,1 @@
+"""A certificate that signs itself: shared by replicas, renewed in time, and trusted before it is served."""

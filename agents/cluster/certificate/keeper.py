@@ -1,0 +1,153 @@
+"""Keeps a certificate: in a Secret that all replicas share, and trusted by those who ask before it is served."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from slacktide.agents.cluster.certificate.certificates import CertificateError, held_of, made, secret_data
+from slacktide.agents.cluster.certificate.rotation import Held, Pair, Terms, turned
+from slacktide.agents.kubernetes import SECRETS, ApiRefusedError, ApiServer
+
+log = logging.getLogger(__name__)
+
+NOT_FOUND, CONFLICT = 404, 409
+TURNS_MAX = 4
+"""Steps in one look: one's own, and those where another replica was quicker."""
+
+_Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SecretPlace:
+    """Where the certificate is kept."""
+
+    namespace: str
+    name: str
+    component: str
+    """Label of a Secret that is made here."""
+
+
+S = TypeVar("S")
+
+
+class Trust(Protocol[S]):
+    """Those who ask the server, as they are told whom to trust."""
+
+    async def read(self) -> S:
+        """What they trust now.
+
+        Raises:
+            ApiError: the API server is away, or refuses.
+
+        """
+
+    async def have(self, read: S, bundle: bytes) -> bool:
+        """Have them trust the bundle; False where another has changed what was read.
+
+        Raises:
+            ApiError: the API server is away, or refuses.
+
+        """
+
+
+class Keeper(Generic[S]):
+    """One of the replicas that keep the certificate.
+
+    Args:
+        api: the API server.
+        place: where the certificate is kept.
+        trust: who has to trust it.
+        terms: how certificates live.
+        now_ms: UTC epoch milliseconds.
+
+    """
+
+    def __init__(
+        self, api: ApiServer, place: SecretPlace, trust: Trust[S], terms: Terms, now_ms: Callable[[], int]
+    ) -> None:
+        self._api = api
+        self._place = place
+        self._trust = trust
+        self._terms = terms
+        self._now_ms = now_ms
+
+    async def look(self) -> Pair:
+        """Do what is due, and say what is to be served.
+
+        Raises:
+            ApiError: the API server is away, or lets us not.
+            CertificateError: the Secret cannot be read.
+
+        """
+        held: Held | None = None
+        for _ in range(TURNS_MAX):
+            # What is trusted before the Secret: so no older bundle can be written over a newer one.
+            trusted_now = await self._trust.read()
+            secret = await self._secret()
+            held = None if secret is None else self._held(secret)
+            trusted = held is not None and await self._trust.have(trusted_now, held.bundle)
+            after = turned(held, self._terms, self._make, trusted=trusted, now_ms=self._now_ms())
+            if after is held:
+                break
+            await self._store(after, secret)
+        assert held is not None, "what was stored is read"
+        return held.served
+
+    def _make(self) -> Pair:
+        return made(
+            self._terms.names,
+            common_name=f"{self._place.name}.{self._place.namespace}",
+            now_ms=self._now_ms(),
+            life_ms=self._terms.life_ms,
+        )
+
+    async def _secret(self) -> _Json | None:
+        try:
+            found: _Json = await self._api.get(
+                SECRETS, self._place.name, dict[str, Any], namespace=self._place.namespace
+            )
+        except ApiRefusedError as exc:
+            if exc.status == NOT_FOUND:
+                return None
+            raise
+        return found
+
+    def _held(self, secret: Mapping[str, Any]) -> Held | None:
+        if not secret.get("data"):
+            return None  # the manifests have made it, so that nobody needs the right to
+        try:
+            return held_of(secret["data"])
+        except CertificateError as exc:
+            where = f"Secret {self._place.namespace}/{self._place.name}"
+            raise CertificateError(f"{where}: {exc}; delete it, and a new one is made") from exc
+
+    async def _store(self, held: Held, secret: _Json | None) -> None:
+        """Write the Secret, unless another replica was quicker."""
+        data = secret_data(held)
+        try:
+            if secret is None:
+                await self._create({name: text for name, text in data.items() if text is not None})
+            else:
+                version = {"resourceVersion": secret["metadata"]["resourceVersion"]}
+                await self._api.patch(
+                    SECRETS,
+                    self._place.name,
+                    {"metadata": version, "data": data},
+                    dict[str, Any],
+                    namespace=self._place.namespace,
+                )
+        except ApiRefusedError as exc:
+            if exc.status not in (CONFLICT, NOT_FOUND):
+                raise
+            return
+        following = "" if held.following is None else f", another is to follow it {self._terms.settle_ms / 1000:g} s on"
+        log.info("the certificate's Secret was written: one is served%s", following)
+
+    async def _create(self, data: Mapping[str, str]) -> None:
+        part = {"app.kubernetes.io/part-of": "slacktide", "app.kubernetes.io/component": self._place.component}
+        metadata = {"name": self._place.name, "labels": {"app.kubernetes.io/name": "slacktide", **part}}
+        body = {"metadata": metadata, "type": "kubernetes.io/tls", "data": data}
+        await self._api.create(SECRETS, body, dict[str, Any], namespace=self._place.namespace)

@@ -1,0 +1,103 @@
+"""TLS whose certificate changes between two connections, and which clients are answered."""
+
+from __future__ import annotations
+
+import ssl
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from slacktide.agents.cluster.certificate.certificates import CertificateError, read
+from slacktide.agents.cluster.certificate.rotation import Pair
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Clients:
+    """Who is answered: those with a certificate of this authority."""
+
+    ca: Path
+    names: frozenset[str] = frozenset()
+    """Common names that are answered; empty: any."""
+
+    def trust(self, context: ssl.SSLContext) -> None:
+        """Have the context ask every client for a certificate.
+
+        Raises:
+            CertificateError: the authority's file cannot be read.
+
+        """
+        try:
+            context.load_verify_locations(cafile=self.ca)
+        except OSError as exc:  # SSLError is one, too
+            raise CertificateError(f"--client-ca {self.ca}: {exc.strerror or exc}; accepted: PEM") from exc
+        context.verify_mode = ssl.CERT_REQUIRED
+
+    def refuse(self, certificate: Mapping[str, Any] | None) -> str:
+        """Why a client with this certificate, as ``SSLSocket.getpeercert`` gives it, is not answered; "": it is."""
+        if not certificate:
+            return "a client certificate is needed"
+        subject = [pair for part in certificate.get("subject", ()) for pair in part]
+        name = next((text for kind, text in subject if kind == "commonName"), "")
+        return "" if not self.names or name in self.names else "this client certificate's common name is not allowed"
+
+
+class Tls:
+    """What is served now. Connections that stand keep what they began with.
+
+    Args:
+        pair: served first.
+        until_s: told the end of what is served, UTC epoch seconds.
+        clients: who is answered; None: anybody.
+
+    Raises:
+        CertificateError: the file of the clients' authority cannot be read.
+
+    """
+
+    def __init__(self, pair: Pair, until_s: Callable[[float], None], clients: Clients | None = None) -> None:
+        self.clients = clients
+        self._until_s = until_s
+        self._pair = pair
+        self._now = _context(pair, clients)
+        self.context = _context(pair, clients)
+        """For the listening socket: each handshake takes what is served at its moment."""
+        self.context.sni_callback = self._choose
+        self._until_s(pair.until_ms / 1000)
+
+    def serve(self, pair: Pair) -> bool:
+        """Serve this pair from now on; says whether it is another one."""
+        if pair == self._pair:
+            return False
+        self._now, self._pair = _context(pair, self.clients), pair
+        self._until_s(pair.until_ms / 1000)
+        return True
+
+    def _choose(self, connection: ssl.SSLObject, _: str | None, __: ssl.SSLContext) -> None:
+        connection.context = self._now
+
+
+def in_folder(folder: Path) -> Pair:
+    """The pair in a folder, as cert-manager's Secrets are mounted: ``tls.crt`` and ``tls.key``.
+
+    Raises:
+        CertificateError: a file cannot be read.
+
+    """
+    try:
+        return read((folder / "tls.crt").read_bytes(), (folder / "tls.key").read_bytes())
+    except (OSError, CertificateError) as exc:
+        raise CertificateError(f"{folder}: {exc}; it holds tls.crt and tls.key, as cert-manager writes them") from exc
+
+
+def _context(pair: Pair, clients: Clients | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    with tempfile.NamedTemporaryFile(suffix=".pem") as pem:  # ssl reads from files alone; only its owner can read it
+        pem.write(pair.certificate + b"\n" + pair.key)
+        pem.flush()
+        context.load_cert_chain(pem.name)
+    if clients is not None:
+        clients.trust(context)
+    return context

@@ -1,0 +1,140 @@
+"""The enrolment of one replica of the bridge, put together. Every replica serves it, whoever leads."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+
+from slacktide.agents.cluster.certificate.keeper import Keeper, SecretPlace
+from slacktide.agents.cluster.certificate.rotation import Terms
+from slacktide.agents.cluster.certificate.tls import Tls
+from slacktide.agents.cluster.enrolment import metrics
+from slacktide.agents.cluster.enrolment.bundle import PublishedBundle
+from slacktide.agents.cluster.enrolment.desk import Desk, NoKeyError
+from slacktide.agents.cluster.enrolment.review import NotAnAgentError
+from slacktide.agents.cluster.enrolment.ring import Ring
+from slacktide.agents.cluster.enrolment.server import Reply, serving
+from slacktide.agents.kubernetes import ApiServer
+from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import SlacktideError
+
+log = logging.getLogger(__name__)
+
+SERVICE = "slacktide-bridge"
+SECRET = "slacktide-enrolment-tls"  # noqa: S105 - its name
+CONFIG_MAP = "slacktide-enrolment-ca"
+SETTLE_MS = 600_000
+"""How long kubelets and agents have to read a bundle that changed before its certificate is served."""
+LOOK_S, RETRY_S = 10.0, 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnrolmentSettings:
+    """How one replica enrols agents."""
+
+    namespace: str
+    """Of the Service, both Secrets, the ConfigMap, and the agents."""
+    host: str
+    port: int
+    terms: Terms | None = None
+    """How certificates live; None: by the defaults, for the Service's names."""
+    look_s: float = LOOK_S
+    """Between two looks at certificate and cluster keys."""
+
+
+def names_of(namespace: str) -> frozenset[str]:
+    """What the server is called: by its Service."""
+    service = f"{SERVICE}.{namespace}.svc"
+    return frozenset({service, f"{service}.cluster.local"})
+
+
+class Enrolment:
+    """Serves agents of one cluster.
+
+    Args:
+        api: the API server.
+        settings: of this replica.
+        ring: the cluster keys.
+        now_ms: UTC epoch milliseconds.
+
+    """
+
+    def __init__(self, api: ApiServer, settings: EnrolmentSettings, ring: Ring, now_ms: Callable[[], int]) -> None:
+        self.trouble = ""
+        """Why agents cannot enrol, or will not for long; "" where they can."""
+        self.port = 0
+        """Where it listens, once it does."""
+        self._settings = settings
+        namespace = settings.namespace
+        terms = settings.terms or Terms(names=names_of(namespace), settle_ms=SETTLE_MS)
+        place = SecretPlace(namespace=namespace, name=SECRET, component="bridge")
+        self._ring = ring
+        self._keeper = Keeper(api, place, PublishedBundle(api, namespace, CONFIG_MAP), terms, now_ms)
+        self._desk = Desk(api, namespace, ring.keys, now_ms)
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        tls = await self._first()
+        async with serving(self._answer, tls.context, self._settings.host, self._settings.port) as port:
+            self.port = port
+            log.info("enrolling agents", extra={"host": self._settings.host, "port": port})
+            while True:
+                await asyncio.sleep(self._settings.look_s)
+                await self._look(tls)
+
+    async def _first(self) -> Tls:
+        """Wait for the first certificate."""
+        while True:
+            try:
+                return Tls(await self._keeper.look(), metrics.CERTIFICATE_UNTIL.set)
+            except SlacktideError as exc:
+                self._tell(str(exc))
+                await asyncio.sleep(RETRY_S)
+
+    async def _look(self, tls: Tls) -> None:
+        try:
+            tls.serve(await self._keeper.look())
+        except SlacktideError as exc:
+            self._tell(str(exc))
+        else:
+            self._tell("")
+
+    def _tell(self, why: str) -> None:
+        if why and why != self.trouble:
+            log.warning("trouble with the enrolment's certificate", extra={"why": why})
+        self.trouble = why
+
+    async def _answer(self, token: str) -> Reply:
+        """Refusals name no token; what was wrong with it stands in this log."""
+        try:
+            enrolled = await self._desk.enrol(token)
+        except NotAnAgentError as exc:
+            metrics.ENROLMENTS.labels("refused").inc()
+            log.warning("an enrolment was refused", extra={"why": str(exc)})
+            return Reply(status=HTTPStatus.FORBIDDEN, body=str(exc).encode())
+        except NoKeyError as exc:
+            metrics.ENROLMENTS.labels("failed").inc()
+            return Reply(status=HTTPStatus.SERVICE_UNAVAILABLE, body=str(exc).encode())
+        except SlacktideError as exc:
+            metrics.ENROLMENTS.labels("failed").inc()
+            log.warning("a token could not be reviewed", extra={"why": str(exc)})
+            return Reply(status=HTTPStatus.SERVICE_UNAVAILABLE, body=b"the API server could not review the token")
+        metrics.ENROLMENTS.labels("enrolled").inc()
+        return Reply(status=HTTPStatus.OK, body=encode(enrolled))
+
+
+async def follow(ring: Ring, look_s: float = LOOK_S) -> None:
+    """Keep the ring fresh until cancelled."""
+    said = ""
+    while True:
+        try:
+            await ring.look()
+            said = ""
+        except SlacktideError as exc:
+            if str(exc) != said:
+                log.warning("cannot read the cluster keys", extra={"why": str(exc)})
+            said = str(exc)
+        await asyncio.sleep(look_s if ring.keys() else RETRY_S)

@@ -1,0 +1,13 @@
+"""Metrics of the enrolment."""
+
+from __future__ import annotations
+
+from prometheus_client import Counter, Gauge
+
+ENROLMENTS = Counter("slacktide_bridge_enrolments", "Agents that asked for a key, by what came of it.", ["result"])
+CERTIFICATE_UNTIL = Gauge(
+    "slacktide_bridge_enrolment_certificate_expiry_timestamp_seconds", "When the served certificate expires."
+)
+
+for _result in ("enrolled", "refused", "failed"):
+    ENROLMENTS.labels(_result)

@@ -1,0 +1,83 @@
+"""PURE: what the API server says of a token, and whether an agent of some node has shown it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from slacktide.schemas.enrolment import AUDIENCE
+from slacktide.schemas.errors import SlacktideError
+
+ACCOUNT = "slacktide-agent"
+NODE_NAME, POD_NAME, POD_UID = (f"authentication.kubernetes.io/{name}" for name in ("node-name", "pod-name", "pod-uid"))
+
+
+class NotAnAgentError(SlacktideError):
+    """The token does not show that its holder is the agent of a node."""
+
+
+class User(msgspec.Struct, frozen=True, kw_only=True):
+    """Who holds the token."""
+
+    username: str = ""
+    extra: dict[str, list[str]] | None = None
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What the API server finds."""
+
+    authenticated: bool = False
+    user: User = User()
+    audiences: list[str] | None = None
+    error: str = ""
+
+
+class TokenReview(msgspec.Struct, frozen=True, kw_only=True):
+    """A review with its result."""
+
+    status: Status = Status()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bound:
+    """To what a token is bound."""
+
+    node: str
+    """"": the API server does not say it, as before Kubernetes 1.30; the pod says it."""
+    pod: str
+    pod_uid: str
+
+
+def request_of(token: str) -> dict[str, object]:
+    """The review to create."""
+    spec = {"token": token, "audiences": [AUDIENCE]}
+    return {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": spec}
+
+
+def bound_of(review: TokenReview, namespace: str) -> Bound:
+    """To which pod and node the token is bound.
+
+    Args:
+        review: of the token, for this audience.
+        namespace: of the agents.
+
+    Raises:
+        NotAnAgentError: it is not valid here, not an agent's, or bound to no pod.
+
+    """
+    status = review.status
+    if not status.authenticated or AUDIENCE not in (status.audiences or ()):
+        raise NotAnAgentError(f"the API server does not accept the token for the audience {AUDIENCE}")
+    wanted = f"system:serviceaccount:{namespace}:{ACCOUNT}"
+    if status.user.username != wanted:
+        raise NotAnAgentError(f"the token is of {status.user.username[:253]}; accepted: {wanted}")
+    extra = status.user.extra or {}
+    node, pod, uid = (_one(extra.get(name)) for name in (NODE_NAME, POD_NAME, POD_UID))
+    if not pod or not uid:
+        raise NotAnAgentError("the token is not bound to a pod; accepted: a projected ServiceAccount token")
+    return Bound(node=node, pod=pod, pod_uid=uid)
+
+
+def _one(values: list[str] | None) -> str:
+    return values[0] if values is not None and len(values) == 1 else ""

@@ -1,0 +1,100 @@
+"""The cluster keys in their Secret: made where there is none, followed when they change."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import logging
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from slacktide.agents.kubernetes import SECRETS, ApiRefusedError, ApiServer
+from slacktide.schemas.proof import NODE_KEY_LIFE_S, SECRET_BYTES_MIN, ClusterKey, ProofKeyError, node_key
+from slacktide.schemas.topics import OUTCOME
+from slacktide.streams.records import Out
+
+log = logging.getLogger(__name__)
+
+SECRET = "slacktide-node-proof"  # noqa: S105 - its name
+CURRENT, PREVIOUS = "current", "previous"
+SETTLE_S = 300.0
+"""A kubelet needs up to two minutes to show workers a changed Secret: until then they do not know a new key."""
+CONFLICT = 409
+
+
+class Ring:
+    """The keys of one cluster, as one replica of the bridge sees them.
+
+    Args:
+        api: the API server.
+        namespace: of the Secret.
+        now_s: of this process, monotonic, in seconds.
+
+    """
+
+    def __init__(self, api: ApiServer, namespace: str, now_s: Callable[[], float]) -> None:
+        self._api = api
+        self._namespace = namespace
+        self._now_s = now_s
+        self._keys: list[ClusterKey] = []
+        self._since_s = 0.0
+
+    def keys(self) -> list[ClusterKey]:
+        """The key to derive from first: the current one, once every worker has had the time to read it."""
+        settled = self._now_s() - self._since_s >= SETTLE_S
+        return self._keys if settled or len(self._keys) == 1 else self._keys[::-1]
+
+    async def look(self) -> None:
+        """Read the Secret, and fill it where it is empty.
+
+        Raises:
+            ApiError: the API server is away, or refuses; or there is no such Secret.
+            ProofKeyError: what it holds is no key.
+
+        """
+        secret: dict[str, Any] = await self._api.get(SECRETS, SECRET, dict[str, Any], namespace=self._namespace)
+        data: dict[str, str] = secret.get("data") or {}
+        if not data.get(CURRENT):
+            await self._fill(secret["metadata"]["resourceVersion"])
+            return
+        keys = [_key_of(data[name]) for name in (CURRENT, PREVIOUS) if data.get(name)]
+        if keys != self._keys:
+            self._keys, self._since_s = keys, self._now_s()
+            log.info("cluster keys read", extra={"key_ids": [key.id for key in keys]})
+
+    async def _fill(self, version: str) -> None:
+        """The other replica may be quicker: the next look tells."""
+        key = base64.b64encode(secrets.token_bytes(SECRET_BYTES_MIN))
+        body = {"metadata": {"resourceVersion": version}, "data": {CURRENT: base64.b64encode(key).decode()}}
+        try:
+            await self._api.patch(SECRETS, SECRET, body, dict[str, Any], namespace=self._namespace)
+        except ApiRefusedError as exc:
+            if exc.status != CONFLICT:
+                raise
+            return
+        log.info("a cluster key was made", extra={"secret": SECRET})
+
+
+def signed(out: Out, ring: Sequence[ClusterKey], now_ms: int) -> Out:
+    """The bridge's own outcome with a proof, as a node's has one; as it is where there is no cluster key.
+
+    Args:
+        out: its key is the name that the bridge goes by with the governor.
+        ring: the cluster keys, the one to derive from first.
+        now_ms: UTC epoch milliseconds.
+
+    """
+    if not ring or out.topic != OUTCOME.name or out.key is None or out.value is None:
+        return out
+    key = node_key(ring[0], out.key.decode(), now_ms // 1_000 + NODE_KEY_LIFE_S)
+    return msgspec.structs.replace(out, headers=(*out.headers, key.header(out.topic, out.value)))
+
+
+def _key_of(text: str) -> ClusterKey:
+    try:
+        return ClusterKey.of(base64.b64decode(text, validate=True).decode())
+    except (binascii.Error, ValueError) as exc:
+        raise ProofKeyError(f"Secret {SECRET}: a value is not base64 of base64") from exc

@@ -1,0 +1,70 @@
+"""Both webhook configurations, which name the authorities that the API server trusts when it asks."""
+
+from __future__ import annotations
+
+import base64
+import logging
+from typing import Any
+
+from slacktide.agents.cluster.certificate.keeper import CONFLICT, NOT_FOUND
+from slacktide.agents.kubernetes import ApiRefusedError, ApiServer, Resource
+
+log = logging.getLogger(__name__)
+
+CONFIGURATIONS = tuple(
+    Resource(group="admissionregistration.k8s.io", plural=plural)
+    for plural in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
+)
+
+_Json = dict[str, Any]
+Configurations = dict[Resource, _Json]
+
+
+class WebhookConfigurations:
+    """The two of one name.
+
+    Args:
+        api: the API server.
+        name: of both.
+
+    """
+
+    def __init__(self, api: ApiServer, name: str) -> None:
+        self.unasked = ""
+        """Why nobody asks about new pods, or evictions: a configuration is not there."""
+        self._api = api
+        self._name = name
+
+    async def read(self) -> Configurations:
+        """The webhook configurations that there are; of one that is not applied nobody asks us."""
+        found: Configurations = {}
+        for resource in CONFIGURATIONS:
+            try:
+                found[resource] = await self._api.get(resource, self._name, dict[str, Any])
+            except ApiRefusedError as exc:
+                if exc.status != NOT_FOUND:
+                    raise
+        lost = [f"no {one.plural}/{self._name}" for one in CONFIGURATIONS if one not in found]
+        self.unasked = f"{' and '.join(lost)}: nobody asks; apply the manifests" if lost else ""
+        return found
+
+    async def have(self, read: Configurations, bundle: bytes) -> bool:
+        """Have each configuration trust the bundle; False where one was changed by another meanwhile."""
+        text = base64.b64encode(bundle).decode()
+        for resource, configuration in read.items():
+            webhooks = configuration.get("webhooks") or []
+            clients = [webhook["clientConfig"] for webhook in webhooks]
+            if all(client.get("caBundle") == text for client in clients):
+                continue
+            for client in clients:
+                client["caBundle"] = text
+            version = {"resourceVersion": configuration["metadata"]["resourceVersion"]}
+            body = {"metadata": version, "webhooks": webhooks}
+            try:
+                await self._api.patch(resource, self._name, body, dict[str, Any])
+            except ApiRefusedError as exc:
+                if exc.status not in (CONFLICT, NOT_FOUND):
+                    raise
+                return False
+            log.info("a webhook configuration trusts our certificate now", extra={"kind": resource.plural})
+        return True

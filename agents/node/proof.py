@@ -1,0 +1,99 @@
+"""Signs what this node sends, with the key that it enrolled for, and keeps that key for the next start."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.enrolment import Enrolled
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.proof import NODE_KEY_LIFE_S, NodeKey
+from slacktide.streams.records import Out
+
+log = logging.getLogger(__name__)
+
+FILE = "proof-key.json"
+RENEW_S = NODE_KEY_LIFE_S // 2
+"""With so much left or less, a new key is asked for."""
+WARN_S = NODE_KEY_LIFE_S // 4
+"""With so much left or less, nobody has given one for six hours."""
+
+
+class Prover:
+    """The key of this node.
+
+    Args:
+        node: its name.
+        folder: where the key is kept, readable by its owner alone; None: it is not kept.
+        now_ms: UTC epoch milliseconds.
+
+    """
+
+    def __init__(self, node: str, folder: Path | None, now_ms: Callable[[], int]) -> None:
+        self._node = node
+        self._file = None if folder is None else folder / FILE
+        self._now_ms = now_ms
+        self._key = self._kept()
+
+    @property
+    def left_s(self) -> int:
+        """Seconds until the key expires; 0: there is none, or it has."""
+        return 0 if self._key is None else max(0, self._key.expires_s - self._now_ms() // 1_000)
+
+    @property
+    def trouble(self) -> str:
+        """What is wrong with the key; "" where it is good for a while."""
+        if self._key is None:
+            return "this node has no key to sign with"
+        if not self.left_s:
+            return "this node's key has expired"
+        return "" if self.left_s > WARN_S else f"this node's key expires in {self.left_s // 60} min"
+
+    def sign(self, out: Out) -> Out:
+        """The record with its proof; as it is where there is no key. To be called when it is sent."""
+        if self._key is None or out.value is None:
+            return out
+        return msgspec.structs.replace(out, headers=(*out.headers, self._key.header(out.topic, out.value)))
+
+    def use(self, enrolled: Enrolled) -> None:
+        """Sign with this key from now on, and keep it.
+
+        Raises:
+            BadMessageError: it is another node's, or no key.
+
+        """
+        self._key = self._read(enrolled)
+        self._keep(enrolled)
+
+    def _read(self, enrolled: Enrolled) -> NodeKey:
+        if enrolled.node != self._node:
+            raise BadMessageError("Enrolled", f"the key is for node {enrolled.node!r}, this agent runs {self._node!r}")
+        return enrolled.key()
+
+    def _kept(self) -> NodeKey | None:
+        if self._file is None:
+            return None
+        try:
+            return self._read(decode(self._file.read_bytes(), Enrolled))
+        except FileNotFoundError:
+            return None
+        except (OSError, BadMessageError) as exc:
+            log.warning("the node's key is lost; a new one is asked for", extra={"why": str(exc)})
+            return None
+
+    def _keep(self, enrolled: Enrolled) -> None:
+        if self._file is None:
+            return
+        fresh = self._file.with_name(f"{FILE}.new")
+        try:
+            fresh.unlink(missing_ok=True)
+            with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(encode(enrolled))
+            fresh.replace(self._file)
+        except OSError as exc:
+            log.warning("the node's key is not kept for the next start", extra={"why": str(exc)})

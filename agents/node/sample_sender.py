@@ -1,0 +1,99 @@
+"""Sends samples of any size: plain, else compressed, else without the parts that make them too large."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from slacktide.agents.node.envelopes import of_sample
+from slacktide.schemas.bounds import PODS_MAX
+from slacktide.schemas.errors import RecordRefusedError
+from slacktide.schemas.sample import Missing, NodeSample
+from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.kafka import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Sender
+from slacktide.streams.records import Out
+
+ROOM_BYTES = 1_024
+"""Of a record's limit for key, headers and framing."""
+
+
+class SampleSender:
+    """One node's samples, in order. The connection for compressed records is made when the first one is due."""
+
+    def __init__(self, bootstrap: str, *, client_id: str, sign: Callable[[Out], Out]) -> None:
+        self._sign = sign
+        self._plain = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks)
+        self._compressed = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks, compress=True)
+        self.too_large = ""
+        """Why the last list of pods could not be sent; "": it was sent."""
+
+    @property
+    def connected(self) -> bool:
+        """Whether ``send`` may be called."""
+        return self._plain.connected
+
+    async def connect(self) -> None:
+        """Connect anew.
+
+        Raises:
+            LogError: Kafka is unavailable, or has no topic for samples.
+
+        """
+        await self._plain.connect([SAMPLE.name])
+
+    async def send(self, sample: NodeSample) -> Placed:
+        """Send one sample and wait for its acknowledgement; of one that is too large all but its pods and facts.
+
+        Raises:
+            RecordRefusedError: Kafka takes it in no form.
+            LogError: it was not acknowledged in time.
+
+        """
+        why = ""
+        for form in _forms(sample):
+            try:
+                placed = await self._in_some_coding(_named(form, why) if why else form)
+            except RecordRefusedError as exc:
+                why = str(exc)
+            else:
+                if why or sample.pods is not None:
+                    self.too_large = why and f"{why}: its pods are left out, and workers answer `skipped`"
+                return placed
+        self.too_large = why
+        raise RecordRefusedError(why)
+
+    async def close(self) -> None:
+        """Disconnect."""
+        await self._plain.close()
+        await self._compressed.close()
+
+    async def _in_some_coding(self, sample: NodeSample) -> Placed:
+        if len(sample.pods or ()) > PODS_MAX:
+            raise RecordRefusedError(f"sample of {len(sample.pods or ()):,} pods exceeds {PODS_MAX:,}")
+        out = self._sign(of_sample(sample))
+        size, refused = len(out.value or b""), ""
+        for sender, limit in ((self._plain, PLAIN_BYTES_MAX), (self._compressed, COMPRESSED_BYTES_MAX)):
+            if size + ROOM_BYTES > limit:
+                refused = f"sample of {size:,} bytes exceeds {limit:,}"
+                continue
+            try:
+                if not sender.connected:
+                    await sender.connect([SAMPLE.name])
+                [placed] = await sender.send([out])
+            except RecordRefusedError as exc:
+                refused = str(exc)
+            else:
+                return placed
+        raise RecordRefusedError(refused)
+
+
+def _forms(sample: NodeSample) -> Iterator[NodeSample]:
+    """As it is, then without what is in keyframes only: a worker answers that ``skipped``, and the node decides."""
+    yield sample
+    if sample.pods is not None or sample.facts is not None:
+        yield msgspec.structs.replace(sample, pods=None, facts=None)
+
+
+def _named(sample: NodeSample, why: str) -> NodeSample:
+    return msgspec.structs.replace(sample, missing=[*sample.missing, Missing(what="pods", why=why)])

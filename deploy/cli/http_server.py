@@ -1,0 +1,236 @@
+"""A small HTTP server that nobody on the network can exhaust: on one thread, with bounded connections and memory."""
+
+from __future__ import annotations
+
+import logging
+import selectors
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from http import HTTPStatus
+
+from slacktide.agents.clock import SystemClock
+
+log = logging.getLogger(__name__)
+
+CONNECTIONS_MAX = 256
+"""When one more comes, the oldest of the address that has the most is closed: a probe gets through a flood."""
+WRITING_MAX = 16
+"""Of those the ones that are slow to read their answer."""
+HEAD_BYTES_MAX = 8 * 1024
+SEND_BUFFER_BYTES = 32 * 1024
+"""In the kernel, for each connection: it counts as the container's memory."""
+HEAD_S, WRITE_S, CLOSING_S = 3.0, 5.0, 1.0
+"""For a whole request, from the connection on; for its answer; for the client to hang up."""
+LOOK_S = 0.25
+BACKLOG = 1_024
+ACCEPTS = 64
+"""In a row, before those who are connected have their turn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """A request without a body."""
+
+    path: str
+    headers: Mapping[str, str]
+    """By name in lower case."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Response:
+    """What is sent; the connection is closed behind it."""
+
+    status: HTTPStatus
+    headers: Mapping[str, str]
+    body: bytes
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    socket: socket.socket
+    peer: str
+    until_s: float
+    received: bytearray = field(default_factory=bytearray)
+    unsent: list[memoryview] = field(default_factory=list)
+    """Of the answer. Its body is shared by all who read the same one."""
+    answered: bool = False
+
+
+class HttpServer:
+    """Answers GET on a thread of its own.
+
+    Args:
+        host: address.
+        port: 0: any.
+        answer: called on the thread; it must not block.
+
+    Raises:
+        OSError: the address could not be had.
+
+    """
+
+    def __init__(self, host: str, port: int, answer: Callable[[Request], Response]) -> None:
+        self._answer = answer
+        self._clock = SystemClock()
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._listener.setblocking(False)
+        self.port: int = self._listener.getsockname()[1]
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._listener, selectors.EVENT_READ)
+        self._by_peer: dict[str, dict[_Connection, None]] = {}
+        """Each address' connections, the oldest first."""
+        self._writing: dict[_Connection, None] = {}
+        self._count = 0
+        self._stopping = False
+        self._thread = threading.Thread(target=self._serve, name="endpoints", daemon=True)
+
+    def start(self) -> None:
+        """Begin to answer."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Answer nobody any more."""
+        self._stopping = True
+        self._thread.join()
+        for connection in [one for several in self._by_peer.values() for one in several]:
+            self._drop(connection)
+        self._selector.close()
+        self._listener.close()
+
+    def _serve(self) -> None:
+        looked_s = 0.0
+        while not self._stopping:
+            for key, _ in self._selector.select(LOOK_S):
+                if key.data is None:
+                    self._accept()
+                elif key.data.socket.fileno() >= 0:  # else it was closed for another one just now
+                    self._turn(key.data)
+            if self._now_s() - looked_s >= LOOK_S:
+                looked_s = self._now_s()
+                self._close_overdue(looked_s)
+
+    def _accept(self) -> None:
+        for _ in range(ACCEPTS):
+            try:
+                accepted, address = self._listener.accept()
+            except BlockingIOError:
+                return
+            except OSError:  # no more files: the oldest makes room
+                self._make_room()
+                return
+            if self._count >= CONNECTIONS_MAX:
+                self._make_room()
+            accepted.setblocking(False)
+            accepted.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
+            connection = _Connection(accepted, address[0], self._now_s() + HEAD_S)
+            self._by_peer.setdefault(connection.peer, {})[connection] = None
+            self._count += 1
+            self._selector.register(accepted, selectors.EVENT_READ, connection)
+
+    def _make_room(self) -> None:
+        if self._by_peer:
+            several = max(self._by_peer.values(), key=len)
+            self._drop(next(iter(several)))
+
+    def _turn(self, connection: _Connection) -> None:
+        """Read or write what can be."""
+        try:
+            if connection.unsent:
+                self._write(connection)
+            elif not (received := connection.socket.recv(HEAD_BYTES_MAX)):
+                self._drop(connection)
+            elif not connection.answered:  # what comes behind a request is dropped
+                connection.received += received
+                self._respond(connection)
+        except BlockingIOError:
+            return
+        except OSError:
+            self._drop(connection)
+        except Exception:
+            log.exception("a request was not answered")
+            self._drop(connection)
+
+    def _respond(self, connection: _Connection) -> None:
+        head, end, _ = bytes(connection.received).partition(b"\r\n\r\n")
+        if end:
+            answer = self._answer_to(head)
+        elif len(connection.received) < HEAD_BYTES_MAX:
+            return
+        else:
+            answer = _plain(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"at most {HEAD_BYTES_MAX} bytes")
+        connection.answered, connection.received = True, bytearray()
+        lines = [f"HTTP/1.1 {answer.status.value} {answer.status.phrase}"]
+        lines += [f"{name}: {value}" for name, value in answer.headers.items()]
+        lines += [f"Content-Length: {len(answer.body)}", "Connection: close", "", ""]
+        body = b"" if head.startswith(b"HEAD ") else answer.body
+        connection.unsent = [memoryview("\r\n".join(lines).encode("latin-1", "replace")), memoryview(body)]
+        connection.until_s = self._now_s() + WRITE_S
+        self._write(connection)
+
+    def _answer_to(self, head: bytes) -> Response:
+        first, *rest = head.decode("latin-1").split("\r\n")
+        words = first.split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/1."):
+            return _plain(HTTPStatus.BAD_REQUEST, "not HTTP/1.1")
+        if words[0] not in {"GET", "HEAD"}:
+            return _plain(HTTPStatus.METHOD_NOT_ALLOWED, "GET, HEAD")
+        headers = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in rest)}
+        return self._answer(Request(path=words[1].partition("?")[0], headers=headers))
+
+    def _write(self, connection: _Connection) -> None:
+        try:
+            sent = connection.socket.sendmsg(connection.unsent)
+        except BlockingIOError:
+            sent = 0
+        connection.unsent = _behind(connection.unsent, sent)
+        if connection.unsent:
+            self._wait_to_write(connection)
+            return
+        self._writing.pop(connection, None)
+        connection.until_s = self._now_s() + CLOSING_S
+        connection.socket.shutdown(socket.SHUT_WR)
+        self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
+
+    def _wait_to_write(self, connection: _Connection) -> None:
+        self._writing[connection] = None
+        self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
+        if len(self._writing) > WRITING_MAX:
+            self._drop(next(iter(self._writing)))
+
+    def _close_overdue(self, now_s: float) -> None:
+        for several in list(self._by_peer.values()):
+            for connection in [one for one in several if one.until_s < now_s]:
+                self._drop(connection)
+
+    def _drop(self, connection: _Connection) -> None:
+        several = self._by_peer[connection.peer]
+        del several[connection]
+        if not several:
+            del self._by_peer[connection.peer]
+        self._count -= 1
+        self._writing.pop(connection, None)
+        self._selector.unregister(connection.socket)
+        connection.socket.close()
+
+    def _now_s(self) -> float:
+        return self._clock.mono_ns() / 1e9
+
+
+def _behind(parts: list[memoryview], sent: int) -> list[memoryview]:
+    """What is left of the parts when so many bytes went out."""
+    left: list[memoryview] = []
+    for part in parts:
+        if sent < len(part):
+            left.append(part[sent:])
+        sent = max(0, sent - len(part))
+    return left
+
+
+def _plain(status: HTTPStatus, text: str) -> Response:
+    headers = {"Content-Type": "text/plain; charset=utf-8"}
+    if status == HTTPStatus.METHOD_NOT_ALLOWED:
+        headers["Allow"] = "GET, HEAD"
+    return Response(status=status, headers=headers, body=f"{text}\n".encode())

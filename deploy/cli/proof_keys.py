@@ -1,0 +1,74 @@
+"""The folder of the cluster keys, as a Secret is mounted: read at the start, and again when it changes."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from slacktide.schemas.proof import ClusterKey, ProofKeyError, Verifier
+
+log = logging.getLogger(__name__)
+
+CURRENT, PREVIOUS = "current", "previous"
+LOOK_S = 2.0
+HELP = (
+    "Folder with the cluster keys for node-bound proofs: the files current and previous, each base64 of 32 random "
+    "bytes, as the Secret slacktide-node-proof is mounted. Followed when it changes."
+)
+
+
+class KeyFolder:
+    """The ring of cluster keys in a folder.
+
+    Args:
+        folder: with a file ``current``, and perhaps ``previous``.
+        changed: takes the ring, the current key first, at the start and after each change.
+
+    """
+
+    def __init__(self, folder: Path, changed: Callable[[list[ClusterKey]], None]) -> None:
+        self._folder = folder
+        self._changed = changed
+        self._ring: list[ClusterKey] | None = None
+        self.trouble = ""
+        """Why there is no key, or not the newest; "" where there is."""
+
+    def look(self) -> None:
+        """Read the folder. A bad file leaves the last good ring in use."""
+        try:
+            ring = self._read()
+        except (OSError, ProofKeyError) as exc:
+            why = f"{self._folder}: {exc}" if isinstance(exc, ProofKeyError) else str(exc)
+            if why != self.trouble:
+                log.warning("cannot read the cluster keys", extra={"why": why})
+            self.trouble = why
+            return
+        self.trouble = ""
+        if ring != self._ring:
+            self._ring = ring
+            log.info("cluster keys in use", extra={"key_ids": [key.id for key in ring]})
+            self._changed(ring)
+
+    async def follow(self) -> None:
+        """Look every two seconds until cancelled."""
+        while True:
+            self.look()
+            await asyncio.sleep(LOOK_S)
+
+    def _read(self) -> list[ClusterKey]:
+        ring = [ClusterKey.of((self._folder / CURRENT).read_text())]
+        previous = self._folder / PREVIOUS
+        if previous.is_file() and (text := previous.read_text()).strip():
+            ring.append(ClusterKey.of(text))
+        return ring
+
+
+def followed(folder: Path | None, verifier: Verifier) -> KeyFolder | None:
+    """The folder, read once into a verifier; None: there is none."""
+    if folder is None:
+        return None
+    keys = KeyFolder(folder, verifier.keys)
+    keys.look()
+    return keys

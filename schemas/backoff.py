@@ -1,0 +1,37 @@
+"""How long to wait before the next attempt: longer each time, and not the same for everybody.
+
+Without jitter a fleet that lost its connections at one moment would come back at one moment, again and again.
+"""
+
+from __future__ import annotations
+
+import random as system
+from collections.abc import Callable
+
+LEAST = 0.1
+"""Of the ceiling: no wait is so short that an attempt follows at once."""
+
+
+class Backoff:
+    """Exponential backoff with full jitter: any wait up to a ceiling that doubles.
+
+    Args:
+        first_s: the first ceiling, in seconds.
+        most_s: the highest ceiling.
+        random: a number from 0 up to 1; a test gives its own.
+
+    """
+
+    def __init__(self, first_s: float, most_s: float, *, random: Callable[[], float] | None = None) -> None:
+        self._first_s = self._ceiling_s = first_s
+        self._most_s = most_s
+        self._random = random or system.random
+
+    def next_s(self) -> float:
+        """Seconds to wait before the next attempt; the one after it waits longer."""
+        ceiling_s, self._ceiling_s = self._ceiling_s, min(self._most_s, 2 * self._ceiling_s)
+        return ceiling_s * (LEAST + (1 - LEAST) * self._random())
+
+    def reset(self) -> None:
+        """An attempt succeeded: begin with the first ceiling again."""
+        self._ceiling_s = self._first_s

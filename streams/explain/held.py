@@ -1,0 +1,72 @@
+"""Whether a running pod is held back, and how much CPU all best-effort pods of its node share meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.sample import NodeSample, PodUse
+from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.node_log import NodeLog
+from slacktide.streams.explain.selling import amount
+
+THROTTLED_PCT = 10
+"""A pod that was throttled in fewer periods than that gets about what it wants."""
+FULL_PCT = 90
+"""Of the allowance: best-effort pods that use more of it together want more than they get."""
+
+
+def is_throttled(on: NodeLog | None, pod: Pod) -> bool:
+    """Whether its use is what it was given, and says nothing of what it wants."""
+    sample = _newest(on)
+    if sample is None:
+        return False
+    use = _use(sample, pod)
+    if use is None or not use.best_effort_group:
+        return False
+    if use.periods and (use.throttled_periods or 0) * 100 >= THROTTLED_PCT * use.periods:
+        return True
+    # The tier's quota throttles pods that have none of their own.
+    allowance = _allowance_milli(sample)
+    used = sum(one.cpu_milli or 0 for one in sample.pod_use if one.best_effort_group)
+    return allowance is not None and used * 100 >= FULL_PCT * allowance
+
+
+def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
+    """What the node's newest sample reports of the limit on best-effort pods, for a pod below it."""
+    sample = _newest(on)
+    use = None if sample is None else _use(sample, pod)
+    if on is None or sample is None or use is None or not use.best_effort_group:
+        return
+    allowance = _allowance_milli(sample)
+    if allowance is None:
+        return
+    asked = sum((one.requests.batch_cpu_milli or 0) for one in on.pods) or None
+    short = asked is not None and allowance < asked
+    of_asked = "" if asked is None else f", which request {amount(asked, 'cpu_milli')} together"
+    throttled = ""
+    if use.periods:
+        throttled = f"; this pod was throttled in {(use.throttled_periods or 0) * 100 // use.periods}% of its periods"
+    yield Finding(
+        name="pod.held",
+        severity="warning" if short else "note",
+        text=f"held: the best-effort pods of {on.node} may use {amount(allowance, 'cpu_milli')} of CPU{of_asked}"
+        f"{throttled}",
+        advice=f"`slacktide explain node {on.node}` shows what latency-sensitive pods use; the limit follows it",
+    )
+
+
+def _newest(on: NodeLog | None) -> NodeSample | None:
+    newest = None if on is None else on.sample
+    return None if newest is None else newest.body
+
+
+def _use(sample: NodeSample, pod: Pod) -> PodUse | None:
+    return next((one for one in sample.pod_use if one.uid == pod.uid), None)
+
+
+def _allowance_milli(sample: NodeSample) -> int | None:
+    limits = sample.limits
+    if limits is None or limits.be_cfs_quota_us is None or not limits.be_cfs_period_us:
+        return None
+    return limits.be_cfs_quota_us * 1_000 // limits.be_cfs_period_us

@@ -1,0 +1,31 @@
+"""Does a node prove what is written in its name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.node_log import NodeLog
+
+
+def unproven_findings(log: NodeLog) -> Iterator[Finding]:
+    """What samples in the node's name were refused for their proof."""
+    if not log.refused:
+        return
+    verdicts = Counter(one.body.proof for one in log.refused)
+    told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+    if log.commands:
+        yield Finding(
+            name="agent.forged",
+            severity="warning",
+            text=f"beside the node's own samples, others came in its name and were refused: {told}",
+            advice="somebody writes as this node: `slacktide dead-letter list` shows where; see docs/node-proof.md",
+        )
+    else:
+        yield Finding(
+            name="agent.unproven",
+            severity="problem",
+            text=f"no sample in the node's name proves to be its own: {told}; its guard decides",
+            advice="the agent's log says why it cannot enrol at the bridge; see docs/node-proof.md",
+        )

@@ -1,0 +1,283 @@
+"""Topics created, described and counted, and a group's lag."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    GroupCoordinatorNotAvailableError,
+    KafkaError,
+    TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
+
+from slacktide.schemas.connection import security_of
+from slacktide.schemas.errors import LogError, RightsError
+from slacktide.schemas.topics import TOPICS, Topic
+from slacktide.streams.kafka.closing import close
+from slacktide.streams.kafka.connecting import client, silent
+
+REQUEST_MS = 5_000
+FETCH_WAIT_MS = 100
+_RIGHTS = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicState:
+    """A topic as the broker has it."""
+
+    name: str
+    partitions: int
+    replication: int
+    config: dict[str, str]
+    """Only what the broker tells; an embedded broker tells only what was set."""
+    begin: dict[int, int]
+    """Per partition the offset of the oldest record."""
+    end: dict[int, int]
+    """Per partition the offset that the next record will have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartitionLag:
+    """How far a group is behind in one partition."""
+
+    topic: str
+    partition: int
+    committed: int | None
+    """The offset that the group reads next; None: it never committed one."""
+    end: int
+    records: int
+    seconds: float
+    """From the record that is read next to the newest one, by their timestamps; 0 where nothing waits."""
+
+
+async def create_topics(bootstrap: str, topics: Sequence[Topic] = TOPICS, *, timeout_s: float = 10.0) -> list[str]:
+    """Create the topics that are missing; those that exist stay as they are.
+
+    Replication is the table's, but at most the number of brokers.
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        topics: rows of the table.
+        timeout_s: how long to wait until all have leaders.
+
+    Returns:
+        The names of those that were created.
+
+    Raises:
+        LogError: the broker cannot be reached or refused.
+
+    """
+    async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
+        brokers = len((await admin.describe_cluster())["brokers"])
+        there = set(await admin.list_topics())
+        missing = [topic for topic in topics if topic.name not in there]
+        if not missing:
+            return []
+        asked = [_new_topic(topic, min(topic.replication, brokers)) for topic in missing]
+        response = await admin.create_topics(asked, timeout_ms=REQUEST_MS)
+        for name, code, text in response.topic_errors:
+            error = for_code(code)
+            if code and error is not TopicAlreadyExistsError:
+                raise LogError(f"{bootstrap}: topic {name} could not be created: {text or error.__name__}")
+        while not await _all_led(admin, {topic.name for topic in topics}):  # noqa: ASYNC110 - the broker has no event
+            await asyncio.sleep(0.05)
+        return [topic.name for topic in missing]
+
+
+async def describe_topics(bootstrap: str, names: Sequence[str], *, timeout_s: float = 10.0) -> dict[str, TopicState]:
+    """What the broker has of these topics; a missing one is left out, and not created by the question.
+
+    Raises:
+        LogError: the broker cannot be reached.
+
+    """
+    async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap, timeout_s):
+        found = {t["topic"]: t["partitions"] for t in await admin.describe_topics() if t["topic"] in names}
+        configs = await _configs(admin, list(found))
+        tps = [TopicPartition(name, part["partition"]) for name, parts in found.items() for part in parts]
+        begin = await consumer.beginning_offsets(tps) if tps else {}
+        end = await _ends(consumer, tps)
+        return {
+            name: TopicState(
+                name=name,
+                partitions=len(parts),
+                replication=min((len(part["replicas"]) for part in parts), default=0),
+                config=configs.get(name, {}),
+                begin={tp.partition: offset for tp, offset in begin.items() if tp.topic == name},
+                end={tp.partition: offset for tp, offset in end.items() if tp.topic == name},
+            )
+            for name, parts in sorted(found.items())
+        }
+
+
+async def partition_counts(bootstrap: str, topics: Iterable[str], *, timeout_s: float = 10.0) -> dict[str, int]:
+    """How many partitions each topic has; 0: there is no such topic. Asking creates none.
+
+    Raises:
+        LogError: the broker cannot be reached.
+
+    """
+    try:
+        async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
+            there = {topic["topic"]: len(topic["partitions"]) for topic in await admin.describe_topics()}
+    except LogError as exc:
+        raise type(exc)(f"cannot list the topics of {exc}") from exc
+    return {name: there.get(name, 0) for name in topics}
+
+
+async def present(bootstrap: str, topics: Iterable[str]) -> dict[str, int]:
+    """How many partitions each of these topics has.
+
+    Raises:
+        LogError: the broker cannot be reached, or there is no such topic.
+
+    """
+    counts = await partition_counts(bootstrap, topics)
+    if absent := [name for name, count in counts.items() if not count]:
+        raise LogError(f"no such topics: {', '.join(absent)}; `slacktide topics apply` makes them")
+    return counts
+
+
+async def group_lag(
+    bootstrap: str, group: str, topics: Sequence[str], *, timeout_s: float = 10.0
+) -> list[PartitionLag]:
+    """How far a consumer group is behind the end of each partition of these topics, missing ones left out.
+
+    Raises:
+        LogError: the broker cannot be reached, or does not know its groups' coordinator.
+
+    """
+    async with _admin(bootstrap) as admin, _consumer(bootstrap) as consumer, _asking(bootstrap, timeout_s):
+        there = {t["topic"]: len(t["partitions"]) for t in await admin.describe_topics()}
+        tps = [TopicPartition(name, p) for name in topics for p in range(there.get(name, 0))]
+        if not tps:
+            return []
+        committed = await _committed(admin, group, tps)
+        begin, end = await consumer.beginning_offsets(tps), await _ends(consumer, tps)
+        kept = {tp: found.offset for tp, found in committed.items() if found.offset >= 0}
+        # Between begin and end, also where a re-created topic starts anew below what was committed.
+        at = {tp: min(max(kept.get(tp, begin[tp]), begin[tp]), end[tp]) for tp in tps}
+        waiting = [tp for tp in tps if at[tp] < end[tp]]
+        oldest = await _timestamps(consumer, {tp: at[tp] for tp in waiting})
+        newest = await _timestamps(consumer, {tp: end[tp] - 1 for tp in waiting})
+        return [
+            PartitionLag(
+                topic=tp.topic,
+                partition=tp.partition,
+                committed=kept.get(tp),
+                end=end[tp],
+                records=end[tp] - at[tp],
+                seconds=max(0, newest.get(tp, 0) - oldest.get(tp, 0)) / 1000,
+            )
+            for tp in tps
+        ]
+
+
+@asynccontextmanager
+async def _asking(bootstrap: str, timeout_s: float) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(timeout_s):
+            yield
+    except TimeoutError as exc:
+        raise LogError(f"{bootstrap}: {silent(timeout_s)}") from exc
+    except _RIGHTS as exc:
+        raise RightsError(f"{bootstrap}: {exc}, by {security_of(bootstrap)}: slacktide topics acl") from exc
+    except KafkaError as exc:
+        raise LogError(f"{bootstrap}: {exc!r}") from exc
+
+
+@asynccontextmanager
+async def _admin(bootstrap: str) -> AsyncIterator[Any]:
+    admin = AIOKafkaAdminClient(**client(bootstrap), request_timeout_ms=REQUEST_MS)
+    try:
+        async with _asking(bootstrap, 2 * REQUEST_MS / 1000):
+            await admin.start()
+        yield admin
+    finally:
+        await admin.close()
+
+
+@asynccontextmanager
+async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
+    consumer = AIOKafkaConsumer(
+        **client(bootstrap),
+        group_id=None,
+        request_timeout_ms=REQUEST_MS,
+        fetch_max_wait_ms=FETCH_WAIT_MS,
+        auto_offset_reset="earliest",
+    )
+    try:
+        async with _asking(bootstrap, 2 * REQUEST_MS / 1000):
+            await consumer.start()
+        yield consumer
+    finally:
+        await close(consumer)
+
+
+async def _committed(admin: Any, group: str, tps: Sequence[TopicPartition]) -> Mapping[TopicPartition, Any]:
+    """What a group has committed; a cluster that never had a group first makes a topic to keep that in."""
+    while True:
+        try:
+            found: Mapping[TopicPartition, Any] = await admin.list_consumer_group_offsets(group, partitions=tps)
+        except GroupCoordinatorNotAvailableError:
+            await asyncio.sleep(0.2)
+        else:
+            return found
+
+
+def _new_topic(topic: Topic, replication: int) -> NewTopic:
+    return NewTopic(topic.name, topic.partitions, replication, topic_configs=topic.config(replication))
+
+
+async def _all_led(admin: Any, names: set[str]) -> bool:
+    found = {t["topic"]: t["partitions"] for t in await admin.describe_topics()}
+    return all(found.get(name) and all(part["leader"] >= 0 for part in found[name]) for name in names)
+
+
+async def _configs(admin: Any, names: list[str]) -> Mapping[str, dict[str, str]]:
+    if not names:
+        return {}
+    responses = await admin.describe_configs([ConfigResource(ConfigResourceType.TOPIC, name) for name in names])
+    return {
+        name: {entry[0]: entry[1] for entry in entries}
+        for response in responses
+        for _, _, _, name, entries in response.resources
+    }
+
+
+async def _ends(consumer: Any, tps: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
+    """The offset that the next record will have, as fetching tells it. Assigns the partitions.
+
+    The embedded broker's answer to the plain question is too low where its last batch holds several records.
+    """
+    if not tps:
+        return {}
+    listed = await consumer.end_offsets(tps)
+    consumer.assign(list(tps))
+    for tp, offset in listed.items():
+        consumer.seek(tp, offset)
+    while unknown := [tp for tp in tps if consumer.highwater(tp) is None]:
+        await consumer.getmany(*unknown, timeout_ms=FETCH_WAIT_MS)
+    return {tp: consumer.highwater(tp) for tp in tps}
+
+
+async def _timestamps(consumer: Any, offsets: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    """Timestamp of the record at, or next after, each offset of assigned partitions."""
+    for tp, offset in offsets.items():
+        consumer.seek(tp, offset)
+    found: dict[TopicPartition, int] = {}
+    while missing := [tp for tp in offsets if tp not in found]:
+        for tp, records in (await consumer.getmany(*missing, timeout_ms=FETCH_WAIT_MS)).items():
+            found[tp] = records[0].timestamp
+    return found

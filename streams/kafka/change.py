@@ -1,0 +1,52 @@
+"""What of a topic can be changed in place: its settings. And how many brokers there are to hold replicas."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.errors import for_code
+
+from slacktide.schemas.errors import LogError
+from slacktide.streams.kafka.admin import _admin, _asking
+
+SET_ON_TOPIC = 1
+"""Source of a setting that was made for this topic, as the protocol numbers it."""
+
+
+async def broker_count(bootstrap: str, *, timeout_s: float = 10.0) -> int:
+    """How many brokers the cluster has.
+
+    Raises:
+        LogError: it cannot be reached.
+
+    """
+    async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
+        return len((await admin.describe_cluster())["brokers"])
+
+
+async def set_configs(bootstrap: str, changes: Mapping[str, Mapping[str, str]], *, timeout_s: float = 10.0) -> None:
+    """Set broker settings of existing topics; what else was set for them stays.
+
+    The request replaces all settings of a topic, so those that were made for it are sent again.
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        changes: per topic the settings and their new values.
+        timeout_s: how long to wait in all.
+
+    Raises:
+        LogError: the broker cannot be reached or refused.
+
+    """
+    async with _admin(bootstrap) as admin, _asking(bootstrap, timeout_s):
+        asked = [ConfigResource(ConfigResourceType.TOPIC, name) for name in changes]
+        there: dict[str, dict[str, str]] = {name: {} for name in changes}
+        for response in await admin.describe_configs(asked):
+            for _, _, _, name, entries in response.resources:
+                there[name] = {entry[0]: entry[1] for entry in entries if entry[3] == SET_ON_TOPIC}
+        wanted = [ConfigResource(ConfigResourceType.TOPIC, name, there[name] | dict(changes[name])) for name in changes]
+        for response in await admin.alter_configs(wanted):
+            for code, text, _, name in response.resources:
+                if code:
+                    raise LogError(f"{bootstrap}: topic {name} could not be changed: {text or for_code(code).__name__}")

@@ -1,0 +1,222 @@
+"""How aiokafka's clients connect: TLS, login, and the reason why a connection failed.
+
+The client logs why it cannot connect and raises an error that does not say it. ``patches`` wraps
+its way to connect, so that the error says it, too.
+"""
+
+from __future__ import annotations
+
+import ssl
+from pathlib import Path
+from typing import Any
+
+from aiokafka import client as aiokafka
+from aiokafka import conn
+from aiokafka.abc import AbstractTokenProvider
+from aiokafka.errors import (
+    IllegalSaslStateError,
+    KafkaConnectionError,
+    KafkaError,
+    NodeNotReadyError,
+    SaslAuthenticationFailed,
+    UnsupportedSaslMechanismError,
+)
+
+from slacktide.schemas.connection import TOKEN_URL, Security, security_of
+from slacktide.schemas.errors import ConfigError, Finding, LogError
+
+
+def client(bootstrap: str) -> dict[str, Any]:
+    """What each client is made with to reach these brokers. Certificates are read anew each time: they are renewed.
+
+    Raises:
+        LogError: they cannot be read any more.
+
+    """
+    security = security_of(bootstrap)
+    made: dict[str, Any] = {"bootstrap_servers": str(bootstrap), "security_protocol": security.protocol}
+    if security.encrypted:
+        try:
+            made["ssl_context"] = tls(security)
+        except ConfigError as exc:
+            raise LogError(str(exc)) from exc
+    if security.logs_in:
+        made["sasl_mechanism"] = security.mechanism
+    if security.token_url:
+        made["sasl_oauth_token_provider"] = _Token(security.token_url)
+    elif security.logs_in:
+        made |= {"sasl_plain_username": security.username, "sasl_plain_password": security.password}
+    return made
+
+
+def tls(security: Security) -> ssl.SSLContext:
+    """Whom to trust, and what to show.
+
+    Raises:
+        ConfigError: a file is not there, or is not what it should be.
+
+    """
+    _check_readable(security)
+    accepted = "a PEM file"
+    key, path = "ssl.ca.location", security.ca
+    try:
+        context = ssl.create_default_context(cafile=security.ca or None)
+        context.check_hostname = security.names != "none"
+        if security.certificate:
+            key, path = "ssl.certificate.location", security.certificate
+            accepted = "a PEM file, and at ssl.key.location its key, opened by ssl.key.password where it has one"
+            # A password in any case: without one OpenSSL would ask for it at the terminal.
+            context.load_cert_chain(security.certificate, security.key, security.key_password)
+    except (OSError, ValueError) as exc:
+        raise _unusable(security, key, f"{path}: {getattr(exc, 'reason', None) or exc}", accepted) from exc
+    return context
+
+
+def _check_readable(security: Security) -> None:
+    files = {
+        "ssl.ca.location": security.ca,
+        "ssl.certificate.location": security.certificate,
+        "ssl.key.location": security.key,
+    }
+    for key, path in files.items():
+        if path:
+            try:
+                Path(path).open("rb").close()
+            except OSError as exc:
+                raise _unusable(security, key, f"{path}: {exc.strerror}", "a PEM file that can be read") from exc
+
+
+def _unusable(security: Security, key: str, value: str, accepted: str) -> ConfigError:
+    return ConfigError([Finding(file=security.file or "environment", field=key, value=value, accepted=accepted)])
+
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc]  # the client has no types
+    """Whose token is renewed in its file, as a kubelet renews those that it projects."""
+
+    def __init__(self, url: str) -> None:
+        self._file = Path(url.removeprefix(TOKEN_URL))
+
+    async def token(self) -> str:
+        return self._file.read_text(errors="replace").strip()
+
+
+class TokenLogin(conn.OAuthAuthenticator):  # type: ignore[misc]  # the client has no types
+    """The client's own takes a refusal for a welcome: RFC 7628, 3.2.3 has it ask why."""
+
+    async def step(self, payload: bytes | None) -> tuple[bytes, bool] | None:
+        """What is said next; None: no more."""
+        if payload:
+            return b"\x01", True
+        said: tuple[bytes, bool] | None = await super().step(payload)
+        return said
+
+
+class _Told:
+    """An error whose reason says all, however it is told."""
+
+    args: tuple[object, ...]
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+    __repr__ = __str__
+
+
+class _RefusedError(_Told, KafkaConnectionError):  # type: ignore[misc]
+    """None of the brokers that were named lets us in."""
+
+
+class NotReadyError(_Told, NodeNotReadyError):  # type: ignore[misc]
+    """A broker of the cluster lets us in no more, or by the name that it has given itself not at all."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(_unreachable() or text)
+
+
+def told(exc: BaseException) -> str:
+    """An error, and which brokers cannot be reached, where it does not say that itself."""
+    return repr(exc) if isinstance(exc, _Told) else _beside(repr(exc))
+
+
+def silent(within_s: float) -> str:
+    """What is said of a cluster that has not answered, with which of its brokers cannot be reached."""
+    return _beside(f"no answer within {within_s:g} s")
+
+
+def _beside(text: str) -> str:
+    unreachable = _unreachable()
+    return f"{text}; {unreachable}" if unreachable else text
+
+
+def _unreachable() -> str:
+    return "; ".join(f"{host}:{port}: {why}" for (host, port), why in _why.items())
+
+
+_connect, _bootstrap = aiokafka.create_conn, aiokafka.AIOKafkaClient.bootstrap
+_why: dict[tuple[str, int], str] = {}
+"""By address why the last attempt to connect there failed."""
+
+
+async def create_conn(host: str, port: int, **how: Any) -> Any:
+    """As the client's own, and remember why it failed."""
+    try:
+        made = await _connect(host, port, **how)
+    except (OSError, KafkaError, TimeoutError) as exc:
+        _why[host, port] = _reason(exc, how)
+        raise
+    _why.pop((host, port), None)
+    return made
+
+
+async def bootstrap(self: Any) -> None:
+    """As the client's own, with an error that says why.
+
+    Raises:
+        KafkaConnectionError: none of the brokers can be reached.
+
+    """
+    try:
+        await _bootstrap(self)
+    except KafkaConnectionError as exc:
+        whys = {f"{host}:{port}": _why.get((host, port), _ENDED) for host, port, _ in self.hosts}
+        texts = [f"{address}: {why}" for address, why in whys.items()] if len(whys) > 1 else [*whys.values()]
+        raise _RefusedError("; ".join(texts)) from exc
+
+
+_ENDED = (
+    "it ended the connection: does this port ask for TLS, for a login, for neither? --kafka-config, security.protocol"
+)
+
+
+_LOOK = "is it running, and is --bootstrap right as seen from here?"
+
+
+def _reason(exc: BaseException, how: dict[str, Any]) -> str:
+    """Why, and what to do."""
+    if isinstance(exc, KafkaConnectionError) and isinstance(exc.__cause__, OSError):
+        exc = exc.__cause__  # with TLS 1.3 a broker refuses a client's certificate after the handshake
+    mechanism, user = how["sasl_mechanism"], how["sasl_plain_username"]
+    match exc:
+        case ssl.SSLCertVerificationError():
+            text = (
+                f"its certificate does not verify ({exc.verify_message}): ssl.ca.location has to name who signed it, "
+                "and --bootstrap a name that it is for"
+            )
+        case ssl.SSLError():
+            text = (
+                f"no TLS ({exc.reason or exc}): is this its port for TLS, and does it take the certificate at "
+                "ssl.certificate.location, or ask for one?"
+            )
+        case SaslAuthenticationFailed():
+            said = ", ".join(str(one) for one in exc.args if one)
+            what = "sasl.username, sasl.password" if user else "sasl.oauthbearer.token.endpoint.url"
+            text = f"login{f' as {user}' if user else ''} by {mechanism} refused ({said}): {what}"
+        case UnsupportedSaslMechanismError() | IllegalSaslStateError():
+            text = f"its port takes no login by {mechanism}: sasl.mechanism"
+        case KafkaConnectionError() | ConnectionResetError() | BrokenPipeError():
+            text = _ENDED
+        case OSError():
+            text = f"{exc.strerror or str(exc) or 'no answer'}; {_LOOK}"
+        case _:
+            text = str(exc) or type(exc).__name__
+    return text

@@ -1,0 +1,111 @@
+"""Compressed batches are inflated up to a limit, and never beyond it: a megabyte may hold gigabytes of zeros."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Any, Final
+
+import cramjam
+
+INFLATED_BYTES_MAX: Final = 16 << 20
+"""Of one batch. By default Kafka takes batches of 1 MiB as they travel. JSON shrinks to about a tenth of itself."""
+
+GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4
+NAMES: Final = {GZIP: "gzip", SNAPPY: "snappy", LZ4: "lz4", ZSTD: "zstd"}
+
+_GZIP_BITS = 16 + zlib.MAX_WBITS
+_XERIAL = b"\x82SNAPPY\x00"
+_XERIAL_BYTES = 16
+_GUESS, _GUESS_BYTES = 8, 64 << 10
+"""How far a batch mostly inflates, at most: room for all that it may come to costs a millisecond."""
+
+
+class UnreadableError(Exception):
+    """A batch of records cannot be read; the text says why."""
+
+
+def inflated(codec: int, packed: bytes, limit_bytes: int = INFLATED_BYTES_MAX) -> bytes:
+    """Inflate a batch's records.
+
+    Args:
+        codec: the number that Kafka gives it.
+        packed: as they travel.
+        limit_bytes: what they may come to.
+
+    Raises:
+        UnreadableError: the codec is unknown, they are damaged, or they come to more.
+
+    """
+    try:
+        match codec:
+            case 1:
+                return _gzip(packed, limit_bytes)
+            case 2:
+                return _snappy(packed, limit_bytes)
+            case 3:
+                return _framed(cramjam.lz4, packed, limit_bytes)
+            case 4:
+                return _framed(cramjam.zstd, packed, limit_bytes)
+    except (zlib.error, cramjam.DecompressionError, OverflowError, MemoryError) as exc:
+        raise UnreadableError(f"its {NAMES[codec]} data is damaged: {exc}") from exc
+    raise UnreadableError(f"its compression codec {codec} is unknown")
+
+
+def _gzip(packed: bytes, limit_bytes: int) -> bytes:
+    parts: list[bytes] = []
+    left_bytes = limit_bytes
+    while packed:
+        member = zlib.decompressobj(_GZIP_BITS)
+        part = member.decompress(packed, left_bytes + 1)
+        left_bytes -= len(part)
+        if left_bytes < 0:
+            raise _too_much(GZIP, limit_bytes)
+        if not member.eof:
+            raise UnreadableError("its gzip data is damaged: it ends too early")
+        parts.append(part)
+        packed = member.unused_data
+    return b"".join(parts)
+
+
+def _snappy(packed: bytes, limit_bytes: int) -> bytes:
+    """Snappy says first what it inflates to. Java's clients write blocks of it behind a header."""
+    blocks = _blocks(packed) if packed.startswith(_XERIAL) else [packed]
+    size_bytes = sum(cramjam.snappy.decompress_raw_len(block) for block in blocks)
+    if size_bytes > limit_bytes:
+        raise _too_much(SNAPPY, limit_bytes)
+    return b"".join(bytes(cramjam.snappy.decompress_raw(block)) for block in blocks)
+
+
+def _blocks(packed: bytes) -> list[bytes]:
+    blocks: list[bytes] = []
+    at = _XERIAL_BYTES
+    while at < len(packed):
+        begin = at + 4
+        end = begin + int.from_bytes(packed[at:begin], "big")
+        if end > len(packed):
+            raise UnreadableError("its snappy data is damaged: it ends too early")
+        blocks.append(packed[begin:end])
+        at = end
+    return blocks
+
+
+def _framed(codec: Any, packed: bytes, limit_bytes: int) -> bytes:
+    """Lz4 and zstd need not say what they inflate to: they are given room, and then all the room there is."""
+    guess_bytes = min(limit_bytes, _GUESS * len(packed) + _GUESS_BYTES)
+    for room_bytes in (guess_bytes, limit_bytes):
+        room = bytearray(room_bytes)
+        try:
+            size_bytes: int = codec.decompress_into(packed, room)
+        except cramjam.DecompressionError as exc:
+            if _FULL not in str(exc):
+                raise
+        else:
+            return bytes(memoryview(room)[:size_bytes])
+    raise _too_much(LZ4 if codec is cramjam.lz4 else ZSTD, limit_bytes)
+
+
+_FULL = "failed to write whole buffer"
+
+
+def _too_much(codec: int, limit_bytes: int) -> UnreadableError:
+    return UnreadableError(f"its {NAMES[codec]} data inflates to more than {limit_bytes} bytes")

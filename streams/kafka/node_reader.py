@@ -1,0 +1,143 @@
+"""What a node hears: answers in its partition, the one policy, its eviction credit; without a consumer group."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.topics import COMMAND, CREDIT, INVENTORY, POLICY
+from slacktide.schemas.unreadable import UnreadableBatch
+from slacktide.streams.kafka.common import partition_of, record_of
+from slacktide.streams.kafka.reader import Reader, partitions_of, stand
+from slacktide.streams.records import Record
+
+SILENCE_MS = 1_000
+REPUBLISHED = 4_000
+"""Records before a partition's end: the inventory of its nodes, 20 to 100 of them, is republished every minute."""
+PARTITION_BYTES_MAX = 1 << 20
+"""Of one partition in one fetch: an agent has little memory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRecords:
+    """What came at once."""
+
+    commands: list[Record]
+    """Of this node."""
+    policies: list[Record]
+    """The first time all that the topic holds, then what comes."""
+    credits: list[Record]
+    """Of this node."""
+    credit_age_s: float
+    """None of them came longer ago than this."""
+    inventories: list[Record]
+    """Of this node: the first time those of the last minutes, then what comes."""
+    foreign: int
+    """Other nodes' answers, dropped unread."""
+
+
+class NodeReader(Reader):
+    """Reads commands and credit from their end, policy from its beginning, inventory from a while before its end.
+
+    After any failure connect anew.
+
+    A lease that was said before may be over by now: the governor says it again.
+    """
+
+    def __init__(self, bootstrap: str, node: str, *, client_id: str, fetch_wait_ms: int) -> None:
+        self.partition = -1
+        """Where this node's answers lie; -1 before the first connection."""
+        super().__init__(
+            bootstrap, fetch_wait_ms, client_id=client_id, lost="none", partition_bytes_max=PARTITION_BYTES_MAX
+        )
+        self._node = node
+        self._key = node.encode()
+        self._silence_ms = SILENCE_MS + 2 * fetch_wait_ms
+        self._commands = TopicPartition(COMMAND.name, 0)
+        self._policies = TopicPartition(POLICY.name, 0)
+        self._credits = TopicPartition(CREDIT.name, 0)
+        self._inventories = TopicPartition(INVENTORY.name, 0)
+        self._credits_polled_ms: int | None = None
+        self._credits_whole_s = 0.0
+        """When all credit that had come was certainly read."""
+        self._read_s = 0.0
+        self._policy_held: list[Record] | None = []
+
+    async def read(self) -> NodeRecords:
+        """Wait for what comes next; empty after a second or two of silence.
+
+        Raises:
+            LogError: the broker is away, or its log is not the one that was being read.
+
+        """
+        try:
+            got = await self._consumer.getmany(timeout_ms=self._silence_ms)
+            if not got:
+                await self.check()
+            policies = await self._policies_of([record_of(one) for one in got.get(self._policies, [])])
+        except KafkaError as exc:
+            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
+        commands = got.get(self._commands, [])
+        mine = self._mine(commands)
+        return NodeRecords(
+            commands=mine,
+            policies=policies,
+            credits=self._mine(got.get(self._credits, [])),
+            credit_age_s=self._credit_age_s(),
+            inventories=self._mine(got.get(self._inventories, [])),
+            foreign=len(commands) - len(mine),
+        )
+
+    async def _begin(self, consumer: Any) -> None:
+        for topic in (POLICY, CREDIT, INVENTORY):
+            await partitions_of(consumer, topic.name)
+        self.partition = partition_of(self._node, len(await partitions_of(consumer, COMMAND.name)))
+        self._commands = TopicPartition(COMMAND.name, self.partition)
+        self._inventories = TopicPartition(INVENTORY.name, self.partition)
+        tps = [self._commands, self._policies, self._credits, self._inventories]
+        asked_s = asyncio.get_running_loop().time()
+        begin, end = await consumer.beginning_offsets(tps), await consumer.end_offsets(tps)
+        inventories = self._inventories
+        recent = max(begin[inventories], end[inventories] - REPUBLISHED)
+        stand(
+            consumer,
+            {
+                self._commands: end[self._commands],
+                self._policies: begin[self._policies],
+                self._credits: end[self._credits],
+                inventories: recent,
+            },
+        )
+        self._policy_held = []
+        self._credits_polled_ms = None
+        self._credits_whole_s = self._read_s = asked_s
+
+    def _mine(self, read: list[Any]) -> list[Record]:
+        """What is keyed by this node, and batches that cannot be read; others are dropped undecoded."""
+        return [record_of(one) for one in read if one.key == self._key or isinstance(one.value, UnreadableBatch)]
+
+    def _credit_age_s(self) -> float:
+        """How long ago what was just read can have come at most; called once for each read."""
+        now_s = asyncio.get_running_loop().time()
+        age_s = now_s - self._credits_whole_s
+        polled_ms = self._consumer.last_poll_timestamp(self._credits)
+        if polled_ms != self._credits_polled_ms:  # since the last read the broker has told what there is
+            self._credits_polled_ms, self._credits_whole_s = polled_ms, self._read_s
+        self._read_s = now_s
+        return age_s
+
+    async def _policies_of(self, records: list[Record]) -> list[Record]:
+        """Held back until the topic was read whole: no policy of yesterday may act on the way."""
+        if self._policy_held is None:
+            return records
+        self._policy_held += records
+        end = self._consumer.highwater(self._policies)
+        if end is None or await self._consumer.position(self._policies) < end:
+            return []
+        whole, self._policy_held = self._policy_held, None
+        return whole

@@ -1,0 +1,95 @@
+"""What is said in whole topics: from their end, a little before it, or their beginning, without a consumer group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+
+from slacktide.schemas.errors import LogError
+from slacktide.streams.kafka.common import record_of
+from slacktide.streams.kafka.reader import Reader, partitions_of, stand
+from slacktide.streams.kafka.times import since
+from slacktide.streams.records import Record
+
+FETCH_WAIT_MS = 200
+SILENCE_MS = 1_000 + 2 * FETCH_WAIT_MS
+AHEAD_MS = 1_000
+"""By which clocks may differ where records are as old as they say."""
+
+
+class TailReader(Reader):
+    """For latest state that comes again by itself: whoever reads from the end hears nothing that is out of date.
+
+    After any failure connect anew.
+
+    Args:
+        bootstrap: ``host:port``, several with commas.
+        topics: which.
+        client_id: of this reader, in the brokers' logs.
+        whole: read them from their beginning, for whoever has to know all before it begins.
+        back_ms: read also what was said so shortly before, for whoever cannot wait until it comes again. What says
+            that it is of later than now is passed by: nobody knows how old it is.
+        now_ms: the time, for ``back_ms``.
+
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        topics: Sequence[str],
+        *,
+        client_id: str,
+        whole: bool = False,
+        back_ms: int = 0,
+        now_ms: Callable[[], int] | None = None,
+    ) -> None:
+        super().__init__(bootstrap, FETCH_WAIT_MS, client_id=client_id, lost="none")
+        self._topics = tuple(topics)
+        self._whole = whole
+        self._back_ms, self._now_ms = back_ms, now_ms
+        self._recent = range(0)
+        """Times of records that are read although they were there before."""
+        self._until: dict[TopicPartition, int] = {}
+        """Where partitions ended at connecting that held something to be read first."""
+
+    async def read(self) -> list[Record]:
+        """Wait for what comes next; empty after a second or two of silence.
+
+        Raises:
+            LogError: the broker is away, or its log is not the one that was being read.
+
+        """
+        try:
+            got = await self._consumer.getmany(timeout_ms=SILENCE_MS)
+            if not got:
+                await self.check()
+        except KafkaError as exc:
+            raise LogError(f"{self._bootstrap}: {exc!r}") from exc
+        return [record_of(one) for tp, records in got.items() for one in records if self._is_wanted(tp, one)]
+
+    async def caught_up(self) -> bool:
+        """Whether all was read that the topics held when they were connected to."""
+        return all([await self._consumer.position(tp) >= end for tp, end in self._until.items()])
+
+    async def _begin(self, consumer: Any) -> None:
+        tps = [place for topic in self._topics for place in await partitions_of(consumer, topic)]
+        ends = await consumer.end_offsets(tps)
+        starts = await consumer.beginning_offsets(tps) if self._whole else await self._a_little_before(consumer, ends)
+        stand(consumer, starts)
+        self._until = {tp: end for tp, end in ends.items() if end > starts[tp]}
+
+    async def _a_little_before(self, consumer: Any, ends: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        if self._now_ms is None:
+            return dict(ends)
+        now_ms = self._now_ms()
+        self._recent = range(now_ms - self._back_ms, now_ms + AHEAD_MS)
+        return await since(consumer, ends, self._recent.start)
+
+    def _is_wanted(self, tp: TopicPartition, record: Any) -> bool:
+        """Of what was there before only what is recent; a broker that knows no times gives all."""
+        if self._whole or record.offset >= self._until.get(tp, 0):
+            return True
+        return record.timestamp in self._recent

@@ -1,0 +1,111 @@
+"""A trace without the samples that did not prove their node. A replay has no keys: the recorded answers say which."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+import msgspec
+
+from slacktide.schemas.command import Origin
+from slacktide.schemas.proof import PROVEN, Verdict
+from slacktide.schemas.topics import COMMAND, SAMPLE
+from slacktide.streams.records import Record
+
+WAIT_MS = 30_000
+"""A sample without an answer for this long counts as proven: a takeover takes less."""
+_REQUIRED = b'"node_proof":"required"'
+
+
+class _Answered(msgspec.Struct, frozen=True):
+    sample: Origin | None = None
+    proof: Verdict = ""
+
+
+_answered = msgspec.json.Decoder(_Answered)
+
+
+@dataclass(slots=True)
+class _Partition:
+    """What the answers of one partition tell of its samples."""
+
+    answered_to: int = -1
+    """Offset of the sample with the newest answer: those before it have theirs, too."""
+    last: int = -1
+    refused: set[int] = field(default_factory=set)
+    """Offsets of samples that come later in the trace."""
+
+
+class Proven:
+    """Holds each sample back until its answer is read, and drops it where the answer refuses its proof.
+
+    Args:
+        policies: of the trace; where none asks for proofs nothing is held back.
+        sink: takes the records that are left, in order.
+
+    """
+
+    def __init__(self, policies: Iterable[Record], sink: Callable[[Record], None]) -> None:
+        self.dropped = 0
+        """Samples that were refused."""
+        self._sink = sink
+        self._checks = any(_REQUIRED in (record.value or b"") for record in policies)
+        self._waiting: deque[Record] = deque()
+        self._partitions: dict[int, _Partition] = {}
+
+    def take(self, record: Record) -> None:
+        """The next record of the trace."""
+        if not self._checks:
+            self._sink(record)
+            return
+        if record.topic == COMMAND.name:
+            self._answer(record)
+        self._waiting.append(record)
+        self._release(record.timestamp_ms - WAIT_MS)
+
+    def finish(self) -> None:
+        """No more comes."""
+        self._release(None)
+
+    def _answer(self, record: Record) -> None:
+        try:
+            answered = _answered.decode(record.value or b"")
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        if answered.sample is not None:
+            partition = self._partition(record)
+            partition.answered_to = max(partition.answered_to, answered.sample.offset)
+            if answered.proof not in PROVEN:
+                partition.refused.add(answered.sample.offset)
+
+    def _release(self, until_ms: int | None) -> None:
+        """Give out what waits for nothing, and what was appended by then; None: all."""
+        while self._waiting:
+            record = self._waiting[0]
+            if record.topic == SAMPLE.name:
+                partition = self._partition(record)
+                if record.offset <= partition.last:  # the topic was made anew
+                    partition.answered_to = partition.last = -1
+                late = until_ms is None or record.timestamp_ms < until_ms
+                if record.offset > partition.answered_to and not late:
+                    return
+                partition.last = record.offset
+            self._give(self._waiting.popleft())
+
+    def _give(self, record: Record) -> None:
+        if record.topic == SAMPLE.name and record.offset in self._partition(record).refused:
+            self._partition(record).refused.discard(record.offset)
+            self.dropped += 1
+        elif record.topic != COMMAND.name or not _refuses(record):
+            self._sink(record)
+
+    def _partition(self, record: Record) -> _Partition:
+        return self._partitions.setdefault(record.partition, _Partition())
+
+
+def _refuses(record: Record) -> bool:
+    try:
+        return _answered.decode(record.value or b"").proof not in PROVEN
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False

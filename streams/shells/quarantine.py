@@ -1,0 +1,169 @@
+"""Keep a record that crashed a worker from crashing the next one, or the same one again.
+
+Each offset that a worker commits carries a note of who works on the partition. It costs nothing, and is cleared when
+the worker stops or gives the partition back. So a note that is found at a takeover says that its owner crashed, in
+whatever way. The new owner answers what that one may have been working on record by record, each after a commit that
+names it (``trying``). A record that is found so named has now crashed two workers. It becomes a dead letter unread.
+
+An owner that crashes again and again without any such record crashes on what lies before: the third one in a row
+takes over without history. The embedded broker keeps no notes: there, only errors that Python can catch are isolated.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, Protocol
+
+from slacktide.streams.records import Record
+
+Marked = Mapping[int, tuple[int, str]]
+"""By partition, a committed offset and its note."""
+
+SUSPECT_MS = 2_000
+"""A worker commits each second: it worked on records that were appended within so long after what it committed."""
+STRIKES_MAX = 2
+"""After so many crashes in a row history is left out. Each multiplies what is suspected, as for a worker that reads a
+backlog, by ``WIDER``."""
+WIDER = 4
+TENURE_S = 60.0
+"""Who has worked so long on a partition did not crash on what it found there."""
+_FORM = "slacktide-1"
+
+
+class Offsets(Protocol):
+    """The group's committed offsets."""
+
+    async def commit_marked(self, offsets: Marked) -> bool:
+        """Commit now; False: the group is being shared out anew, or the broker is away."""
+
+    async def notes(self, partitions: Collection[int]) -> Marked:
+        """What is committed; partitions of which nothing is known are left out."""
+
+
+class Note(NamedTuple):
+    """What a committed offset says beside itself."""
+
+    kind: str
+    """``running``, or ``trying``: the record at this offset is being answered alone."""
+    owner: str
+    reached_ms: int
+    """Append time of the newest record that was answered."""
+    strikes: int
+    """Crashes in a row before this owner."""
+
+    @property
+    def text(self) -> str:
+        """As it is committed."""
+        return f"{_FORM} {self.kind} {self.owner} {self.reached_ms} {self.strikes}"
+
+
+def note_of(text: str) -> Note | None:
+    """Read a note; None: there is none, or not one of these."""
+    form, *parts = text.split(" ")
+    if form != _FORM or len(parts) != len(Note._fields):
+        return None
+    kind, owner, reached_ms, strikes = parts
+    if not (reached_ms.isdigit() and strikes.isdigit()):
+        return None
+    return Note(kind, owner, int(reached_ms), int(strikes))
+
+
+class Quarantine:
+    """Of one session.
+
+    Args:
+        owner: of this process: no other has it.
+        log_crash: called with the partition, offset and strikes of a crashed owner.
+
+    """
+
+    def __init__(self, owner: str, log_crash: Callable[[int, int, int], None]) -> None:
+        self.offsets: Offsets | None = None
+        """Set by the shell once it has joined the group."""
+        self._owner = owner
+        self._log_crash = log_crash
+        self._suspected_ms: dict[int, int] = {}
+        """By partition, until which append time records are answered alone."""
+        self._condemned: dict[int, int] = {}
+        self._strikes: dict[int, int] = {}
+        self._taken_s: dict[int, float] = {}
+        self._reached_ms: dict[int, int] = {}
+
+    async def take_over(self, firsts: Mapping[int, Record]) -> None:
+        """Look who worked on these partitions, and note that this process does now.
+
+        Args:
+            firsts: by partition, the first record that is to be answered.
+
+        """
+        if self.offsets is None:
+            return
+        now_s = asyncio.get_running_loop().time()
+        found = await self.offsets.notes(firsts)
+        for partition, first in firsts.items():
+            self.forget(partition)
+            self._taken_s[partition], self._reached_ms[partition] = now_s, first.timestamp_ms
+            offset, text = found.get(partition, (first.offset, ""))
+            note = note_of(text)
+            if note is not None and note.owner != self._owner:
+                self._suspect(partition, offset, note)
+        await self.offsets.commit_marked(self.marked({partition: first.offset for partition, first in firsts.items()}))
+
+    def bare(self, partition: int) -> bool:
+        """Whether history is to be left out: its owners crashed before they could try one record alone."""
+        return self._strikes.get(partition, 0) > STRIKES_MAX
+
+    def suspects(self, partition: int, records: Sequence[Record]) -> int:
+        """How many of the records, from the first on, are to be answered alone."""
+        until_ms = self._suspected_ms.get(partition)
+        if until_ms is None:
+            return 0
+        count = next((at for at, one in enumerate(records) if one.timestamp_ms > until_ms), len(records))
+        if count < len(records):
+            del self._suspected_ms[partition]
+        return count
+
+    def condemned(self, record: Record) -> bool:
+        """Whether the record has crashed two workers."""
+        return self._condemned.get(record.partition) == record.offset
+
+    async def trying(self, record: Record) -> None:
+        """Note that this record is being answered; the note outlives this process."""
+        if self.offsets is not None:
+            note = Note("trying", self._owner, self._reached_ms[record.partition], self._strikes[record.partition])
+            await self.offsets.commit_marked({record.partition: (record.offset, note.text)})
+
+    async def settle(self, offsets: Mapping[int, int]) -> None:
+        """Note that what was tried alone is answered."""
+        if self.offsets is not None:
+            await self.offsets.commit_marked(self.marked(offsets))
+
+    def answered(self, last: Record) -> None:
+        """The newest record of its partition that was answered."""
+        self._reached_ms[last.partition] = last.timestamp_ms
+
+    def marked(self, offsets: Mapping[int, int]) -> Marked:
+        """Offsets to commit, each with its note."""
+        now_s = asyncio.get_running_loop().time()
+        return {partition: (offset, self._note(partition, now_s).text) for partition, offset in offsets.items()}
+
+    def forget(self, partition: int) -> None:
+        """The partition has moved away."""
+        self._suspected_ms.pop(partition, None)
+        self._condemned.pop(partition, None)
+        self._strikes.pop(partition, None)
+        self._taken_s.pop(partition, None)
+        self._reached_ms.pop(partition, None)
+
+    def _suspect(self, partition: int, offset: int, note: Note) -> None:
+        self._strikes[partition] = strikes = note.strikes + 1
+        self._suspected_ms[partition] = note.reached_ms + SUSPECT_MS * WIDER ** min(note.strikes, 8)
+        if note.kind == "trying":
+            self._condemned[partition] = offset
+        self._log_crash(partition, offset, strikes)
+
+    def _note(self, partition: int, now_s: float) -> Note:
+        settled = now_s - self._taken_s.get(partition, now_s) >= TENURE_S
+        strikes = 0 if settled else self._strikes.get(partition, 0)
+        return Note("running", self._owner, self._reached_ms.get(partition, 0), strikes)

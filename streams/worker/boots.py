@@ -1,0 +1,134 @@
+"""Which agent of a node is believed when samples of several boots arrive. Pure: judged by append times alone.
+
+A restart never loses: a higher boot is believed at once. If a lower boot sends on for longer than ``GRACE_MS``, two
+agents use one name. Then neither is believed until the samples of only one arrived for ``SILENT_MS``; that one is
+believed from then on, even if its boot is the lower one. Else an invented high boot would lock out the real agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+GRACE_MS = 2_000
+"""For so long samples of the boot before may still arrive: they were in flight when the agent restarted."""
+SILENT_MS = 15_000
+"""A boot is gone when nothing of it was appended for so long."""
+BOOTS_MAX = 8
+"""Lower boots that are remembered at once. A node has one, or two by mistake."""
+
+TWO_BOOTS = "two boots"
+
+Standing = Literal["believed", "older", "two boots"]
+
+
+@dataclass(slots=True)
+class _Sending:
+    """A boot that is not believed: when its first and its newest sample were appended."""
+
+    first_ms: int
+    last_ms: int
+
+
+@dataclass(slots=True)
+class Boots:
+    """The boots of one node. Times are append times, UTC epoch milliseconds."""
+
+    believed: str = ""
+    """The boot whose samples count; "": none was seen."""
+    two: bool = False
+    """Whether two agents send samples under this name."""
+    last_ms: int = 0
+    """When the newest sample of ``believed`` was appended."""
+    _since_ms: int = 0
+    """When the first one was."""
+    _others: dict[str, _Sending] = field(default_factory=dict)
+    """Boots that sent after ``believed`` had begun."""
+    _beaten: tuple[str, int] = ("", 0)
+    """The higher boot that went silent while a lower one sent on, and its last append time."""
+
+    def see(self, boot_id: str, at_ms: int) -> Standing:
+        """Judge a live sample. Samples come in the order of their partition, some of them again.
+
+        Args:
+            boot_id: of the sample.
+            at_ms: when Kafka appended it.
+
+        """
+        if boot_id == self.believed:
+            self._since_ms = self._since_ms or at_ms
+            self.last_ms = max(self.last_ms, at_ms)
+        elif boot_id > self.believed:
+            self._higher(boot_id, at_ms)
+        elif at_ms > self._since_ms:
+            self._lower(boot_id, at_ms)
+        if self._others:
+            self._expire(at_ms)
+        self.two = self.two and bool(self._others)
+        if self.two:
+            return "two boots"
+        return "believed" if boot_id == self.believed else "older"
+
+    def see_late(self, boot_id: str, at_ms: int) -> Standing:
+        """Judge a sample that an agent held back during an outage: old boots among them are no second agent."""
+        if boot_id > self.believed:
+            return self.see(boot_id, at_ms)
+        return "believed" if boot_id == self.believed and not self.two else "older"
+
+    def adopt(self, boot_id: str) -> None:
+        """Begin with the boot that the partition's last owner believed; another one is believed as soon as it sends."""
+        if not self.believed:
+            self.believed = boot_id
+
+    @property
+    def newest_ms(self) -> int:
+        """When the newest sample of any boot was appended."""
+        return max([self.last_ms, *(one.last_ms for one in self._others.values())])
+
+    @property
+    def reason(self) -> str:
+        """Why samples are answered ``skipped`` while two boots send."""
+        boots = " and ".join(sorted({self.believed, *self._others}))
+        return f"{TWO_BOOTS}: {boots} send samples of this node; stop all of its agents but one"
+
+    def _higher(self, boot_id: str, at_ms: int) -> None:
+        if boot_id == self._beaten[0] and at_ms <= self._beaten[1]:
+            return  # read again
+        if self.two:
+            self._others[self.believed] = _Sending(self._since_ms, self.last_ms)
+        self._believe(boot_id, at_ms)
+
+    def _lower(self, boot_id: str, at_ms: int) -> None:
+        if at_ms - self.last_ms >= SILENT_MS:
+            self._beaten = self.believed, self.last_ms
+            self._believe(boot_id, at_ms)
+            return
+        sending = self._others.get(boot_id)
+        if sending is None:
+            if len(self._others) == BOOTS_MAX:
+                del self._others[min(self._others, key=lambda one: (self._others[one].last_ms, one))]
+            self._others[boot_id] = _Sending(at_ms, at_ms)
+            return
+        sending.last_ms = max(sending.last_ms, at_ms)
+        self.two = self.two or sending.last_ms - sending.first_ms > GRACE_MS
+
+    def _believe(self, boot_id: str, at_ms: int) -> None:
+        self.believed, self._since_ms, self.last_ms = boot_id, at_ms, at_ms
+        self._others.pop(boot_id, None)
+
+    def _expire(self, at_ms: int) -> None:
+        begun = {self.believed: self._since_ms} | {boot_id: one.first_ms for boot_id, one in self._others.items()}
+        self._others = {
+            boot_id: one
+            for boot_id, one in self._others.items()
+            if at_ms - one.last_ms < SILENT_MS and not _restarted(boot_id, one, begun, at_ms)
+        }
+
+
+def _restarted(boot_id: str, sending: _Sending, begun: Mapping[str, int], at_ms: int) -> bool:
+    """Whether a boot ended before a higher one began, and has sent nothing since: the same agent, started again."""
+    return any(
+        boot_id < other and sending.last_ms <= first_ms and at_ms - first_ms > GRACE_MS
+        for other, first_ms in begun.items()
+    )

@@ -1,0 +1,88 @@
+"""Which nodes exist, and what their inventory says of them. Pure.
+
+The policy's ``node_source`` decides. ``inventory``: those with an inventory record in the partition. ``open``: also
+nodes that only send samples, up to a number; for machines without a publisher, and for recordings.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.inventory import NodeFacts, NodeInventory
+from slacktide.schemas.policy.message import NodeSource
+
+OPEN_NODES_MAX = 1_000
+"""Of one worker, by default. A node takes some 50 KB of its memory."""
+UNKNOWN_NODE = "unknown node"
+NO_INVENTORY = f"{UNKNOWN_NODE}: no inventory record; is the bridge running?"
+FULL = f"{UNKNOWN_NODE}: this worker holds as many nodes as --open-nodes-max allows"
+
+
+@dataclass(slots=True)
+class Described:
+    """A node's inventory record. Most nodes are other workers': the facts are decoded when they are asked for."""
+
+    revision: str
+    _value: bytes
+    _facts: NodeFacts | None = None
+
+    @property
+    def facts(self) -> NodeFacts:
+        """What rules and policy read of the node."""
+        if self._facts is None:
+            self._facts = decode(self._value, NodeInventory).facts
+            self._value = b""
+        return self._facts
+
+
+class Nodes:
+    """The inventory of all partitions."""
+
+    def __init__(self, open_max: int = OPEN_NODES_MAX) -> None:
+        self.source: NodeSource = "open"
+        self.open_max = open_max
+        self._described: dict[int, dict[str, Described]] = {}
+        self._removed: set[str] = set()
+        """Nodes whose inventory was removed, where others than those of the inventory exist."""
+
+    def describe(self, partition: int, inventory: NodeInventory, value: bytes) -> None:
+        """Keep a node's inventory; the same one comes again every minute."""
+        self._removed.discard(inventory.node)
+        nodes = self._described.setdefault(partition, {})
+        known = nodes.get(inventory.node)
+        if known is None or known.revision != inventory.revision:
+            nodes[inventory.node] = Described(inventory.revision, value)
+
+    def remove(self, partition: int, node: str) -> None:
+        """The node is gone."""
+        self._described.get(partition, {}).pop(node, None)
+        if self.source == "open":
+            self._removed.add(node)
+
+    def described(self, partition: int, node: str) -> Described | None:
+        """A node's inventory; None: there is none in this partition."""
+        return self._described.get(partition, {}).get(node)
+
+    def may_exist(self, partition: int, node: str) -> bool:
+        """Whether state may be kept for a node."""
+        return self.source == "open" or self.described(partition, node) is not None
+
+    def may_publish(self, partition: int, node: str) -> bool:
+        """Whether figures of a node may be published; those of a removed one were withdrawn."""
+        return self.may_exist(partition, node) and node not in self._removed
+
+    def stranger(self, partition: int, node: str, held: int) -> str:
+        """Return why no state may be kept for a node that has none yet; "" if it may.
+
+        Args:
+            partition: of its sample.
+            node: its name.
+            held: nodes that the worker holds state for.
+
+        """
+        if self.described(partition, node) is not None:
+            return ""
+        if self.source == "inventory":
+            return NO_INVENTORY
+        return "" if held < self.open_max else FULL

@@ -1,0 +1,1 @@
+"""Attacks on running systems of real processes."""

@@ -1,0 +1,8 @@
+"""All attacks."""
+
+from __future__ import annotations
+
+from attack import exhaustion, forgery, poison  # noqa: F401 - each adds its own
+from attack.listing import ATTACKS
+
+__all__ = ["ATTACKS"]

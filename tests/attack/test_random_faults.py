@@ -1,0 +1,77 @@
+"""Random faults on real processes, then quiet; afterwards every invariant of the history holds.
+
+``SLACKTIDE_SEED=123 make test ARGS=tests/attack/test_random_faults.py`` draws the same schedule again.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from attack.faults import Saboteur, schedule, seed_of_this_run
+from attack.system import System
+from testbed.brokers import KafkaBroker, KafkaCluster
+from testbed.history import checks
+from testbed.history.records import History
+
+pytestmark = [pytest.mark.kafka, pytest.mark.attack]
+PARTITIONS = 4
+LASTS_S, BRIEFLY_S = 25.0, 15.0
+
+
+def survive(
+    folder: Path, brokers: Sequence[KafkaBroker], lasts_s: float, heal: Callable[[], None], tell: Callable[..., None]
+) -> History:
+    """Faults for a while, then everything is whole again and goes quiet.
+
+    Raises:
+        AssertionError: an invariant is broken, or it does not go quiet; with the seed, the faults and the parts.
+
+    """
+    seed = seed_of_this_run()
+    dice = random.Random(seed)
+    with System(folder, ",".join(broker.bootstrap for broker in brokers)) as system:
+        counts = {"agents": len(system.agents), "workers": len(system.workers), "brokers": len(brokers)}
+        faults = schedule(dice, lasts_s, **counts)
+        saboteur = Saboteur(system, brokers, dice)
+        told = "\n".join([f"seed {seed}", *map(str, faults)])
+        try:
+            saboteur.run(faults)
+            heal()
+            system.heal()
+            system.wait_quiet()
+        except AssertionError as wrong:
+            raise AssertionError(f"{wrong}\n{told}\n{system.described()}") from wrong
+        finally:
+            saboteur.close()
+        history = system.history()
+    verdicts = checks.judge(history)
+    tell("figures", f"seed {seed}, {len(faults)} faults; " + "; ".join(each.line for each in verdicts))
+    assert not checks.broken(verdicts), f"{checks.report(verdicts)}\n{told}"
+    return history
+
+
+def test_random_faults_on_one_broker_break_no_invariant(
+    kafka_broker: KafkaBroker, tmp_path: Path, record_property: Callable[..., None]
+) -> None:
+    kafka_broker.apply_topics(PARTITIONS)
+
+    def heal() -> None:
+        if not kafka_broker.running:
+            kafka_broker.start()
+
+    history = survive(tmp_path, [kafka_broker], LASTS_S, heal, record_property)
+
+    assert len(history.samples) > LASTS_S
+
+
+def test_random_faults_on_three_brokers_break_no_invariant(
+    kafka_cluster: KafkaCluster, tmp_path: Path, record_property: Callable[..., None]
+) -> None:
+    kafka_cluster.apply_topics(PARTITIONS)
+    history = survive(tmp_path, kafka_cluster.nodes, BRIEFLY_S, kafka_cluster.start, record_property)
+
+    assert len(history.samples) > BRIEFLY_S
