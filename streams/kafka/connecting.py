@@ -6,6 +6,7 @@ its way to connect, so that the error says it, too.
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from pathlib import Path
 from typing import Any
@@ -155,6 +156,8 @@ def _unreachable() -> str:
 _connect, _bootstrap = aiokafka.create_conn, aiokafka.AIOKafkaClient.bootstrap
 _why: dict[tuple[str, int], str] = {}
 """By address why the last attempt to connect there failed."""
+_opened: dict[asyncio.Task[Any] | None, list[Any]] = {}
+"""By task that bootstraps a client, the connections that it has opened."""
 
 
 async def create_conn(host: str, port: int, **how: Any) -> Any:
@@ -165,22 +168,31 @@ async def create_conn(host: str, port: int, **how: Any) -> Any:
         _why[host, port] = _reason(exc, how)
         raise
     _why.pop((host, port), None)
+    _opened.get(asyncio.current_task(), []).append(made)
     return made
 
 
 async def bootstrap(self: Any) -> None:
-    """As the client's own, with an error that says why.
+    """As the client's own, with an error that says why. It leaves no connection open when it is cancelled.
 
     Raises:
         KafkaConnectionError: none of the brokers can be reached.
 
     """
+    task = asyncio.current_task()
+    _opened[task] = []
     try:
         await _bootstrap(self)
+    except asyncio.CancelledError:
+        for connection in _opened[task]:
+            connection.close()
+        raise
     except KafkaConnectionError as exc:
         whys = {f"{host}:{port}": _why.get((host, port), _ENDED) for host, port, _ in self.hosts}
         texts = [f"{address}: {why}" for address, why in whys.items()] if len(whys) > 1 else [*whys.values()]
         raise _RefusedError("; ".join(texts)) from exc
+    finally:
+        del _opened[task]
 
 
 _ENDED = (

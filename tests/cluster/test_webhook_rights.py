@@ -119,6 +119,7 @@ def test_it_makes_no_secret_but_its_certificate(applied: ApiServer, account: Acc
 def test_it_makes_and_changes_its_certificates_secret(applied: ApiServer, account: Account) -> None:
     empty = {"tls.crt": "", "tls.key": ""}
     body = {"metadata": {"name": "slacktide-webhook-tls"}, "type": "kubernetes.io/tls", "data": empty}
+    applied.kubectl("delete", "secret", "slacktide-webhook-tls", "-n", SYSTEM, "--ignore-not-found")
     made = applied.request("POST", f"{SECRETS}?dryRun=All", body, token=account.token)
 
     assert made["type"] == "kubernetes.io/tls"

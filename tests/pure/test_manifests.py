@@ -292,7 +292,7 @@ def test_agents_enrol_where_the_bridge_listens_with_a_token_for_it_alone() -> No
 
     assert token["serviceAccountToken"]["audience"] == AUDIENCE
     assert authorities["configMap"]["name"] == enrolment.CONFIG_MAP
-    assert authorities["configMap"]["optional"]
+    assert "optional" not in authorities["configMap"]
     assert authorities["configMap"]["items"] == [{"key": bundle.KEY, "path": "ca.crt"}]
     assert f"{mount['mountPath']}/token" == defaults["enrol_token"]
     assert f"{mount['mountPath']}/ca.crt" == defaults["enrol_ca"]
@@ -304,12 +304,12 @@ def test_agents_enrol_where_the_bridge_listens_with_a_token_for_it_alone() -> No
 
 
 def test_agents_get_keys_and_only_bridge_and_workers_have_those_of_the_cluster() -> None:
-    assert args_of("Deployment", "slacktide-bridge")["node-proof"] == "off"
+    assert args_of("Deployment", "slacktide-bridge")["node-proof"] == "required"
     mounted = {
         workload["metadata"]["name"]
         for workload in workloads()
         for volume in workload["spec"]["template"]["spec"]["volumes"]
-        if volume.get("secret", {}).get("secretName") == ring.SECRET
+        if ring.SECRET in str(volume)
     }
     readers = {
         role["metadata"]["name"]
@@ -324,7 +324,12 @@ def test_agents_get_keys_and_only_bridge_and_workers_have_those_of_the_cluster()
 
     assert mounted == {"slacktide-stream"}
     assert readers == {"slacktide-bridge"}
-    assert volume["secret"] == {"secretName": ring.SECRET, "defaultMode": 0o440, "optional": True}
+    current, previous = (source["secret"] for source in volume["projected"]["sources"])
+    assert current == {"name": ring.SECRET, "items": [{"key": ring.CURRENT, "path": ring.CURRENT}]}
+    assert previous["name"] == ring.SECRET
+    assert previous["items"] == [{"key": ring.PREVIOUS, "path": ring.PREVIOUS}]
+    assert previous["optional"]
+    assert volume["projected"]["defaultMode"] == 0o440
     assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsUser"]
     assert mount["mountPath"] == args_of("Deployment", "slacktide-stream")["proof-keys"]
     for name in (ring.SECRET, enrolment.SECRET):

@@ -28,6 +28,8 @@ from testbed.cluster.real_node import RealNode
 pytestmark = [pytest.mark.realnode, pytest.mark.kafka, pytest.mark.timeout(480)]
 
 CPUS = os.cpu_count() or 1
+BATCH_MILLI = 450 * CPUS
+"""What each of two best-effort pods asks for: a node sells no more CPUs than it has."""
 ROUNDS, BUSY_S = (5, 20) if FULL else (3, 5)
 HZ, WORK_US = 100, 6_000
 """What the service needs while it is busy: 0.6 CPUs, more than it asked for."""
@@ -215,7 +217,7 @@ def pods(slacktide: Installed, here: str) -> Pods:
     made.service.make(asking("500m"), **{"koordinator.sh/qosClass": "LS"})
     made.ordinary.make(asking("900m"))
     for each in made.best_effort:
-        each.make(batch.pod_spec("", cpu_milli=1000 * CPUS), **batch.LABELS)
+        each.make(batch.pod_spec("", cpu_milli=BATCH_MILLI), **batch.LABELS)
     return made
 
 

@@ -39,7 +39,7 @@ def job(api: ApiServer, namespace: str, name: str, spec: Json, **parts: Any) -> 
 
 
 def set_policy(api: ApiServer, *, colocation: bool = True, **threshold: Any) -> None:
-    """Write the operator's ConfigMap: room for what tests ask for on two CPUs, and thresholds as given."""
+    """Write the operator's ConfigMap: a node sells all that it has, and thresholds as given."""
     room = {"enable": colocation, "cpuReclaimThresholdPercent": 600, "memoryReclaimThresholdPercent": 200}
     data = {
         "colocation-config": json.dumps(room),

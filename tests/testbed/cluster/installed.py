@@ -48,6 +48,8 @@ def _here(workload: Json, node: RealNode) -> None:
     spec.pop("replicas", None)
     pod = spec["template"]["spec"]
     pod["hostNetwork"] = True
+    # No cluster DNS: the enrolment's Service is the bridge on loopback.
+    pod["hostAliases"] = [{"ip": "127.0.0.1", "hostnames": [f"slacktide-bridge.{OWN}.svc"]}]
     for container in [*pod.get("initContainers", []), *pod["containers"]]:
         container["image"] = images.SLACKTIDE
         if "args" in container:
@@ -63,7 +65,12 @@ def _here(workload: Json, node: RealNode) -> None:
 
 
 # Given again, an option's last value counts.
-LOOPBACK = {"webhook": ["--host=127.0.0.1", METRICS], "bridge": [METRICS], "stream": [METRICS], "agent": [METRICS]}
+LOOPBACK = {
+    "webhook": ["--host=127.0.0.1", METRICS],
+    "bridge": ["--enrol-host=127.0.0.1", METRICS],
+    "stream": [METRICS],
+    "agent": [METRICS],
+}
 
 
 def _kubelet(argument: str, node: RealNode) -> str:
