@@ -33,6 +33,8 @@ BATCH_MILLI = 450 * CPUS
 ROUNDS, BUSY_S = (5, 20) if FULL else (3, 5)
 HZ, WORK_US = 100, 6_000
 """What the service needs while it is busy: 0.6 CPUs, more than it asked for."""
+NEEDED_CPUS = 0.9 * HZ * WORK_US / 1_000_000
+"""What it has at least where nothing takes it away."""
 CLEARLY = 2.0
 """How many times longer the service's p99 is beside an ordinary pod than under control, at least."""
 ROOM_US = 10_000
@@ -354,11 +356,11 @@ def test_the_service_answers_far_sooner_than_beside_the_same_work_in_an_ordinary
     assert ordinary >= CLEARLY * controlled
 
 
-def test_it_gets_the_cpu_that_the_ordinary_pod_takes_from_it(measured: Measured) -> None:
+def test_it_has_the_cpu_that_it_needs_or_more_than_beside_the_ordinary_pod(measured: Measured) -> None:
     ordinary, controlled = (
         median(each.service_cpus for each in measured.used[name]) for name in ("ordinary", "controlled")
     )
-    assert controlled > ordinary
+    assert controlled > min(ordinary, NEEDED_CPUS)
 
 
 def test_best_effort_pods_want_more_than_they_may_only_under_control(measured: Measured) -> None:
@@ -368,8 +370,7 @@ def test_best_effort_pods_want_more_than_they_may_only_under_control(measured: M
 
 def test_the_service_comes_first(measured: Measured) -> None:
     """It has what it needs, or, of what the rest of the machine leaves to both, more than best-effort pods."""
-    needed_cpus = 0.9 * HZ * WORK_US / 1_000_000
-    assert all(each.service_cpus > min(each.batch_cpus, needed_cpus) for each in measured.used["controlled"])
+    assert all(each.service_cpus > min(each.batch_cpus, NEEDED_CPUS) for each in measured.used["controlled"])
 
 
 def test_best_effort_pods_are_cut_when_the_service_becomes_busy_and_get_it_back_after(cut: Cut) -> None:
