@@ -15,6 +15,11 @@ from slacktide.deploy.cli import kafka_config, tied
 from slacktide.schemas.errors import SlacktideError
 
 NOTICE = "embedded broker: for development only; it keeps everything in memory, gone when it stops"
+READERS = "read it with `slacktide topics tail TOPIC`; kcat 1.7, as Debian has it, cannot read the embedded broker"
+FETCH_WAIT_MS = 50
+"""How long it may hold a fetch: it answers after this time, not when a record comes."""
+SESSION_S = 4.0
+"""Of its only worker, which was just started and need not wait long for others."""
 READY_S = 10.0
 STOP_S = 1.0
 HOST = "127.0.0.1"

@@ -1,8 +1,9 @@
-"""What a process tells over HTTP: ``/metrics`` for Prometheus, ``/live``, ``/ready``, ``/fresh``."""
+"""What a process serves over HTTP: ``/metrics`` for Prometheus, ``/live``, ``/ready``, ``/fresh``; ``/`` links them."""
 
 from __future__ import annotations
 
 import gzip
+import html
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,13 @@ from slacktide.schemas.health import Health
 
 PROCESS = "X-Process-Id"
 """The header in which a process says which one it is: another one may have the port."""
+PAGES = {
+    "/metrics": "metrics in the format of Prometheus",
+    "/live": "whether the process works: 200, or 503 with the reason",
+    "/ready": "whether it has all that it needs to begin",
+    "/fresh": "whether what it goes by is up to date",
+}
+"""What the index links."""
 OPEN_METRICS = "application/openmetrics-text"
 REUSED_TIMES = 10
 """Metrics are used again for so many times as long as they took: who asks without end takes 10% of a CPU."""
@@ -32,10 +40,13 @@ class EndpointsError(SlacktideError):
 class Endpoints:
     """Answers on a thread of its own, also while the process' loop is busy.
 
-    ``/live``, ``/ready`` and ``/fresh`` answer 200, or 503 with the reason as text.
+    ``/live``, ``/ready`` and ``/fresh`` answer 200, or 503 with the reason as text. ``/`` links all of them.
     """
 
-    def __init__(self, host: str, port: int, health: Health, stuck: Callable[[], str] = lambda: "") -> None:
+    def __init__(
+        self, host: str, port: int, health: Health, stuck: Callable[[], str] = lambda: "", *, name: str = ""
+    ) -> None:
+        self._name = name
         self._health = health
         self._stuck = stuck
         self._metrics = _Metrics()
@@ -58,6 +69,8 @@ class Endpoints:
 
     def _answer(self, request: Request) -> Response:
         match request.path:
+            case "/":
+                return _index(self._name)
             case "/metrics":
                 return self._metrics.response(request)
             case "/live":
@@ -67,7 +80,7 @@ class Endpoints:
             case "/fresh":
                 return _health(self._health.not_fresh)
             case path:
-                return _text(HTTPStatus.NOT_FOUND, f"no {path}: /metrics, /live, /ready, /fresh")
+                return _text(HTTPStatus.NOT_FOUND, f"no {path}: /, {', '.join(PAGES)}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +121,13 @@ def _health(why_not: str) -> Response:
     return _text(HTTPStatus.SERVICE_UNAVAILABLE if why_not else HTTPStatus.OK, why_not or "ok")
 
 
-def _text(status: HTTPStatus, text: str) -> Response:
-    headers = {"Content-Type": "text/plain; charset=utf-8", PROCESS: str(os.getpid())}
+def _index(name: str) -> Response:
+    title = html.escape(f"slacktide {name}".strip())
+    items = "".join(f'<li><a href="{path}">{path}</a>: {text}</li>\n' for path, text in PAGES.items())
+    page = f'<!DOCTYPE html>\n<html lang="en"><title>{title}</title>\n<h1>{title}</h1>\n<ul>\n{items}</ul>\n</html>'
+    return _text(HTTPStatus.OK, page, "text/html")
+
+
+def _text(status: HTTPStatus, text: str, kind: str = "text/plain") -> Response:
+    headers = {"Content-Type": f"{kind}; charset=utf-8", PROCESS: str(os.getpid())}
     return Response(status=status, headers=headers, body=f"{text}\n".encode())

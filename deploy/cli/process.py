@@ -72,7 +72,7 @@ def run(name: str, settings: ProcessSettings, work: Work) -> None:
 
     async def served(stop: asyncio.Event) -> None:
         beat = _Beat(health)
-        with Endpoints(settings.metrics_host, settings.metrics_port, health, beat.stuck) as endpoints:
+        with Endpoints(settings.metrics_host, settings.metrics_port, health, beat.stuck, name=name) as endpoints:
             log.info("serving /metrics, /live, /ready, /fresh", extra={"url": endpoints.url})
             beating = asyncio.create_task(beat.run())
             try:

@@ -10,23 +10,32 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import logs, machine, pod_lists, process
 from slacktide.deploy.cli.agent import METRICS_PORT, NodeSettings
-from slacktide.deploy.cli.broker import NOTICE, BrokerError, EmbeddedBroker, free_port
+from slacktide.deploy.cli.broker import (
+    FETCH_WAIT_MS,
+    NOTICE,
+    READERS,
+    SESSION_S,
+    BrokerError,
+    EmbeddedBroker,
+    free_port,
+)
 from slacktide.deploy.cli.operator_files import OperatorFiles
 from slacktide.deploy.cli.settings import Kafka, configured, file, setting
 from slacktide.deploy.cli.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import security_of
+from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.health import Health
 
 if TYPE_CHECKING:  # it loads Kafka, for which the parts do not wait
@@ -36,16 +45,21 @@ log = logging.getLogger(__name__)
 
 SHIPPED_POLICY = Path(__file__).with_name("policy.yaml")
 KAFKA_PORT = 9092
-EMBEDDED_FETCH_WAIT_MS = 50
-EMBEDDED_SESSION_S = 4.0
-"""The only worker is the one that was just started: it need not wait long for others."""
 PART_STOP_S = 3.5
+
+
+SAMPLE_EXCLUDES = ("inventory", "kubepods", "kubelet", "host_workloads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpSettings(NodeSettings):
     """The one-machine stack."""
 
+    sample: bool = setting(
+        "Run a service and batch work of its own, for a machine without pods: as root in control groups that are "
+        "gone afterwards, else on a virtual node.",
+        default=False,
+    )
     bootstrap: str | None = setting(
         "An existing Kafka, several with commas; none: the embedded broker, for development only.",
         Kafka(),
@@ -63,8 +77,20 @@ class UpSettings(NodeSettings):
         default=METRICS_PORT,
     )
 
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
 
-@click.command(epilog="Example: slacktide up --inventory node.yaml --policy policy.yaml --sample-interval 0.5")
+        Raises:
+            click.UsageError: two options do not go together, or one lacks another.
+
+        """
+        NodeSettings.__post_init__(self)
+        other = next((name for name in SAMPLE_EXCLUDES if getattr(self, name) is not None), None)
+        if self.sample and other is not None:
+            raise click.UsageError(f"--sample and --{other.replace('_', '-')}: the sample brings its own node and pods")
+
+
+@click.command(epilog="Examples: slacktide up --sample; slacktide up --inventory node.yaml --policy policy.yaml")
 @configured(UpSettings)
 def command(settings: UpSettings) -> None:
     """Run broker, topics, stream worker and agent on this machine until stopped.
@@ -96,8 +122,27 @@ class Stack:
             SlacktideError: a file does not validate, there are no control groups, or a part does not start.
 
         """
-        settings = self._settings
-        pod_lists.groups_of(settings)
+        if not self._settings.sample:
+            _find_groups(self._settings)
+            await self._run(self._settings, stop, [])
+            return
+        from slacktide.deploy.cli.demo.sample import sample  # noqa: PLC0415 - not for --help
+
+        async with sample() as running:
+            node = running.node
+            settings = replace(
+                self._settings,
+                sample=False,
+                node_name=node.name,
+                cgroup_mount=Path(node.cgroup_mount),
+                proc_mount=Path(node.proc_mount),
+                kubepods=node.kubepods,
+                state_folder=Path(node.state_folder),
+                inventory=running.inventory,
+            )
+            await self._run(settings, stop, [running.keep()])
+
+    async def _run(self, settings: UpSettings, stop: asyncio.Event, also: Sequence[Coroutine[Any, Any, None]]) -> None:
         inventory = settings.inventory
         if inventory is None:
             inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
@@ -114,7 +159,7 @@ class Stack:
             from slacktide.deploy.cli.log_side import LogSide  # noqa: PLC0415
 
             side = LogSide(bootstrap, settings.node_name, "open")
-            work = [_until(stop), side.publish(files, stop, self._health), self._tell(side)]
+            work = [*also, _until(stop), side.publish(files, stop, self._health), self._tell(side)]
             work += [self._keep_broker(self._broker, side)] if self._broker is not None else []
             self._beside = [asyncio.create_task(one) for one in work]
             done, _ = await asyncio.wait([*self._keeping, *self._beside], return_when=asyncio.FIRST_COMPLETED)
@@ -136,6 +181,7 @@ class Stack:
             self._broker = EmbeddedBroker()
             await self._broker.start()
         log.warning("%s; it listens on %s", NOTICE, self._broker.bootstrap)
+        log.info("%s", READERS)
         return self._broker.bootstrap
 
     async def _tell(self, side: LogSide) -> None:
@@ -172,6 +218,21 @@ class Stack:
         log.info("stopped")
 
 
+def _find_groups(settings: UpSettings) -> None:
+    """Find the pods' groups before anything starts.
+
+    Raises:
+        SlacktideError: there are none, or a file does not validate.
+
+    """
+    try:
+        pod_lists.groups_of(settings)
+    except CgroupError as exc:
+        if settings.kubepods is not None or settings.host_workloads is not None:
+            raise
+        raise CgroupError(exc.path, f"{exc.why}; to try Slacktide without pods: slacktide up --sample") from exc
+
+
 async def _until(stop: asyncio.Event) -> None:
     await stop.wait()
 
@@ -190,8 +251,8 @@ def parts_of(settings: UpSettings, bootstrap: str, inventory: Path) -> list[Part
     shared += ["--kafka-config", security] if (security := security_of(bootstrap).file) else []
     shared += ["--log-level", settings.log_level, "--log-format", settings.log_format]
     if settings.bootstrap is None:
-        shared += ["--fetch-wait-ms", str(EMBEDDED_FETCH_WAIT_MS)]
-    stream = ["--session-timeout", str(EMBEDDED_SESSION_S)] if settings.bootstrap is None else []
+        shared += ["--fetch-wait-ms", str(FETCH_WAIT_MS)]
+    stream = ["--session-timeout", str(SESSION_S)] if settings.bootstrap is None else []
     agent = ["--node-name", settings.node_name, "--inventory", str(inventory)]
     agent += ["--cgroup-mount", str(settings.cgroup_mount), "--proc-mount", str(settings.proc_mount)]
     agent += ["--state-folder", str(settings.state_folder), "--sample-interval", str(settings.sample_interval)]

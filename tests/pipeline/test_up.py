@@ -54,6 +54,7 @@ def test_it_becomes_ready_decides_and_leaves_nothing_behind(tmp_path: Path) -> N
     """The loop closes: batch work that would eat everything is held. A stop takes less than 10 s and all processes."""
     with one_machine(tmp_path) as (node, up):
         up.wait_said(r"ready in \d+\.\d s", within_s=READY_S)
+        assert up.said("`slacktide topics tail TOPIC`; kcat 1.7, as Debian has it, cannot read the embedded broker")
         up.wait_said(r"first applied decision \d+\.\d s after the start, by the \w+: no limit -> \d+ millicores")
         assert node.quota_us is not None
         assert eventually(lambda: decided_by_the_stream(up))
@@ -169,6 +170,14 @@ def test_what_cannot_work_ends_it_before_anything_starts(tmp_path: Path, argumen
         assert up.process.wait(READY_S) == 1
         assert len(up.messages) == 1
         assert said in up.messages[0]
+
+
+def test_a_machine_without_pods_is_offered_the_sample(tmp_path: Path) -> None:
+    (tmp_path / "cgroup").mkdir()
+    (tmp_path / "cgroup/cgroup.controllers").write_text("cpu memory")
+    with Up(tmp_path, "--cgroup-mount", str(tmp_path / "cgroup")) as up:
+        assert up.process.wait(READY_S) == 1
+        assert up.said("no group holds pods: .*; to try Slacktide without pods: slacktide up --sample$")
 
 
 def test_a_part_that_never_starts_ends_it_with_the_reason(tmp_path: Path) -> None:

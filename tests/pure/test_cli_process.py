@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -79,9 +80,21 @@ def test_metrics_are_prometheus_text() -> None:
     assert "# TYPE process_cpu_seconds_total counter" in text
 
 
+def test_the_index_links_each_page() -> None:
+    """A person who follows the address that a process logs at start finds what it serves."""
+    with Endpoints("127.0.0.1", 0, Health(), name="agent") as endpoints:
+        status, page = get(f"{endpoints.url}/")
+        links = re.findall(r'href="([^"]+)"', page)
+        answers = [get(endpoints.url + link)[0] for link in links]
+
+    assert (status, links) == (200, ["/metrics", "/live", "/ready", "/fresh"])
+    assert "<h1>slacktide agent</h1>" in page
+    assert 404 not in answers
+
+
 def test_an_unknown_path_names_those_that_exist() -> None:
     with Endpoints("127.0.0.1", 0, Health()) as endpoints:
-        assert get(f"{endpoints.url}/health") == (404, "no /health: /metrics, /live, /ready, /fresh\n")
+        assert get(f"{endpoints.url}/health") == (404, "no /health: /, /metrics, /live, /ready, /fresh\n")
 
 
 def test_a_process_whose_loop_hangs_is_not_live() -> None:

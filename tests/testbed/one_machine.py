@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Self, TypeVar
 
@@ -195,15 +195,16 @@ def policy(**threshold: object) -> dict:
 
 
 class Up:
-    """``slacktide up`` as a process, its JSON logs in a file."""
+    """``slacktide up`` as a process, its JSON logs in a file; ``through``: a command that runs it."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, through: Sequence[str] = ()) -> None:
         self._log = folder / "up.log"
         self._log.touch()
         self.started_s = time.monotonic()
         with self._log.open("ab") as log:
             self.process = subprocess.Popen(
                 [
+                    *through,
                     *(SLACKTIDE, "up", "--state-folder", str(folder / "state"), "--metrics-port", "0"),
                     *("--log-format", "json", *arguments),
                 ],

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Literal
 
 from slacktide.deploy.cli import main, tied
-from slacktide.deploy.cli.demo import busy, join, ls_worker
+from slacktide.deploy.cli.broker import FETCH_WAIT_MS
+from slacktide.deploy.cli.demo import agents, busy, join, ls_worker
 from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups, NoGroupsError
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import BATCH_PODS, DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.cli.demo.world import DemoError, Machine, Served, Used
-from slacktide.deploy.cli.up import EMBEDDED_FETCH_WAIT_MS
 
 MOUNT = Path("/sys/fs/cgroup")
 CALIBRATION_S_MAX = 20.0
@@ -82,12 +82,25 @@ class RealWorld:
             os.set_blocking(worker.stdout.fileno(), False)
             self._workers.append(worker)
 
+    def planned(self) -> list[agents.PlannedNode]:
+        """This machine, with the demo's own groups."""
+        return [
+            agents.PlannedNode(
+                name=self.nodes[0],
+                cgroup_mount=str(self._groups.mount),
+                proc_mount="/proc",
+                kubepods=KUBEPODS,
+                state_folder=str(self._folder / "agent"),
+            )
+        ]
+
     def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
         """One agent, on the demo's own groups."""
+        (node,) = self.planned()
         return [[
             main.__name__, "agent", "--bootstrap", bootstrap, "--inventory", str(inventory),
-            "--node-name", self.nodes[0], "--cgroup-mount", str(self._groups.mount), "--kubepods", KUBEPODS,
-            "--state-folder", str(self._folder / "agent"), "--fetch-wait-ms", str(EMBEDDED_FETCH_WAIT_MS),
+            "--node-name", node.name, "--cgroup-mount", node.cgroup_mount, "--kubepods", node.kubepods,
+            "--state-folder", node.state_folder, "--fetch-wait-ms", str(FETCH_WAIT_MS),
             "--metrics-port", "0",
         ]]  # fmt: skip
 

@@ -180,11 +180,11 @@ async def first(*tasks: asyncio.Future[Any]) -> None:
             raise error
 
 
-def choose(virtual_nodes: int | None, folder: Path) -> World:
-    """The real machine where it can be had and nothing else is asked for."""
+def choose(virtual_nodes: int | None, folder: Path, usual: int = NODES_USUAL) -> World:
+    """The real machine where it can be had and nothing else is asked for; else so many virtual nodes as usual."""
     if virtual_nodes is not None:
         return VirtualWorld(virtual_nodes, folder, "as asked")
     try:
         return RealWorld(groups_here(), folder)
     except NoGroupsError as exc:
-        return VirtualWorld(NODES_USUAL, folder, str(exc))
+        return VirtualWorld(usual, folder, str(exc))

@@ -16,11 +16,10 @@ import yaml
 from slacktide.agents.clock import Clock
 from slacktide.agents.publisher import Publisher
 from slacktide.deploy.cli import main, tied
-from slacktide.deploy.cli.broker import EmbeddedBroker
+from slacktide.deploy.cli.broker import FETCH_WAIT_MS, SESSION_S, EmbeddedBroker
 from slacktide.deploy.cli.demo.pods import DemoPod, inventory_yaml, policy_yaml
 from slacktide.deploy.cli.demo.world import Machine, World
 from slacktide.deploy.cli.supervisor import how
-from slacktide.deploy.cli.up import EMBEDDED_FETCH_WAIT_MS, EMBEDDED_SESSION_S
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import parse
 from slacktide.streams.kafka import create_topics
@@ -96,8 +95,8 @@ class Stack:
         self.say(world.pods(), suppress=False)
         self._publishing = asyncio.create_task(self._publisher.run(self._stop), name="publisher")
         worker = [
-            main.__name__, "stream", "--bootstrap", self.bootstrap, "--fetch-wait-ms", str(EMBEDDED_FETCH_WAIT_MS),
-            "--session-timeout", str(EMBEDDED_SESSION_S), "--metrics-port", "0",
+            main.__name__, "stream", "--bootstrap", self.bootstrap, "--fetch-wait-ms", str(FETCH_WAIT_MS),
+            "--session-timeout", str(SESSION_S), "--metrics-port", "0",
         ]  # fmt: skip
         self._parts.append(Part("stream worker", worker, self._folder))
         for command in world.agent_commands(self.bootstrap, self._inventory):

@@ -10,13 +10,13 @@ from typing import Literal
 
 import msgspec
 
+from slacktide.deploy.cli.broker import FETCH_WAIT_MS
 from slacktide.deploy.cli.demo import agents
 from slacktide.deploy.cli.demo.load import Load, steady
 from slacktide.deploy.cli.demo.ls_worker import REQUEST_CPU_MS, arrivals
 from slacktide.deploy.cli.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.cli.demo.queueing import Queue
 from slacktide.deploy.cli.demo.world import Machine, Served, Used
-from slacktide.deploy.cli.up import EMBEDDED_FETCH_WAIT_MS
 from slacktide.deploy.cli.virtual import machine as model
 from slacktide.deploy.cli.virtual.files import Projection
 
@@ -130,9 +130,9 @@ class VirtualWorld:
         self.play({name: steady(WITHOUT_END_S) for name in self.nodes}, 0, time.monotonic())
         self._driver = asyncio.create_task(self._drive(), name="virtual kernel")
 
-    def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
-        """One process for the agents of all nodes."""
-        nodes = [
+    def planned(self) -> list[agents.PlannedNode]:
+        """Each node's folders."""
+        return [
             agents.PlannedNode(
                 name=node.name,
                 cgroup_mount=str(node.files.cgroup_mount),
@@ -142,8 +142,11 @@ class VirtualWorld:
             )
             for node in self._running
         ]
+
+    def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
+        """One process for the agents of all nodes."""
         plan = agents.Plan(
-            bootstrap=bootstrap, inventory=str(inventory), fetch_wait_ms=EMBEDDED_FETCH_WAIT_MS, nodes=nodes
+            bootstrap=bootstrap, inventory=str(inventory), fetch_wait_ms=FETCH_WAIT_MS, nodes=self.planned()
         )
         file = self._folder / "agents.json"
         file.write_bytes(msgspec.json.encode(plan))

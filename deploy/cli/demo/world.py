@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from slacktide.deploy.cli.demo.agents import PlannedNode
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import DemoPod, Form
 from slacktide.schemas.errors import SlacktideError
@@ -56,6 +57,9 @@ class World(Protocol):
             DemoError: they cannot be had.
 
         """
+
+    def planned(self) -> list[PlannedNode]:
+        """Each node with its folders, once they are open."""
 
     def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
         """For each process of agents: the module to run, and its arguments."""

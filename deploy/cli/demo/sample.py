@@ -1,0 +1,90 @@
+"""A node with a service and batch work for ``slacktide up --sample``: the demo's, without its conditions."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.demo.agents import PlannedNode
+from slacktide.deploy.cli.demo.load import spiky
+from slacktide.deploy.cli.demo.pods import inventory_yaml
+from slacktide.deploy.cli.demo.session import FOLDER, choose, sweep
+from slacktide.deploy.cli.demo.world import DemoError, World
+
+log = logging.getLogger(__name__)
+
+LOAD_S = 600.0
+"""After so long the service's load begins anew."""
+POLL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """What runs, and where an agent finds it."""
+
+    world: World
+    node: PlannedNode
+    inventory: Path
+
+    async def keep(self) -> None:
+        """Let the service spike, and start batch work again that was evicted; for ever.
+
+        Raises:
+            DemoError: something ended that cannot be started again.
+
+        """
+        clock = SystemClock()
+        seed, ends_s = 0, 0.0
+        while True:
+            now_s = clock.mono_ns() / 1e9
+            if now_s >= ends_s:
+                seed, ends_s = seed + 1, now_s + LOAD_S
+                self.world.play({self.node.name: spiky(seed, LOAD_S)}, seed, now_s)
+            self.world.served()  # who does not read what the service writes holds it up
+            if trouble := self.world.trouble():
+                await self._again(trouble)
+            await asyncio.sleep(POLL_S)
+
+    async def _again(self, trouble: str) -> None:
+        log.warning("sample: %s; starting the batch work again", trouble)
+        await self.world.enter("none")
+        await self.world.enter("besteffort")
+        if still := self.world.trouble():
+            raise DemoError(f"The sample cannot go on: {still}.")
+
+
+def _described(world: World, folder: Path) -> Path:
+    """The node and its pods as kubectl prints them."""
+    size = world.machine
+    file = folder / "inventory.yaml"
+    file.write_text(inventory_yaml(world.nodes, size.capacity_milli, size.mem_bytes, world.pods()))
+    return file
+
+
+@asynccontextmanager
+async def sample() -> AsyncIterator[Sample]:
+    """Start it: in this machine's groups where they can be had, else on a virtual node. It leaves nothing behind.
+
+    Raises:
+        DemoError: the service does not start.
+
+    """
+    sweep(Path(tempfile.gettempdir()))
+    with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder:
+        world = choose(None, Path(folder), usual=1)
+        try:
+            await world.open()
+            await world.enter("besteffort")
+            (node,) = world.planned()
+            inventory = _described(world, Path(folder))
+            log.warning("sample: node %s with a service and batch work; %s", node.name, world.why)
+            yield Sample(world=world, node=node, inventory=inventory)
+        finally:
+            await world.close()

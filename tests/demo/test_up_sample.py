@@ -1,0 +1,67 @@
+"""``slacktide up --sample``: the stack with a service and batch work of its own, on any machine."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import psutil
+import pytest
+from click.testing import CliRunner
+
+from slacktide.deploy.cli.main import cli
+from testbed.one_machine import Up, eventually
+
+READY_S = 60.0
+"""With room for the sample's calibration on a busy machine."""
+NOT_ROOT = ("unshare", "--user") if os.geteuid() == 0 else ()
+"""No user id is mapped there, so that the process is nobody."""
+
+
+def groups_left() -> list[str]:
+    return [str(found) for found in Path("/sys/fs/cgroup").glob("**/slacktide-demo")]
+
+
+def folders_left(pid: int) -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob(f"slacktide-demo-{pid}-*"))
+
+
+@pytest.mark.kernel
+def test_as_root_it_runs_in_control_groups_and_leaves_nothing(tmp_path: Path) -> None:
+    with Up(tmp_path, "--sample") as up:
+        up.wait_said("sample: node demo with a service and batch work; root, cgroup v[12]", within_s=READY_S)
+        up.wait_said("first applied decision .*: no limit ->", within_s=READY_S)
+        batch = [one for one in up.children() if "slacktide.deploy.cli.demo.busy" in " ".join(one.cmdline())]
+        assert batch
+        assert up.stop()[0] == 0
+        assert eventually(lambda: not any(psutil.pid_exists(one.pid) for one in batch))
+
+    assert groups_left() == []
+    assert folders_left(up.process.pid) == []
+
+
+@pytest.mark.kernel
+def test_batch_work_that_was_evicted_starts_again(tmp_path: Path) -> None:
+    with Up(tmp_path, "--sample") as up:
+        up.wait_said("ready in", within_s=READY_S)
+        one = next(one for one in up.children() if "slacktide.deploy.cli.demo.busy" in " ".join(one.cmdline()))
+        one.kill()
+        up.wait_said(r"sample: a batch process \(pid \d+\) ended .*; starting the batch work again")
+        assert up.stop()[0] == 0
+
+
+def test_without_root_it_runs_on_a_virtual_node(tmp_path: Path) -> None:
+    with Up(tmp_path, "--sample", through=NOT_ROOT) as up:
+        up.wait_said("sample: node virtual-1 with a service and batch work; not root: 1 virtual node", within_s=READY_S)
+        up.wait_said("first applied decision .*: no limit ->", within_s=READY_S)
+        assert up.stop()[0] == 0
+
+    assert folders_left(up.process.pid) == []
+
+
+def test_the_sample_and_an_inventory_contradict_each_other() -> None:
+    refused = CliRunner().invoke(cli, ["up", "--sample", "--kubepods", "kubepods"])
+
+    assert refused.exit_code == 2
+    assert "--sample and --kubepods: the sample brings its own node and pods" in " ".join(refused.output.split())
