@@ -7,6 +7,7 @@ import concurrent.futures
 import json
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,8 @@ from slacktide.schemas.topics import SAMPLE, TOPICS
 from slacktide.streams.kafka import Sender, create_topics, describe_topics
 from slacktide.streams.kafka.change import set_configs
 from slacktide.streams.records import Out
+from testbed.brokers import free_port
+from testbed.one_machine import eventually, one_machine
 
 NOBODY = 65_534
 
@@ -163,3 +166,39 @@ def test_what_is_closed_to_a_user_is_a_failure_and_no_traceback(tmp_path: Path) 
     assert code == 1
     assert checks["cgroup.version"]["found"] == f"none at {closed}"
     assert "Permission denied" in checks["cgroup.version"]["advice"]
+
+
+def test_an_agent_that_is_frozen_is_not_ready(tmp_path: Path) -> None:
+    """Its processes are there, its groups and its Kafka too: it is asked itself."""
+    with one_machine(tmp_path) as (node, up):
+        up.wait_said("ready in", within_s=40)
+        port = up.url("agent").rpartition(":")[2]
+        where = ("--bootstrap", up.bootstrap, "--metrics-port", port, "--state-folder", str(tmp_path / "state"))
+        where += ("--node-name", node.name)
+        awake = eventually(lambda: fresh(doctor(*where)[1]))
+        agent = up.part("agent")
+        agent.suspend()
+        try:
+            code, frozen = doctor(*where)
+            time.sleep(11)
+            silent = doctor(*where)[1]
+        finally:
+            agent.resume()
+
+    assert awake
+    assert (code, frozen["agent.live"]["verdict"]) == (1, "failed")
+    assert frozen["agent.live"]["found"] == f"http://127.0.0.1:{port}: no answer within 3 s"
+    assert silent["node.fresh"]["verdict"] == "failed"
+    assert "the workers call the node stale" in silent["node.fresh"]["found"]
+
+
+def fresh(checks: dict[str, Any]) -> bool:
+    return (checks["agent.live"]["verdict"], checks.get("node.fresh", {}).get("verdict")) == ("ok", "ok")
+
+
+def test_where_no_agent_runs_none_is_missed(tmp_path: Path) -> None:
+    """Doctor is asked before the first start, too."""
+    checks = doctor("--metrics-port", str(free_port()), "--state-folder", str(tmp_path))[1]
+
+    assert (checks["agent.live"]["verdict"], checks["agent.live"]["found"]) == ("ok", "no agent runs here")
+    assert "agent.ready" not in checks

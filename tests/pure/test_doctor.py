@@ -14,8 +14,10 @@ from slacktide.agents.node.ahead.pressure import NO_GROUPS
 from slacktide.agents.node.ahead.psi import UNPRIVILEGED
 from slacktide.agents.node.pods.host_pods import Remark
 from slacktide.deploy.cli.doctor import cgroup_facts, machine_facts
+from slacktide.deploy.cli.doctor.agent_checks import agent_findings, node_findings
 from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings
 from slacktide.deploy.cli.doctor.facts import (
+    AgentFacts,
     CgroupFacts,
     HostFacts,
     KnobFacts,
@@ -37,6 +39,7 @@ from slacktide.deploy.cli.topic_plan import Change
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import parse
 from slacktide.schemas.policy.features import FEATURES
+from slacktide.streams.explain.evidence import Finding as Explained
 from testbed.policies import config_map
 
 GIB = 1024**3
@@ -863,3 +866,40 @@ def test_what_systemd_has_to_hand_on_is_said_in_its_words() -> None:
 
 def test_two_layouts_at_once_are_refused(tmp_path) -> None:
     assert doctor(tmp_path, "--kubepods", "kubepods", "--host-workloads", "host.yaml").exit_code == 2
+
+
+AGENT = AgentFacts(url="http://127.0.0.1:9464", not_live="", not_ready="", not_fresh="")
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdicts"),
+    [
+        (None, {"agent.live": "ok"}),
+        (AGENT, {"agent.live": "ok"}),
+        (replace(AGENT, not_live="the event loop has not turned for 12 s"), {"agent.live": "failed"}),
+        (replace(AGENT, not_ready="the log is away"), {"agent.live": "ok", "agent.ready": "failed"}),
+        (replace(AGENT, not_fresh="the guard is in charge"), {"agent.live": "ok", "agent.fresh": "warning"}),
+    ],
+)
+def test_an_agent_that_runs_has_to_work(facts: AgentFacts | None, verdicts: dict[str, str]) -> None:
+    assert {one.check: one.verdict for one in agent_findings(facts)} == verdicts
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "runs", "verdict"),
+    [
+        ("agent.two", "problem", True, "failed"),
+        ("agent.two", "problem", False, "failed"),
+        ("agent.silent", "problem", True, "failed"),
+        ("agent.silent", "problem", False, "warning"),
+        ("window.partial", "warning", True, "warning"),
+        ("window.partial", "note", True, "ok"),
+    ],
+)
+def test_a_node_whose_figures_are_frozen_is_not_ready(name: str, severity: str, *, runs: bool, verdict: str) -> None:
+    """The silence of an agent that does not run is expected, as before an upgrade."""
+    explained = Explained(name=name, severity=severity, text="its figures are frozen", advice="find the second agent")
+    (found,) = node_findings("alpha", [explained], runs=runs)
+
+    assert found.verdict == verdict
+    assert verdict == "ok" or found.advice == "find the second agent; `slacktide explain node alpha` shows more"

@@ -13,8 +13,10 @@ import click
 
 from slacktide.agents.files import load_yaml
 from slacktide.agents.node.cgroup.layout import PlainHost
+from slacktide.deploy.cli.agent import METRICS_PORT
 from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
-from slacktide.deploy.cli.doctor import api_facts, cgroup_facts, host_facts, machine_facts
+from slacktide.deploy.cli.doctor import agent_facts, api_facts, cgroup_facts, host_facts, machine_facts
+from slacktide.deploy.cli.doctor.agent_checks import agent_findings, node_findings
 from slacktide.deploy.cli.doctor.api_checks import api_findings
 from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings, writable
 from slacktide.deploy.cli.doctor.finding import Finding, ready
@@ -24,7 +26,7 @@ from slacktide.deploy.cli.doctor.machine_checks import machine_findings
 from slacktide.deploy.cli.doctor.policy_checks import policy_findings
 from slacktide.deploy.cli.doctor.report import as_json, as_table
 from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, refuse_both
-from slacktide.deploy.cli.settings import Kafka, configured, file, folder, setting, state_folder
+from slacktide.deploy.cli.settings import PORT, Kafka, configured, file, folder, node_name, setting, state_folder
 from slacktide.deploy.cli.text import show
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import Parsed, parse
@@ -53,6 +55,11 @@ class DoctorSettings:
         default=state_folder,
         shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
     )
+    node_name: str = setting(
+        "The node that Kafka is asked about, where it has samples of it.", default=node_name, shown="host name"
+    )
+    metrics_host: str = setting("Where an agent that runs here is asked.", default="127.0.0.1")
+    metrics_port: int = setting("Its port.", PORT, default=METRICS_PORT)
     output: Literal["table", "json"] = setting(
         "For people, or for machines.", click.Choice(["table", "json"]), default="table"
     )
@@ -99,10 +106,15 @@ def _findings(settings: DoctorSettings) -> Iterator[Finding]:
     machine = machine_facts.gather(machine_facts.Mounts(proc=settings.proc_mount), settings.state_folder)
     yield from machine_findings(machine, quota_writable=writable(cgroups, "cpu-quota"))
     yield from cgroup_findings(cgroups)
+    agent = agent_facts.gather(settings.metrics_host, settings.metrics_port, settings.state_folder, settings.proc_mount)
+    yield from agent_findings(agent)
     if settings.bootstrap is not None:
         from slacktide.deploy.cli.doctor import log_facts  # noqa: PLC0415 - loads Kafka: not for --help
 
         yield from log_findings(asyncio.run(log_facts.gather(settings.bootstrap)))
+        explained = asyncio.run(log_facts.node(settings.bootstrap, settings.node_name))
+        if explained is not None:
+            yield from node_findings(settings.node_name, explained, runs=agent is not None)
     access = access_of(settings.api_server, settings.api_token, settings.api_ca)
     if access is not None:
         yield from api_findings(api_facts.gather(access))

@@ -94,6 +94,16 @@ class HostFacts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AgentFacts:
+    """An agent that runs on this machine. "": nothing is wrong."""
+
+    url: str
+    not_live: str
+    not_ready: str
+    not_fresh: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Newest:
     """The newest record of a topic."""
 

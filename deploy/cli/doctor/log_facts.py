@@ -7,11 +7,17 @@ from contextlib import aclosing
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.doctor.facts import LogFacts, Newest, NoLog
+from slacktide.deploy.cli.explain.log import opened
 from slacktide.deploy.cli.topic_plan import changes
 from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE, STAMPED, TIMESTAMP_TYPE, TOPICS
+from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.freshness import freshness_findings
+from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.kafka import TopicState, describe_topics, read_topic
 from slacktide.streams.kafka.probe import probe
+
+LATELY_MS = 60_000
 
 
 async def gather(bootstrap: str) -> LogFacts | NoLog:
@@ -35,6 +41,17 @@ async def gather(bootstrap: str) -> LogFacts | NoLog:
         now_ms=SystemClock().wall_ms(),
         settings={name: state.config for name, state in (topics or {}).items()},
     )
+
+
+async def node(bootstrap: str, name: str) -> list[Finding] | None:
+    """How fresh Kafka's records of a node are; None: it has none, or cannot be asked."""
+    now_ms = SystemClock().wall_ms()
+    try:
+        async with opened(bootstrap, now_ms) as asked:
+            found = node_log(name, (await asked.node(name, now_ms - LATELY_MS)).records)
+    except LogError:
+        return None
+    return list(freshness_findings(found, now_ms)) if found.sample or found.metric else None
 
 
 async def _topics(bootstrap: str) -> dict[str, TopicState] | None:

@@ -1,0 +1,51 @@
+"""PURE: does the agent that runs here work, and does Kafka show so?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from slacktide.deploy.cli.doctor.facts import AgentFacts
+from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
+from slacktide.streams.explain.evidence import Finding as Explained
+
+SILENT = ("agent.silent", "figures.stand")
+"""What Kafka shows of a node whose agent does not run, as before an upgrade."""
+
+
+def agent_findings(facts: AgentFacts | None) -> Iterator[Finding]:
+    """Of the process, as its probes see it."""
+    if facts is None:
+        yield good("agent.live", "no agent runs here", "an agent that answers, where one runs")
+        return
+    check, needed = "agent.live", "an agent that answers"
+    if facts.not_live:
+        advice = (
+            "it is frozen or stopped, or --metrics-host and --metrics-port are not the agent's; restart it where it is "
+            "frozen: best-effort pods keep their last limit until then"
+        )
+        yield failed(check, f"{facts.url}: {facts.not_live}", needed, advice)
+        return
+    yield good(check, facts.url, needed)
+    needed, advice = "an agent that has all it needs", "its log and the checks below name what it waits for"
+    if facts.not_ready:
+        yield failed("agent.ready", facts.not_ready, needed, advice)
+    if facts.not_fresh:
+        yield warned("agent.fresh", facts.not_fresh, "samples that are answered in time", advice)
+
+
+def node_findings(node: str, explained: Sequence[Explained], *, runs: bool) -> Iterator[Finding]:
+    """Of the node, as Kafka shows it.
+
+    Args:
+        node: its name.
+        explained: what `slacktide explain node` finds of freshness.
+        runs: whether an agent runs here: else its silence is expected.
+
+    """
+    needed = f"fresh samples and answers of node {node}"
+    bad = [one for one in explained if one.severity in {"problem", "warning"}]
+    if not bad:
+        yield good("node.fresh", f"fresh: node {node}", needed)
+    for one in bad:
+        wrong = failed if one.severity == "problem" and (runs or one.name not in SILENT) else warned
+        yield wrong("node.fresh", one.text, needed, f"{one.advice}; `slacktide explain node {node}` shows more")

@@ -1,0 +1,65 @@
+"""The agent that runs on this machine, if one does: asked as a probe asks it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+from pathlib import Path
+
+from slacktide.deploy.cli.doctor.facts import AgentFacts
+from slacktide.deploy.cli.endpoints import PROCESS
+
+ANSWER_S = 3.0
+ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
+
+
+def gather(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentFacts | None:
+    """Ask its endpoints; None: no agent runs here.
+
+    Args:
+        host: of its endpoints.
+        port: of its endpoints.
+        state_folder: locked by the agent for as long as it lives.
+        proc_mount: /proc.
+
+    """
+    address = "127.0.0.1" if host in ANY_ADDRESS else host
+    if not is_locked(state_folder / "lock", proc_mount):
+        return None
+    live = _ask(address, port, "/live")
+    # One that does not answer keeps every question waiting: ask it once.
+    asked = {} if live is None else {path: _ask(address, port, path) for path in ("/ready", "/fresh")}
+    unanswered = f"no answer within {ANSWER_S:g} s"
+    return AgentFacts(
+        url=f"http://{address}:{port}",
+        not_live=unanswered if live is None else live,
+        not_ready=asked.get("/ready") or "",
+        not_fresh=asked.get("/fresh") or "",
+    )
+
+
+def is_locked(file: Path, proc_mount: Path) -> bool:
+    """Whether a process holds a lock (flock) on the file. To try the lock would keep an agent from starting."""
+    try:
+        held = (proc_mount / "locks").read_text(errors="replace")
+        status = file.stat()
+    except OSError:
+        return False
+    wanted = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
+    return any(wanted in line.split() and "FLOCK" in line for line in held.splitlines())
+
+
+def _ask(host: str, port: int, path: str) -> str | None:
+    """What is wrong, "" for nothing; None: no process of Slacktide answers."""
+    connection = http.client.HTTPConnection(host, port, timeout=ANSWER_S)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        if answer.getheader(PROCESS) is None:
+            return None
+        text = answer.read(4_096).decode(errors="replace").strip()
+    except (OSError, http.client.HTTPException):
+        return None
+    finally:
+        connection.close()
+    return "" if answer.status == http.HTTPStatus.OK else text or f"status {answer.status}"
