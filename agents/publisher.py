@@ -11,6 +11,7 @@ import msgspec
 from slacktide.agents.dead_letters import Letters
 from slacktide.agents.files import Watched
 from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.headers import headers
 from slacktide.schemas.health import Health
@@ -39,7 +40,7 @@ class Publisher:
     """Says what the policy is and what the nodes are, to whoever reads the log now or later.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         ensure_topics: makes the topics where they are missing; a broker in memory forgets them. May raise LogError.
         now_ms: UTC epoch milliseconds.
         node_source: whether the inventory published here lists all nodes that exist.
@@ -50,7 +51,7 @@ class Publisher:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Cluster,
         *,
         ensure_topics: Callable[[], Awaitable[object]],
         now_ms: Callable[[], int],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Self
 
 from slacktide.schemas.errors import ConfigError, Finding
 
@@ -53,28 +52,23 @@ class Security:
         return ", ".join(part for part in (self.protocol, whom, certificate) if part)
 
 
-class Brokers(str):
-    """``host:port``, several with commas, and how one connects there. A text that says no more means PLAINTEXT."""
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A Kafka cluster: the addresses of brokers to begin with, and how one connects to them."""
 
-    __slots__ = ("security",)
-    security: Security
+    addresses: str
+    """``host:port``, several with commas."""
+    security: Security = Security()
 
-    def __new__(cls, addresses: str, security: Security) -> Self:
-        """Join the two."""
-        made = super().__new__(cls, addresses)
-        made.security = security
-        return made
-
-
-def security_of(bootstrap: str) -> Security:
-    """How one connects to these brokers."""
-    return bootstrap.security if isinstance(bootstrap, Brokers) else Security()
+    def __str__(self) -> str:
+        """The addresses alone, for people and for the options of other commands."""
+        return self.addresses
 
 
-def options(bootstrap: str) -> str:
-    """What another command is told to reach the same brokers in the same way."""
-    file = security_of(bootstrap).file
-    return f"--bootstrap {bootstrap}" + (f" --kafka-config {file}" if file else "")
+def options(cluster: Cluster) -> str:
+    """The options by which another command reaches the same brokers in the same way."""
+    file = cluster.security.file
+    return f"--bootstrap {cluster}" + (f" --kafka-config {file}" if file else "")
 
 
 KEYS = {

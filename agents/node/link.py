@@ -20,6 +20,7 @@ from slacktide.agents.node.outbox import Backlog, Newest
 from slacktide.agents.node.sample_sender import SampleSender
 from slacktide.agents.node.spool import Spool
 from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RecordRefusedError, SlacktideError
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, OUTCOME
@@ -91,7 +92,7 @@ class Link:
     def __init__(  # noqa: PLR0913 - each is a different outside thing
         self,
         *,
-        bootstrap: str,
+        bootstrap: Cluster,
         node: str,
         fetch_wait_ms: int,
         spool: Spool,

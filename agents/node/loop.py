@@ -31,6 +31,7 @@ from slacktide.agents.node.state import State
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import M, decode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.health import Health
@@ -53,7 +54,7 @@ class LoopSettings:
     """How one node agent is connected and how often it looks."""
 
     node: str
-    bootstrap: str
+    bootstrap: Cluster
     """``host:port``, several with commas."""
     inventory: Path
     """The node and its pods, as kubectl prints them."""

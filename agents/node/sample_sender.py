@@ -8,6 +8,7 @@ import msgspec
 
 from slacktide.agents.node.envelopes import of_sample
 from slacktide.schemas.bounds import PODS_MAX
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import RecordRefusedError
 from slacktide.schemas.sample import Missing, NodeSample
 from slacktide.schemas.topics import SAMPLE
@@ -21,7 +22,7 @@ ROOM_BYTES = 1_024
 class SampleSender:
     """One node's samples, in order. The connection for compressed records is made when the first one is due."""
 
-    def __init__(self, bootstrap: str, *, client_id: str, sign: Callable[[Out], Out]) -> None:
+    def __init__(self, bootstrap: Cluster, *, client_id: str, sign: Callable[[Out], Out]) -> None:
         self._sign = sign
         self._plain = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks)
         self._compressed = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks, compress=True)

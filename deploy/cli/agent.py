@@ -28,6 +28,7 @@ from slacktide.deploy.cli.settings import (
     setting,
     state_folder,
 )
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ class NodeSettings(PodListSettings):
 class AgentCommandSettings(NodeSettings):
     """How one node agent runs."""
 
-    bootstrap: str = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     api_server: str | None = setting(API_SERVER, default=None)
     api_token: Path | None = setting(API_TOKEN, file(), default=None)
     api_ca: Path | None = setting(API_CA, file(), default=None)

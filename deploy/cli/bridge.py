@@ -1,4 +1,5 @@
 """``slacktide bridge``: what stands between the log and the Kubernetes API server."""
+# ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
 
@@ -12,6 +13,7 @@ import click
 
 from slacktide.deploy.cli import garbage, process
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, node_name, setting
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy.configmap import NAME
 
@@ -27,8 +29,8 @@ def replica_name() -> str:
 class BridgeCommandSettings(process.ProcessSettings):
     """How one replica of the bridge runs."""
 
-    bootstrap: str = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
-    kubeconfig: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    kubeconfig: Path | None = setting(
         "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
         file(),
         default=None,

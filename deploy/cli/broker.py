@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from slacktide.deploy.cli import kafka_config, tied
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 
 NOTICE = "embedded broker: for development only; it keeps everything in memory, gone when it stops"
@@ -40,9 +41,9 @@ class EmbeddedBroker:
         self._output: IO[bytes] | None = None
 
     @property
-    def bootstrap(self) -> str:
-        """``HOST:PORT``, the same over all its starts."""
-        return f"{HOST}:{self._port}"
+    def bootstrap(self) -> Cluster:
+        """The same over all its starts."""
+        return Cluster(f"{HOST}:{self._port}")
 
     @property
     def pid(self) -> int | None:

@@ -15,6 +15,7 @@ from slacktide.deploy.cli.put_back import TOPICS, WHY, Found, Letter, Step, lett
 from slacktide.deploy.cli.records import letter_row, letter_text, topic_named
 from slacktide.deploy.cli.text import Duration, Name, table
 from slacktide.deploy.cli.topics import bootstrap_option
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import DEAD_LETTER
 from slacktide.streams.kafka import Placed, Sender, describe_topics, read_topic
@@ -32,7 +33,7 @@ def command() -> None:
 @command.command(name="list", epilog="Example: slacktide dead-letter list --since 1h --bootstrap kafka-1:9092")
 @bootstrap_option
 @click.option("--since", type=Duration(), help="Only those of the last 90s, 5m, 2h or 1d.")
-def list_(bootstrap: str, since: int | None) -> None:
+def list_(bootstrap: Cluster, since: int | None) -> None:
     """List dead letters: when, offset, where the record came from, who refused it, why."""
     since_ms = None if since is None else SystemClock().wall_ms() - since
     rows = [letter_row(record) for record in asyncio.run(_letters(bootstrap, since_ms=since_ms))]
@@ -42,7 +43,7 @@ def list_(bootstrap: str, since: int | None) -> None:
 @command.command(epilog="Example: slacktide dead-letter show 42 --bootstrap kafka-1:9092")
 @click.argument("offset", type=click.IntRange(0))
 @bootstrap_option
-def show(offset: int, bootstrap: str) -> None:
+def show(offset: int, bootstrap: Cluster) -> None:
     """Show the dead letter at an offset (see list) whole, with the record as it was."""
     found = asyncio.run(_letters(bootstrap, start=offset, stop=offset + 1))
     if not found:
@@ -56,7 +57,7 @@ def show(offset: int, bootstrap: str) -> None:
 @click.option("--since", type=Duration(), help="Only those refused within the last 90s, 5m, 2h or 1d.")
 @click.option("--key", type=Name(), help="Only records with this key, such as a node's name.")
 @click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
-def replay(bootstrap: str, *, topics: tuple[str, ...], since: int | None, key: str | None, dry_run: bool) -> None:
+def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, key: str | None, dry_run: bool) -> None:
     """Write refused records again, after the cause was fixed: each once, to its own partition.
 
     A dead letter only names the place of the original record. This command reads the original there and writes its
@@ -103,7 +104,7 @@ def _size(step: Step) -> int | str:
     return "-" if step.out is None else len(step.out.value or b"")
 
 
-async def _decided(bootstrap: str, since_ms: int | None, chosen: Callable[[Letter], bool]) -> list[Step]:
+async def _decided(bootstrap: Cluster, since_ms: int | None, chosen: Callable[[Letter], bool]) -> list[Step]:
     """Each chosen letter, and what becomes of it."""
     read = [letter_of(record) for record in await _letters(bootstrap, since_ms=since_ms)]
     letters = [letter for letter in read if letter is not None and chosen(letter)]
@@ -117,7 +118,7 @@ async def _decided(bootstrap: str, since_ms: int | None, chosen: Callable[[Lette
     return steps(letters, found, states)
 
 
-async def _sent(bootstrap: str, outs: Sequence[Out]) -> list[Placed]:
+async def _sent(bootstrap: Cluster, outs: Sequence[Out]) -> list[Placed]:
     sender = Sender(bootstrap, client_id="slacktide-dead-letter-replay", acks="all", timeout_s=SEND_S)
     try:
         await sender.connect(sorted({out.topic for out in outs}))
@@ -130,7 +131,7 @@ async def _sent(bootstrap: str, outs: Sequence[Out]) -> list[Placed]:
 
 
 async def _letters(
-    bootstrap: str, *, since_ms: int | None = None, start: int | None = None, stop: int | None = None
+    bootstrap: Cluster, *, since_ms: int | None = None, start: int | None = None, stop: int | None = None
 ) -> list[Record]:
     """Dead letters from offset ``start`` to before ``stop``; their topic has one partition."""
     found: list[Record] = []

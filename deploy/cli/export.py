@@ -13,6 +13,7 @@ from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment, MomentType
 from slacktide.deploy.cli.records import line, topic_named
 from slacktide.deploy.cli.text import count, instant
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import BY_NAME
 from slacktide.schemas.unreadable import UnreadableBatch
 
@@ -27,7 +28,9 @@ ALL_SINCE_MS = 0
 @click.option("--since", type=MomentType(), help="From then on, or so long before the end; none: all that is kept.")
 @click.option("--until", type=MomentType(), help="Before then, or so long ago; none: until now.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; again for more. None: what a replay needs.")
-def command(file: Path, *, bootstrap: str, since: Moment | None, until: Moment | None, topics: tuple[str, ...]) -> None:
+def command(
+    file: Path, *, bootstrap: Cluster, since: Moment | None, until: Moment | None, topics: tuple[str, ...]
+) -> None:
     """Write a span of the topics to FILE as JSON lines, packed where its name ends in .gz.
 
     Policy and inventory are written whole, of all others the span; samples from 20 s before it, which tell pods and

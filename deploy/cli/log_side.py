@@ -14,6 +14,7 @@ from slacktide.deploy.cli.decisions import FirstDecisions
 from slacktide.deploy.cli.operator_files import OperatorFiles
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.outcome import NodeOutcome
@@ -30,7 +31,7 @@ RETRY_S, RETRY_MAX_S = 1.0, 5.0
 class LogSide:
     """One log, seen by the supervisor."""
 
-    def __init__(self, bootstrap: str, node: str, node_source: NodeSource) -> None:
+    def __init__(self, bootstrap: Cluster, node: str, node_source: NodeSource) -> None:
         self._bootstrap = bootstrap
         self._node_source = node_source
         self._node = node

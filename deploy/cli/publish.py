@@ -24,6 +24,7 @@ from slacktide.deploy.cli.settings import (
     state_folder,
 )
 from slacktide.deploy.cli.up import SHIPPED_POLICY
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy import NodeSource
 
@@ -34,7 +35,7 @@ METRICS_PORT = 9469
 class PublishSettings(process.ProcessSettings):
     """What is said, and to whom."""
 
-    bootstrap: str = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     node_name: str = setting("Name of the node: the key of its records.", default=node_name, shown="host name")
     policy: Path = setting(
         "The ConfigMap slo-controller-config, watched: a bad one is refused, the last good one stays in force.",

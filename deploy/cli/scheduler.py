@@ -1,4 +1,5 @@
 """``slacktide scheduler``: what a kube-scheduler asks about pods that name koord-scheduler."""
+# ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import click
 from slacktide.deploy.cli import garbage, process
 from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, setting
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 
 METRICS_PORT = 9468
@@ -22,10 +24,10 @@ PERCENT = click.IntRange(0, 100)
 class SchedulerCommandSettings(process.ProcessSettings):
     """How one replica runs."""
 
-    bootstrap: str = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     host: str = setting("Address on which the kube-scheduler's questions are answered.", default="127.0.0.1")
     port: int = setting("Its port.", PORT, default=8444)
-    kubeconfig: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+    kubeconfig: Path | None = setting(
         "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
         file(),
         default=None,

@@ -18,7 +18,7 @@ import click
 from click.core import ParameterSource
 
 from slacktide.deploy.cli import kafka_config
-from slacktide.schemas.connection import Brokers, variable
+from slacktide.schemas.connection import Cluster, Security, variable
 
 C = TypeVar("C", bound=Callable[..., Any])
 S = TypeVar("S")
@@ -26,7 +26,7 @@ S = TypeVar("S")
 PORT = click.IntRange(0, 65_535)
 SECURITY = "slacktide.security"
 """Where click's context keeps how one connects to Kafka."""
-LOOPBACK_BROKER = "127.0.0.1:9092"
+LOOPBACK_BROKER = Cluster("127.0.0.1:9092")
 
 
 class HostPort(click.ParamType):
@@ -34,8 +34,12 @@ class HostPort(click.ParamType):
 
     name = "HOST:PORT"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """Refuse what cannot be an address of a broker."""
+        return self.addresses(value, param, ctx)
+
+    def addresses(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """The value, checked."""
         for part in str(value).split(","):
             host, _, port = part.strip().rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
@@ -46,10 +50,10 @@ class HostPort(click.ParamType):
 class Kafka(HostPort):
     """Brokers to connect to. Its option brings ``--kafka-config`` along, which says how."""
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Cluster:
         """Join the addresses with how one connects there."""
-        addresses = super().convert(value, param, ctx)
-        return Brokers(addresses, ctx.meta[SECURITY]) if ctx is not None and SECURITY in ctx.meta else addresses
+        security = ctx.meta.get(SECURITY) if ctx is not None else None
+        return Cluster(self.addresses(value, param, ctx), security or Security())
 
 
 def setting(text: str, kind: Any = None, *, default: Any, shown: str = "", hidden: bool = False) -> Any:

@@ -1,4 +1,5 @@
 """``slacktide stream``: one stream worker, and beside it a candidate for the one governor of evictions."""
+# ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import garbage, process, proof_keys
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, node_name, setting
 from slacktide.schemas.access import STREAM_GROUP
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 
 METRICS_PORT = 9465
@@ -31,7 +33,7 @@ def worker_name() -> str:
 class StreamSettings(process.ProcessSettings):
     """How one worker runs."""
 
-    bootstrap: str = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
     group: str = setting("Workers of one group share the nodes out.", default=STREAM_GROUP)
     worker_name: str = setting(
         "Name of this worker in its records.", default=worker_name, shown="host name and process id"
@@ -57,14 +59,14 @@ class StreamSettings(process.ProcessSettings):
         click.IntRange(min=0),
         default=OPEN_NODES_MAX,
     )
-    shadow: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+    shadow: Path | None = setting(
         "A policy's file, as `slacktide policy lint` reads it, to decide the same samples by, beside the real answers, "
         "into topics that no agent reads. Open loop: it decides from the limits that the real policy has set. "
         "Followed when it changes; see `slacktide policy compare`.",
         file(),
         default=None,
     )
-    proof_keys: Path | None = setting(proof_keys.HELP, folder(exists=False), default=None)  # noqa: RUF009 - as above
+    proof_keys: Path | None = setting(proof_keys.HELP, folder(exists=False), default=None)
     metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
 
 

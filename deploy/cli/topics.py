@@ -16,6 +16,7 @@ from slacktide.deploy.cli.records import line, topic_named
 from slacktide.deploy.cli.text import Duration, Name, count, show, table
 from slacktide.deploy.cli.topic_plan import Change, changes, said
 from slacktide.schemas.access import STREAM_GROUP
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import HOUR_MS, SAMPLE, TOPICS, Topic
 from slacktide.streams.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
@@ -37,7 +38,7 @@ def command() -> None:
 
 @command.command(epilog="Example: slacktide topics plan --bootstrap kafka-1:9092 || slacktide topics apply")
 @bootstrap_option
-def plan(bootstrap: str) -> None:
+def plan(bootstrap: Cluster) -> None:
     """Show what the cluster lacks of the table of topics.
 
     Exit code 0: nothing; 2: something differs; 1: the cluster could not be asked.
@@ -50,7 +51,7 @@ def plan(bootstrap: str) -> None:
 
 @command.command(epilog="Example: slacktide topics apply --bootstrap kafka-1:9092")
 @bootstrap_option
-def apply(bootstrap: str) -> None:
+def apply(bootstrap: Cluster) -> None:
     """Create what is missing and set what differs; delete nothing.
 
     Partition counts and replication of existing topics stay: what differs there is said.
@@ -59,12 +60,12 @@ def apply(bootstrap: str) -> None:
     show(said(found))
 
 
-async def _changes(bootstrap: str) -> list[Change]:
+async def _changes(bootstrap: Cluster) -> list[Change]:
     there = await describe_topics(bootstrap, [topic.name for topic in TOPICS])
     return changes(TOPICS, there, await broker_count(bootstrap))
 
 
-async def _apply(bootstrap: str) -> list[Change]:
+async def _apply(bootstrap: Cluster) -> list[Change]:
     found = await _changes(bootstrap)
     if any(change.kind == "create" for change in found):
         await create_topics(bootstrap)
@@ -76,7 +77,7 @@ async def _apply(bootstrap: str) -> list[Change]:
 
 @command.command(name="list", epilog="Example: slacktide topics list --bootstrap kafka-1:9092")
 @settings.option("--bootstrap", type=settings.Kafka(), help="Broker to ask for live figures; none: the table alone.")
-def list_(bootstrap: str | None) -> None:
+def list_(bootstrap: Cluster | None) -> None:
     """List the topics: key, partitions, how long records are kept, who writes and reads them."""
     if bootstrap is None:
         click.echo(_listed(None))
@@ -117,7 +118,7 @@ def _live(state: TopicState | None) -> str:
 @click.option("--since", type=Duration(), help="Only records of the last 90s, 5m, 2h or 1d.")
 @click.option("-n", "--last", type=click.IntRange(1), help=f"Only the last N records; without --since: {LAST}.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-def tail(topic: str, *, bootstrap: str, key: str | None, since: int | None, last: int | None, follow: bool) -> None:
+def tail(topic: str, *, bootstrap: Cluster, key: str | None, since: int | None, last: int | None, follow: bool) -> None:
     """Print a topic's records, decoded, one a line: time, partition:offset, key, headers, body.
 
     Short names will do: sample, node.sample, slacktide.node.sample.v1.
@@ -144,13 +145,13 @@ class _Asked:
     follow: bool
 
 
-async def _print(bootstrap: str, topic: Topic, asked: _Asked) -> None:
+async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked) -> None:
     async with aclosing(_records(bootstrap, asked)) as records:
         async for record in records:
             click.echo(line(record, topic))
 
 
-async def _records(bootstrap: str, asked: _Asked) -> AsyncGenerator[Record, None]:
+async def _records(bootstrap: Cluster, asked: _Asked) -> AsyncGenerator[Record, None]:
     """What is there of what was asked, then, to follow, what comes after it."""
     state = (await describe_topics(bootstrap, [asked.topic])).get(asked.topic)
     if state is None:
@@ -166,7 +167,7 @@ async def _records(bootstrap: str, asked: _Asked) -> AsyncGenerator[Record, None
                 yield record
 
 
-async def _there(bootstrap: str, asked: _Asked, state: TopicState) -> AsyncGenerator[Record, None]:
+async def _there(bootstrap: Cluster, asked: _Asked, state: TopicState) -> AsyncGenerator[Record, None]:
     """Records before the ends that ``state`` names: what comes later belongs to what follows."""
     first = state.begin
     # Without a key the last of each partition hold the last of all; records of one key may lie anywhere.
@@ -197,7 +198,7 @@ command.add_command(export.command)
 @command.command(epilog="Example: slacktide topics lag --bootstrap kafka-1:9092 --group slacktide-stream")
 @bootstrap_option
 @settings.option("--group", default=STREAM_GROUP, help="The workers' consumer group.")
-def lag(bootstrap: str, group: str) -> None:
+def lag(bootstrap: Cluster, group: str) -> None:
     """Show how far a worker group is behind, in records and seconds. Agents use no group."""
     parts = asyncio.run(group_lag(bootstrap, group, [SAMPLE.name]))
     if not parts:

@@ -34,7 +34,7 @@ from slacktide.deploy.cli.operator_files import OperatorFiles
 from slacktide.deploy.cli.settings import Kafka, configured, file, setting
 from slacktide.deploy.cli.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
 from slacktide.schemas.backoff import Backoff
-from slacktide.schemas.connection import security_of
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.health import Health
 
@@ -60,7 +60,7 @@ class UpSettings(NodeSettings):
         "gone afterwards, else on a virtual node.",
         default=False,
     )
-    bootstrap: str | None = setting(
+    bootstrap: Cluster | None = setting(
         "An existing Kafka, several with commas; none: the embedded broker, for development only.",
         Kafka(),
         default=None,
@@ -168,7 +168,7 @@ class Stack:
         finally:
             await self._end()
 
-    async def _bootstrap(self) -> str:
+    async def _bootstrap(self) -> Cluster:
         """Where the log is; starts the embedded one where no other is given."""
         if self._settings.bootstrap is not None:
             return self._settings.bootstrap
@@ -243,12 +243,12 @@ async def _cancelled(tasks: Sequence[asyncio.Task[None]]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def parts_of(settings: UpSettings, bootstrap: str, inventory: Path) -> list[Part]:
+def parts_of(settings: UpSettings, bootstrap: Cluster, inventory: Path) -> list[Part]:
     """The agent and the worker as children, the agent first: that is the order in which they stop."""
     port = settings.metrics_port
     ports = (port, port + 1) if port else (free_port(), free_port())
-    shared = ["--bootstrap", bootstrap, "--metrics-host", settings.metrics_host]
-    shared += ["--kafka-config", security] if (security := security_of(bootstrap).file) else []
+    shared = ["--bootstrap", str(bootstrap), "--metrics-host", settings.metrics_host]
+    shared += ["--kafka-config", security] if (security := bootstrap.security.file) else []
     shared += ["--log-level", settings.log_level, "--log-format", settings.log_format]
     if settings.bootstrap is None:
         shared += ["--fetch-wait-ms", str(FETCH_WAIT_MS)]

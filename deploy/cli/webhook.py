@@ -1,4 +1,5 @@
 """``slacktide webhook``: what the API server asks about new pods, and about evictions by agents."""
+# ruff: noqa: RUF009 - setting() makes a field
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ import click
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import process
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, setting
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 
 METRICS_PORT = 9467
@@ -20,12 +22,12 @@ METRICS_PORT = 9467
 class WebhookSettings(process.ProcessSettings):
     """How one replica of the webhook runs."""
 
-    bootstrap: str = setting(
+    bootstrap: Cluster = setting(
         "Kafka, several with commas: missed pods are listed there.", Kafka(), default=LOOPBACK_BROKER
     )
     host: str = setting("Address on which the API server's questions are answered.", default="0.0.0.0")  # noqa: S104
     port: int = setting("Its port.", PORT, default=8443)
-    kubeconfig: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+    kubeconfig: Path | None = setting(
         "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
         file(),
         default=None,
@@ -33,13 +35,13 @@ class WebhookSettings(process.ProcessSettings):
     namespace: str = setting(
         "Its own, where its Service and Secret are.", default="", shown="that of the service account or kubeconfig"
     )
-    cert_folder: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+    cert_folder: Path | None = setting(
         "With tls.crt and tls.key, as cert-manager keeps them; read again as they change. Not given: it makes and "
         "rotates its own, in the Secret slacktide-webhook-tls, and tells both webhook configurations to trust them.",
         folder(),
         default=None,
     )
-    client_ca: Path | None = setting(  # noqa: RUF009 - setting() makes a field
+    client_ca: Path | None = setting(
         "Authority of the API server's client certificate: only clients with a certificate of it are answered. Not "
         "given: whoever asks.",
         file(),

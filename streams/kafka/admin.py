@@ -21,7 +21,7 @@ from aiokafka.errors import (
     for_code,
 )
 
-from slacktide.schemas.connection import security_of
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import TOPICS, Topic
 from slacktide.streams.kafka.closing import close
@@ -61,13 +61,13 @@ class PartitionLag:
     """From the record that is read next to the newest one, by their timestamps; 0 where nothing waits."""
 
 
-async def create_topics(bootstrap: str, topics: Sequence[Topic] = TOPICS, *, timeout_s: float = 10.0) -> list[str]:
+async def create_topics(bootstrap: Cluster, topics: Sequence[Topic] = TOPICS, *, timeout_s: float = 10.0) -> list[str]:
     """Create the topics that are missing; those that exist stay as they are.
 
     Replication is the table's, but at most the number of brokers.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         topics: rows of the table.
         timeout_s: how long to wait until all have leaders.
 
@@ -95,7 +95,9 @@ async def create_topics(bootstrap: str, topics: Sequence[Topic] = TOPICS, *, tim
         return [topic.name for topic in missing]
 
 
-async def describe_topics(bootstrap: str, names: Sequence[str], *, timeout_s: float = 10.0) -> dict[str, TopicState]:
+async def describe_topics(
+    bootstrap: Cluster, names: Sequence[str], *, timeout_s: float = 10.0
+) -> dict[str, TopicState]:
     """What the broker has of these topics; a missing one is left out, and not created by the question.
 
     Raises:
@@ -121,7 +123,7 @@ async def describe_topics(bootstrap: str, names: Sequence[str], *, timeout_s: fl
         }
 
 
-async def partition_counts(bootstrap: str, topics: Iterable[str], *, timeout_s: float = 10.0) -> dict[str, int]:
+async def partition_counts(bootstrap: Cluster, topics: Iterable[str], *, timeout_s: float = 10.0) -> dict[str, int]:
     """How many partitions each topic has; 0: there is no such topic. Asking creates none.
 
     Raises:
@@ -136,7 +138,7 @@ async def partition_counts(bootstrap: str, topics: Iterable[str], *, timeout_s: 
     return {name: there.get(name, 0) for name in topics}
 
 
-async def present(bootstrap: str, topics: Iterable[str]) -> dict[str, int]:
+async def present(bootstrap: Cluster, topics: Iterable[str]) -> dict[str, int]:
     """How many partitions each of these topics has.
 
     Raises:
@@ -150,7 +152,7 @@ async def present(bootstrap: str, topics: Iterable[str]) -> dict[str, int]:
 
 
 async def group_lag(
-    bootstrap: str, group: str, topics: Sequence[str], *, timeout_s: float = 10.0
+    bootstrap: Cluster, group: str, topics: Sequence[str], *, timeout_s: float = 10.0
 ) -> list[PartitionLag]:
     """How far a consumer group is behind the end of each partition of these topics, missing ones left out.
 
@@ -185,20 +187,20 @@ async def group_lag(
 
 
 @asynccontextmanager
-async def _asking(bootstrap: str, timeout_s: float) -> AsyncIterator[None]:
+async def _asking(bootstrap: Cluster, timeout_s: float) -> AsyncIterator[None]:
     try:
         async with asyncio.timeout(timeout_s):
             yield
     except TimeoutError as exc:
         raise LogError(f"{bootstrap}: {silent(timeout_s)}") from exc
     except _RIGHTS as exc:
-        raise RightsError(f"{bootstrap}: {exc}, by {security_of(bootstrap)}: slacktide topics acl") from exc
+        raise RightsError(f"{bootstrap}: {exc}, by {bootstrap.security}: slacktide topics acl") from exc
     except KafkaError as exc:
         raise LogError(f"{bootstrap}: {exc!r}") from exc
 
 
 @asynccontextmanager
-async def _admin(bootstrap: str) -> AsyncIterator[Any]:
+async def _admin(bootstrap: Cluster) -> AsyncIterator[Any]:
     admin = AIOKafkaAdminClient(**client(bootstrap), request_timeout_ms=REQUEST_MS)
     try:
         async with _asking(bootstrap, 2 * REQUEST_MS / 1000):
@@ -209,7 +211,7 @@ async def _admin(bootstrap: str) -> AsyncIterator[Any]:
 
 
 @asynccontextmanager
-async def _consumer(bootstrap: str) -> AsyncIterator[Any]:
+async def _consumer(bootstrap: Cluster) -> AsyncIterator[Any]:
     consumer = AIOKafkaConsumer(
         **client(bootstrap),
         group_id=None,

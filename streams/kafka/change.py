@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import for_code
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.admin import _admin, _asking
 
@@ -14,7 +15,7 @@ SET_ON_TOPIC = 1
 """Source of a setting that was made for this topic, as the protocol numbers it."""
 
 
-async def broker_count(bootstrap: str, *, timeout_s: float = 10.0) -> int:
+async def broker_count(bootstrap: Cluster, *, timeout_s: float = 10.0) -> int:
     """How many brokers the cluster has.
 
     Raises:
@@ -25,13 +26,13 @@ async def broker_count(bootstrap: str, *, timeout_s: float = 10.0) -> int:
         return len((await admin.describe_cluster())["brokers"])
 
 
-async def set_configs(bootstrap: str, changes: Mapping[str, Mapping[str, str]], *, timeout_s: float = 10.0) -> None:
+async def set_configs(bootstrap: Cluster, changes: Mapping[str, Mapping[str, str]], *, timeout_s: float = 10.0) -> None:
     """Set broker settings of existing topics; what else was set for them stays.
 
     The request replaces all settings of a topic, so those that were made for it are sent again.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         changes: per topic the settings and their new values.
         timeout_s: how long to wait in all.
 

@@ -23,18 +23,18 @@ from aiokafka.errors import (
     UnsupportedSaslMechanismError,
 )
 
-from slacktide.schemas.connection import TOKEN_URL, Security, security_of
+from slacktide.schemas.connection import TOKEN_URL, Cluster, Security
 from slacktide.schemas.errors import ConfigError, Finding, LogError
 
 
-def client(bootstrap: str) -> dict[str, Any]:
+def client(bootstrap: Cluster) -> dict[str, Any]:
     """What each client is made with to reach these brokers. Certificates are read anew each time: they are renewed.
 
     Raises:
         LogError: they cannot be read any more.
 
     """
-    security = security_of(bootstrap)
+    security = bootstrap.security
     made: dict[str, Any] = {"bootstrap_servers": str(bootstrap), "security_protocol": security.protocol}
     if security.encrypted:
         try:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka.common import trouble
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.reader import Reader
@@ -19,7 +20,7 @@ ENDS_S = 1.5
 class Ends(Reader):
     """Asks for offsets, and reads nothing."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: Cluster) -> None:
         super().__init__(bootstrap, 0)
 
     async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:

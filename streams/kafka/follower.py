@@ -6,6 +6,7 @@ import asyncio
 
 from aiokafka import TopicPartition
 
+from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka.common import POLL_S, record_of, trouble
 from slacktide.streams.kafka.history import begin_of
 from slacktide.streams.kafka.reader import Reader, stand
@@ -15,7 +16,7 @@ from slacktide.streams.records import Record
 class Follower(Reader):
     """Reads some partitions of one topic from some time on."""
 
-    def __init__(self, bootstrap: str, topic: str, fetch_wait_ms: int) -> None:
+    def __init__(self, bootstrap: Cluster, topic: str, fetch_wait_ms: int) -> None:
         super().__init__(bootstrap, fetch_wait_ms)
         self._topic = topic
 

@@ -12,6 +12,7 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
+from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka.closing import close
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, record_of, trouble
 from slacktide.streams.kafka.connecting import client
@@ -37,7 +38,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Cluster,
         topic: str,
         group: str,
         *,
@@ -50,7 +51,7 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         """Make a member that has not joined yet.
 
         Args:
-            bootstrap: ``host:port``, several with commas.
+            bootstrap: the Kafka cluster.
             topic: whose partitions are shared out.
             group: its name.
             session_timeout_ms: a member silent for this long is out.

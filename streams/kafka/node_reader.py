@@ -9,6 +9,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import COMMAND, CREDIT, INVENTORY, POLICY
 from slacktide.schemas.unreadable import UnreadableBatch
@@ -49,7 +50,7 @@ class NodeReader(Reader):
     A lease that was said before may be over by now: the governor says it again.
     """
 
-    def __init__(self, bootstrap: str, node: str, *, client_id: str, fetch_wait_ms: int) -> None:
+    def __init__(self, bootstrap: Cluster, node: str, *, client_id: str, fetch_wait_ms: int) -> None:
         self.partition = -1
         """Where this node's answers lie; -1 before the first connection."""
         super().__init__(

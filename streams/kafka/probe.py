@@ -21,6 +21,7 @@ from aiokafka.protocol.transaction import (
     TxnOffsetCommitRequest,
 )
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.admin import REQUEST_MS
 from slacktide.streams.kafka.connecting import client, silent
@@ -35,7 +36,7 @@ _TRANSACTIONS = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
+class Probed:
     """What a cluster told of itself."""
 
     id: str
@@ -47,7 +48,7 @@ class Cluster:
     transactions: bool
 
 
-async def probe(bootstrap: str, *, timeout_s: float = 10.0) -> Cluster:
+async def probe(bootstrap: Cluster, *, timeout_s: float = 10.0) -> Probed:
     """Ask one broker of the cluster.
 
     That it lists a request does not say that it can do it: a producer id is asked for, which only costs a number.
@@ -61,7 +62,7 @@ async def probe(bootstrap: str, *, timeout_s: float = 10.0) -> Cluster:
         apis = {row[0] for row in (await client.send(node, ApiVersionRequest())).api_versions}
         trouble = await _idempotence_trouble(client, node, apis)
         metadata = await client.send(node, MetadataRequest([]))
-        return Cluster(
+        return Probed(
             id=metadata.cluster_id or "",
             brokers=len(metadata.brokers),
             round_trip_ms=statistics.median([await _round_trip_ms(client, node) for _ in range(ROUND_TRIPS)]),
@@ -71,7 +72,7 @@ async def probe(bootstrap: str, *, timeout_s: float = 10.0) -> Cluster:
 
 
 @asynccontextmanager
-async def _client(bootstrap: str, timeout_s: float) -> AsyncIterator[Any]:
+async def _client(bootstrap: Cluster, timeout_s: float) -> AsyncIterator[Any]:
     made = AIOKafkaClient(**client(bootstrap), request_timeout_ms=REQUEST_MS)
     try:
         async with asyncio.timeout(timeout_s):

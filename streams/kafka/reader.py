@@ -10,6 +10,7 @@ from typing import Literal, Self
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.closing import close
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S
@@ -24,7 +25,7 @@ class Reader:
     """Connected or not. After any failure connect anew.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         fetch_wait_ms: how long the broker may hold a fetch.
         client_id: of this reader, in the brokers' logs.
         lost: what a position that is not there any more means: to go on from the earliest record, or to fail.
@@ -34,7 +35,7 @@ class Reader:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Cluster,
         fetch_wait_ms: int,
         *,
         client_id: str = "slacktide-reader",

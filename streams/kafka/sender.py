@@ -22,6 +22,7 @@ from aiokafka.errors import (
 )
 from aiokafka.partitioner import DefaultPartitioner
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RecordRefusedError
 from slacktide.streams.kafka.batch import Batch, batches, check_size
 from slacktide.streams.kafka.closing import abandon
@@ -68,7 +69,7 @@ class Sender:
     With acks="all" it is idempotent where the broker can be.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         client_id: of this producer, in the brokers' logs.
         acks: who must have a record: all in-sync replicas, or the leader alone.
         timeout_s: for one request. A send ends within twice as long, a connection attempt within four times.
@@ -78,7 +79,7 @@ class Sender:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Cluster,
         *,
         client_id: str,
         acks: Literal["all", "1"] = "all",

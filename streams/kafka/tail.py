@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from aiokafka import ConsumerRecord, TopicPartition
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.kafka.common import record_of, trouble
 from slacktide.streams.kafka.reader import Reader, stand
@@ -65,7 +66,7 @@ class Tail(Reader):
 
     """
 
-    def __init__(self, bootstrap: str, fetch_wait_ms: int, *, most: int | None = None) -> None:
+    def __init__(self, bootstrap: Cluster, fetch_wait_ms: int, *, most: int | None = None) -> None:
         super().__init__(bootstrap, fetch_wait_ms)
         self._most = most
         self._wanted: Wanted | None = None

@@ -8,6 +8,7 @@ from typing import Any
 from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.common import record_of
 from slacktide.streams.kafka.reader import Reader, partitions_of, stand
@@ -26,7 +27,7 @@ class TailReader(Reader):
     After any failure connect anew.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         topics: which.
         client_id: of this reader, in the brokers' logs.
         whole: read them from their beginning, for whoever has to know all before it begins.
@@ -38,7 +39,7 @@ class TailReader(Reader):
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: Cluster,
         topics: Sequence[str],
         *,
         client_id: str,

@@ -9,6 +9,7 @@ from typing import Any
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.admin import REQUEST_MS, _asking, _consumer, _ends
 from slacktide.streams.kafka.common import partition_of, record_of
@@ -20,7 +21,7 @@ STALLED_S = 5.0
 
 
 async def read_topic(
-    bootstrap: str,
+    bootstrap: Cluster,
     topic: str,
     *,
     since_ms: int | None = None,
@@ -33,7 +34,7 @@ async def read_topic(
     Close it (``contextlib.aclosing``) if you stop before its end.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         topic: its name.
         since_ms: only records with this timestamp or a later one; None: from the oldest that is kept.
         start: without ``since_ms``: per partition the offset to start from, where it is kept.
@@ -70,7 +71,7 @@ async def _seek(
 
 
 async def _batches(
-    bootstrap: str, consumer: Any, ends: Mapping[TopicPartition, int] | None
+    bootstrap: Cluster, consumer: Any, ends: Mapping[TopicPartition, int] | None
 ) -> AsyncIterator[list[ConsumerRecord]]:
     """What the assigned partitions hold, until every position has reached its end (None: for ever)."""
     silent_s = 0.0
@@ -85,7 +86,7 @@ async def _batches(
         yield [record for tp, records in got.items() for record in records if ends is None or record.offset < ends[tp]]
 
 
-async def _short_of(bootstrap: str, consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
+async def _short_of(bootstrap: Cluster, consumer: Any, ends: Mapping[TopicPartition, int]) -> bool:
     """Whether some position has not reached its end. A position is waited for, but not for ever."""
     try:
         async with asyncio.timeout(STALLED_S):

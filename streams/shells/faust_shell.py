@@ -43,6 +43,7 @@ from faust.tables.manager import TableManager
 from faust.transport.drivers import aiokafka as driver
 from faust.types import TP, ConsumerMessage
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLE
@@ -127,7 +128,7 @@ def _app(session: Session, settings: ShellSettings) -> _App:
     session_timeout_s = settings.session_timeout_ms / 1_000
     app = _App(
         settings.group,
-        broker=";".join(f"kafka://{place.strip()}" for place in settings.bootstrap.split(",")),
+        broker=";".join(f"kafka://{place.strip()}" for place in settings.bootstrap.addresses.split(",")),
         autodiscover=False,
         broker_commit_interval=COMMIT_EVERY_S,
         broker_heartbeat_interval=session_timeout_s / 6,
@@ -367,7 +368,7 @@ class _Consumer(driver.Consumer):
 
 class _Transport(driver.Transport):
     Consumer = _Consumer
-    bootstrap = ""
+    bootstrap: Cluster
     fetch_wait_ms = 0
 
 

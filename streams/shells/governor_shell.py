@@ -15,6 +15,7 @@ from typing import Any
 
 from slacktide.schemas.access import GOVERNOR_GROUP
 from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor
@@ -38,7 +39,7 @@ FETCH_WAIT_MS = 200
 class GovernorSettings:
     """How a candidate is connected."""
 
-    bootstrap: str
+    bootstrap: Cluster
     """``host:port``, several with commas."""
     group: str = GOVERNOR_GROUP
     session_timeout_ms: int = 6_000
@@ -199,7 +200,7 @@ class _Candidate:
 _TOPICS = (POLICY, CREDIT, OUTCOME, METRIC)
 
 
-async def _checked_partitions(bootstrap: str) -> dict[str, int]:
+async def _checked_partitions(bootstrap: Cluster) -> dict[str, int]:
     """How many partitions each topic has that a governor reads."""
     counts = await present(bootstrap, [topic.name for topic in _TOPICS])
     if counts[CREDIT.name] != 1:

@@ -20,6 +20,7 @@ from typing import Self
 
 import msgspec
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import BACKFILL, SAMPLE, WINDOW
 from slacktide.streams.kafka import Follower, History
 from slacktide.streams.records import Out, Record
@@ -71,12 +72,12 @@ class _Taken:
 class Rebuilding:
     """The part of one session that fills windows."""
 
-    def __init__(self, worker: Worker, bootstrap: str, write: Callable[[Sequence[Out]], Awaitable[None]]) -> None:
+    def __init__(self, worker: Worker, bootstrap: Cluster, write: Callable[[Sequence[Out]], Awaitable[None]]) -> None:
         """Make one that is not connected yet.
 
         Args:
             worker: whose windows.
-            bootstrap: of the log.
+            bootstrap: the Kafka cluster.
             write: sends what has to be said of bad records.
 
         """

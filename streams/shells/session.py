@@ -21,6 +21,7 @@ import msgspec
 
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import (
@@ -81,7 +82,7 @@ _OWNER = f"{os.getpid()}-{os.urandom(6).hex()}"
 class ShellSettings:
     """How a worker is connected."""
 
-    bootstrap: str
+    bootstrap: Cluster
     """``host:port``, several with commas."""
     group: str = STREAM_GROUP
     """Workers of one group share the nodes out."""
@@ -498,7 +499,7 @@ def _log_crash(partition: int, offset: int, strikes: int) -> None:
     )
 
 
-async def _checked_partitions(bootstrap: str) -> dict[str, int]:
+async def _checked_partitions(bootstrap: Cluster) -> dict[str, int]:
     """How many partitions each topic has that a worker touches."""
     wanted = [topic.name for topic in (SAMPLE, POLICY, TICK, DEAD_LETTER, *LIKE_SAMPLES)]
     there = await present(bootstrap, wanted)

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.kafka import Refused, Sender, present
 from slacktide.streams.records import Out
@@ -36,12 +37,12 @@ class ShadowDoor:
 
     Args:
         shadow: decides.
-        bootstrap: of the log.
+        bootstrap: the Kafka cluster.
         now_ms: wall clock, UTC epoch milliseconds.
 
     """
 
-    def __init__(self, shadow: Shadow, bootstrap: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, shadow: Shadow, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
         self._shadow = shadow
         self._bootstrap = bootstrap
         self._now_ms = now_ms

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Container, Iterable, Mapping, S
 from types import TracebackType
 from typing import Self
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.tick import Reached, WorkerTick
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SAMPLE, SCORE
@@ -34,7 +35,7 @@ class Ticking:
         self,
         worker: Worker,
         *,
-        bootstrap: str,
+        bootstrap: Cluster,
         group: str,
         session_timeout_ms: int,
         now_ms: Callable[[], int],
@@ -44,7 +45,7 @@ class Ticking:
 
         Args:
             worker: what is said of silent nodes comes from it.
-            bootstrap: of the log.
+            bootstrap: the Kafka cluster.
             group: of the worker.
             session_timeout_ms: for so long after a pause nobody is said to be silent.
             now_ms: wall clock, UTC epoch milliseconds.

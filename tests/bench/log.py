@@ -15,6 +15,7 @@ from slacktide.deploy.cli.demo.pods import policy_yaml
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
@@ -61,7 +62,7 @@ def metrics(bootstrap: str, node: str) -> list[NodeMetric]:
 
 def end(bootstrap: str, topic: Topic) -> int:
     """How many records a topic ever got."""
-    return sum(asyncio.run(describe_topics(bootstrap, [topic.name]))[topic.name].end.values())
+    return sum(asyncio.run(describe_topics(Cluster(bootstrap), [topic.name]))[topic.name].end.values())
 
 
 def wait_for_end(bootstrap: str, topic: Topic, at_least: int, within_s: float, *alive) -> None:
@@ -109,7 +110,7 @@ def publish_policy(bootstrap: str, policy: Policy = POLICY_IN_FORCE) -> None:
 
 def _of(bootstrap: str, topic: Topic, node: str | None, kind: type[M]) -> list[M]:
     async def read() -> list[M]:
-        async with aclosing(read_topic(bootstrap, topic.name, key=node)) as records:
+        async with aclosing(read_topic(Cluster(bootstrap), topic.name, key=node)) as records:
             return [decode(record.value, kind) async for record in records]
 
     return asyncio.run(read())

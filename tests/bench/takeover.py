@@ -23,6 +23,7 @@ from bench.rows import Row, judged, seconds, told
 from bench.trend import back_at, missing
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.demo.figures import percentile
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE, Topic
 from slacktide.streams.kafka import read_topic
@@ -256,7 +257,7 @@ def _read(bootstrap: str, topic: Topic, kind: type[T]) -> list[tuple[int, T]]:
     decoder = msgspec.json.Decoder(kind)
 
     async def read() -> list[tuple[int, T]]:
-        async with aclosing(read_topic(bootstrap, topic.name)) as records:
+        async with aclosing(read_topic(Cluster(bootstrap), topic.name)) as records:
             return [(record.timestamp_ms, decoder.decode(record.value)) async for record in records if record.value]
 
     return asyncio.run(read())

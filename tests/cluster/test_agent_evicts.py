@@ -19,6 +19,7 @@ from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.health import Health
 from slacktide.schemas.outcome import NodeOutcome
@@ -44,7 +45,7 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
 async def put(bootstrap: str, topic: str, key: str, message) -> None:
-    sender = Sender(bootstrap, client_id="test", acks="all", timeout_s=5)
+    sender = Sender(Cluster(bootstrap), client_id="test", acks="all", timeout_s=5)
     await sender.connect([topic])
     await sender.send([Out(topic=topic, key=key.encode(), value=encode(message))])
     await sender.close()
@@ -54,7 +55,7 @@ async def first(bootstrap: str, topic: str, kind, matches=lambda _: True):
     """The first record that matches; waits for it."""
     until_s = time.monotonic() + 60
     while time.monotonic() < until_s:
-        async with contextlib.aclosing(read_topic(bootstrap, topic)) as reading:
+        async with contextlib.aclosing(read_topic(Cluster(bootstrap), topic)) as reading:
             found = [one async for record in reading if matches(one := decode(record.value, kind))]
         if found:
             return found[0]
@@ -105,7 +106,7 @@ async def test_a_reply_is_told_at_once_and_not_at_the_next_sample(
     await put(where, POLICY.name, KEY, POLICY_60)
     settings = LoopSettings(
         node=node,
-        bootstrap=where,
+        bootstrap=Cluster(where),
         inventory=file,
         state_folder=tmp_path / "state",
         desk=Desk(Door(Access(url=api_server.url, token=token, ca=api_server.ca))),

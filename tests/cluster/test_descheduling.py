@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import REGISTRY
 
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.outcome import NodeOutcome
@@ -62,7 +63,7 @@ def fence(cluster: ApiServer, tmp_path: Path) -> Iterator[None]:
 @pytest.fixture
 async def governor(embedded_broker: EmbeddedBroker) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    settings = GovernorSettings(bootstrap=embedded_broker.bootstrap, session_timeout_ms=2_000)
+    settings = GovernorSettings(bootstrap=embedded_broker.cluster, session_timeout_ms=2_000)
     governing = asyncio.create_task(govern(Governor("test"), settings, stop, lambda: time.time_ns() // 1_000_000))
     yield
     stop.set()
@@ -111,7 +112,7 @@ class Load:
         return told[-1]
 
     async def passes(self) -> list[DeschedulingPass]:
-        async with aclosing(read_topic(self._rig.bootstrap, DESCHEDULING.name)) as records:
+        async with aclosing(read_topic(Cluster(self._rig.bootstrap), DESCHEDULING.name)) as records:
             return [decode(one.value, DeschedulingPass) async for one in records]
 
     async def one(self, wanted: Callable[[DeschedulingPass], object]) -> DeschedulingPass:

@@ -16,6 +16,7 @@ import pytest
 from slacktide.agents.cluster.certificate.certificates import made
 from slacktide.agents.cluster.certificate.rotation import Pair, Terms
 from slacktide.agents.cluster.webhook.webhook import WebhookSettings, names_of, run
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from testbed.brokers import free_port
 from testbed.cluster.api_server import ApiServer
@@ -38,7 +39,7 @@ def settings(api: ApiServer, host: str, port: int, **given: object) -> WebhookSe
     config = api.account(NAMESPACE, NAME).kubeconfig
     fields = {"look_s": 0.2} | given
     return WebhookSettings(
-        access=access_of(config), namespace=NAMESPACE, host=host, port=port, bootstrap=NOWHERE, **fields
+        access=access_of(config), namespace=NAMESPACE, host=host, port=port, bootstrap=Cluster(NOWHERE), **fields
     )
 
 

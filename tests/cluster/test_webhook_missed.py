@@ -21,7 +21,7 @@ METRIC = "slacktide_webhook_missed_pods"
 
 
 async def told(broker: EmbeddedBroker) -> list[MissedPod]:
-    async with aclosing(read_topic(broker.bootstrap, MISSED_POD.name)) as records:
+    async with aclosing(read_topic(broker.cluster, MISSED_POD.name)) as records:
         return [decode(record.value, MissedPod) async for record in records]
 
 

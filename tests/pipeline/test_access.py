@@ -28,7 +28,7 @@ from slacktide.schemas.access import (
     STREAM_GROUP,
     Part,
 )
-from slacktide.schemas.connection import Brokers
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import TOPICS
 from slacktide.streams.kafka import describe_topics
@@ -42,7 +42,7 @@ PATIENCE_S = 60.0
 EACH = pytest.mark.parametrize("part", [pytest.param(part, id=part.name) for part in PARTS])
 
 
-def slacktide(door: Brokers, *arguments: str) -> tuple[int, str]:
+def slacktide(door: Cluster, *arguments: str) -> tuple[int, str]:
     """Call the command line through a door, in a thread: it brings a loop of its own."""
     where = {"SLACKTIDE_BOOTSTRAP": str(door), "SLACKTIDE_KAFKA_CONFIG": door.security.file}
     with concurrent.futures.ThreadPoolExecutor(1) as thread:
@@ -66,7 +66,7 @@ def applied(broker: GuardedKafka) -> None:
     assert code == 0, said
 
 
-async def writable(door: str) -> set[str]:
+async def writable(door: Cluster) -> set[str]:
     """Topics into which whoever comes through this door can write."""
     producer = AIOKafkaProducer(**client(door), enable_idempotence=False)
     await producer.start()
@@ -81,7 +81,7 @@ async def writable(door: str) -> set[str]:
     return found
 
 
-async def readable(door: str) -> set[str]:
+async def readable(door: Cluster) -> set[str]:
     """Topics, each with a record at its end, that can be read through this door."""
     consumer = AIOKafkaConsumer(**client(door), group_id=None, auto_offset_reset="earliest")
     await consumer.start()
@@ -101,7 +101,7 @@ async def readable(door: str) -> set[str]:
     return found
 
 
-async def commits(door: str, part: Part) -> set[str]:
+async def commits(door: Cluster, part: Part) -> set[str]:
     """Groups for which offsets can be committed; of a topic that the part may read, if there is one."""
     found = set()
     place = TopicPartition((part.reads or TOPICS)[0].name, 0)
@@ -124,7 +124,7 @@ async def test_a_part_reads_writes_and_joins_what_the_table_says_and_nothing_els
 ) -> None:
     """So an agent cannot write commands, and a reader can write nothing."""
     door = granted.doors[part.name]
-    assert await writable(granted.bootstrap) == {topic.name for topic in TOPICS}, "there is something to read"
+    assert await writable(granted.cluster) == {topic.name for topic in TOPICS}, "there is something to read"
 
     assert await writable(door) == {topic.name for topic in part.writes}
     assert await readable(door) == {topic.name for topic in part.reads}
@@ -137,12 +137,12 @@ async def test_only_who_is_there_for_it_can_make_a_topic(granted: GuardedKafka, 
     code, _ = slacktide(granted.doors[part.name], "topics", "apply")
 
     assert code == 1
-    assert await describe_topics(granted.bootstrap, [topic.name for topic in TOPICS]) == {}
+    assert await describe_topics(granted.cluster, [topic.name for topic in TOPICS]) == {}
     applied(granted)
 
 
 @contextlib.contextmanager
-def process(folder: Path, door: Brokers, *arguments: str) -> Iterator[None]:
+def process(folder: Path, door: Cluster, *arguments: str) -> Iterator[None]:
     """A part as a process of its own; its log is in the folder."""
     with (folder / f"{arguments[0]}.log").open("wb") as log:
         where = ["--bootstrap", door, "--kafka-config", door.security.file]
@@ -156,7 +156,7 @@ def process(folder: Path, door: Brokers, *arguments: str) -> Iterator[None]:
 
 
 @contextlib.asynccontextmanager
-async def published(door: str, node: VirtualNode, folder: Path) -> AsyncIterator[asyncio.Task[None]]:
+async def published(door: Cluster, node: VirtualNode, folder: Path) -> AsyncIterator[asyncio.Task[None]]:
     """What ``slacktide up`` does itself: files are published, first decisions heard; the task ends when they were."""
     files = OperatorFiles(node.policy, node.inventory, NODE, folder / "state of up")
     side, stop = LogSide(door, NODE, "inventory"), asyncio.Event()

@@ -9,6 +9,7 @@ from base64 import b64decode
 from pathlib import Path
 
 from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, revision_of
@@ -31,14 +32,14 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself wh
 
 
 async def put(bootstrap: str, *records: Out) -> None:
-    sender = Sender(bootstrap, client_id="test", acks="all", timeout_s=5)
+    sender = Sender(Cluster(bootstrap), client_id="test", acks="all", timeout_s=5)
     await sender.connect([record.topic for record in records])
     await sender.send(records)
     await sender.close()
 
 
 async def of_topic(bootstrap: str, topic: str) -> list[Record]:
-    return [record async for record in read_topic(bootstrap, topic)]
+    return [record async for record in read_topic(Cluster(bootstrap), topic)]
 
 
 async def samples(bootstrap: str) -> list[NodeSample]:

@@ -15,6 +15,7 @@ from slacktide.agents.node.ahead.psi import Stall
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SAMPLE
@@ -47,7 +48,7 @@ def counted(name: str, **labels: str) -> float | None:
 
 
 async def observed_ms(bootstrap: str) -> list[int]:
-    records = [record async for record in read_topic(bootstrap, SAMPLE.name)]
+    records = [record async for record in read_topic(Cluster(bootstrap), SAMPLE.name)]
     return [decode(record.value, NodeSample).observed_ms for record in records]
 
 
@@ -62,7 +63,7 @@ async def test_a_rise_is_sampled_between_two_ticks_which_keep_their_grid(
         kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
         settings = LoopSettings(
             node=NODE,
-            bootstrap=embedded_broker.bootstrap,
+            bootstrap=embedded_broker.cluster,
             inventory=node.inventory,
             state_folder=state,
             sample_interval_ms=INTERVAL_MS,

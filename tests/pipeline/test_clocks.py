@@ -14,6 +14,7 @@ from click.testing import CliRunner
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka import History, Span, Spans, Tail, TailReader, describe_topics, read_topic
@@ -73,20 +74,20 @@ async def test_records_of_any_time_are_read_by_every_reader(kafka_broker: KafkaB
     place = (SAMPLE.name, 0)
 
     for since_ms, wanted in ((now_ms - 10_000, recent), (-1, whole), (-(2**62), whole), (2**62, set())):
-        async with History(bootstrap, 100) as history:
+        async with History(Cluster(bootstrap), 100) as history:
             assert offsets(await history.span(*place, before=None, since_ms=since_ms)) >= wanted - {2}
-        async with Tail(bootstrap, 100, most=1_000) as tail:
+        async with Tail(Cluster(bootstrap), 100, most=1_000) as tail:
             assert offsets((await tail.read({place: since_ms})).records) >= wanted - {2}
-        async with Tail(bootstrap, 100) as tail:
+        async with Tail(Cluster(bootstrap), 100) as tail:
             assert offsets((await tail.read({place: since_ms})).records) >= wanted
-        found = [record async for record in read_topic(bootstrap, SAMPLE.name, since_ms=since_ms)]
+        found = [record async for record in read_topic(Cluster(bootstrap), SAMPLE.name, since_ms=since_ms)]
         assert offsets(found) >= wanted - {2}
         late = TailReader(
-            bootstrap, [SAMPLE.name], client_id="test", back_ms=10_000, now_ms=partial(int, since_ms + 10_000)
+            Cluster(bootstrap), [SAMPLE.name], client_id="test", back_ms=10_000, now_ms=partial(int, since_ms + 10_000)
         )
         await late.connect()
         await late.close()
-    async with Spans(bootstrap, 100) as spans:
+    async with Spans(Cluster(bootstrap), 100) as spans:
         span = Span(topics=[SAMPLE.name], whole=frozenset(), since_ms=now_ms - 10_000, until_ms=now_ms)
         assert offsets([record async for record in spans.read(span, {SAMPLE.name: 1})]) == recent
 
@@ -152,5 +153,5 @@ def test_topics_of_older_installations_are_told_and_mended(kafka_broker: KafkaBr
     assert f"from where records are read: slacktide topics apply --bootstrap {kafka_broker.bootstrap}" in told
     assert slacktide("topics", "apply")[0] == 0
     assert slacktide("topics", "plan")[0] == 0
-    state = asyncio.run(describe_topics(kafka_broker.bootstrap, [SAMPLE.name]))[SAMPLE.name]
+    state = asyncio.run(describe_topics(kafka_broker.cluster, [SAMPLE.name]))[SAMPLE.name]
     assert state.config["message.timestamp.type"] == "LogAppendTime"

@@ -11,6 +11,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE, SCORE
 from slacktide.schemas.unreadable import UnreadableBatch
@@ -63,7 +64,7 @@ async def test_each_codec_is_read(rig: Rig, shell: Shell) -> None:
         for number, codec in enumerate(CODECS):
             await rig.answered(await send(rig, codec, 1 + 100 * number))
         for number, codec in enumerate(CODECS, start=len(CODECS)):
-            await set_configs(rig.bootstrap, {SAMPLE.name: {"compression.type": codec}})
+            await set_configs(rig.cluster, {SAMPLE.name: {"compression.type": codec}})
             await rig.answered(await send(rig, None, 1 + 100 * number))
     assert not await rig.read(DEAD_LETTER.name)
 
@@ -102,8 +103,8 @@ async def test_every_reader_goes_on_behind_it(kafka_broker: KafkaBroker) -> None
     kafka_broker.apply_topics(1)
     bootstrap = kafka_broker.bootstrap
     bad = bomb("zstd", 20 << 20)
-    reader = NodeReader(bootstrap, NODE, client_id="test", fetch_wait_ms=100)
-    ends = TailReader(bootstrap, [SCORE.name], client_id="test")
+    reader = NodeReader(Cluster(bootstrap), NODE, client_id="test", fetch_wait_ms=100)
+    ends = TailReader(Cluster(bootstrap), [SCORE.name], client_id="test")
     await reader.connect()
     await ends.connect()
     topics = (COMMAND.name, INVENTORY.name, POLICY.name, SAMPLE.name, SCORE.name)
@@ -129,17 +130,17 @@ async def test_every_reader_goes_on_behind_it(kafka_broker: KafkaBroker) -> None
     await reader.close()
     await ends.close()
 
-    async with Tail(bootstrap, 100) as latest:
+    async with Tail(Cluster(bootstrap), 100) as latest:
         check((await latest.read({(POLICY.name, 0): WHOLE})).records)
-    async with History(bootstrap, 100) as history:
+    async with History(Cluster(bootstrap), 100) as history:
         check(await history.span(SAMPLE.name, 0, before=None, since_ms=0))
-    async with Tail(bootstrap, 100) as looking:
+    async with Tail(Cluster(bootstrap), 100) as looking:
         check((await looking.read({(SAMPLE.name, 0): WHOLE})).records)
         check((await looking.read({(SAMPLE.name, 0): WHOLE}, lambda record: record.value is not None)).records)
-    async with Spans(bootstrap, 100) as spans:
+    async with Spans(Cluster(bootstrap), 100) as spans:
         span = Span(topics=[SAMPLE.name], whole=frozenset([SAMPLE.name]), since_ms=0, until_ms=1 << 45)
         check([record async for record in spans.read(span, {SAMPLE.name: 1})])
-    async with aclosing(read_topic(bootstrap, SAMPLE.name)) as records:
+    async with aclosing(read_topic(Cluster(bootstrap), SAMPLE.name)) as records:
         check([record async for record in records])
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from slacktide.schemas.access import AGENT, BRIDGE, PUBLISHER, SCHEDULER, WEBHOOK, Part
-from slacktide.schemas.connection import Brokers
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import MISSED_POD, PLACEMENT, POLICY
 from slacktide.streams.kafka import Sender, create_topics, describe_topics, read_topic
@@ -34,7 +34,7 @@ def kafka() -> Iterator[GuardedKafka]:
         yield broker
 
 
-def slacktide(door: Brokers, *arguments: str) -> subprocess.CompletedProcess[str]:
+def slacktide(door: Cluster, *arguments: str) -> subprocess.CompletedProcess[str]:
     """As a user calls it; within seconds it has ended."""
     where = ["--bootstrap", door, "--kafka-config", door.security.file]
     return subprocess.run([SLACKTIDE, *arguments, *where], capture_output=True, text=True, timeout=TOLD_S, check=False)
@@ -106,7 +106,7 @@ REFUSED = {
 EACH = pytest.mark.parametrize("tried", [pytest.param(name, id=name) for name in REFUSED])
 
 
-def refused(kafka: GuardedKafka, tried: str) -> tuple[Brokers, str]:
+def refused(kafka: GuardedKafka, tried: str) -> tuple[Cluster, str]:
     made, said = REFUSED[tried]
     lines, address = made(kafka)
     return kafka.door("refused.conf", lines, address), said

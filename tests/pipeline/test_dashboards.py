@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import POLICY, SAMPLE
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out
@@ -94,7 +95,7 @@ def answer(prometheus: str, query: str) -> list[Any]:
 
 
 async def put(bootstrap: str, *records: Out) -> None:
-    sender = Sender(bootstrap, client_id="test", acks="1", timeout_s=5)
+    sender = Sender(Cluster(bootstrap), client_id="test", acks="1", timeout_s=5)
     await sender.connect(sorted({record.topic for record in records}))
     await sender.send(records)
     await sender.close()

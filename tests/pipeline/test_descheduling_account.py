@@ -9,6 +9,7 @@ import pytest
 
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.descheduler.account import Account
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import DESCHEDULER
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.topics import CREDIT, OUTCOME, POLICY
@@ -30,8 +31,8 @@ def broker(embedded_broker: EmbeddedBroker) -> str:
 
 async def test_credit_comes_when_it_is_asked_for_and_no_more_than_the_clusters_budget(broker: str) -> None:
     laid_aside: list[Record] = []
-    account = Account(broker, EPOCH, lambda record, _: laid_aside.append(record), SystemClock())
-    sender = Sender(broker, client_id="test", acks="all", timeout_s=5)
+    account = Account(Cluster(broker), EPOCH, lambda record, _: laid_aside.append(record), SystemClock())
+    sender = Sender(Cluster(broker), client_id="test", acks="all", timeout_s=5)
     await sender.connect([CREDIT.name, OUTCOME.name, POLICY.name])
 
     async def say(*, total: int, done: bool) -> None:
@@ -48,7 +49,7 @@ async def test_credit_comes_when_it_is_asked_for_and_no_more_than_the_clusters_b
     policy = policy_record(EvictionBudget(cluster_max=2, node_max=2, namespace_max=2, interval_s=600, lease_s=3))
     await sender.send([Out(topic=POLICY.name, key=policy.key, value=policy.value)])
     await sender.send([Out(topic=CREDIT.name, key=DESCHEDULER.encode(), value=b"oops")])
-    settings = GovernorSettings(bootstrap=broker, session_timeout_ms=2_000)
+    settings = GovernorSettings(bootstrap=Cluster(broker), session_timeout_ms=2_000)
     stop = asyncio.Event()
     works = [
         asyncio.create_task(govern(Governor("g"), settings, stop, lambda: time.time_ns() // 1_000_000)),

@@ -18,6 +18,7 @@ from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
@@ -125,7 +126,7 @@ async def hear_credit(bootstrap: str, agents: dict[str, NodeAgent]) -> None:
 @contextlib.asynccontextmanager
 async def governed(bootstrap: str) -> AsyncIterator[None]:
     stop = asyncio.Event()
-    settings = GovernorSettings(bootstrap=bootstrap, session_timeout_ms=SESSION_MS)
+    settings = GovernorSettings(bootstrap=Cluster(bootstrap), session_timeout_ms=SESSION_MS)
     task = asyncio.create_task(govern(Governor("drill"), settings, stop, lambda: time.time_ns() // 1_000_000))
     try:
         yield

@@ -15,6 +15,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, OUTCOME, POLICY, SAMPLE, Topic
@@ -69,13 +70,13 @@ def alone(work: Coroutine[Any, Any, T]) -> T:
 
 async def held(bootstrap: str, topic: str, partition: int) -> dict[int, Record]:
     """All that a partition holds, by offset."""
-    async with Tail(bootstrap, 100) as reader:
+    async with Tail(Cluster(bootstrap), 100) as reader:
         read = await reader.read({(topic, partition): WHOLE})
     return {record.offset: record for record in read.records}
 
 
 async def put(bootstrap: str, *bodies: NodeOutcome | NodeSample, topic: Topic = OUTCOME) -> None:
-    sender = Sender(bootstrap, client_id="test", acks="all", timeout_s=5)
+    sender = Sender(Cluster(bootstrap), client_id="test", acks="all", timeout_s=5)
     await sender.connect([topic.name])
     await sender.send([Out(topic=topic.name, key=one.node.encode(), value=encode(one)) for one in bodies])
     await sender.close()

@@ -13,6 +13,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import OUTCOME, SAMPLE
@@ -40,12 +41,12 @@ async def rig(kafka_broker: KafkaBroker) -> AsyncIterator[Rig]:
 
 async def outcomes(bootstrap: str) -> list[NodeOutcome]:
     """What came of each act; told twice, where the first time was not acknowledged, in the same words."""
-    told = {record.value async for record in read_topic(bootstrap, OUTCOME.name)}
+    told = {record.value async for record in read_topic(Cluster(bootstrap), OUTCOME.name)}
     return [decode(value, NodeOutcome) for value in told]
 
 
 async def samples(bootstrap: str) -> list[NodeSample]:
-    return [decode(record.value, NodeSample) async for record in read_topic(bootstrap, SAMPLE.name)]
+    return [decode(record.value, NodeSample) async for record in read_topic(Cluster(bootstrap), SAMPLE.name)]
 
 
 def answerers(rig: Rig, since_ms: int) -> list[str]:

@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 
 from slacktide.agents.wallet import Wallet
 from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, METRIC, OUTCOME, POLICY
@@ -81,15 +82,15 @@ async def test_another_takes_over_with_a_higher_epoch_and_the_nodes_lease_goes_o
 ) -> None:
     broker.apply_topics(4)
     where = broker.bootstrap
-    sender = Sender(where, client_id="test", acks="all", timeout_s=5)
+    sender = Sender(Cluster(where), client_id="test", acks="all", timeout_s=5)
     await sender.connect([CREDIT.name, METRIC.name, POLICY.name])
     policy = policy_record(BUDGET)
     await sender.send([Out(topic=POLICY.name, key=policy.key, value=policy.value)])
-    reader, wallet, heard = NodeReader(where, NODE, client_id="agent", fetch_wait_ms=50), Wallet(BOOT), []
+    reader, wallet, heard = NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50), Wallet(BOOT), []
     await reader.connect()
     earlier = EvictionCredit(node=NODE, boot_id=BOOT, epoch=7, number=3, granted=1, ttl_ms=12_000)
     stop = asyncio.Event()
-    settings = GovernorSettings(bootstrap=where, session_timeout_ms=SESSION_MS)
+    settings = GovernorSettings(bootstrap=Cluster(where), session_timeout_ms=SESSION_MS)
     second = govern(Governor("second"), settings, stop, lambda: time.time_ns() // 1_000_000)
     async with beside(lives(where, sender), listen(reader, wallet, heard)):
         await sender.send([Out(topic=CREDIT.name, key=NODE.encode(), value=encode(earlier))])
@@ -111,7 +112,7 @@ async def test_another_takes_over_with_a_higher_epoch_and_the_nodes_lease_goes_o
 
     assert {(lease.boot_id, lease.granted) for lease in heard} == {(BOOT, 1)}
     assert [lease.epoch for lease in heard] == sorted(lease.epoch for lease in heard)
-    said = [record async for record in read_topic(where, CREDIT.name)]
+    said = [record async for record in read_topic(Cluster(where), CREDIT.name)]
     assert len(said) <= 10, "nothing is said that need not be"
 
 
@@ -119,13 +120,13 @@ async def test_a_log_that_was_made_anew_is_governed_anew(embedded_broker: Embedd
     """An agent that outlived it takes the new leases, too: their epoch is higher than all it has heard of."""
     where, wallet, stop = embedded_broker.bootstrap, Wallet(BOOT), asyncio.Event()
     policy = policy_record(EvictionBudget(interval_s=5, lease_s=3))
-    settings = GovernorSettings(bootstrap=where, session_timeout_ms=SESSION_MS)
+    settings = GovernorSettings(bootstrap=Cluster(where), session_timeout_ms=SESSION_MS)
     governing = govern(Governor("first"), settings, stop, lambda: time.time_ns() // 1_000_000)
     async with beside(governing):
         for life in range(2):
             embedded_broker.apply_topics(4)
-            sender = Sender(where, client_id="test", acks="all", timeout_s=5)
-            reader, heard = NodeReader(where, NODE, client_id="agent", fetch_wait_ms=50), []
+            sender = Sender(Cluster(where), client_id="test", acks="all", timeout_s=5)
+            reader, heard = NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50), []
             await sender.connect([CREDIT.name, METRIC.name, POLICY.name])
             await sender.send([Out(topic=POLICY.name, key=policy.key, value=policy.value)])
             await reader.connect()
@@ -144,8 +145,8 @@ async def test_forged_outcomes_end_no_term_and_use_up_no_budget(embedded_broker:
     where, stop, wallet = embedded_broker.bootstrap, asyncio.Event(), Wallet(BOOT)
     embedded_broker.apply_topics(4)
     policy = policy_record(EvictionBudget(cluster_max=2, node_max=2, interval_s=60, lease_s=3))
-    settings = GovernorSettings(bootstrap=where, session_timeout_ms=SESSION_MS)
-    sender = Sender(where, client_id="test", acks="all", timeout_s=5)
+    settings = GovernorSettings(bootstrap=Cluster(where), session_timeout_ms=SESSION_MS)
+    sender = Sender(Cluster(where), client_id="test", acks="all", timeout_s=5)
     await sender.connect([OUTCOME.name, METRIC.name, POLICY.name])
     await sender.send([Out(topic=POLICY.name, key=policy.key, value=policy.value)])
     forged = [
@@ -154,7 +155,7 @@ async def test_forged_outcomes_end_no_term_and_use_up_no_budget(embedded_broker:
         outcome_record("invented-2", BOOT, 0, "x", done=False),
         outcome_record(NODE, "999999999999-x", 2**53, "x"),
     ]
-    reader, heard = NodeReader(where, NODE, client_id="agent", fetch_wait_ms=50), []
+    reader, heard = NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50), []
     await reader.connect()
     governing = govern(Governor("first"), settings, stop, lambda: time.time_ns() // 1_000_000)
     async with beside(governing, lives(where, sender), listen(reader, wallet, heard)):
@@ -170,15 +171,15 @@ async def test_forged_outcomes_end_no_term_and_use_up_no_budget(embedded_broker:
 
     assert {lease.epoch for lease in heard} == {heard[0].epoch}
     assert {lease.boot_id for lease in heard} == {BOOT}
-    assert {record.key async for record in read_topic(where, CREDIT.name)} == {NODE.encode()}
+    assert {record.key async for record in read_topic(Cluster(where), CREDIT.name)} == {NODE.encode()}
 
 
 async def test_what_it_cannot_use_is_counted_with_the_workers_dead_letters(embedded_broker: EmbeddedBroker) -> None:
     """Else nobody would be alerted of it."""
     where, stop = embedded_broker.bootstrap, asyncio.Event()
     embedded_broker.apply_topics(4)
-    settings = GovernorSettings(bootstrap=where, session_timeout_ms=SESSION_MS)
-    sender = Sender(where, client_id="test", acks="all", timeout_s=5)
+    settings = GovernorSettings(bootstrap=Cluster(where), session_timeout_ms=SESSION_MS)
+    sender = Sender(Cluster(where), client_id="test", acks="all", timeout_s=5)
     await sender.connect([OUTCOME.name])
     before = dead_letters()
     async with beside(govern(Governor("first"), settings, stop, lambda: time.time_ns() // 1_000_000)):
@@ -186,7 +187,7 @@ async def test_what_it_cannot_use_is_counted_with_the_workers_dead_letters(embed
         await until(lambda: dead_letters() > before, "it is counted")
     await sender.close()
 
-    [letter] = [record async for record in read_topic(where, DEAD_LETTER.name)]
+    [letter] = [record async for record in read_topic(Cluster(where), DEAD_LETTER.name)]
     assert letter.key == NODE.encode()
 
 
@@ -199,7 +200,7 @@ async def test_a_candidate_without_its_topics_waits_and_ends_when_told(
 ) -> None:
     """For the worker beside it that is no more than a line in the log."""
     stop = asyncio.Event()
-    settings = GovernorSettings(bootstrap=embedded_broker.bootstrap, session_timeout_ms=SESSION_MS)
+    settings = GovernorSettings(bootstrap=embedded_broker.cluster, session_timeout_ms=SESSION_MS)
     task = asyncio.create_task(govern(Governor("first"), settings, stop, lambda: 0))
     await until(lambda: "no candidate for governor: no such topics" in caplog.text, "it says so")
     stop.set()

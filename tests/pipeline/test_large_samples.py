@@ -29,6 +29,7 @@ from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.outcome import NodeOutcome
@@ -86,7 +87,7 @@ def pods(count: int, phase: str) -> list[dict]:
 
 
 async def samples(bootstrap: str) -> list[NodeSample]:
-    return [decode(record.value, NodeSample) async for record in read_topic(bootstrap, SAMPLE.name)]
+    return [decode(record.value, NodeSample) async for record in read_topic(Cluster(bootstrap), SAMPLE.name)]
 
 
 async def sent(bootstrap: str, count: int, within_s: float = 60.0) -> list[NodeSample]:
@@ -214,7 +215,9 @@ async def test_a_worker_decides_by_a_compressed_list(
             async with agent_of(node, where, tmp_path, lister=kubelet, keyframe_ms=1_000):
                 answers: set[str] = set()
                 while not answers - {"skipped"}:
-                    commands = [decode(record.value, NodeCommand) async for record in read_topic(where, COMMAND.name)]
+                    commands = [
+                        decode(record.value, NodeCommand) async for record in read_topic(Cluster(where), COMMAND.name)
+                    ]
                     answers = {command.answer for command in commands}
                 found = await samples(where)
     finally:
@@ -247,8 +250,10 @@ async def test_what_a_topic_refuses_costs_only_itself(kafka_broker: KafkaBroker,
             await until(lambda: "max.message.bytes" in health.not_ready)
             letters = []
             while not letters:
-                letters = [decode(record.value, DeadLetter) async for record in read_topic(where, DEAD_LETTER.name)]
-            got = [decode(record.value, NodeOutcome) async for record in read_topic(where, OUTCOME.name)]
+                letters = [
+                    decode(record.value, DeadLetter) async for record in read_topic(Cluster(where), DEAD_LETTER.name)
+                ]
+            got = [decode(record.value, NodeOutcome) async for record in read_topic(Cluster(where), OUTCOME.name)]
         left = DiskSpool(state / "spool").pending(100)
 
     assert all(sample.pods is None for sample in found)
@@ -264,14 +269,14 @@ async def test_of_many_records_each_is_written_or_refused(kafka_broker: KafkaBro
     """As history is sent: five at once, one of them refused by the broker, one by the client."""
     kafka_broker.apply_topics(1)
     await limit(kafka_broker.bootstrap, BACKFILL.name, 3_000)
-    sender = Sender(kafka_broker.bootstrap, client_id="test", acks="1", timeout_s=5, compress=compress)
+    sender = Sender(kafka_broker.cluster, client_id="test", acks="1", timeout_s=5, compress=compress)
     await sender.connect([BACKFILL.name])
     values = [b"a", os.urandom(5_000), b"b", os.urandom(5 << 20), b"c"]
     results = await sender.send_each([Out(topic=BACKFILL.name, key=b"node", value=value) for value in values])
     await sender.close()
 
     assert [isinstance(one, Refused) for one in results] == [False, True, False, True, False]
-    written = {record.value async for record in read_topic(kafka_broker.bootstrap, BACKFILL.name)}
+    written = {record.value async for record in read_topic(kafka_broker.cluster, BACKFILL.name)}
     assert written == {b"a", b"b", b"c"}
 
 
@@ -312,14 +317,16 @@ async def test_a_record_that_makes_the_agent_fail_costs_only_itself(
     with VirtualNode(tmp_path) as node:
         async with agent_of(node, where, tmp_path):
             await sent(where, 1)
-            sender = Sender(where, client_id="test", acks="all", timeout_s=5)
+            sender = Sender(Cluster(where), client_id="test", acks="all", timeout_s=5)
             await sender.connect([CREDIT.name])
             credit = encode(EvictionCredit(node=NODE, boot_id="1", epoch=1, number=1, granted=1, ttl_ms=1))
             await sender.send([Out(topic=CREDIT.name, key=NODE.encode(), value=credit)])
             await sender.close()
             letters = []
             while not letters:
-                letters = [decode(record.value, DeadLetter) async for record in read_topic(where, DEAD_LETTER.name)]
+                letters = [
+                    decode(record.value, DeadLetter) async for record in read_topic(Cluster(where), DEAD_LETTER.name)
+                ]
             await sent(where, 3)
 
     assert [(letter.topic, letter.reason) for letter in letters] == [

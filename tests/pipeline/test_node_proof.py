@@ -17,6 +17,7 @@ from slacktide.agents.node.enrolment import LOOK_S
 from slacktide.agents.node.proof import FILE, Prover
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.enrolment import Enrolled
 from slacktide.schemas.health import Health
 from slacktide.schemas.metric import NodeMetric
@@ -61,14 +62,14 @@ def enrolled_before(folder: Path, seconds: float = 6 * 3_600) -> None:
 
 
 async def put(bootstrap: str, *records: Out) -> None:
-    sender = Sender(bootstrap, client_id="test", acks="all", timeout_s=5)
+    sender = Sender(Cluster(bootstrap), client_id="test", acks="all", timeout_s=5)
     await sender.connect([record.topic for record in records])
     await sender.send(records)
     await sender.close()
 
 
 async def of_topic(bootstrap: str, topic: str) -> list[Record]:
-    return [record async for record in read_topic(bootstrap, topic)]
+    return [record async for record in read_topic(Cluster(bootstrap), topic)]
 
 
 async def commands(bootstrap: str) -> list[NodeCommand]:

@@ -19,6 +19,7 @@ from slacktide.agents.cluster.scheduler.unasked import LOOK_S, SETTLED_S, Unaske
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import PLACEMENT
@@ -33,7 +34,7 @@ async def test_what_was_answered_last_is_told_before_it_stops(embedded_broker: E
     embedded_broker.apply_topics(3)
     health, stop, port = Health(), asyncio.Event(), free_port()
     settings = SchedulerSettings(
-        bootstrap=embedded_broker.bootstrap, access=None, replica="one", host="127.0.0.1", port=port
+        bootstrap=embedded_broker.cluster, access=None, replica="one", host="127.0.0.1", port=port
     )
     running = asyncio.create_task(run(settings, stop, health))
     async with aiohttp.ClientSession() as session:
@@ -50,7 +51,7 @@ async def test_what_was_answered_last_is_told_before_it_stops(embedded_broker: E
         stop.set()
         await running
 
-    async with aclosing(read_topic(embedded_broker.bootstrap, PLACEMENT.name)) as records:
+    async with aclosing(read_topic(embedded_broker.cluster, PLACEMENT.name)) as records:
         told = {decode(one.value, PodPlacement).name async for one in records}
     assert told >= {f"pod-{number}" for number in range(50)}
 
@@ -61,7 +62,7 @@ async def test_while_the_log_was_away_others_could_not_tell_whom_they_were_asked
     """When it is back they need a moment: nobody complains of their pods before."""
     embedded_broker.apply_topics(1)
     view, clock = View(PlacementArgs()), SystemClock()
-    unasked = Unasked(f"127.0.0.1:{free_port()}", view, lambda _: False, clock, "two")
+    unasked = Unasked(Cluster(f"127.0.0.1:{free_port()}"), view, lambda _: False, clock, "two")
     nobody = cast("ApiServer", None)
     running = asyncio.create_task(unasked.run(nobody))
     since = {"type": "PodScheduled", "status": "True", "lastTransitionTime": datetime.now(UTC).isoformat()}
@@ -70,9 +71,9 @@ async def test_while_the_log_was_away_others_could_not_tell_whom_they_were_asked
     view.changed(seen({"metadata": metadata, "spec": spec, "status": {"conditions": [since]}}), at_s=0.0)
 
     await until(lambda: unasked.trouble)
-    unasked._bootstrap = embedded_broker.bootstrap
+    unasked._bootstrap = embedded_broker.cluster
     await until(lambda: not unasked.trouble)
-    others = Placements(embedded_broker.bootstrap, clock.wall_ms)
+    others = Placements(embedded_broker.cluster, clock.wall_ms)
     others.say(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=clock.wall_ms(), asked=1, passed=1))
     await others.close()
     await asyncio.sleep(SETTLED_S + 3)
@@ -88,7 +89,7 @@ async def test_a_pod_that_waited_for_its_volumes_was_asked_about_long_before_it_
     """A kube-scheduler binds it when they are there, up to ten minutes after the extender's answer."""
     embedded_broker.apply_topics(1)
     view, clock = View(PlacementArgs()), SystemClock()
-    others = Placements(embedded_broker.bootstrap, clock.wall_ms)
+    others = Placements(embedded_broker.cluster, clock.wall_ms)
     others.say(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=clock.wall_ms(), asked=1, passed=1))
     await others.close()
     asked = datetime.now(UTC)
@@ -97,7 +98,7 @@ async def test_a_pod_that_waited_for_its_volumes_was_asked_about_long_before_it_
     metadata = {"name": "p", "namespace": "n", "uid": "u", "creationTimestamp": asked.isoformat()}
     spec = {"schedulerName": "koord-scheduler", "nodeName": "a"}
     view.changed(seen({"metadata": metadata, "spec": spec, "status": {"conditions": [since]}}), at_s=0.0)
-    unasked = Unasked(embedded_broker.bootstrap, view, lambda _: False, clock, "two")
+    unasked = Unasked(embedded_broker.cluster, view, lambda _: False, clock, "two")
     running = asyncio.create_task(unasked.run(cast("ApiServer", None)))
     await asyncio.sleep(SETTLED_S + 3 * LOOK_S)
 
@@ -108,7 +109,7 @@ async def test_a_pod_that_all_nodes_refused_was_not_placed_by_the_extender(embed
     """It waited; then the extender went away, and the scheduler put it somewhere."""
     embedded_broker.apply_topics(1)
     clock = SystemClock()
-    others = Placements(embedded_broker.bootstrap, clock.wall_ms)
+    others = Placements(embedded_broker.cluster, clock.wall_ms)
     pods = []
     for uid, passed in (("waited", 0), ("placed", 1)):
         now_ms = clock.wall_ms()
@@ -117,6 +118,6 @@ async def test_a_pod_that_all_nodes_refused_was_not_placed_by_the_extender(embed
         metadata = {"name": uid, "namespace": "n", "uid": uid}
         pods.append(seen({"metadata": metadata, "spec": {"nodeName": "a"}, "status": {"conditions": [since]}}))
     await others.close()
-    unasked = Unasked(embedded_broker.bootstrap, View(PlacementArgs()), lambda _: False, clock, "two")
+    unasked = Unasked(embedded_broker.cluster, View(PlacementArgs()), lambda _: False, clock, "two")
 
     assert await unasked._told(pods) == {"placed"}

@@ -10,6 +10,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.shells import metrics
 from slacktide.streams.shells.shadow_shell import LAG_MS, ShadowDoor
@@ -119,7 +120,7 @@ async def test_without_the_shadows_topics_the_worker_answers_all_the_same(
 async def test_of_nodes_that_stay_silent_a_shadow_that_cannot_speak_keeps_the_last_word_alone() -> None:
     """Each is told of every 5 s: a week without the shadow's topics must not fill the worker's memory."""
     shadow = Shadow("w", TIGHT)
-    async with ShadowDoor(shadow, f"127.0.0.1:{free_port()}", lambda: 0) as door:
+    async with ShadowDoor(shadow, Cluster(f"127.0.0.1:{free_port()}"), lambda: 0) as door:
         for _ in range(100):
             for node in NODES:
                 shadow.removed(inventory_record(None, node), node)

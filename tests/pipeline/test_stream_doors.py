@@ -15,6 +15,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import Limits
@@ -39,8 +40,8 @@ async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
 
 async def test_latest_state_is_read_whole_and_then_what_follows(rig: Rig) -> None:
     await rig.put(INVENTORY.name, [(b"a", b"1", 0), (b"b", b"1", 1), (b"a", b"2", 0), (b"b", None, 1)])
-    async with Tail(rig.bootstrap, WAIT_MS) as latest:
-        counts = await partition_counts(rig.bootstrap, (POLICY.name, INVENTORY.name))
+    async with Tail(rig.cluster, WAIT_MS) as latest:
+        counts = await partition_counts(rig.cluster, (POLICY.name, INVENTORY.name))
         whole = (await latest.read(places_of(counts, dict.fromkeys(counts, WHOLE)))).records
         await rig.put(POLICY.name, [(b"policy", b"3", 0)])
         followed = await latest.more()
@@ -54,7 +55,7 @@ async def test_latest_state_is_read_whole_and_then_what_follows(rig: Rig) -> Non
 
 
 async def test_topics_that_are_not_there_have_no_partitions_and_are_not_made(rig: Rig) -> None:
-    counts = [await partition_counts(rig.bootstrap, ("nowhere", SAMPLE.name)) for _ in range(2)]
+    counts = [await partition_counts(rig.cluster, ("nowhere", SAMPLE.name)) for _ in range(2)]
 
     assert counts == [{"nowhere": 0, SAMPLE.name: PARTITIONS}] * 2
 
@@ -67,7 +68,7 @@ async def test_a_broker_that_takes_a_connection_and_never_answers_is_given_up_an
         bootstrap = f"127.0.0.1:{mute.getsockname()[1]}"
         with pytest.raises(LogError, match=f"{bootstrap}: no answer; is it running, and is --bootstrap right"):
             async with asyncio.timeout(5):
-                await partition_counts(bootstrap, (SAMPLE.name,))
+                await partition_counts(Cluster(bootstrap), (SAMPLE.name,))
 
 
 async def test_a_read_back_ends_at_the_position_and_begins_in_time(rig: Rig) -> None:
@@ -78,7 +79,7 @@ async def test_a_read_back_ends_at_the_position_and_begins_in_time(rig: Rig) -> 
     for second in range(60):
         await producer.send(SAMPLE.name, b"%d" % second, partition=2, timestamp_ms=start_ms + second * 1_000)
     await producer.stop()
-    async with History(rig.bootstrap, WAIT_MS) as history:
+    async with History(rig.cluster, WAIT_MS) as history:
         spans = [
             await history.span(SAMPLE.name, 2, before=before, since_ms=start_ms + since * 1_000)
             for before, since in [(50, 30), (60, 0), (10, 20), (0, 0)]
@@ -102,21 +103,21 @@ async def test_a_read_back_of_many_nodes_begins_in_time_too(kafka_broker: KafkaB
     async with AIOKafkaProducer(bootstrap_servers=kafka_broker.bootstrap) as producer:
         for number in range(6_000):
             await producer.send(SAMPLE.name, b"%d" % number, partition=2, timestamp_ms=start_ms + number * 10)
-    async with History(kafka_broker.bootstrap, WAIT_MS) as history:
+    async with History(kafka_broker.cluster, WAIT_MS) as history:
         span = await history.span(SAMPLE.name, 2, before=6_000, since_ms=start_ms + 1_000)
 
     assert [record.offset for record in span] == [*range(100, 6_000)]
 
 
 async def test_a_write_to_a_partition_that_is_not_there_is_the_logs_trouble(rig: Rig) -> None:
-    async with Sender(rig.bootstrap, client_id="test") as sender:
+    async with Sender(rig.cluster, client_id="test") as sender:
         with pytest.raises(LogError, match=f"{COMMAND.name} has no partition 99"):
             await sender.send([Out(topic=COMMAND.name, partition=99, key=b"k", value=b"v")])
 
 
 async def test_nobody_at_the_address_is_the_logs_trouble() -> None:
     with pytest.raises(LogError, match="is it running"):
-        async with Sender("127.0.0.1:1", client_id="test"):
+        async with Sender(Cluster("127.0.0.1:1"), client_id="test"):
             pytest.fail("there is no broker")
 
 
@@ -127,7 +128,7 @@ async def test_a_header_name_that_is_no_text_stops_nothing(rig: Rig) -> None:
     headers = ("before", MARKER, "behind")
     said = [(b"node-1", encode(each), name) for each, name in zip(samples, headers, strict=True)]
     await put_bad_header(rig.bootstrap, SAMPLE.name, 1, said)
-    async with rig.worker("faust"), Tail(rig.bootstrap, WAIT_MS) as reader:
+    async with rig.worker("faust"), Tail(rig.cluster, WAIT_MS) as reader:
         answers = await rig.answered(samples)
         *_, record = (await reader.read({(SAMPLE.name, number): WHOLE for number in range(PARTITIONS)})).records
 

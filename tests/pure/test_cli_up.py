@@ -17,7 +17,7 @@ from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.supervisor import how
 from slacktide.deploy.cli.up import SHIPPED_POLICY, UpSettings, parts_of
 from slacktide.schemas import policy as policies
-from slacktide.schemas.connection import Brokers, Security
+from slacktide.schemas.connection import Cluster, Security
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.outcome import NodeOutcome
@@ -123,14 +123,14 @@ def test_how_a_process_ended_is_said_in_words(code: int, text: str) -> None:
 
 
 def test_the_stream_serves_on_the_port_after_the_agents() -> None:
-    agent, stream = parts_of(replace(UpSettings(), metrics_port=9464), "kafka:9092", Path("node.yaml"))
+    agent, stream = parts_of(replace(UpSettings(), metrics_port=9464), Cluster("kafka:9092"), Path("node.yaml"))
 
     assert (agent.name, agent.url) == ("agent", "http://127.0.0.1:9464")
     assert (stream.name, stream.url) == ("stream", "http://127.0.0.1:9465")
 
 
 def test_endpoints_open_to_all_are_asked_on_loopback() -> None:
-    agent, _ = parts_of(replace(UpSettings(), metrics_host="0.0.0.0"), "kafka:9092", Path("node.yaml"))
+    agent, _ = parts_of(replace(UpSettings(), metrics_host="0.0.0.0"), Cluster("kafka:9092"), Path("node.yaml"))
 
     assert agent.url == "http://127.0.0.1:9464"
 
@@ -143,20 +143,21 @@ def test_who_lists_the_pods_is_passed_on_to_the_agent() -> None:
         kubelet_token=Path("t"),
         kubelet_insecure=True,
     )
-    agent, _ = parts_of(settings, "kafka:9092", Path("node.yaml"))
+    agent, _ = parts_of(settings, Cluster("kafka:9092"), Path("node.yaml"))
     flags = "--kubepods kubepods --kubelet https://n:10250 --kubelet-token t --kubelet-insecure"
 
     assert flags in " ".join(agent._command)
-    assert "--kube" not in " ".join(parts_of(UpSettings(), "kafka:9092", Path("node.yaml"))[0]._command)
-    host = parts_of(replace(UpSettings(), host_workloads=Path("host.yaml")), "kafka:9092", Path("node.yaml"))[0]
+    assert "--kube" not in " ".join(parts_of(UpSettings(), Cluster("kafka:9092"), Path("node.yaml"))[0]._command)
+    settings = replace(UpSettings(), host_workloads=Path("host.yaml"))
+    host, _ = parts_of(settings, Cluster("kafka:9092"), Path("node.yaml"))
     assert "--host-workloads host.yaml" in " ".join(host._command)
 
 
 def test_how_to_connect_to_kafka_is_passed_on_to_both() -> None:
-    brokers = Brokers("kafka:9093", Security(protocol="SSL", file="kafka.conf"))
+    brokers = Cluster("kafka:9093", Security(protocol="SSL", file="kafka.conf"))
     for part in parts_of(UpSettings(), brokers, Path("node.yaml")):
         assert "--bootstrap kafka:9093 --metrics-host 127.0.0.1 --kafka-config kafka.conf" in " ".join(part._command)
-    assert "--kafka-config" not in parts_of(UpSettings(), "kafka:9092", Path("node.yaml"))[0]._command
+    assert "--kafka-config" not in parts_of(UpSettings(), Cluster("kafka:9092"), Path("node.yaml"))[0]._command
 
 
 @pytest.mark.parametrize("command", ["agent", "up"])

@@ -16,11 +16,10 @@ from slacktide.schemas.connection import (
     KEYS,
     MECHANISMS,
     PASSWORDS,
-    Brokers,
+    Cluster,
     Security,
     options,
     parse,
-    security_of,
     variable,
 )
 from slacktide.schemas.errors import ConfigError
@@ -70,7 +69,7 @@ def test_what_a_file_says_is_what_the_client_is_made_with(lines: dict[str, str],
     """Also by the environment alone."""
     written = head + "\r\n".join(f"{key}{equals}{value}" for key, value in lines.items())
     security = parse(written, FILE, {})
-    made = client(Brokers("kafka-1:9092,kafka-2:9092", security))
+    made = client(Cluster("kafka-1:9092,kafka-2:9092", security))
 
     assert made["bootstrap_servers"] == "kafka-1:9092,kafka-2:9092"
     assert made["security_protocol"] == lines["security.protocol"].upper()
@@ -80,7 +79,7 @@ def test_what_a_file_says_is_what_the_client_is_made_with(lines: dict[str, str],
     assert made.get("sasl_plain_password") == lines.get("sasl.password")
     assert ("sasl_oauth_token_provider" in made) == ("sasl.oauthbearer.token.endpoint.url" in lines)
     by_environment = parse("", "", {variable(key): value for key, value in lines.items()})
-    assert client(Brokers("k:1", by_environment)).keys() == made.keys()
+    assert client(Cluster("k:1", by_environment)).keys() == made.keys()
 
 
 @given(files(), SECRETS, st.sampled_from(["", "sasl.pasword=x\n", "no such line\n", "ssl.key.location=key.pem\n"]))
@@ -90,7 +89,7 @@ def test_a_password_is_never_told(lines: dict[str, str], secret: str, wrong: str
     assert secret not in told(lines)
     del lines["ssl.key.password"], lines["sasl.jaas.config"]
     try:
-        brokers = Brokers("k:1", parse(text(lines) + wrong, FILE, {}))
+        brokers = Cluster("k:1", parse(text(lines) + wrong, FILE, {}))
         said = f"{brokers.security!r}{brokers.security}{brokers!r}{options(brokers)}"
     except ConfigError as refused:
         said = str(refused)
@@ -175,8 +174,8 @@ def test_a_password_may_come_from_the_environment_as_a_secret_s_key_does() -> No
 
 
 def test_without_a_word_a_connection_is_plain() -> None:
-    assert read(None, {}) == security_of("kafka-1:9092") == Security()
-    assert client("kafka-1:9092") == {"bootstrap_servers": "kafka-1:9092", "security_protocol": "PLAINTEXT"}
+    assert read(None, {}) == Cluster("kafka-1:9092").security == Security()
+    assert client(Cluster("kafka-1:9092")) == {"bootstrap_servers": "kafka-1:9092", "security_protocol": "PLAINTEXT"}
 
 
 def test_the_files_of_the_page_are_files() -> None:

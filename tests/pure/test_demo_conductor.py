@@ -15,6 +15,7 @@ from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.cli.demo.story import Story
 from slacktide.deploy.cli.demo.world import DemoError, Machine, Served, Used
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
 
@@ -57,7 +58,7 @@ class Paper:
 
     async def open(self) -> None: ...
 
-    def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
+    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
         return []
 
     async def enter(self, form: Form) -> None:

@@ -19,6 +19,7 @@ from slacktide.agents.cluster.descheduler.passes import Passes
 from slacktide.agents.cluster.descheduler.pod import seen
 from slacktide.agents.cluster.descheduler.pod_object import PodObject
 from slacktide.agents.kubernetes import ApiServer
+from slacktide.schemas import connection
 from slacktide.schemas.descheduling import DeschedulingPass, NodesOfClass, StayingPods
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import NodeMetric
@@ -258,7 +259,7 @@ async def test_who_may_not_go_any_more_is_not_waited_for(other: dict[str, Any] |
         else:
             world.cluster.changed(seen(pod_object("b", "full", **copy.deepcopy(other))))
 
-    account = Account("127.0.0.1:1", 7, lambda _record, _why: None, clock)
+    account = Account(connection.Cluster("127.0.0.1:1"), 7, lambda _record, _why: None, clock)
     evicting = Evicting(account, send, lambda _node: None, world.cluster.may_go, "one", clock)
     done = world.look()
     assert chosen(done) == ["b"]
@@ -285,7 +286,7 @@ async def test_an_old_judgement_evicts_nobody_however_long_it_is_to_the_next() -
     async def send(outs: Collection[Out]) -> None:
         asked.extend(outs)
 
-    account = Account("127.0.0.1:1", 7, lambda _record, _why: None, clock)
+    account = Account(connection.Cluster("127.0.0.1:1"), 7, lambda _record, _why: None, clock)
     evicting = Evicting(account, send, lambda _node: None, world.cluster.may_go, "one", clock)
     async with asyncio.timeout(5):
         await evicting.carry_out(cast("ApiServer", None), world.look(), clock.mono_ns() / 1e9 + 86_400)

@@ -36,6 +36,7 @@ from slacktide.deploy.cli.doctor.policy_checks import KNOB_OF, knob_of, policy_f
 from slacktide.deploy.cli.doctor.report import as_json, as_table
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.topic_plan import Change
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import parse
 from slacktide.schemas.policy.features import FEATURES
@@ -78,7 +79,7 @@ V1 = replace(
     },
 )
 LOG = LogFacts(
-    bootstrap="kafka-1:9092",
+    bootstrap=Cluster("kafka-1:9092"),
     brokers=3,
     cluster="4L6g3nShT-eMCtK--X86sw",
     round_trip_ms=0.8,
@@ -429,7 +430,7 @@ def test_the_embedded_broker_and_its_lacks_are_named() -> None:
 
 
 def test_a_log_that_does_not_answer_is_one_failure() -> None:
-    (bad,) = log_findings(NoLog(bootstrap="kafka-1:9092", trouble="kafka-1:9092: no answer within 10 s"))
+    (bad,) = log_findings(NoLog(bootstrap=Cluster("kafka-1:9092"), trouble="kafka-1:9092: no answer within 10 s"))
 
     assert (bad.check, bad.verdict, bad.found) == ("log.broker", "failed", "kafka-1:9092: no answer within 10 s")
 

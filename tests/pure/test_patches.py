@@ -11,6 +11,7 @@ import aiokafka.client
 import pytest
 from aiokafka.protocol.metadata import MetadataRequest_v5
 
+from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka import Sender, patches
 
 PYPROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
@@ -52,5 +53,5 @@ async def test_a_connection_attempt_that_is_given_up_leaves_no_connection_open()
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         host, port = server.sockets[0].getsockname()
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(Sender(f"{host}:{port}", client_id="test", timeout_s=9.0).connect(()), 0.2)
+            await asyncio.wait_for(Sender(Cluster(f"{host}:{port}"), client_id="test", timeout_s=9.0).connect(()), 0.2)
         await asyncio.wait_for(closed.wait(), 2.0)

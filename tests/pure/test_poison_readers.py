@@ -12,6 +12,7 @@ from slacktide.agents.cluster.bridge.writing import Write, Writing
 from slacktide.agents.cluster.scheduler.hearing import Hearing as SchedulerReader
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import ALLOCATABLE, BY_NAME, INVENTORY, METRIC, SCORE
@@ -43,7 +44,7 @@ def poisons(topic: str) -> Iterator[Record]:
 def written(poison: Record | None) -> list[Write]:
     """What a bridge writes of the good node."""
     writing, letters = Writing(), []
-    reader = BridgeReader("localhost:1", writing, lambda bad, why: letters.append((bad, why)), Still())
+    reader = BridgeReader(Cluster("localhost:1"), writing, lambda bad, why: letters.append((bad, why)), Still())
     for name in (BAD, GOOD):
         writing.node(name, NodeFacts(name=name, capacity=WHOLE, allocatable=WHOLE), shown({}, {}), 0)
     for one in (metric(node=GOOD), allocatable(node=GOOD)):
@@ -65,7 +66,7 @@ def test_no_figures_of_a_node_change_what_a_bridge_writes_of_another(topic: str)
 def chosen(poison: Record | None) -> Choice:
     """Which of both nodes a scheduler is told to take."""
     view, letters = View(PlacementArgs()), []
-    reader = SchedulerReader("localhost:1", view, lambda bad, why: letters.append((bad, why)), Still())
+    reader = SchedulerReader(Cluster("localhost:1"), view, lambda bad, why: letters.append((bad, why)), Still())
     for figures in told(GOOD):
         view.hear(figures, heard_s=NOW_S, logged_s=WALL_S)
     if poison is not None:

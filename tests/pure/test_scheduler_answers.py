@@ -14,6 +14,7 @@ from slacktide.agents.cluster.scheduler.placements import AGAIN_MS, Placements
 from slacktide.agents.cluster.scheduler.server import serving
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.placement import PodPlacement, RefusingNodes
@@ -221,7 +222,7 @@ def test_judgements_that_nobody_asks_the_ranks_of_are_let_go() -> None:
 
 
 def test_of_a_pod_that_waits_what_did_not_change_is_told_once_a_minute() -> None:
-    placements = Placements("127.0.0.1:1", lambda: 0)
+    placements = Placements(Cluster("127.0.0.1:1"), lambda: 0)
 
     def say(at_ms: int, *reasons: str) -> int:
         before = len(placements._waiting)
@@ -239,7 +240,7 @@ def test_of_a_pod_that_waits_what_did_not_change_is_told_once_a_minute() -> None
 
 
 def test_of_thousands_that_wait_it_is_told_no_more_often() -> None:
-    placements = Placements("127.0.0.1:1", lambda: 0)
+    placements = Placements(Cluster("127.0.0.1:1"), lambda: 0)
     refused = [RefusingNodes(reason="stale", count=1, nodes=["a"])]
     for at_ms in (1, 20_000):
         for number in range(2_000):

@@ -18,6 +18,7 @@ from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
@@ -115,7 +116,7 @@ class Still:
 async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahead_s: int) -> None:
     """It was placed ten seconds ago: averages over five minutes hardly know it."""
     view = View(PlacementArgs())
-    hearing = Hearing("127.0.0.1:1", view, lambda _record, why: pytest.fail(why), Still())
+    hearing = Hearing(Cluster("127.0.0.1:1"), view, lambda _record, why: pytest.fail(why), Still())
     hearing._live = True
     for age_s, name in ((10, "young"), (400, "old")):
         view.changed(pod(name, "a"), at_s=WALL_S - age_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.tick import Reached, WorkerTick
 from slacktide.streams.freshness.silence import LOST_MS, Verdict
@@ -29,7 +30,12 @@ class Second:
                 inventory_record(NodeInventory(node=node, revision=revision_of(facts), facts=facts), node)
             )
         self.ticking = Ticking(
-            self.worker, bootstrap="", group="", session_timeout_ms=6_000, now_ms=lambda: START_MS, write=self._write
+            self.worker,
+            bootstrap=Cluster(""),
+            group="",
+            session_timeout_ms=6_000,
+            now_ms=lambda: START_MS,
+            write=self._write,
         )
         self.ticking.hold(frozenset({0}))
         self.offset = self.number = 0

@@ -78,7 +78,9 @@ async def record(folder: Path) -> None:
 
     def worker(name: str) -> Part:
         said = ["--worker-name", name, "--fetch-wait-ms", "50", "--session-timeout", str(SESSION_S)]
-        return Part(name, [main.__name__, "stream", "--bootstrap", bootstrap, "--metrics-port", "0", *said], folder)
+        return Part(
+            name, [main.__name__, "stream", "--bootstrap", str(bootstrap), "--metrics-port", "0", *said], folder
+        )
 
     parts = [worker("blue")]
     await asyncio.sleep(6)
@@ -95,7 +97,7 @@ async def record(folder: Path) -> None:
     await asyncio.sleep(15)
     assert not [trouble for part in parts[1:] if (trouble := part.trouble())]
     wanted = [part for topic in EXPORTED for part in ("--topic", topic)]
-    export = ["topics", "export", str(folder / GOLDEN.name), "--bootstrap", bootstrap, *wanted]
+    export = ["topics", "export", str(folder / GOLDEN.name), "--bootstrap", str(bootstrap), *wanted]
     exported = await asyncio.to_thread(CliRunner().invoke, cli, export)
     assert exported.exit_code == 0, exported.exception
     stop.set()

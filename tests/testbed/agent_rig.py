@@ -12,6 +12,7 @@ from slacktide.agents.node.agent import AgentSettings
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.pods.description import Lister
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from testbed.one_machine import NODE, VirtualNode
 
@@ -36,7 +37,7 @@ async def agent_of(
     kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
     settings = LoopSettings(
         node=NODE,
-        bootstrap=bootstrap,
+        bootstrap=Cluster(bootstrap),
         inventory=node.inventory,
         told=told,
         lister=lister,

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from slacktide.agents.node.acts import ends_or_stops
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
@@ -25,7 +26,7 @@ def records(bootstrap: str, topic: Topic, kind: type[M], key: str | None = None)
     """A topic's records, of one key if named; what was sent twice, once."""
 
     async def read() -> list[M]:
-        async with aclosing(read_topic(bootstrap, topic.name, key=key)) as found:
+        async with aclosing(read_topic(Cluster(bootstrap), topic.name, key=key)) as found:
             return [decode(value, kind) for value in {one.value: None async for one in found} if value is not None]
 
     return asyncio.run(read())

@@ -23,6 +23,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError, for_code
 
 from slacktide.deploy.cli.broker import program
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import TOPICS
 
 from . import rungs
@@ -140,6 +141,11 @@ class _Process:
         self.host = host
         self.bootstrap = f"{host.address}:{free_port()}"
         self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def cluster(self) -> Cluster:
+        """What Slacktide connects to."""
+        return Cluster(self.bootstrap)
 
     @property
     def pid(self) -> int:
@@ -343,6 +349,11 @@ class KafkaCluster:
                 )
             )
         self.bootstrap = ",".join(node.bootstrap for node in self.nodes)
+
+    @property
+    def cluster(self) -> Cluster:
+        """What Slacktide connects to."""
+        return Cluster(self.bootstrap)
 
     def start(self) -> None:
         """Start those that are down, and return when all are members."""

@@ -18,7 +18,7 @@ from aiokafka.protocol.api import Request
 
 from slacktide.agents.clock import SystemClock
 from slacktide.schemas.access import PARTS
-from slacktide.schemas.connection import Brokers, parse
+from slacktide.schemas.connection import Cluster, parse
 
 from .brokers import KafkaBroker, free_port
 from .kubelet import Certificates
@@ -123,12 +123,12 @@ class GuardedKafka(KafkaBroker):
             "ssl.key.location": str(self.certificates.client_key),
         }
 
-    def door(self, name: str, lines: dict[str, str], address: str = "") -> Brokers:
-        """Brokers as they are reached by a file with these lines."""
+    def door(self, name: str, lines: dict[str, str], address: str = "") -> Cluster:
+        """Cluster as they are reached by a file with these lines."""
         file = self.folder / name
         file.touch(0o600)
         file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
-        return Brokers(address or self.login, parse(file.read_text(), str(file), {}))
+        return Cluster(address or self.login, parse(file.read_text(), str(file), {}))
 
     def grant(self, commands: str) -> None:
         """Do what these lines of ``kafka-acls`` say, as its tool does. In a thread, with a loop of its own."""

@@ -19,6 +19,7 @@ import psutil
 
 from slacktide.deploy.cli.virtual import machine as model
 from slacktide.deploy.cli.virtual.files import Projection
+from slacktide.schemas.connection import Cluster
 from testbed.history.records import Shown
 
 SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
@@ -255,6 +256,11 @@ class Up:
     def bootstrap(self) -> str:
         """Where the embedded broker listens."""
         return self.wait_said(r"listens on (\S+)")[1]
+
+    @property
+    def cluster(self) -> Cluster:
+        """The same, for Slacktide's own readers."""
+        return Cluster(self.bootstrap)
 
     def url(self, part: str) -> str:
         """Where a part serves its endpoints."""

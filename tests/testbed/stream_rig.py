@@ -19,6 +19,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
@@ -100,6 +101,11 @@ class Rig:
     """The same by node, boot and seq: several where a sample was answered several times."""
     _producer: AIOKafkaProducer | None = None
     _clients: contextlib.AsyncExitStack = field(default_factory=contextlib.AsyncExitStack)
+
+    @property
+    def cluster(self) -> Cluster:
+        """What Slacktide connects to."""
+        return Cluster(self.bootstrap)
 
     async def __aenter__(self) -> Self:
         """Connect, and begin to read answers."""
@@ -214,7 +220,7 @@ class Rig:
     def start(self, shell: Shell, name: str = "w", shadow: Shadow | None = None, judge: Judge | None = None) -> Running:
         """Start a worker in this process."""
         run = importlib.import_module(f"slacktide.streams.shells.{shell}_shell").run
-        settings = ShellSettings(bootstrap=self.bootstrap, group=self.group, session_timeout_ms=SESSION_MS)
+        settings = ShellSettings(bootstrap=self.cluster, group=self.group, session_timeout_ms=SESSION_MS)
         worker, health, stop = Worker(name, judge), Health(), asyncio.Event()
         worker.shadow = shadow
         running = run(worker, settings, stop, health, lambda: time.time_ns() // 1_000_000)

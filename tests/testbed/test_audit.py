@@ -22,7 +22,7 @@ LATER_BOOT = "000000000002-0000000b"
 
 def put(broker: EmbeddedBroker, outs: Iterable[Out]) -> None:
     async def send() -> None:
-        sender = Sender(broker.bootstrap, client_id="test", acks="all", timeout_s=5)
+        sender = Sender(broker.cluster, client_id="test", acks="all", timeout_s=5)
         await sender.connect(sorted({out.topic for out in outs}))
         await sender.send(outs)
         await sender.close()

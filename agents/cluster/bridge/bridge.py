@@ -28,6 +28,7 @@ from slacktide.agents.kubernetes import Access, ApiError, ApiServer
 from slacktide.agents.publisher import Publisher
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.metric import NodeMetric
@@ -48,7 +49,7 @@ SOURCE = "bridge"
 class BridgeSettings:
     """How one replica runs."""
 
-    bootstrap: str
+    bootstrap: Cluster
     access: Access
     replica: str
     """Its name, as no other has it."""
@@ -133,7 +134,7 @@ async def _lead(
         metrics.TROUBLE.clear()
 
 
-async def _past(bootstrap: str, health: Health) -> Past:
+async def _past(bootstrap: Cluster, health: Health) -> Past:
     backoff = Backoff(RETRY_S, RETRY_MAX_S)
     while True:
         try:

@@ -9,6 +9,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
@@ -26,7 +27,7 @@ class Hearing:
     """One reader of both topics, connected anew after any trouble.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         writing: what is to know.
         lay_aside: takes records that cannot be used, each with the reason.
         clock: the time.
@@ -34,7 +35,7 @@ class Hearing:
     """
 
     def __init__(
-        self, bootstrap: str, writing: Writing, lay_aside: Callable[[Record, str], None], clock: Clock
+        self, bootstrap: Cluster, writing: Writing, lay_aside: Callable[[Record, str], None], clock: Clock
     ) -> None:
         reader = TailReader(
             bootstrap, TOPICS, client_id="slacktide-bridge", back_ms=SAID_AGAIN_MS, now_ms=clock.wall_ms

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from slacktide.agents.publisher import REPUBLISH_S
 from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.policy import Policy
@@ -30,7 +31,7 @@ class Past:
     """The last good one of the highest epoch."""
 
 
-async def read_back(bootstrap: str) -> Past:
+async def read_back(bootstrap: Cluster) -> Past:
     """Read the policy's topic, and of the inventory's what its last writer said in its last minutes.
 
     Raises:
@@ -53,7 +54,7 @@ async def read_back(bootstrap: str) -> Past:
     return Past(epoch=max(epoch, policy.writer_epoch if policy else 0), nodes=nodes, policy=policy)
 
 
-async def _inventory(bootstrap: str, since_ms: int | None) -> tuple[frozenset[str], int]:
+async def _inventory(bootstrap: Cluster, since_ms: int | None) -> tuple[frozenset[str], int]:
     nodes: set[str] = set()
     epoch = 0
     async with aclosing(read_topic(bootstrap, INVENTORY.name, since_ms=since_ms)) as records:

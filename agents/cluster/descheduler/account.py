@@ -10,6 +10,7 @@ from collections.abc import Callable
 from slacktide.agents.clock import Clock
 from slacktide.agents.wallet import Wallet
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import DESCHEDULER, EvictionCredit
 from slacktide.schemas.errors import failure
 from slacktide.schemas.outcome import Spent
@@ -24,14 +25,14 @@ class Account:
     """Of one term.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         epoch: of this term.
         lay_aside: takes records that cannot be used, each with the reason.
         clock: the time.
 
     """
 
-    def __init__(self, bootstrap: str, epoch: int, lay_aside: LayAside, clock: Clock) -> None:
+    def __init__(self, bootstrap: Cluster, epoch: int, lay_aside: LayAside, clock: Clock) -> None:
         self.boot_id = f"{epoch:012}-bridge"
         """Of the account: a later one is higher."""
         self._wallet = Wallet(self.boot_id)

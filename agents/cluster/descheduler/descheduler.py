@@ -17,6 +17,7 @@ from slacktide.agents.cluster.descheduler.passes import Passes
 from slacktide.agents.cluster.descheduler.pods import PodSource
 from slacktide.agents.kubernetes import ApiServer
 from slacktide.agents.together import until_one_ends
+from slacktide.schemas import connection
 from slacktide.schemas.codec import encode
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
@@ -36,7 +37,7 @@ class Descheduler:
     """One term. Without thresholds in the policy it does nothing, and watches no pods.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         metric_of: what the log says of a node now.
         epoch: of this term.
         replica: the name of this bridge.
@@ -48,7 +49,7 @@ class Descheduler:
 
     def __init__(
         self,
-        bootstrap: str,
+        bootstrap: connection.Cluster,
         metric_of: MetricOf,
         epoch: int,
         replica: str,

@@ -13,6 +13,7 @@ from slacktide.agents.cluster.scheduler.own_thresholds import own_thresholds
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
@@ -33,14 +34,14 @@ class Hearing:
     """One reader of these topics, connected anew after any trouble.
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         view: what is to know.
         lay_aside: takes records that cannot be used, each with the reason.
         clock: the time.
 
     """
 
-    def __init__(self, bootstrap: str, view: View, lay_aside: Callable[[Record, str], None], clock: Clock) -> None:
+    def __init__(self, bootstrap: Cluster, view: View, lay_aside: Callable[[Record, str], None], clock: Clock) -> None:
         self.whole = False
         """Whether all was read once that the log held."""
         self._live = False

@@ -12,6 +12,7 @@ from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.dead_letters import Letters
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.headers import headers
 from slacktide.schemas.placement import PodPlacement
@@ -36,7 +37,7 @@ REMEMBERED = 10_000
 class Placements:
     """Placements and dead letters in order; of a flood the newest."""
 
-    def __init__(self, bootstrap: str, now_ms: Callable[[], int]) -> None:
+    def __init__(self, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
         self.away = ""
         """Why the log has not all of them; "" where it has."""
         self._sender = Sender(bootstrap, client_id="slacktide-scheduler", acks="1")

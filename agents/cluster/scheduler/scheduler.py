@@ -18,6 +18,7 @@ from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.without_benefit import WithoutBenefit
 from slacktide.agents.kubernetes import Access, ApiServer
 from slacktide.agents.together import until_one_ends
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 
@@ -31,7 +32,7 @@ BEAT_S = 0.5
 class SchedulerSettings:
     """How one replica runs."""
 
-    bootstrap: str
+    bootstrap: Cluster
     access: Access | None
     """None: there is no API server, so nobody tells where pods are bound; each counts for a while where it was sent."""
     replica: str

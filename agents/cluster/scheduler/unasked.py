@@ -14,6 +14,7 @@ from slacktide.agents.cluster.scheduler.pod import SeenPod
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.agents.kubernetes import ApiError, ApiServer
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.topics import PLACEMENT
@@ -37,7 +38,7 @@ class Unasked:
     """Judges each pod that was bound once: did this replica find a node, or does the log tell that another did?
 
     Args:
-        bootstrap: ``host:port``, several with commas.
+        bootstrap: the Kafka cluster.
         view: knows which pods were bound.
         answered: whether this replica answered for the pod of this uid.
         clock: the time.
@@ -45,7 +46,9 @@ class Unasked:
 
     """
 
-    def __init__(self, bootstrap: str, view: View, answered: Callable[[str], bool], clock: Clock, replica: str) -> None:
+    def __init__(
+        self, bootstrap: Cluster, view: View, answered: Callable[[str], bool], clock: Clock, replica: str
+    ) -> None:
         self.trouble = ""
         """Why pods could not be judged; "" where they could."""
         self._bootstrap = bootstrap

@@ -18,6 +18,7 @@ from slacktide.agents.cluster.webhook.seeker import Seeker
 from slacktide.agents.cluster.webhook.server import serving
 from slacktide.agents.cluster.webhook.world import World
 from slacktide.agents.kubernetes import Access, ApiServer
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
 from slacktide.streams.kafka import Sender
@@ -44,7 +45,7 @@ class WebhookSettings:
     """Where its Service and its Secret are."""
     host: str
     port: int
-    bootstrap: str
+    bootstrap: Cluster
     cert_folder: Path | None = None
     """With tls.crt and tls.key, which somebody else renews; None: it makes its own."""
     clients: Clients | None = None

@@ -15,6 +15,7 @@ from slacktide.agents.node import loop
 from slacktide.agents.node.cgroup.kernel import CgroupKernel
 from slacktide.deploy.cli import process
 from slacktide.deploy.cli.logs import configure
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 
 
@@ -31,7 +32,7 @@ class PlannedNode(msgspec.Struct, frozen=True, kw_only=True):
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """What the process runs."""
 
-    bootstrap: str
+    bootstrap: Cluster
     inventory: str
     """One file that describes all nodes."""
     fetch_wait_ms: int

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from slacktide.deploy.cli.demo.story import Story
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, Topic
@@ -17,11 +18,11 @@ from slacktide.streams.kafka import read_topic
 M = TypeVar("M", bound=Message)
 
 
-async def feed(bootstrap: str, story: Story, nodes: Sequence[str]) -> None:
+async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
     """Read for ever.
 
     Args:
-        bootstrap: the broker.
+        bootstrap: the Kafka cluster.
         story: is told.
         nodes: all there are; of a single one only its partition is read, which spares the broker much.
 
@@ -47,7 +48,7 @@ async def feed(bootstrap: str, story: Story, nodes: Sequence[str]) -> None:
         await asyncio.gather(*readers, return_exceptions=True)
 
 
-async def _follow(bootstrap: str, topic: Topic, tell: Callable[[bytes], None], key: str | None) -> None:
+async def _follow(bootstrap: Cluster, topic: Topic, tell: Callable[[bytes], None], key: str | None) -> None:
     async with aclosing(read_topic(bootstrap, topic.name, follow=True, key=key)) as records:
         async for record in records:
             if record.value is not None:

@@ -18,6 +18,7 @@ from slacktide.deploy.cli.demo.groups import KUBEPODS, OWN, Groups, NoGroupsErro
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import BATCH_PODS, DemoPod, Form, batch_pods, service_pod
 from slacktide.deploy.cli.demo.world import DemoError, Machine, Served, Used
+from slacktide.schemas.connection import Cluster
 
 MOUNT = Path("/sys/fs/cgroup")
 CALIBRATION_S_MAX = 20.0
@@ -94,11 +95,11 @@ class RealWorld:
             )
         ]
 
-    def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
+    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
         """One agent, on the demo's own groups."""
         (node,) = self.planned()
         return [[
-            main.__name__, "agent", "--bootstrap", bootstrap, "--inventory", str(inventory),
+            main.__name__, "agent", "--bootstrap", str(bootstrap), "--inventory", str(inventory),
             "--node-name", node.name, "--cgroup-mount", node.cgroup_mount, "--kubepods", node.kubepods,
             "--state-folder", node.state_folder, "--fetch-wait-ms", str(FETCH_WAIT_MS),
             "--metrics-port", "0",

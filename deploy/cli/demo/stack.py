@@ -20,6 +20,7 @@ from slacktide.deploy.cli.broker import FETCH_WAIT_MS, SESSION_S, EmbeddedBroker
 from slacktide.deploy.cli.demo.pods import DemoPod, inventory_yaml, policy_yaml
 from slacktide.deploy.cli.demo.world import Machine, World
 from slacktide.deploy.cli.supervisor import how
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.kubernetes import described
 from slacktide.schemas.policy import parse
 from slacktide.streams.kafka import create_topics
@@ -72,7 +73,7 @@ class Stack:
         self._machine: Machine | None = None
 
     @property
-    def bootstrap(self) -> str:
+    def bootstrap(self) -> Cluster:
         """Where the broker listens."""
         return self._broker.bootstrap
 
@@ -95,7 +96,7 @@ class Stack:
         self.say(world.pods(), suppress=False)
         self._publishing = asyncio.create_task(self._publisher.run(self._stop), name="publisher")
         worker = [
-            main.__name__, "stream", "--bootstrap", self.bootstrap, "--fetch-wait-ms", str(FETCH_WAIT_MS),
+            main.__name__, "stream", "--bootstrap", str(self.bootstrap), "--fetch-wait-ms", str(FETCH_WAIT_MS),
             "--session-timeout", str(SESSION_S), "--metrics-port", "0",
         ]  # fmt: skip
         self._parts.append(Part("stream worker", worker, self._folder))

@@ -19,6 +19,7 @@ from slacktide.deploy.cli.demo.queueing import Queue
 from slacktide.deploy.cli.demo.world import Machine, Served, Used
 from slacktide.deploy.cli.virtual import machine as model
 from slacktide.deploy.cli.virtual.files import Projection
+from slacktide.schemas.connection import Cluster
 
 CPUS = 8
 MEM_BYTES = 32 << 30
@@ -143,7 +144,7 @@ class VirtualWorld:
             for node in self._running
         ]
 
-    def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
+    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
         """One process for the agents of all nodes."""
         plan = agents.Plan(
             bootstrap=bootstrap, inventory=str(inventory), fetch_wait_ms=FETCH_WAIT_MS, nodes=self.planned()

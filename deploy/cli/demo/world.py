@@ -10,6 +10,7 @@ from typing import Literal, Protocol
 from slacktide.deploy.cli.demo.agents import PlannedNode
 from slacktide.deploy.cli.demo.load import Load
 from slacktide.deploy.cli.demo.pods import DemoPod, Form
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 
 
@@ -61,7 +62,7 @@ class World(Protocol):
     def planned(self) -> list[PlannedNode]:
         """Each node with its folders, once they are open."""
 
-    def agent_commands(self, bootstrap: str, inventory: Path) -> list[list[str]]:
+    def agent_commands(self, bootstrap: Cluster, inventory: Path) -> list[list[str]]:
         """For each process of agents: the module to run, and its arguments."""
 
     async def enter(self, form: Form) -> None:

@@ -28,6 +28,7 @@ from slacktide.deploy.cli.doctor.report import as_json, as_table
 from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, refuse_both
 from slacktide.deploy.cli.settings import PORT, Kafka, configured, file, folder, node_name, setting, state_folder
 from slacktide.deploy.cli.text import show
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import Parsed, parse
 
@@ -36,7 +37,7 @@ from slacktide.schemas.policy import Parsed, parse
 class DoctorSettings:
     """Where to look: as the agent's options of the same names."""
 
-    bootstrap: str | None = setting(
+    bootstrap: Cluster | None = setting(
         "Kafka to ask, several with commas; none: the log is left out.", Kafka(), default=None
     )
     api_server: str | None = setting(API_SERVER, default=None)

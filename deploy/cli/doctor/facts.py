@@ -10,6 +10,7 @@ from typing import Literal
 from slacktide.agents.node.ahead.pressure import Kind
 from slacktide.agents.node.pods.host_pods import Remark
 from slacktide.deploy.cli.topic_plan import Change
+from slacktide.schemas.connection import Cluster
 
 ControllerState = Literal["absent", "not handed on", "usable"]
 """``not handed on``: the machine has it, the best-effort group does not."""
@@ -117,7 +118,7 @@ class Newest:
 class LogFacts:
     """The log as this machine meets it."""
 
-    bootstrap: str
+    bootstrap: Cluster
     brokers: int
     cluster: str
     """Its id."""
@@ -136,7 +137,7 @@ class LogFacts:
 class NoLog:
     """A log that could not be asked."""
 
-    bootstrap: str
+    bootstrap: Cluster
     trouble: str
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from slacktide.deploy.cli.doctor.facts import LogFacts, Newest, NoLog
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 from slacktide.deploy.cli.text import count
-from slacktide.schemas.connection import options, security_of
+from slacktide.schemas.connection import options
 from slacktide.schemas.topics import STAMPED, TIMESTAMP_TYPE
 from slacktide.streams.kafka.inflation import INFLATED_BYTES_MAX
 
@@ -24,13 +24,13 @@ def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
     needed = "a broker that answers"
     if isinstance(facts, NoLog):
         advice = (
-            f"asked by {security_of(facts.bootstrap)}: is that what its port takes (--kafka-config), and is "
+            f"asked by {facts.bootstrap.security}: is that what its port takes (--kafka-config), and is "
             "--bootstrap HOST:PORT right? Try: nc -vz HOST PORT"
         )
         yield failed("log.broker", facts.trouble, needed, advice)
         return
     yield _broker(facts)
-    yield good("log.connection", str(security_of(facts.bootstrap)), "what the broker's port takes")
+    yield good("log.connection", str(facts.bootstrap.security), "what the broker's port takes")
     yield _round_trip(facts)
     yield _idempotence(facts)
     yield _transactions(facts)

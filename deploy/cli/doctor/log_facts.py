@@ -9,6 +9,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.doctor.facts import LogFacts, Newest, NoLog
 from slacktide.deploy.cli.explain.log import opened
 from slacktide.deploy.cli.topic_plan import changes
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RightsError
 from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE, STAMPED, TIMESTAMP_TYPE, TOPICS
 from slacktide.streams.explain.evidence import Finding
@@ -20,7 +21,7 @@ from slacktide.streams.kafka.probe import probe
 LATELY_MS = 60_000
 
 
-async def gather(bootstrap: str) -> LogFacts | NoLog:
+async def gather(bootstrap: Cluster) -> LogFacts | NoLog:
     """Ask the cluster what it is and has."""
     try:
         cluster = await probe(bootstrap)
@@ -43,7 +44,7 @@ async def gather(bootstrap: str) -> LogFacts | NoLog:
     )
 
 
-async def node(bootstrap: str, name: str) -> list[Finding] | None:
+async def node(bootstrap: Cluster, name: str) -> list[Finding] | None:
     """How fresh Kafka's records of a node are; None: it has none, or cannot be asked."""
     now_ms = SystemClock().wall_ms()
     try:
@@ -54,7 +55,7 @@ async def node(bootstrap: str, name: str) -> list[Finding] | None:
     return list(freshness_findings(found, now_ms)) if found.sample or found.metric else None
 
 
-async def _topics(bootstrap: str) -> dict[str, TopicState] | None:
+async def _topics(bootstrap: Cluster) -> dict[str, TopicState] | None:
     """The topics that exist; None: who asks may not see all."""
     try:
         return await describe_topics(bootstrap, [topic.name for topic in TOPICS])
@@ -62,7 +63,7 @@ async def _topics(bootstrap: str) -> dict[str, TopicState] | None:
         return None
 
 
-async def _newest(bootstrap: str, topics: Mapping[str, TopicState]) -> Newest | None:
+async def _newest(bootstrap: Cluster, topics: Mapping[str, TopicState]) -> Newest | None:
     """The newest record of a topic that is written all the time, else of one that is written at times."""
     for topic in (SAMPLE, INVENTORY, POLICY):
         state = topics.get(topic.name)

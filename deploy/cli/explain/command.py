@@ -13,6 +13,7 @@ import msgspec
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.text import Duration, Name, show
+from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:  # they are not for --help
     from slacktide.streams.explain.node import NodeExplanation
@@ -42,7 +43,7 @@ def command() -> None:
     "--since", type=Duration(), default="10m", show_default=True, help="How far back to look: 90s, 5m, 2h or 1d."
 )
 @output_option
-def node(name: str, bootstrap: str, since: int, output: str) -> None:
+def node(name: str, bootstrap: Cluster, since: int, output: str) -> None:
     """Tell the chain of a node: sample, window, allocatable, command, outcome, with the arithmetic filled in.
 
     Each record comes with its age, its topic, partition and offset, and those of what it names as its inputs. What is
@@ -58,7 +59,7 @@ def node(name: str, bootstrap: str, since: int, output: str) -> None:
     click.echo(as_json(told)) if output == "json" else show(node_text(told))
 
 
-async def _node(name: str, bootstrap: str, since: int) -> NodeExplanation:
+async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
     from slacktide.deploy.cli.explain.log import opened, shortened  # noqa: PLC0415
     from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.node import explain_node  # noqa: PLC0415
@@ -88,7 +89,7 @@ async def _node(name: str, bootstrap: str, since: int) -> NodeExplanation:
     "from standard input. A pod that is on no node is known from there alone.",
 )
 @output_option
-def pod(name: str, bootstrap: str, since: int, file: Path | None, output: str) -> None:
+def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: str) -> None:
     """Tell why a pod waits, why it is evicted, and whether it is made as a best-effort pod should be.
 
     What it asks for against each node's room, its selector against their labels, its scheduler; each eviction of it
@@ -103,7 +104,7 @@ def pod(name: str, bootstrap: str, since: int, file: Path | None, output: str) -
     click.echo(as_json(told)) if output == "json" else show(pod_text(told))
 
 
-async def _pod(namespace: str, name: str, bootstrap: str, since: int, file: Path | None) -> PodExplanation:
+async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: Path | None) -> PodExplanation:
     from slacktide.deploy.cli.explain.log import opened, pod_log, shortened  # noqa: PLC0415
     from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.streams.explain.pod import explain_pod  # noqa: PLC0415

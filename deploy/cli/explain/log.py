@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from slacktide.schemas.connection import options
+from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.missed_pod import MissedPod
@@ -51,7 +51,7 @@ _POD, _PODS = b'"pod":{', b'"pods":['
 class Log:
     """A connection, and how many partitions each topic has."""
 
-    bootstrap: str
+    bootstrap: Cluster
     tail: Tail
     partitions: Mapping[str, int]
     now_ms: int
@@ -216,7 +216,7 @@ def shortened(places: Iterable[Place]) -> list[Finding]:
 
 
 @asynccontextmanager
-async def opened(bootstrap: str, now_ms: int) -> AsyncIterator[Log]:
+async def opened(bootstrap: Cluster, now_ms: int) -> AsyncIterator[Log]:
     """Connect.
 
     Raises:

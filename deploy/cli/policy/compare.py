@@ -13,7 +13,7 @@ import click
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.text import Duration, Name, show
-from slacktide.schemas.connection import options
+from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.errors import LogError
 
 if TYPE_CHECKING:  # not for --help
@@ -37,7 +37,7 @@ class NoShadowError(LogError):
 @click.option("--since", "since_ms", type=Duration(), help="Begin so long ago: 90s, 5m, 2h or 1d.")
 @click.option("--node", type=Name(), help="Only this node.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str | None, output: str) -> None:
+def compare(bootstrap: Cluster, for_ms: int | None, since_ms: int | None, node: str | None, output: str) -> None:
     """Compare the real answers with those of a shadow (slacktide stream --shadow OTHER.yaml).
 
     Shows how many are the same, and where they differ: limits by rule, pods that only one would evict, settings, and
@@ -87,7 +87,7 @@ def compare(bootstrap: str, for_ms: int | None, since_ms: int | None, node: str 
 class _Reading:
     """Fills a comparison from the log."""
 
-    def __init__(self, bootstrap: str, node: str | None, compared: Comparison) -> None:
+    def __init__(self, bootstrap: Cluster, node: str | None, compared: Comparison) -> None:
         self._bootstrap = bootstrap
         self._key = None if node is None else node.encode()
         self._compared = compared

@@ -18,6 +18,7 @@ from slacktide.deploy.cli.moment import Moment, MomentType
 from slacktide.deploy.cli.not_found import NotFoundError, near
 from slacktide.deploy.cli.text import Name, instant, show
 from slacktide.schemas import policy as policies
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SAMPLE
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ SHOWN = 10
     help="Processes among which a long trace is shared out, by partition.",
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def command(file: Path | None, *, bootstrap: str | None, output: str, **asked: Any) -> None:
+def command(file: Path | None, *, bootstrap: Cluster | None, output: str, **asked: Any) -> None:
     """Decide recorded samples again, by the worker's own code, and compare with what was recorded.
 
     FILE comes from `slacktide topics export`. Exit code 0: all that was compared is equal; 1: something differs, or
@@ -68,7 +69,7 @@ def _from_environment(option: str) -> bool:
 
 def _asked(  # one argument per option
     file: Path | None,
-    bootstrap: str | None,
+    bootstrap: Cluster | None,
     *,
     since: Moment | None,
     until: Moment | None,

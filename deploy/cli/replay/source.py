@@ -13,6 +13,7 @@ from typing import BinaryIO, cast
 
 from slacktide.deploy.cli.moment import Moment
 from slacktide.deploy.cli.progress import Progress
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, SlacktideError
 from slacktide.schemas.topics import COMMAND, POLICY, SAMPLE
 from slacktide.streams.kafka import Span, Spans, partition_counts
@@ -118,7 +119,7 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
 
 
 async def from_log(
-    bootstrap: str, topics: Sequence[str], since_ms: int, until_ms: int, begin: Callable[[Opened], Sink]
+    bootstrap: Cluster, topics: Sequence[str], since_ms: int, until_ms: int, begin: Callable[[Opened], Sink]
 ) -> None:
     """Give out a live log's records: of ``topics``, by time; samples and answers of a moment before ``since_ms``, too.
 

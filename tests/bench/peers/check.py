@@ -14,6 +14,7 @@ from bench.peers.answer import WINDOW_S
 from bench.rig import CannotRunError
 from bench.stamp import evenly
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka import read_topic
@@ -66,7 +67,7 @@ def ours(bootstrap: str) -> str:
 
 def _values(bootstrap: str, topic: str, key: str) -> list[bytes]:
     async def read() -> list[bytes]:
-        async with aclosing(read_topic(bootstrap, topic, key=key)) as records:
+        async with aclosing(read_topic(Cluster(bootstrap), topic, key=key)) as records:
             return [record.value async for record in records if record.value is not None]
 
     return asyncio.run(read())

@@ -18,6 +18,7 @@ from slacktide.agents.cluster.bridge.lease import Timing
 from slacktide.agents.cluster.bridge.sources import ConfigMapName
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.metric import NodeMetric, PodMetric, Use
@@ -73,7 +74,7 @@ class BridgeRig:
     def replica(self, name: str = "one", timing: Timing = QUICK) -> Replica:
         """Start a bridge."""
         settings = bridge.BridgeSettings(
-            bootstrap=self.bootstrap,
+            bootstrap=Cluster(self.bootstrap),
             access=access_of(self._account.kubeconfig),
             replica=name,
             namespace=SYSTEM,
@@ -120,7 +121,7 @@ class BridgeRig:
 
     async def stream(self) -> None:
         """Say it all, for ever."""
-        sender = Sender(self.bootstrap, client_id="test-stream", acks="all")
+        sender = Sender(Cluster(self.bootstrap), client_id="test-stream", acks="all")
         try:
             while True:
                 said = [(ALLOCATABLE, one) for one in self.allocatable.values()]
@@ -137,7 +138,7 @@ class BridgeRig:
 
     async def put(self, record: Out) -> None:
         """Send one record."""
-        sender = Sender(self.bootstrap, client_id="test", acks="all", timeout_s=5)
+        sender = Sender(Cluster(self.bootstrap), client_id="test", acks="all", timeout_s=5)
         await sender.connect([record.topic])
         await sender.send([record])
         await sender.close()
@@ -159,7 +160,7 @@ class BridgeRig:
 
     async def records(self, topic: str, key: str) -> list[Record]:
         """All records of a key so far."""
-        async with aclosing(read_topic(self.bootstrap, topic, key=key)) as records:
+        async with aclosing(read_topic(Cluster(self.bootstrap), topic, key=key)) as records:
             return [record async for record in records]
 
     async def close(self) -> None:

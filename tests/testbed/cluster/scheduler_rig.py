@@ -22,6 +22,7 @@ import yaml
 from slacktide.agents.cluster.scheduler import scheduler
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, revision_of
@@ -150,7 +151,7 @@ class SchedulerRig:
     ) -> Extender:
         """Start one that is ready, where the kube-scheduler looks for it, or where another replica does."""
         settings = scheduler.SchedulerSettings(
-            bootstrap=self.bootstrap,
+            bootstrap=Cluster(self.bootstrap),
             access=access_of(self._at.account.kubeconfig),
             replica="test",
             host="127.0.0.1",
@@ -219,7 +220,7 @@ class SchedulerRig:
         """The bridge tells of a node with these annotations."""
         facts = NodeFacts(name=node, capacity=Resources(), allocatable=Resources(), annotations=annotations)
         told = NodeInventory(node=node, revision=revision_of(facts), facts=facts, writer_epoch=1)
-        sender = Sender(self.bootstrap, client_id="test-bridge", acks="all")
+        sender = Sender(Cluster(self.bootstrap), client_id="test-bridge", acks="all")
         try:
             await sender.connect((INVENTORY.name,))
             await sender.send([Out(topic=INVENTORY.name, key=node.encode(), value=encode(told))])
@@ -233,7 +234,7 @@ class SchedulerRig:
 
     async def stream(self) -> None:
         """Say it all, for ever."""
-        sender = Sender(self.bootstrap, client_id="test-stream", acks="all")
+        sender = Sender(Cluster(self.bootstrap), client_id="test-stream", acks="all")
         topics = {NodeScore: SCORE.name, NodeMetric: METRIC.name, NodeAllocatable: ALLOCATABLE.name}
         try:
             while True:
@@ -311,7 +312,7 @@ class SchedulerRig:
 
     async def placements(self) -> list[PodPlacement]:
         """What the log tells of pods that asked."""
-        async with aclosing(read_topic(self.bootstrap, PLACEMENT.name)) as records:
+        async with aclosing(read_topic(Cluster(self.bootstrap), PLACEMENT.name)) as records:
             return [decode(record.value, PodPlacement) async for record in records]
 
     async def close(self) -> None:

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Generic, Protocol, TypeVar
 
 from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.message import Message
@@ -149,7 +150,7 @@ def read_history(bootstrap: str, topics: Iterable[Topic] = READ, since_ms: int |
     async def read() -> list[Kept]:
         found: list[Kept] = []
         for topic in topics:
-            async with aclosing(read_topic(bootstrap, topic.name, since_ms=since_ms)) as records:
+            async with aclosing(read_topic(Cluster(bootstrap), topic.name, since_ms=since_ms)) as records:
                 found += [record async for record in records]
         return found
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from slacktide.schemas.connection import Cluster
 from testbed.brokers import free_port
 from testbed.one_machine import eventually
 from testbed.rungs import cache
@@ -74,6 +75,11 @@ class Stack:
     def bootstrap(self) -> str:
         """Its Kafka, from this machine."""
         return f"127.0.0.1:{self.ports['KAFKA_PORT']}"
+
+    @property
+    def cluster(self) -> Cluster:
+        """The same, for Slacktide's own readers."""
+        return Cluster(self.bootstrap)
 
     def services(self) -> Mapping[str, dict[str, Any]]:
         """All services that run without a profile, as compose understands them."""
