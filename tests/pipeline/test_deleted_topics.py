@@ -23,9 +23,10 @@ AGENT = [SLACKTIDE, "agent", "--metrics-port", "0"]
 BRIDGE = """
 import asyncio, logging, sys
 from slacktide.agents.clock import SystemClock
+from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka import Following, TailReader
 logging.basicConfig(level=logging.INFO)
-reader = TailReader(sys.argv[1], (sys.argv[2],), client_id="bridge")
+reader = TailReader(Cluster(sys.argv[1]), (sys.argv[2],), client_id="bridge")
 async def read(records, now_s): pass
 asyncio.run(Following(reader, away="test", clock=SystemClock()).run(lambda: print("reading"), read))
 """

@@ -42,7 +42,7 @@ def log(broker: Any) -> dict[str, Any]:
 
 
 async def retention_ms(broker: Any) -> str:
-    return (await describe_topics(broker.bootstrap, [SAMPLE.name]))[SAMPLE.name].config["retention.ms"]
+    return (await describe_topics(broker.cluster, [SAMPLE.name]))[SAMPLE.name].config["retention.ms"]
 
 
 @pytest.fixture
@@ -61,15 +61,15 @@ def test_a_broker_without_topics_answers_and_is_not_ready(broker) -> None:
     assert told["round-trip"]["verdict"] == "ok"
     assert (told["topics"]["verdict"], told["topics"]["found"]) == ("failed", f"{len(TOPICS)} missing")
     assert told["topics"]["advice"] == f"slacktide topics apply --bootstrap {broker.bootstrap}"
-    assert asyncio.run(describe_topics(broker.bootstrap, [topic.name for topic in TOPICS])) == {}
+    assert asyncio.run(describe_topics(broker.cluster, [topic.name for topic in TOPICS])) == {}
 
 
 async def test_what_is_written_is_what_is_looked_at(broker) -> None:
     """As the table says; and the newest record's age bears the two clocks out. Nothing is written by the question."""
-    await create_topics(broker.bootstrap)
+    await create_topics(broker.cluster)
     assert "clock" not in log(broker)
 
-    sender = Sender(broker.bootstrap, client_id="test", acks="1", timeout_s=5)
+    sender = Sender(broker.cluster, client_id="test", acks="1", timeout_s=5)
     await sender.connect([SAMPLE.name])
     await sender.send(
         [Out(topic=SAMPLE.name, key=name.encode(), value=b"{}") for name in ("node-1", "node-2", "node-1")]
@@ -82,7 +82,7 @@ async def test_what_is_written_is_what_is_looked_at(broker) -> None:
     assert told["topics"]["verdict"] == "ok"
     assert told["clock"]["verdict"] == "ok"
     assert age_s <= (SystemClock().wall_ms() - sent_ms) / 1000 + 5
-    state = (await describe_topics(broker.bootstrap, [SAMPLE.name]))[SAMPLE.name]
+    state = (await describe_topics(broker.cluster, [SAMPLE.name]))[SAMPLE.name]
     assert sum(state.end.values()) == 3
 
 
@@ -97,8 +97,8 @@ def test_the_embedded_broker_is_named_with_what_it_lacks(embedded_broker) -> Non
 
 @pytest.mark.kafka
 async def test_of_apache_kafka_nothing_is_missed_but_what_drifted(kafka_broker) -> None:
-    await create_topics(kafka_broker.bootstrap)
-    await set_configs(kafka_broker.bootstrap, {SAMPLE.name: {"retention.ms": "60000"}})
+    await create_topics(kafka_broker.cluster)
+    await set_configs(kafka_broker.cluster, {SAMPLE.name: {"retention.ms": "60000"}})
     while await retention_ms(kafka_broker) != "60000":  # noqa: ASYNC110 - a broker learns of it a moment later
         await asyncio.sleep(0.05)
     told = log(kafka_broker)

@@ -187,7 +187,7 @@ def test_a_broker_without_topics_is_told_with_what_makes_them(embedded_broker) -
     assert done.returncode == 1
     assert SAMPLE.name in done.stderr
     assert f"slacktide topics apply --bootstrap {embedded_broker.bootstrap}" in done.stderr
-    assert alone(describe_topics(embedded_broker.bootstrap, [SAMPLE.name])) == {}
+    assert alone(describe_topics(embedded_broker.cluster, [SAMPLE.name])) == {}
 
 
 def test_a_broker_that_does_not_answer_is_named() -> None:
@@ -233,11 +233,11 @@ async def test_a_tail_goes_back_as_far_as_is_asked_and_says_where_it_was_cut(bro
     now_ms = time.time_ns() // 1_000_000
     await fill(broker.bootstrap, [now_ms - age_ms for age_ms in range(60_000, 0, -1_000)])
     place = (OUTCOME.name, 0)
-    async with Tail(broker.bootstrap, 50, most=1_000) as reader:
+    async with Tail(broker.cluster, 50, most=1_000) as reader:
         lately = await reader.read({place: now_ms - 10_500})
         whole = await reader.read({place: WHOLE, (POLICY.name, 0): WHOLE})
         none = await reader.read({place: WHOLE}, lambda _: False)
-    async with Tail(broker.bootstrap, 50, most=4) as reader:
+    async with Tail(broker.cluster, 50, most=4) as reader:
         cut = await reader.read({place: now_ms - 30_500})
 
     assert [record.offset for record in lately.records] == list(range(50, 60))

@@ -35,9 +35,10 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself wh
 
 PROCESS = """
 import asyncio, sys, time
+from slacktide.schemas.connection import Cluster
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.shells.governor_shell import GovernorSettings, govern
-settings = GovernorSettings(bootstrap=sys.argv[1], session_timeout_ms=int(sys.argv[2]))
+settings = GovernorSettings(bootstrap=Cluster(sys.argv[1]), session_timeout_ms=int(sys.argv[2]))
 asyncio.run(govern(Governor("process"), settings, asyncio.Event(), lambda: time.time_ns() // 1_000_000))
 """
 

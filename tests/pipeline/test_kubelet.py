@@ -374,7 +374,7 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
         kernel = CgroupKernel(Path(given["--cgroup-mount"]), Path(given["--proc-mount"]), given["--kubepods"], state)
         settings = LoopSettings(
             node=given["--node-name"],
-            bootstrap=embedded_broker.bootstrap,
+            bootstrap=embedded_broker.cluster,
             inventory=node.inventory,
             state_folder=state,
             lister=ask(access),
@@ -384,7 +384,7 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
         running = asyncio.create_task(run(kernel, settings, stop, health))
 
         async def listed() -> list[list[str]]:
-            records = [record async for record in read_topic(embedded_broker.bootstrap, SAMPLE.name)]
+            records = [record async for record in read_topic(embedded_broker.cluster, SAMPLE.name)]
             samples = [decode(record.value, NodeSample) for record in records]
             return [[pod.name for pod in sample.pods] for sample in samples if sample.pods is not None]
 

@@ -38,7 +38,7 @@ def slacktide(broker, *arguments: str) -> Result:
 
 
 async def write(broker, *records: Out) -> None:
-    sender = Sender(broker.bootstrap, client_id="test", acks="1", timeout_s=5)
+    sender = Sender(broker.cluster, client_id="test", acks="1", timeout_s=5)
     await sender.connect(sorted({record.topic for record in records}))
     await sender.send(records)
     await sender.close()
@@ -81,13 +81,13 @@ async def test_apply_sets_a_drifted_setting_and_leaves_the_operators_own(kafka_b
     """Retention is the replay window: the table has the say. What else was set for the topic stays."""
     kafka_broker.apply_topics()
     drift = {"retention.ms": "60000", "segment.bytes": "20971520"}
-    await set_configs(kafka_broker.bootstrap, {SAMPLE.name: drift})
+    await set_configs(kafka_broker.cluster, {SAMPLE.name: drift})
     planned = slacktide(kafka_broker, "topics", "plan")
     assert planned.exit_code == 2
     assert planned.stdout.splitlines()[0] == f"~ {SAMPLE.name}: retention.ms 60000 -> {SAMPLE.retention_ms}"
 
     assert slacktide(kafka_broker, "topics", "apply").exit_code == 0
-    config = (await describe_topics(kafka_broker.bootstrap, [SAMPLE.name]))[SAMPLE.name].config
+    config = (await describe_topics(kafka_broker.cluster, [SAMPLE.name]))[SAMPLE.name].config
     assert (config["retention.ms"], config["segment.bytes"]) == (str(SAMPLE.retention_ms), "20971520")
     assert slacktide(kafka_broker, "topics", "plan").exit_code == 0
 
@@ -260,13 +260,13 @@ async def test_refused_records_are_written_again_once(broker) -> None:
     planned = slacktide(broker, *REPLAY, "--key", "a", "--dry-run").stdout.splitlines()
     assert planned[1].split() == ["0", "node.sample", "2:0", "a", "put", "back", str(len(bad[0].value or b""))]
     assert planned[-1] == "would be put back: 1, earlier: 0, left: 0"
-    assert len([record async for record in read_topic(broker.bootstrap, SAMPLE.name)]) == 2
+    assert len([record async for record in read_topic(broker.cluster, SAMPLE.name)]) == 2
 
     done = slacktide(broker, *REPLAY, "--key", "a", "--since", "1h").stdout.splitlines()
     assert done[-2] == f"written to {SAMPLE.name} 2:2"
     assert slacktide(broker, *REPLAY).stdout.splitlines()[-1] == "put back: 1, earlier: 1, left: 0"
     assert slacktide(broker, *REPLAY).stdout.splitlines()[-1] == "put back: 0, earlier: 2, left: 0"
-    back = [record async for record in read_topic(broker.bootstrap, SAMPLE.name, start={2: 2})]
+    back = [record async for record in read_topic(broker.cluster, SAMPLE.name, start={2: 2})]
     assert [(one.partition, one.offset, one.key, one.value) for one in back] == [
         (2, 2, b"a", bad[0].value),
         (2, 3, b"b", bad[1].value),
@@ -294,8 +294,8 @@ async def test_a_forged_dead_letter_never_gets_its_content_written(broker) -> No
     assert "the record there is not the one that the dead letter describes" in both[1]
     assert named.exit_code == 2
     assert "slacktide.policy.v1 cannot be written again: its writer publishes it anew" in named.stderr
-    assert len([record async for record in read_topic(broker.bootstrap, POLICY.name)]) == 1
-    assert len([record async for record in read_topic(broker.bootstrap, SAMPLE.name)]) == 1
+    assert len([record async for record in read_topic(broker.cluster, POLICY.name)]) == 1
+    assert len([record async for record in read_topic(broker.cluster, SAMPLE.name)]) == 1
 
 
 async def test_a_record_of_a_re_created_topic_is_left(broker) -> None:

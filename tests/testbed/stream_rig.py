@@ -39,12 +39,13 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself wh
 
 PROCESS = """
 import asyncio, importlib, sys, time
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.shells.session import ShellSettings
 from slacktide.streams.worker import Worker
 shell, name, bootstrap, group, session_ms = sys.argv[1:]
 run = importlib.import_module(f"slacktide.streams.shells.{shell}_shell").run
-settings = ShellSettings(bootstrap=bootstrap, group=group, session_timeout_ms=int(session_ms))
+settings = ShellSettings(bootstrap=Cluster(bootstrap), group=group, session_timeout_ms=int(session_ms))
 asyncio.run(run(Worker(name), settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
 """
 
