@@ -145,7 +145,7 @@ async def test_only_who_is_there_for_it_can_make_a_topic(granted: GuardedKafka, 
 def process(folder: Path, door: Cluster, *arguments: str) -> Iterator[None]:
     """A part as a process of its own; its log is in the folder."""
     with (folder / f"{arguments[0]}.log").open("wb") as log:
-        where = ["--bootstrap", door, "--kafka-config", door.security.file]
+        where = ["--bootstrap", str(door), "--kafka-config", door.security.file]
         command = [SLACKTIDE, *arguments, *where, "--metrics-port", "0", "--log-format", "json"]
         running_part = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
     try:
