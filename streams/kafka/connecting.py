@@ -10,6 +10,7 @@ import asyncio
 import ssl
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from aiokafka import client as aiokafka
 from aiokafka import conn
@@ -153,23 +154,40 @@ def _unreachable() -> str:
     return "; ".join(f"{host}:{port}: {why}" for (host, port), why in _why.items())
 
 
-_connect, _bootstrap = aiokafka.create_conn, aiokafka.AIOKafkaClient.bootstrap
+_connect = aiokafka.create_conn
+_bootstrap, _close = aiokafka.AIOKafkaClient.bootstrap, aiokafka.AIOKafkaClient.close
 _why: dict[tuple[str, int], str] = {}
 """By address why the last attempt to connect there failed."""
 _opened: dict[asyncio.Task[Any] | None, list[Any]] = {}
 """By task that bootstraps a client, the connections that it has opened."""
+_closed: WeakSet[Any] = WeakSet()
+"""Clients that were closed."""
 
 
 async def create_conn(host: str, port: int, **how: Any) -> Any:
-    """As the client's own, and remember why it failed."""
+    """As the client's own, and remember why it failed. A client that was closed meanwhile gets no connection.
+
+    Raises:
+        KafkaConnectionError: the client was closed, or the broker refused.
+
+    """
     try:
         made = await _connect(host, port, **how)
     except (OSError, KafkaError, TimeoutError) as exc:
         _why[host, port] = _reason(exc, how)
         raise
     _why.pop((host, port), None)
+    if getattr(how.get("on_close"), "__self__", None) in _closed:
+        made.close()
+        raise KafkaConnectionError("the client was closed")
     _opened.get(asyncio.current_task(), []).append(made)
     return made
+
+
+async def close(self: Any) -> None:
+    """As the client's own, which forgets connections that are still being made."""
+    _closed.add(self)
+    await _close(self)
 
 
 async def bootstrap(self: Any) -> None:
@@ -181,6 +199,7 @@ async def bootstrap(self: Any) -> None:
     """
     task = asyncio.current_task()
     _opened[task] = []
+    _closed.discard(self)
     try:
         await _bootstrap(self)
     except asyncio.CancelledError:

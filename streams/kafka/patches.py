@@ -34,6 +34,8 @@ def install() -> None:
     client.create_conn = connecting.create_conn
     client.NodeNotReadyError = connecting.NotReadyError
     client.AIOKafkaClient.bootstrap = connecting.bootstrap
+    # The client leaves connections open that it made while it was given up or closed.
+    client.AIOKafkaClient.close = connecting.close
     # The client takes a refused token for an accepted one.
     conn.OAuthAuthenticator = connecting.TokenLogin
     # A batch that the client cannot read stops its consumer there.

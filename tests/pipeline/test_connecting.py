@@ -153,7 +153,16 @@ def test_a_part_that_is_refused_waits_and_says_so_once(
 ) -> None:
     """It tries again every few seconds; told to stop, it stops."""
     door, said = refused(kafka, tried)
-    where = ["--bootstrap", str(door), "--kafka-config", door.security.file, "--metrics-port", "0", "--log-format", "json"]
+    where = [
+        "--bootstrap",
+        str(door),
+        "--kafka-config",
+        door.security.file,
+        "--metrics-port",
+        "0",
+        "--log-format",
+        "json",
+    ]
     with VirtualNode(tmp_path) as node, (tmp_path / "log").open("wb") as log:
         more = {
             "agent": [*node.arguments, "--state-folder", str(tmp_path / "state")],

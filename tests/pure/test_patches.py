@@ -6,10 +6,12 @@ import asyncio
 import struct
 import tomllib
 from pathlib import Path
+from typing import Self
 
 import aiokafka.client
 import pytest
 from aiokafka.protocol.metadata import MetadataRequest_v5
+from aiokafka.structs import BrokerMetadata
 
 from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka import Sender, patches
@@ -35,23 +37,52 @@ def test_what_is_installed_is_what_they_are_written_for() -> None:
     assert patches.WRITTEN_FOR == "0.14."
 
 
-async def test_a_connection_attempt_that_is_given_up_leaves_no_connection_open() -> None:
-    """The broker accepts the connection and says what it can, and never sends metadata."""
-    closed = asyncio.Event()
+class SlowBroker:
+    """Accepts a connection and answers which requests it knows, once it may; it answers nothing else."""
 
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def __init__(self) -> None:
+        self.asked, self.may_answer, self.closed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.address = ("", 0)
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.address = self._server.sockets[0].getsockname()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
         (correlation,) = struct.unpack_from(">i", await reader.readexactly(size), 4)
+        self.asked.set()
+        await self.may_answer.wait()
         versions = [(3, 0, 5), (18, 0, 0)]
         body = struct.pack(">ihi", correlation, 0, len(versions)) + b"".join(struct.pack(">hhh", *v) for v in versions)
         writer.write(struct.pack(">i", len(body)) + body)
         while await reader.read(4096):
             pass
-        closed.set()
+        self.closed.set()
         writer.close()
 
-    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
-        host, port = server.sockets[0].getsockname()
+
+async def test_a_connection_attempt_that_is_given_up_leaves_no_connection_open() -> None:
+    async with SlowBroker() as broker:
+        broker.may_answer.set()
+        sender = Sender(Cluster(f"127.0.0.1:{broker.address[1]}"), client_id="test", timeout_s=9.0)
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(Sender(Cluster(f"{host}:{port}"), client_id="test", timeout_s=9.0).connect(()), 0.2)
-        await asyncio.wait_for(closed.wait(), 2.0)
+            await asyncio.wait_for(sender.connect(()), 0.2)
+        await asyncio.wait_for(broker.closed.wait(), 2.0)
+
+
+async def test_a_client_that_is_closed_while_it_connects_leaves_no_connection_open() -> None:
+    async with SlowBroker() as broker:
+        client = aiokafka.client.AIOKafkaClient()
+        client.cluster._brokers = {0: BrokerMetadata(0, *broker.address, None)}
+        connecting = asyncio.create_task(client._get_conn(0))
+        await broker.asked.wait()
+        await client.close()
+        broker.may_answer.set()
+
+        assert await connecting is None
+        await asyncio.wait_for(broker.closed.wait(), 2.0)
