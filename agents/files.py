@@ -56,6 +56,9 @@ class Watched(Generic[T]):
 
     """
 
+    unlisted = ""
+    """A file lists its pods itself."""
+
     def __init__(self, path: Path, read: Callable[[object, str], T], *, last: T | None = None) -> None:
         self.path = path
         self.refused = ""

@@ -55,6 +55,11 @@ LIMITS = Counter("slacktide_agent_limits", "Samples by what fixed their best-eff
 POLICY_SAID = Gauge(
     "slacktide_agent_policy_published_timestamp_seconds", "When the policy in force was last published.", ["node"]
 )
+POLICY_REFUSED = Gauge(
+    "slacktide_agent_policy_refused",
+    "1 while the newest record of the policy topic is refused, the null included.",
+    ["node"],
+)
 GUARD = Gauge("slacktide_agent_guard_in_charge", "1 while the node decides without the stream.", ["node"])
 SPOOL_BYTES = Gauge("slacktide_agent_spool_bytes", "Size of the spool on disk.", ["node"])
 SPOOL_WAITING = Gauge("slacktide_agent_spool_outcomes", "Outcomes that the log does not have yet.", ["node"])
@@ -124,6 +129,7 @@ class AgentMetrics:
         self._tick = TICK.labels(node)
         self._act_age = ACT_AGE.labels(node)
         self._guard = GUARD.labels(node)
+        self._policy_refused = POLICY_REFUSED.labels(node)
         self._spool = [gauge.labels(node) for gauge in (SPOOL_BYTES, SPOOL_WAITING, SPOOL_FAILURES, SPOOL_TORN)]
         self._evicting = [gauge.labels(node) for gauge in (DYING, STUCK, FROZEN, THROTTLED, FREEZES)]
         self._lacking: set[Knob] = set()
@@ -167,6 +173,10 @@ class AgentMetrics:
     def policy_said(self, published_ms: int) -> None:
         """The policy in force was published then, for the first time or again."""
         POLICY_SAID.labels(self.node).set(published_ms / 1_000)
+
+    def policy_refused(self, *, refused: bool) -> None:
+        """Whether the newest record of the policy topic is refused."""
+        self._policy_refused.set(refused)
 
     def stands(self, *, guard: bool, spool: tuple[int, int, int, int]) -> None:
         """Who is in charge, and the spool's bytes, outcomes, failures and torn lines."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from collections.abc import Awaitable, Callable
+from contextlib import aclosing, suppress
 
 import msgspec
 
@@ -12,15 +14,15 @@ from slacktide.agents.dead_letters import Letters
 from slacktide.agents.files import Watched
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import LogError
+from slacktide.schemas.errors import BadMessageError, LogError
 from slacktide.schemas.headers import headers
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, revision_of
 from slacktide.schemas.kubernetes import Described
-from slacktide.schemas.policy import KEY, NodeSource, Parsed, Policy
+from slacktide.schemas.policy import KEY, InForce, NodeSource, Parsed, Policy
 from slacktide.schemas.topics import DEAD_LETTER, INVENTORY, POLICY
-from slacktide.streams.kafka import Sender
-from slacktide.streams.records import Out, Record, dead_letter
+from slacktide.streams.kafka import Sender, read_topic
+from slacktide.streams.records import Out, Record, dead_letter, place_of
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +63,8 @@ class Publisher:
     ) -> None:
         self.away = NOTHING_YET
         """Why what is said is not in the log; "" where it is."""
+        self._bootstrap = bootstrap
+        self._installation = secrets.token_hex(8)
         self._sender = Sender(bootstrap, client_id=f"slacktide-{source}", acks="all")
         self._ensure_topics = ensure_topics
         self._now_ms = now_ms
@@ -129,6 +133,7 @@ class Publisher:
         except LogError:
             await self._ensure_topics()
             await self._sender.connect(TOPICS)
+        self._installation = (await read_policy(self._bootstrap)).policy.installation or self._installation
 
     async def _publish(self, which: set[tuple[str, str]]) -> None:
         keys = sorted(which)
@@ -158,12 +163,29 @@ class Publisher:
 
     def _out(self, topic: str, key: str, body: Policy | NodeInventory | None) -> Out:
         now_ms = self._now_ms()
+        if isinstance(body, Policy):
+            body = msgspec.structs.replace(body, installation=self._installation)
         return Out(
             topic=topic,
             key=key.encode(),
             value=None if body is None else encode(msgspec.structs.replace(body, published_ms=now_ms)),
             headers=headers(kind=topic, source=self._source, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms),
         )
+
+
+async def read_policy(bootstrap: Cluster) -> InForce:
+    """Read which policy the topic has in force; those that cannot be read are passed over.
+
+    Raises:
+        LogError: the broker cannot be reached, or lacks the topic.
+
+    """
+    policies = InForce()
+    async with aclosing(read_topic(bootstrap, POLICY.name)) as records:
+        async for record in records:
+            with suppress(BadMessageError):
+                policies.take(record.key, record.value, place_of(record))
+    return policies
 
 
 async def publish_files(

@@ -70,6 +70,11 @@ class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Of a command: why its sample does not prove its node; "": it does, or need not."""
 
 
+def place_of(record: Record) -> str:
+    """Where a record stands, for messages."""
+    return f"{record.topic} {record.partition}:{record.offset}"
+
+
 def text_of(raw: bytes) -> str:
     """Any bytes as text; what is no UTF-8 is written as escapes."""
     return raw.decode(errors="backslashreplace")

@@ -39,7 +39,7 @@ from slacktide.schemas.inventory import NodeInventory, unended
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.proof import PROVEN
-from slacktide.streams.records import Record
+from slacktide.streams.records import Record, place_of
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +119,7 @@ class AgentLoop:
         self._inventory_epoch = 0
         self._refused = ""
         self._noted: set[str] = set()
-        self._policy = self._state.policy() or policies.DEFAULT
+        self._policies = policies.InForce(self._state.policy() or policies.DEFAULT)
         prover = Prover(settings.node, settings.state_folder if settings.enrol else None, clock.wall_ms)
         self._enrolment = Enrolment(settings.enrol, prover, self._metrics) if settings.enrol else None
         self._link = Link(
@@ -139,7 +139,7 @@ class AgentLoop:
             kernel=kernel,
             spool=self._spool,
             clock=clock,
-            policy=self._policy,
+            policy=self._policies.policy,
             facts=self._inventory.value.facts,
             pods=self._inventory.value.pods,
             settings=settings.agent,
@@ -157,7 +157,7 @@ class AgentLoop:
         self._deadline: asyncio.TimerHandle | None = None
         self._answered = False
         self._closing = False
-        log.info("starting", extra={"node": settings.node, "boot_id": boot_id, "policy": self._policy.version})
+        log.info("starting", extra={"node": settings.node, "boot_id": boot_id, "policy": self._policies.policy.version})
 
     async def run(self, stop: asyncio.Event) -> None:
         """Tick until told to stop."""
@@ -223,24 +223,23 @@ class AgentLoop:
 
     def policies(self, records: list[Record]) -> None:
         """Policies came: of those that validate, the last one of the highest epoch is in force."""
-        before = self._policy
+        before, refused = self._policies.policy, self._policies.refused
         for record in records:
-            if record.value is None:
-                log.info("a null policy changes nothing", extra={"offset": record.offset})
-                continue
             try:
-                policy = policies.read(record.key, record.value)
+                taken = self._policies.take(record.key, record.value, place_of(record))
             except BadMessageError as exc:
                 self._link.lay_aside(record, str(exc))
-                log.error("a policy was refused; %s stays in force", before.version, extra={"why": str(exc)})  # noqa: TRY400
                 continue
-            if policy.writer_epoch >= self._policy.writer_epoch:
-                self._policy = policy
-                self._metrics.policy_said(policy.published_ms)
-        if self._policy.version != before.version:
-            log.info("policy in force", extra={"version": self._policy.version, "before": before.version})
-            self._agent.policy(self._policy)
-        self._state.keep_policy(self._policy)
+            if taken:
+                self._metrics.policy_said(self._policies.policy.published_ms)
+        policy, why = self._policies.policy, self._policies.refused
+        if policy.version != before.version:
+            log.info("policy in force", extra={"version": policy.version, "before": before.version})
+            self._agent.policy(policy)
+        if why and why != refused:
+            log.error("a policy is refused", extra={"why": why})
+        self._metrics.policy_refused(refused=bool(why))
+        self._state.keep_policy(policy)
 
     def inventories(self, records: list[Record]) -> None:
         """The node was told of: the last one of the highest epoch counts. That it was removed changes nothing here."""
@@ -329,15 +328,28 @@ class AgentLoop:
         self._metrics.stands(guard=guard, spool=(spool.bytes_used, spool.waiting, spool.failures, spool.torn))
         self._metrics.lacks(self._agent.knobs_lacking)
         self._metrics.evicting(self._agent.evicting)
-        self._health.not_ready = f"the log is away: {self._link.away}" if self._link.away else self._link.too_large
+        self._health.not_ready = self._unready()
         if self._inventory.refused:
             self._health.not_fresh = f"the inventory was refused: {self._inventory.refused}"
+        elif self._policies.refused:
+            self._health.not_fresh = f"a policy is refused: {self._policies.refused}"
         else:
             unanswered = "the guard is in charge: no answers in time" if guard else self._unanswered()
             self._health.not_fresh = self._unproven() or unanswered
 
+    def _unready(self) -> str:
+        """Why this agent cannot do its work; "": it can.
+
+        A policy that nobody can read leaves all on the last good one. One that only this agent refuses does not.
+        """
+        if self._link.away:
+            return f"the log is away: {self._link.away}"
+        if self._inventory.unlisted:
+            return f"the list of pods is old: {self._inventory.unlisted}"
+        return self._link.too_large or (self._policies.refused if self._policies.by_epoch else "")
+
     def _unproven(self) -> str:
-        return self._enrolment.trouble if self._enrolment and self._policy.node_proof == "required" else ""
+        return self._enrolment.trouble if self._enrolment and self._policies.policy.node_proof == "required" else ""
 
     def _unanswered(self) -> str:
         return "" if self._answered else "no answer yet"

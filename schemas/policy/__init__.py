@@ -5,6 +5,7 @@ operator's file, ``effective`` finds what is in force on a node and why, ``featu
 """
 
 from slacktide.schemas.policy.configmap import Parsed, parse
+from slacktide.schemas.policy.in_force import InForce
 from slacktide.schemas.policy.message import DEFAULT, KEY, NodeSource, NodeStrategy, Policy, policy_of, read, versioned
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
 
@@ -13,6 +14,7 @@ __all__ = [
     "KEY",
     "Colocation",
     "CpuBurst",
+    "InForce",
     "NodeSource",
     "NodeStrategy",
     "Parsed",

@@ -7,7 +7,7 @@ from typing import Generic, Literal, TypeVar
 
 import msgspec
 
-from slacktide.schemas.bounds import TimeMs, WriterEpoch
+from slacktide.schemas.bounds import Revision, TimeMs, WriterEpoch
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
@@ -57,6 +57,9 @@ class Policy(Message, frozen=True, kw_only=True):
     version: a node decides the same with it and without."""
     node_source: NodeSource = "open"
     """Set by whoever publishes policy and inventory; no part of the version."""
+    installation: Revision = ""
+    """Id of the policy topic's life, drawn by its first writer and adopted by each later one. Epochs compare within it;
+    "": a writer of an older release."""
     writer_epoch: WriterEpoch = 0
     published_ms: TimeMs = 0
 

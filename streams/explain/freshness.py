@@ -123,16 +123,18 @@ def _window(log: NodeLog) -> Iterator[Finding]:
 
 def _policy(log: NodeLog) -> Iterator[Finding]:
     sample = log.sample
+    if log.policy_refused:
+        yield Finding(name="policy.refused", severity="problem", text=log.policy_refused)
     if log.policy is None:
         text = "the policy topic is empty: the defaults hold, and by them nothing is done"
-        advice = "agents publish it: `slacktide agent --policy FILE`"
+        advice = "the bridge publishes it from its ConfigMap; without Kubernetes `slacktide publish --policy FILE` does"
         yield Finding(name="policy.absent", severity="problem", text=text, advice=advice)
         return
     version = log.policy.body.version
     if sample is not None and sample.body.policy_version != version:
         text = f"the agent decides by policy {sample.body.policy_version}, in force is {version}"
-        advice = "it reads the policy's topic: look for its refusal in the agent's log, and at its policy file"
-        yield Finding(name="policy.other", severity="warning", text=text, advice=advice)
+        advice = "a change takes a second; after that the agent's /ready, /fresh and log name why it refuses the policy"
+        yield Finding(name="policy.other", severity="problem", text=text, advice=advice)
     metric = log.metric
     if metric is not None and metric.body.policy_version != version:
         text = f"NodeMetric was made by policy {metric.body.policy_version}, in force is {version}"

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeVar
 
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy import KEY, Policy
+from slacktide.schemas.policy import InForce, Policy
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, SCORE
-from slacktide.streams.explain.evidence import Said, newest, said
+from slacktide.streams.explain.evidence import Said, newest, place_of, said
 from slacktide.streams.records import Record
 from slacktide.streams.worker.boots import Boots
 
@@ -31,6 +33,8 @@ class NodeLog:
     node: str
     policy: Said[Policy] | None
     """The one in force in the cluster."""
+    policy_refused: str
+    """Why the newest record of the policy topic is not in force; "": it is."""
     inventory: Said[NodeInventory] | None
     samples: Sequence[Said[NodeSample]]
     metric: Said[NodeMetric] | None
@@ -100,12 +104,14 @@ def node_log(node: str, records: Iterable[Record]) -> NodeLog:
         for one in said(records, SAMPLE, NodeSample, node)
         if (one.place.partition, one.place.offset) not in unproven
     ]
+    policy, policy_refused = policy_of(records)
     boots = Boots()
     for one in samples:
         boots.see(one.body.boot_id, one.place.logged_ms)
     return NodeLog(
         node=node,
-        policy=policy_of(records),
+        policy=policy,
+        policy_refused=policy_refused,
         inventory=inventories[-1] if inventories else None,
         samples=_believed(samples, boots),
         metric=newest(_believed(said(records, METRIC, NodeMetric, node), boots), order),
@@ -123,10 +129,13 @@ def _believed(found: Sequence[Said[M]], boots: Boots) -> Sequence[Said[M]]:
     return kept or found
 
 
-def policy_of(records: Iterable[Record]) -> Said[Policy] | None:
-    """The policy in force: the last good one of the highest writer epoch. A null changes nothing."""
-    in_force: Said[Policy] | None = None
-    for one in said((record for record in records if record.value is not None), POLICY, Policy, KEY):
-        if in_force is None or one.body.writer_epoch >= in_force.body.writer_epoch:
-            in_force = one
-    return in_force
+def policy_of(records: Iterable[Record]) -> tuple[Said[Policy] | None, str]:
+    """The policy in force, and why the newest record of its topic is not; "": it is."""
+    policies, found = InForce(), None
+    for record in records:
+        if record.topic != POLICY.name:
+            continue
+        with suppress(BadMessageError):  # a dead letter has it, too
+            if policies.take(record.key, record.value, str(place_of(record))):
+                found = Said(body=policies.policy, place=place_of(record))
+    return found, policies.refused

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from slacktide.schemas import policy as policies
@@ -17,7 +18,7 @@ from slacktide.streams.governor.ledger import Ledger
 from slacktide.streams.governor.nodes import Held, Node
 from slacktide.streams.governor.reading import Sighting, lease_of, outcome_of
 from slacktide.streams.proofs import ByKeys, Judge, Unproven
-from slacktide.streams.records import Out, Record, Writer, text_of
+from slacktide.streams.records import Out, Record, Writer, place_of, text_of
 
 SPENDS = frozenset({"applied", "failed"})
 """An eviction that was begun has spent its credit, whatever came of it."""
@@ -52,11 +53,10 @@ class Governor:
     def __init__(self, name: str, judge: Judge | None = None) -> None:
         self.epoch = 0
         """Of the present term."""
-        self.in_force = policies.DEFAULT
+        self._policies = policies.InForce()
         self._writer = Writer(f"governor/{name}")
         self._judge = judge or ByKeys()
         self._unproven = Unproven(self._writer)
-        self._policy_epoch = 0
         self._heard = (0, 0)
         """The highest epoch that the credit topic holds, and its highest number."""
         self._number = 0
@@ -71,6 +71,11 @@ class Governor:
             OUTCOME.name: self._outcome,
             CREDIT.name: self._credit,
         }
+
+    @property
+    def in_force(self) -> policies.Policy:
+        """The policy: the last good one of the highest writer epoch."""
+        return self._policies.policy
 
     @property
     def deposed(self) -> bool:
@@ -169,15 +174,9 @@ class Governor:
         )
 
     def _policy(self, record: Record, _: list[Out], __: int) -> None:
-        """The worker lays a bad one aside; the last good one stays."""
-        if record.value is None:
-            return
-        try:
-            policy = policies.read(record.key, record.value)
-        except BadMessageError:
-            return
-        if policy.writer_epoch >= self._policy_epoch:
-            self._policy_epoch, self.in_force = policy.writer_epoch, policy
+        """The worker lays a bad one aside, and reports one that is refused; the last good one stays."""
+        with suppress(BadMessageError):
+            self._policies.take(record.key, record.value, place_of(record))
 
     def _metric(self, record: Record, outs: list[Out], now_ms: int) -> None:
         """A node lives. A null says that it was removed: its lease goes from the topic, too."""

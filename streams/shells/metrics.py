@@ -46,6 +46,9 @@ UNKNOWN_SAMPLES = Counter(
     "slacktide_stream_unknown_node_samples", "Samples answered `skipped` because their node does not exist."
 )
 TWO_BOOTS = Gauge("slacktide_stream_two_boots_nodes", "Nodes frozen because two agents send samples of them.")
+POLICY_REFUSED = Gauge(
+    "slacktide_stream_policy_refused", "1 while the newest record of the policy topic is refused, the null included."
+)
 SESSIONS = Counter("slacktide_stream_sessions", "Times that the worker connected to the log.")
 
 SHADOW_ANSWERS = Counter("slacktide_stream_shadow_answers", "What another policy would answer.", ["answer"])

@@ -280,7 +280,7 @@ class Session:
             self._tell_lag(partition, (ends.get(partition) or position) - position, batches[partition][-1])
         if done:
             self._answered_at_s = asyncio.get_running_loop().time()
-            self._health.not_fresh = self._ticking.alarm
+            self._health.not_fresh = self._late()
         return done
 
     async def _answer_together(self, batches: Mapping[int, Sequence[Record]]) -> None:
@@ -421,7 +421,7 @@ class Session:
 
         """
         outs: list[Out] = []
-        before = self._worker.in_force.version
+        before, refused = self._worker.in_force.version, self._worker.policies.refused
         for record in older:
             self._worker.policy(record)
         for record in records:
@@ -432,7 +432,15 @@ class Session:
                 self._ticking.inventory(record)
         if self._worker.in_force.version != before:
             log.info("another policy is in force", extra={"version": self._worker.in_force.version})
+        self._tell_refused(refused)
         await self._write(outs)
+
+    def _tell_refused(self, before: str) -> None:
+        """Report a policy that is refused; ``before``: what was reported last."""
+        refused = self._worker.policies.refused
+        metrics.POLICY_REFUSED.set(bool(refused))
+        if refused and refused != before:
+            log.error("a policy is refused", extra={"why": refused})
 
     async def _follow(self) -> None:
         while True:
@@ -472,14 +480,20 @@ class Session:
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(1.0)
-            if self._held is not None and not self._held:
-                self._health.not_fresh = ""  # others have all partitions: nothing is late here
-            elif self._ticking.alarm:
-                self._health.not_fresh = self._ticking.alarm
-            elif self._answered_at_s is None:
-                self._health.not_fresh = "no sample answered yet"
-            elif (silent_s := asyncio.get_running_loop().time() - self._answered_at_s) > FRESH_S:
-                self._health.not_fresh = f"no sample answered for {silent_s:.0f} s"
+            self._health.not_fresh = self._late()
+
+    def _late(self) -> str:
+        """Why what this worker publishes may be out of date; "": it is not."""
+        if self._worker.policies.refused:
+            return f"a policy is refused: {self._worker.policies.refused}"
+        if self._held is not None and not self._held:
+            return ""  # others have all partitions: nothing is late here
+        if self._ticking.alarm:
+            return self._ticking.alarm
+        if self._answered_at_s is None:
+            return "no sample answered yet"
+        silent_s = asyncio.get_running_loop().time() - self._answered_at_s
+        return f"no sample answered for {silent_s:.0f} s" if silent_s > FRESH_S else ""
 
     async def _guarded(self, work: Callable[[], Awaitable[None]]) -> None:
         try:

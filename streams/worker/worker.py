@@ -24,7 +24,7 @@ from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.topics import METRIC
 from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
-from slacktide.streams.records import Out, Record, Writer, text_of
+from slacktide.streams.records import Out, Record, Writer, place_of, text_of
 from slacktide.streams.windows.figures import Candidate, allocatable_of, due
 from slacktide.streams.windows.node_window import NodeWindow
 from slacktide.streams.windows.segments import (
@@ -66,8 +66,8 @@ class Worker:
 
     def __init__(self, name: str, judge: Judge | None = None, *, open_nodes_max: int = OPEN_NODES_MAX) -> None:
         self.name = name
-        self.in_force = policies.DEFAULT
-        """The policy: the last good one of the highest writer epoch."""
+        self.policies = policies.InForce()
+        """Which policy is in force, and why the newest record of its topic is not."""
         self.inventories = 0
         """Inventory records read."""
         self.unknown_samples = 0
@@ -82,7 +82,6 @@ class Worker:
         self._writer = Writer(f"stream/{name}")
         self._judge = judge or ByKeys()
         self._unproven = Unproven(self._writer)
-        self._policy_epoch = 0
         self._inventory_epoch = 0
         self._unknown_letter_ms: dict[int, int] = {}
         self._last = LastSaid()
@@ -91,17 +90,19 @@ class Worker:
 
     def policy(self, record: Record) -> list[Out]:
         """Take a policy over. A null changes nothing; a bad one is a dead letter, the last good one stays."""
-        if record.value is None:
-            return []
         try:
-            policy = policies.read(record.key, record.value)
+            taken = self.policies.take(record.key, record.value, place_of(record))
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), record.timestamp_ms)]
-        if policy.writer_epoch >= self._policy_epoch:
-            self._policy_epoch, self.in_force = policy.writer_epoch, policy
-            for partition, node in self.held.follow(policy.node_source):
+        if taken:
+            for partition, node in self.held.follow(self.in_force.node_source):
                 self._drop(partition, node)
         return []
+
+    @property
+    def in_force(self) -> policies.Policy:
+        """The policy: the last good one of the highest writer epoch."""
+        return self.policies.policy
 
     def inventory(self, record: Record) -> list[Out]:
         """Hear of a node. A null removes it: its figures go, and come again only with its inventory.
@@ -171,7 +172,7 @@ class Worker:
     def aside(self) -> Worker:
         """One that knows nothing but the policy: what it learns of older samples, in order, is filled in at once."""
         other = Worker(self.name, self._judge)
-        other.in_force, other.held.existing = self.in_force, self.held.existing
+        other.policies, other.held.existing = policies.InForce(self.in_force), self.held.existing
         return other
 
     def fill_from(self, other: Worker, partition: int, minutes: int) -> Iterator[None]:

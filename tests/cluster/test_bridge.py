@@ -7,6 +7,7 @@ import contextlib
 from urllib.request import urlopen
 
 import pytest
+from prometheus_client import Gauge
 
 from slacktide.agents.cluster.bridge import metrics, node_metric, pace
 from slacktide.agents.cluster.bridge.election import Election
@@ -175,8 +176,40 @@ async def test_a_replica_takes_over_from_one_that_stops_or_dies_with_a_higher_ep
     async with asyncio.timeout(10):
         while (await _policies(rig))[-1].writer_epoch != _leads(rig):  # noqa: ASYNC110
             await asyncio.sleep(0.1)
-    epochs = [policy.writer_epoch for policy in await _policies(rig)]
+    said = await _policies(rig)
+    epochs = [policy.writer_epoch for policy in said]
     assert epochs == sorted(epochs)
+    assert len({policy.installation for policy in said}) == 1, "each adopts the id that the first one drew"
+    assert said[0].installation
+
+
+async def test_what_each_node_sells_is_a_metric_until_the_lease_is_lost(rig: BridgeRig) -> None:
+    """Another replica serves it then: who kept its own would show a cluster of an hour ago."""
+
+    def sold(gauge: Gauge, of: str) -> dict[str, float]:
+        return {one.labels["tier"]: one.value for one in gauge.collect()[0].samples if one.labels["node"] == of}
+
+    def served(gauge: Gauge) -> list[float]:
+        return [one.value for one in gauge.collect()[0].samples]
+
+    node, other = rig.cluster.node(), rig.cluster.node()
+    rig.say_policy(threshold=SUPPRESS)
+    rig.say(node, cpu=1_500, mem=4 * GIB, mid=500)
+    rig.replica("one")
+    await until(lambda: sold(metrics.SOLD_CPU, node) == {"batch": 1_500, "mid": 500})
+    assert sold(metrics.SOLD_MEMORY, node) == {"batch": 4 * GIB, "mid": 500}
+    assert sold(metrics.SOLD_CPU, other) == {"batch": 0, "mid": 0}, "it sells nothing"
+    rig.cluster.delete(f"/api/v1/nodes/{other}")
+    await until(lambda: sold(metrics.SOLD_CPU, other) == {})
+    await until(lambda: served(metrics.NODES)[0] >= 1 and served(metrics.TROUBLE))
+
+    rig.cluster.patch(LEASE, {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 3_600}})
+    await until(lambda: served(metrics.LEADING) == [0])
+    for gauge in (metrics.EPOCH, metrics.NODES, metrics.FROZEN, metrics.CAPPED):
+        assert served(gauge) == [0]
+    for gauge in (metrics.SOLD_CPU, metrics.SOLD_MEMORY, metrics.TROUBLE):
+        assert served(gauge) == []
+    rig.cluster.delete(LEASE)
 
 
 async def test_the_epoch_rises_even_where_the_lease_was_deleted(rig: BridgeRig) -> None:

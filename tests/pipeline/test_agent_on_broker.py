@@ -8,6 +8,12 @@ import time
 from base64 import b64decode
 from pathlib import Path
 
+import msgspec
+import pytest
+
+from slacktide.agents.metrics import POLICY_REFUSED
+from slacktide.agents.node.state import State
+from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import DeadLetter
@@ -192,6 +198,66 @@ async def test_without_a_log_the_agent_starts_with_the_policy_that_it_knew_last(
                 return node.quota_us < cut_us
 
             await until(cut, within_s=5)
+
+
+async def test_a_policy_of_a_new_kafka_is_followed_though_an_older_ones_is_stored(
+    embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """The writers of a new Kafka begin to count anew."""
+    embedded_broker.apply_topics(PARTITIONS)
+    where = embedded_broker.bootstrap
+    (tmp_path / "state").mkdir()
+    State(tmp_path / "state").keep_policy(msgspec.structs.replace(policies.DEFAULT, installation="old", writer_epoch=7))
+    await put(where, policy_record(msgspec.structs.replace(ON, installation="new", writer_epoch=1)))
+    with VirtualNode(tmp_path) as node:
+        async with agent_of(node, where, tmp_path) as health:
+
+            async def follows() -> bool:
+                return [sample.policy_version for sample in await samples(where)][-1:] == [ON.version]
+
+            await until(follows)
+
+    assert "policy" not in health.not_ready + health.not_fresh
+    stored = State(tmp_path / "state").policy()
+    assert stored is not None
+    assert (stored.installation, stored.writer_epoch) == ("new", 1)
+
+
+async def test_a_policy_that_an_agent_refuses_is_an_error_until_one_comes_that_it_takes(
+    embedded_broker: EmbeddedBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    embedded_broker.apply_topics(PARTITIONS)
+    where = embedded_broker.bootstrap
+    held = msgspec.structs.replace(ON, installation="one", writer_epoch=7)
+    late = msgspec.structs.replace(policies.DEFAULT, installation="one", writer_epoch=6)
+    await put(where, policy_record(held))
+    with VirtualNode(tmp_path) as node:
+        async with agent_of(node, where, tmp_path) as health:
+
+            async def is_fresh() -> bool:
+                return "policy" not in health.not_fresh
+
+            async def refused_of(words: str) -> None:
+                async def refused() -> bool:
+                    return words in health.not_fresh
+
+                await until(refused)
+                assert POLICY_REFUSED.labels(NODE)._value.get() == 1
+
+            await until_connected(health, where)
+            await put(where, policy_record(late))
+            await refused_of("writer_epoch 6, accepted: at least 7")
+            assert "writer_epoch 6" in health.not_ready, "it alone may go by another policy than the others"
+            await put(where, policy_record(held))
+            await until(is_fresh)
+            assert not health.not_ready
+            assert POLICY_REFUSED.labels(NODE)._value.get() == 0
+            await put(where, Out(topic=POLICY.name, key=KEY.encode(), value=None))
+            await refused_of("the policy is deleted")
+            assert not health.not_ready, "all go by the last good one"
+
+    errors = [one for one in caplog.records if one.levelname == "ERROR" and "policy" in one.getMessage()]
+    assert len(errors) == 2, "each refusal is logged once"
 
 
 def inventory_record(epoch: int, **labels: str) -> Out:

@@ -26,6 +26,7 @@ from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka import read_topic
+from testbed.agent_rig import agent_of
 from testbed.kubelet import TOKEN, Certificates, KubeletServer, pod
 from testbed.one_machine import VirtualNode
 
@@ -346,6 +347,30 @@ def test_a_start_without_the_kubelet_goes_on_with_what_was_known_last(access, se
         Joined(watched(file), ask(access), last=None)
 
 
+async def test_an_agent_whose_kubelet_shows_a_certificate_that_it_does_not_trust_is_not_ready(
+    embedded_broker, access, certificates, ask, tmp_path
+) -> None:
+    """It has a list of an earlier run, works by it, and no rollout counts it as up."""
+    embedded_broker.apply_topics(1)
+    other = Certificates(tmp_path / "other")
+    with VirtualNode(tmp_path) as node:
+        async with agent_of(node, embedded_broker.bootstrap, tmp_path, lister=ask(access)) as health:
+
+            async def ready() -> bool:
+                return not health.not_ready
+
+            await until(ready)
+        async with agent_of(
+            node, embedded_broker.bootstrap, tmp_path, lister=ask(replace(access, ca=other.ca))
+        ) as health:
+
+            async def refused() -> bool:
+                return "the list of pods is old" in health.not_ready
+
+            await until(refused)
+            assert "certificate" in health.not_ready
+
+
 def test_a_node_that_has_no_pods_is_told_from_one_that_does_not_answer(access, server, file, ask) -> None:
     joined = Joined(watched(file), ask(access), last=None)
     server.pods = []
@@ -364,7 +389,7 @@ async def until(true: Callable[[], Awaitable[object]], within_s: float = 20.0) -
 async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_while_it_is_away(
     embedded_broker, access, server, ask, tmp_path, caplog
 ) -> None:
-    """Through the log, as the stream gets them; health says that the list is not fresh, the log says so once."""
+    """Through Kafka, as the stream gets them. With an old list the agent is not ready, and logs the reason once."""
     embedded_broker.apply_topics(1)
     stop, health = asyncio.Event(), Health()
     with VirtualNode(tmp_path) as node:
@@ -395,12 +420,19 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
             return (await listed())[-1] == ["db", "web"]
 
         async def stale() -> bool:
-            return "the last good list, of 2 pods, stays in force" in health.not_fresh
+            old = "the last good list, of 2 pods, stays in force"
+            return old in health.not_fresh and health.not_ready.startswith("the list of pods is old: ")
+
+        async def ready() -> bool:
+            return not health.not_ready
 
         await until(both)
+        await until(ready)
         server.manner = "failing"
         await until(stale)
         await asyncio.sleep(2 * WATCH_S)
+        server.manner = "well"
+        await until(ready)
         stop.set()
         await running
         kernel.close()

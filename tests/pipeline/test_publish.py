@@ -49,3 +49,10 @@ def test_policy_and_node_are_in_the_log_and_a_change_follows(embedded_broker: Em
 
         file.write_text(json.dumps(policy(cpuSuppressThresholdPercent=50)))
         assert eventually(lambda: 50 in thresholds(at), PATIENCE_S)
+
+    said = len(records(at, POLICY, Policy))
+    with publishing(at, tmp_path, f"--policy={file}", f"--inventory={SHIPPED / 'pods.yaml'}"):
+        assert eventually(lambda: len(records(at, POLICY, Policy)) > said, PATIENCE_S)
+    ids = {each.installation for each in records(at, POLICY, Policy)}
+    assert len(ids) == 1, "the next publisher adopts the id of the topic's first"
+    assert ids != {""}

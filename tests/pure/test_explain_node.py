@@ -17,7 +17,7 @@ from slacktide.schemas.command import NodeCommand, Origin
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, Spread
 from slacktide.schemas.outcome import KnobChange
-from slacktide.schemas.policy import policy_of
+from slacktide.schemas.policy import DEFAULT, KEY, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import Limits, Missing, NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS, Topic
@@ -27,7 +27,7 @@ from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import emptied_by, figures
 from slacktide.streams.explain.node import NodeExplanation, explain_node
 from slacktide.streams.explain.node_log import node_log
-from slacktide.streams.records import Record
+from slacktide.streams.records import Out, Record
 from testbed.chains import Chain, logged, outcome, outcome_record
 from testbed.samples import BATCH, BOOT, FACTS, GIB, SERVICE, START_MS, SUPPRESS
 
@@ -211,6 +211,26 @@ def test_a_node_under_another_policy_than_is_in_force_is_said() -> None:
         f"the agent decides by policy {SUPPRESS.version}, in force is {other.version}"
     )
     assert "other policy" in named(told, "command.skipped").text
+    assert named(told, "policy.other").severity == "problem"
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        pytest.param(encode(replace(DEFAULT, installation="one", writer_epoch=6)), "writer_epoch 6", id="a low epoch"),
+        pytest.param(None, "the policy is deleted", id="a null"),
+        pytest.param(b"{", "not a Policy", id="no policy"),
+    ],
+)
+def test_a_policy_that_its_readers_refuse_is_a_problem(value: bytes | None, why: str) -> None:
+    chain = Chain(replace(SUPPRESS, installation="one", writer_epoch=7))
+    chain.run(1, 3)
+    chain.append(Out(topic=POLICY.name, key=KEY.encode(), value=value), START_MS + 3_000)
+    told = explain(chain, START_MS + 3_100)
+
+    assert named(told, "policy.refused").severity == "problem"
+    assert why in named(told, "policy.refused").text
+    assert told.policy_version == SUPPRESS.version, "the last good one stays in force"
 
 
 def test_samples_that_nobody_answers_tell_of_a_silent_worker() -> None:

@@ -218,6 +218,7 @@ def test_a_policy_with_an_impossible_window_is_refused(worker: Worker, window_s:
 def test_a_null_policy_changes_nothing(worker: Worker) -> None:
     assert worker.policy(policy_record(None)) == []
     assert worker.in_force == SUPPRESS
+    assert "the policy is deleted" in worker.policies.refused
 
 
 def test_a_policy_writer_of_an_older_epoch_is_not_heard(worker: Worker) -> None:
@@ -226,6 +227,16 @@ def test_a_policy_writer_of_an_older_epoch_is_not_heard(worker: Worker) -> None:
     worker.policy(policy_record(msgspec.structs.replace(DEFAULT, writer_epoch=4)))
 
     assert worker.in_force == newer
+    assert "writer_epoch 4, accepted: at least 5" in worker.policies.refused
+
+
+def test_the_first_policy_of_another_installation_takes_effect_whatever_its_epoch(worker: Worker) -> None:
+    """A Kafka that was made anew knows nothing of the epochs of the old one."""
+    worker.policy(policy_record(msgspec.structs.replace(SUPPRESS, installation="old", writer_epoch=5)))
+    anew = msgspec.structs.replace(DEFAULT, installation="new", writer_epoch=1)
+    worker.policy(policy_record(anew))
+
+    assert (worker.in_force, worker.policies.refused) == (anew, "")
 
 
 # Inventory

@@ -124,14 +124,11 @@ async def _lead(
             health.not_ready = str(exc)
             await asyncio.sleep(backoff.next_s())
     try:
-        metrics.LEADING.set(1)
-        metrics.EPOCH.set(epoch)
+        metrics.leads(epoch)
         log.info("writing", extra={"writer_epoch": epoch})
         await _Leader(settings, past, epoch, clock, ring).run(api, health)
     finally:
-        metrics.LEADING.set(0)
-        metrics.EPOCH.set(0)
-        metrics.TROUBLE.clear()
+        metrics.leads_no_more()
 
 
 async def _past(bootstrap: Cluster, health: Health) -> Past:
@@ -195,12 +192,14 @@ class _Leader:
         self._publisher.inventory(place.facts)
         self._writing.node(uid, place.facts, shown, self._clock.mono_ns() / 1e9)
         self._descheduler.node(place)
+        metrics.sells(place.facts.name, shown.allocatable)
 
     def removed(self, name: str) -> None:
         """There is no such node any more."""
         self._publisher.removed(name)
         self._writing.gone(name)
         self._descheduler.removed(name)
+        metrics.gone(name)
 
     def policy(self, policy: Policy) -> None:
         """This policy is in force."""

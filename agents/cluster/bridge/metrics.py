@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from prometheus_client import Counter, Gauge
 
+from slacktide.agents.cluster.descheduler.metrics import OVER
 from slacktide.schemas.topics import read_by
 
 LEADING = Gauge("slacktide_bridge_leading", "1 while this replica holds the lease.")
@@ -12,6 +15,16 @@ NODES = Gauge("slacktide_bridge_nodes", "Nodes that Kubernetes has.")
 FROZEN = Gauge("slacktide_bridge_nodes_frozen", "Those of which the log has fallen silent: they are left as they are.")
 CAPPED = Gauge(
     "slacktide_bridge_nodes_capped", "Nodes whose figures are above their own capacity: it is written instead."
+)
+SOLD_CPU = Gauge(
+    "slacktide_bridge_sold_cpu_milli",
+    "CPU that the Node's status offers to batch and mid pods, in thousandths of a CPU.",
+    ["node", "tier"],
+)
+SOLD_MEMORY = Gauge(
+    "slacktide_bridge_sold_memory_bytes",
+    "Memory that the Node's status offers to batch and mid pods.",
+    ["node", "tier"],
 )
 TROUBLE = Gauge("slacktide_bridge_trouble", "1 while something is wrong with it.", ["of"])
 WRITES = Counter("slacktide_bridge_writes", "Writes to the API server, by what came of them.", ["kind", "result"])
@@ -23,3 +36,38 @@ for _kind in ("status", "metric"):
         WRITES.labels(_kind, _result)
 for _topic in read_by("bridge"):
     REFUSED.labels(_topic.name)
+
+_SOLD = {
+    "batch_cpu_milli": (SOLD_CPU, "batch"),
+    "mid_cpu_milli": (SOLD_CPU, "mid"),
+    "batch_mem_bytes": (SOLD_MEMORY, "batch"),
+    "mid_mem_bytes": (SOLD_MEMORY, "mid"),
+}
+"""Gauge and tier by the field of the Node's allocatable figures."""
+
+
+def sells(node: str, figures: Mapping[str, int | None]) -> None:
+    """The Node's status offers these figures; None, and what cannot be read, count as nothing."""
+    for field, (gauge, tier) in _SOLD.items():
+        gauge.labels(node, tier).set(max(0, figures[field] or 0))
+
+
+def gone(node: str) -> None:
+    """There is no such Node any more."""
+    for gauge, tier in _SOLD.values():
+        if (node, tier) in gauge._metrics:  # noqa: SLF001 - removing what is not there warns
+            gauge.remove(node, tier)
+
+
+def leads(epoch: int) -> None:
+    """This replica holds the lease, and writes with this epoch."""
+    LEADING.set(1)
+    EPOCH.set(epoch)
+
+
+def leads_no_more() -> None:
+    """Another replica may lead now: what this one knew of the cluster grows old, and is no longer served."""
+    for gauge in (LEADING, EPOCH, NODES, FROZEN, CAPPED, OVER):
+        gauge.set(0)
+    for labelled in (TROUBLE, SOLD_CPU, SOLD_MEMORY):
+        labelled.clear()

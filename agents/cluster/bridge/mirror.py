@@ -64,7 +64,9 @@ class Mirror:
 
     async def _status(self, api: ApiServer, write: Write) -> None:
         node = await api.patch(NODES, write.node, write.body, Node, sub="status")
-        self._writing.shows(write.node, node.shown())
+        shows = node.shown()
+        self._writing.shows(write.node, shows)
+        metrics.sells(write.node, shows.allocatable)
         log.debug("batch and mid resources written", extra={"node": write.node, "why": write.reason})
 
     async def _metric(self, api: ApiServer, write: Write) -> None:

@@ -12,6 +12,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.in_force import supersedes
 from slacktide.schemas.topics import INVENTORY, POLICY
 from slacktide.streams.kafka import read_topic
 
@@ -39,7 +40,7 @@ async def read_back(bootstrap: Cluster) -> Past:
 
     """
     policy: Policy | None = None
-    newest_ms: int | None = None
+    highest, newest_ms = 0, None
     async with aclosing(read_topic(bootstrap, POLICY.name)) as records:
         async for record in records:
             newest_ms = record.timestamp_ms
@@ -47,11 +48,12 @@ async def read_back(bootstrap: Cluster) -> Past:
                 said = policies.read(record.key, record.value)
             except BadMessageError:
                 continue
-            if policy is None or said.writer_epoch >= policy.writer_epoch:
+            highest = max(highest, said.writer_epoch)
+            if policy is None or supersedes(said, policy):
                 policy = said
     since_ms = None if newest_ms is None else newest_ms - round(ROUNDS * REPUBLISH_S * 1_000)
     nodes, epoch = await _inventory(bootstrap, since_ms)
-    return Past(epoch=max(epoch, policy.writer_epoch if policy else 0), nodes=nodes, policy=policy)
+    return Past(epoch=max(epoch, highest), nodes=nodes, policy=policy)
 
 
 async def _inventory(bootstrap: Cluster, since_ms: int | None) -> tuple[frozenset[str], int]:

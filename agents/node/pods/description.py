@@ -20,6 +20,10 @@ class Description(Protocol):
     """Why what is said now is not in force; "" where it is."""
 
     @property
+    def unlisted(self) -> str:
+        """Why the list of pods is old: its source does not answer, or not with a list; "": it is not."""
+
+    @property
     def changed(self) -> bool:
         """Whether to poll: cheap to ask."""
 
@@ -72,6 +76,11 @@ class Told:
         return self._other.changed
 
     @property
+    def unlisted(self) -> str:
+        """Why the list of pods is old."""
+        return self._other.unlisted
+
+    @property
     def facts(self) -> NodeFacts | None:
         """What the log told of the node; None: nothing yet."""
         return self._facts
@@ -115,13 +124,13 @@ class Joined:
         self._file = file
         self._lister = lister
         self._listed = Listed(pods=list(last or ()), notes=())
-        self._trouble = ""
+        self.unlisted = ""
         try:
             self._listed = lister.look()
         except SlacktideError as exc:
             if last is None:
                 raise
-            self._trouble = self._said(exc)
+            self.unlisted = self._said(exc)
         self.value = self._joined()
         self.refused = self._refused()
 
@@ -129,9 +138,9 @@ class Joined:
         """Ask both."""
         self._file.poll()
         try:
-            self._listed, self._trouble = self._lister.look(), ""
+            self._listed, self.unlisted = self._lister.look(), ""
         except SlacktideError as exc:
-            self._trouble = self._said(exc)
+            self.unlisted = self._said(exc)
         before = self.value, self.refused
         self.value, self.refused = self._joined(), self._refused()
         return (self.value, self.refused) != before
@@ -142,7 +151,7 @@ class Joined:
         return Described(facts=file.facts, pods=listed.pods, notes=(*file.notes, *unread, *listed.notes))
 
     def _refused(self) -> str:
-        return "\n".join(filter(None, (self._file.refused, self._lister.refused, self._trouble)))
+        return "\n".join(filter(None, (self._file.refused, self._lister.refused, self.unlisted)))
 
     def _said(self, exc: SlacktideError) -> str:
         return f"{exc}\nthe last good list, of {len(self._listed.pods)} pods, stays in force"
