@@ -9,8 +9,9 @@ from typing import Literal, get_args
 from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.agents.node.evict.standing import Standing
-from slacktide.schemas.inventory import LIVE_PHASES
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import ResourceThreshold
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Knob, NodeSample
 from slacktide.schemas.topics import read_by, written_by
@@ -40,6 +41,12 @@ CPU = Gauge(
     "The node's CPU as its last sample has it: capacity, asked for by and used by latency-sensitive pods, used by "
     "best-effort pods and in all, the best-effort limit (NaN: none), and the threshold that all together are held to, "
     "in thousandths of a CPU.",
+    ["node", "of"],
+)
+MEMORY = Gauge(
+    "slacktide_agent_memory_percent",
+    "The node's memory as its last sample has it, in percent of the capacity: used, and the threshold from which "
+    "best-effort pods are evicted (NaN: none).",
     ["node", "of"],
 )
 MISSING = Counter("slacktide_agent_missing_figures", "Figures that could not be read.", ["node", "what"])
@@ -114,6 +121,15 @@ def cpu_of(sample: NodeSample) -> dict[str, float | None]:
     }
 
 
+def memory_of(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> dict[str, float]:
+    """A node's memory against its eviction threshold, in percent of the capacity; NaN: not known, or none is set."""
+    used, capacity, at_pct = sample.use.mem_bytes, facts.capacity.mem_bytes, threshold.mem_evict_threshold_pct
+    return {
+        "used": math.nan if used is None or not capacity else 100 * used / capacity,
+        "threshold": math.nan if at_pct is None or not threshold.enable else at_pct,
+    }
+
+
 class AgentMetrics:
     """The metrics of one node."""
 
@@ -152,6 +168,11 @@ class AgentMetrics:
         for one in sample.missing:
             # A file's name without its place: pods come and go.
             MISSING.labels(self.node, one.what.rpartition("/")[2].partition(" ")[0]).inc()
+
+    def memory(self, figures: Mapping[str, float]) -> None:
+        """The node's memory, as ``memory_of`` has it."""
+        for of, percent in figures.items():
+            MEMORY.labels(self.node, of).set(percent)
 
     def proof_expires_s(self, left_s: int) -> None:
         """So long the node's key is good."""

@@ -10,6 +10,7 @@ from slacktide.schemas.command import command_id
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import pod_group, uid_of
 from slacktide.schemas.outcome import NodeOutcome, Origin, PodName
+from slacktide.streams.decisions.evict_observed import observed
 from slacktide.streams.decisions.node_evict import Eviction
 
 
@@ -34,6 +35,11 @@ def pod_of(outcome: NodeOutcome) -> str:
 def ends_or_stops(outcome: NodeOutcome) -> bool:
     """Whether an act was to end a pod, or to stop it for a while, or to let it go on."""
     return outcome.pod is not None and outcome.knob is None
+
+
+def reason_of(outcome: NodeOutcome) -> str:
+    """Observed value against threshold, and the reason: the same in the agent's log as in an Event on the pod."""
+    return "; ".join(filter(None, (observed(outcome.terms), outcome.reason)))
 
 
 def sub_act(outcome: NodeOutcome, what: str) -> NodeOutcome:

@@ -14,8 +14,8 @@ from typing import Any
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.files import Watched
 from slacktide.agents.https import Access
-from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.acts import ends_or_stops
+from slacktide.agents.metrics import AgentMetrics, Cause, memory_of
+from slacktide.agents.node.acts import ends_or_stops, reason_of
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
 from slacktide.agents.node.enrolment import Enrolment
@@ -25,10 +25,10 @@ from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.link import Link
 from slacktide.agents.node.pods.description import Description, Joined, Lister, Told
+from slacktide.agents.node.policies import Policies
 from slacktide.agents.node.proof import Prover
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State
-from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import M, decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
@@ -38,8 +38,9 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeInventory, unended
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.proof import PROVEN
-from slacktide.streams.records import Record, place_of
+from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class AgentLoop:
         self._inventory_epoch = 0
         self._refused = ""
         self._noted: set[str] = set()
-        self._policies = policies.InForce(self._state.policy() or policies.DEFAULT)
+        self._policies = Policies(self._state, self._metrics)
         prover = Prover(settings.node, settings.state_folder if settings.enrol else None, clock.wall_ms)
         self._enrolment = Enrolment(settings.enrol, prover, self._metrics) if settings.enrol else None
         self._link = Link(
@@ -222,24 +223,9 @@ class AgentLoop:
         self._each(records, EvictionCredit, lambda credit: self._agent.credit(credit, since_ns))
 
     def policies(self, records: list[Record]) -> None:
-        """Policies came: of those that validate, the last one of the highest epoch is in force."""
-        before, refused = self._policies.policy, self._policies.refused
-        for record in records:
-            try:
-                taken = self._policies.take(record.key, record.value, place_of(record))
-            except BadMessageError as exc:
-                self._link.lay_aside(record, str(exc))
-                continue
-            if taken:
-                self._metrics.policy_said(self._policies.policy.published_ms)
-        policy, why = self._policies.policy, self._policies.refused
-        if policy.version != before.version:
-            log.info("policy in force", extra={"version": policy.version, "before": before.version})
-            self._agent.policy(policy)
-        if why and why != refused:
-            log.error("a policy is refused", extra={"why": why})
-        self._metrics.policy_refused(refused=bool(why))
-        self._state.keep_policy(policy)
+        """Policies came."""
+        if self._policies.read(records, self._link.lay_aside):
+            self._agent.policy(self._policies.policy)
 
     def inventories(self, records: list[Record]) -> None:
         """The node was told of: the last one of the highest epoch counts. That it was removed changes nothing here."""
@@ -283,6 +269,8 @@ class AgentLoop:
         self._agent.wallet.log_is(away=bool(self._link.away), now_ns=began_ns)
         sample = self._agent.take(ls_lately_cpu_milli=self._ahead.lately_milli(cause))
         self._metrics.taken(sample, cause, self._clock.mono_ns() - began_ns)
+        facts = self._inventory.value.facts
+        self._metrics.memory(memory_of(sample, facts, resource_threshold_on(self._policies.policy, facts)))
         self._ahead.sampled(cause, sample.seq, began_ns)
         self._link.offer(sample)
         self._health.turned("sampling")
@@ -346,7 +334,7 @@ class AgentLoop:
             return f"the log is away: {self._link.away}"
         if self._inventory.unlisted:
             return f"the list of pods is old: {self._inventory.unlisted}"
-        return self._link.too_large or (self._policies.refused if self._policies.by_epoch else "")
+        return self._link.too_large or self._policies.diverges
 
     def _unproven(self) -> str:
         return self._enrolment.trouble if self._enrolment and self._policies.policy.node_proof == "required" else ""
@@ -410,4 +398,4 @@ def _say_act(outcome: NodeOutcome) -> None:
     pod = outcome.pod
     assert pod is not None
     said = {"rule": outcome.rule, "bound": outcome.bound, "result": outcome.result, "command_id": outcome.command_id}
-    log.warning("pod %s/%s: %s", pod.namespace, pod.name, outcome.reason, extra=said)
+    log.warning("pod %s/%s: %s", pod.namespace, pod.name, reason_of(outcome), extra=said)

@@ -92,7 +92,11 @@ async def running(machine: Machine, settings: LoopSettings) -> AsyncIterator[Non
 
 
 async def test_a_reply_is_told_at_once_and_not_at_the_next_sample(
-    api_server: ApiServer, namespace: str, embedded_broker: EmbeddedBroker, tmp_path: Path
+    api_server: ApiServer,
+    namespace: str,
+    embedded_broker: EmbeddedBroker,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     where, node = embedded_broker.bootstrap, api_server.node()
     embedded_broker.apply_topics(2)
@@ -127,3 +131,6 @@ async def test_a_reply_is_told_at_once_and_not_at_the_next_sample(
     assert begin.age_ms < INTERVAL_MS
     assert "deletionTimestamp" in evicted["metadata"]
     assert end.reason.startswith("gone after ")
+    logged = [one.getMessage() for one in caplog.records if one.getMessage().startswith(f"pod {namespace}/job: ")]
+    assert "75% used, threshold 60%; " in logged[0], "observed value and threshold"
+    assert (begin.terms["used_pct"], begin.terms["threshold_pct"]) == (75, 60)

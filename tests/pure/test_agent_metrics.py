@@ -6,11 +6,14 @@ import math
 from pathlib import Path
 
 import msgspec
+import pytest
 
-from slacktide.agents.metrics import CPU, LIMITS, AgentMetrics, cpu_of
+from slacktide.agents.metrics import CPU, LIMITS, AgentMetrics, cpu_of, memory_of
 from slacktide.schemas.codec import decode
+from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.schemas.policy import ResourceThreshold
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse
 
 EXAMPLES = Path(__file__).parents[2] / "schemas/examples/slacktide.node.sample.v1"
 
@@ -45,6 +48,30 @@ def test_no_limit_is_no_number() -> None:
     assert cpu_of(held)["be_limit"] == 1_500
     assert math.isnan(cpu_of(free)["be_limit"] or 0)
     assert math.isnan(cpu_of(msgspec.structs.replace(bare, limits=None))["be_limit"] or 0)
+
+
+@pytest.mark.parametrize(
+    ("threshold", "at_pct"),
+    [
+        pytest.param(ResourceThreshold(enable=True), 70, id="the default"),
+        pytest.param(ResourceThreshold(enable=True, mem_evict_threshold_pct=82), 82, id="as the policy sets it"),
+        pytest.param(ResourceThreshold(enable=True, mem_evict_threshold_pct=None), math.nan, id="unset"),
+        pytest.param(ResourceThreshold(enable=False), math.nan, id="off"),
+    ],
+)
+def test_memory_is_held_against_the_threshold_of_evictions(threshold: ResourceThreshold, at_pct: float) -> None:
+    size = Resources(cpu_milli=4_000, mem_bytes=8_000)
+    facts = NodeFacts(name="n", capacity=size, allocatable=size)
+    busy = msgspec.structs.replace(sample(2), use=NodeUse(mem_bytes=6_960))
+
+    assert memory_of(busy, facts, threshold) == pytest.approx({"used": 87.0, "threshold": at_pct}, nan_ok=True)
+
+
+def test_memory_that_is_not_known_is_no_number() -> None:
+    size = Resources(cpu_milli=4_000)
+    facts = NodeFacts(name="n", capacity=size, allocatable=size)
+
+    assert math.isnan(memory_of(sample(2), facts, ResourceThreshold())["used"])
 
 
 def test_the_threshold_and_what_fixed_the_limit_are_as_the_rule_had_them() -> None:

@@ -14,9 +14,9 @@ from urllib.parse import quote
 import msgspec
 
 from slacktide.agents.http import Answer
+from slacktide.agents.node.acts import reason_of
 from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.decisions.evict_observed import observed
 
 CONTROLLER = "slacktide.io/agent"
 """Who tells, in an Event."""
@@ -155,8 +155,7 @@ def event_of(outcome: NodeOutcome) -> dict[str, object]:
     pod = outcome.pod
     assert pod is not None
     end = f".{outcome.command_id}"
-    said = observed(outcome.terms)
-    note = f"{f'{said}; ' if said else ''}{outcome.reason}; decided by the {outcome.origin}, command"
+    note = f"{reason_of(outcome)}; decided by the {outcome.origin}, command"
     when = datetime.fromtimestamp(outcome.acted_ms / 1_000, UTC)
     return {
         "apiVersion": "events.k8s.io/v1",
