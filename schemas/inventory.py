@@ -89,6 +89,9 @@ class Pod(Message, frozen=True, kw_only=True):
     """An init container that has not ended lacks a limit: of batch resources where the pod has some."""
     grace_s: Count = 30
     """terminationGracePeriodSeconds."""
+    unheld: bool = False
+    """Set by the node's agent: it claims to be best-effort, and its cgroup lies outside the best-effort group. So it
+    counts as koord-prod."""
 
 
 Pods = Annotated[list[Pod], Meta(max_length=PODS_MAX)]

@@ -45,8 +45,13 @@ def band_of(priority: int | None) -> str:
 def effective_priority_class(pod: Pod) -> str:
     """The class a pod counts for: its label, else its number, else its QoS class.
 
-    A label that exists but names no class hides the number (koordinator's rule).
+    A label that exists but names no class hides the number (koordinator's rule). What is ``unheld`` counts as
+    koord-prod, whatever it claims.
     """
+    return "koord-prod" if pod.unheld else _claimed_class(pod)
+
+
+def _claimed_class(pod: Pod) -> str:
     label = pod.priority_class_label
     named = (label if label in BANDS else "") if label is not None else band_of(pod.priority)
     if named:
@@ -59,4 +64,26 @@ def is_best_effort(pod: Pod) -> bool:
 
     Reading: koordinator a7a1b76b, pkg/koordlet/qosmanager/helpers; cpu_suppress.go.
     """
-    return raw_qos(pod.qos_label) == "BE" or pod.kube_qos == "BestEffort"
+    return not pod.unheld and (raw_qos(pod.qos_label) == "BE" or pod.kube_qos == "BestEffort")
+
+
+def claims_in_vain(pod: Pod) -> bool:
+    """Whether a pod claims to be best-effort, and the kubelet runs it outside the best-effort group.
+
+    The kubelet goes by native requests and limits alone. Outside that group nothing holds a pod back, and it is never
+    evicted.
+    """
+    claims = raw_qos(pod.qos_label) == "BE" or _claimed_class(pod) in {"koord-batch", "koord-free"}
+    return claims and pod.kube_qos != "BestEffort"
+
+
+def vain_claim(pod: Pod) -> str:
+    """Such a claim and what becomes of it, in words: the same in an Event, in the agent's log and in explain."""
+    qos = f"QoS class {raw_qos(pod.qos_label)} and " if raw_qos(pod.qos_label) else ""
+    return (
+        f"claims {qos}priority class {_claimed_class(pod)}, and has native requests or limits: the kubelet runs it as "
+        f"{pod.kube_qos}, outside the best-effort group; it is not held back, never evicted, and counts as koord-prod"
+    )
+
+
+VAIN_ADVICE = "request kubernetes.io/batch-cpu and batch-memory alone, as a ClusterColocationProfile does by itself"

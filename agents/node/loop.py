@@ -25,6 +25,7 @@ from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.link import Link
 from slacktide.agents.node.pods.description import Description, Joined, Lister, Told
+from slacktide.agents.node.pods.unheld import Unheld
 from slacktide.agents.node.policies import Policies
 from slacktide.agents.node.proof import Prover
 from slacktide.agents.node.spool import DiskSpool
@@ -120,6 +121,7 @@ class AgentLoop:
         self._inventory_epoch = 0
         self._refused = ""
         self._noted: set[str] = set()
+        self._unheld = Unheld(settings.node, settings.desk, clock.wall_ms)
         self._policies = Policies(self._state, self._metrics)
         prover = Prover(settings.node, settings.state_folder if settings.enrol else None, clock.wall_ms)
         self._enrolment = Enrolment(settings.enrol, prover, self._metrics) if settings.enrol else None
@@ -361,6 +363,7 @@ class AgentLoop:
             if note not in self._noted:
                 log.warning("%s", note)
         self._noted = set(known.notes)
+        self._unheld.look(known.pods)
         if not refused:
             log.info("inventory in force", extra={"node": known.facts.name, "pods": len(known.pods)})
         told = isinstance(self._inventory, Told) and self._inventory.facts is not None

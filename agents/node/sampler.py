@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from msgspec.structs import replace as replace_struct
+
 from slacktide.agents.clock import Clock, EventTime
 from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of, unended
+from slacktide.schemas.qos import claims_in_vain
 from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, Missing, NodeSample
 from slacktide.streams.decisions.known_pods import KnownPods
 
@@ -26,8 +29,8 @@ class Inventory:
 
 
 def inventory_of(facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
-    """Name facts and pods by their content. Pods that have ended are left out."""
-    known = KnownPods(unended(pods))
+    """Name facts and pods by their content. Pods that have ended are left out; who claims in vain is marked."""
+    known = KnownPods([replace_struct(pod, unheld=True) if claims_in_vain(pod) else pod for pod in unended(pods)])
     return Inventory(facts=facts, pods=known, facts_revision=revision_of(facts), pods_revision=revision_of(list(known)))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slacktide.schemas.inventory import Pod
+from slacktide.schemas.qos import VAIN_ADVICE
 from slacktide.schemas.sample import NodeSample, PodUse
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
@@ -14,6 +15,8 @@ THROTTLED_PCT = 10
 """A pod that was throttled in fewer periods than that gets about what it wants."""
 FULL_PCT = 90
 """Of the allowance: best-effort pods that use more of it together want more than they get."""
+
+NAMED_MAX = 5
 
 
 def is_throttled(on: NodeLog | None, pod: Pod) -> bool:
@@ -53,6 +56,24 @@ def held_findings(on: NodeLog | None, pod: Pod) -> Iterator[Finding]:
         text=f"held: the best-effort pods of {on.node} may use {amount(allowance, 'cpu_milli')} of CPU{of_asked}"
         f"{throttled}",
         advice=f"`slacktide explain node {on.node}` shows what latency-sensitive pods use; the limit follows it",
+    )
+
+
+def unheld_findings(on: NodeLog) -> Iterator[Finding]:
+    """Pods of a node that claim to be best-effort, lie outside that group, and so count as latency-sensitive."""
+    unheld = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in on.pods if pod.unheld}
+    if not unheld:
+        return
+    sample = _newest(on)
+    used = 0 if sample is None else sum(one.cpu_milli or 0 for one in sample.pod_use if one.uid in unheld)
+    names = sorted(unheld.values())
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    yield Finding(
+        name="pods.unheld",
+        severity="warning",
+        text=f"not held back: {', '.join(names[:NAMED_MAX])}{more}, which claim to be best-effort, run outside that "
+        f"group; they use {amount(used, 'cpu_milli')} of CPU, and count as koord-prod",
+        advice=VAIN_ADVICE,
     )
 
 

@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec.structs import replace
+
 from slacktide.schemas.inventory import Container, Pod
 from slacktide.schemas.metric import Use
-from slacktide.schemas.qos import BANDS, band_of, effective_priority_class, effective_qos, is_best_effort
+from slacktide.schemas.qos import (
+    BANDS,
+    VAIN_ADVICE,
+    band_of,
+    claims_in_vain,
+    effective_priority_class,
+    effective_qos,
+    is_best_effort,
+    vain_claim,
+)
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.placement import NATIVE
 from slacktide.streams.explain.selling import amount, resource_name
@@ -33,6 +44,9 @@ def lint(pod: Pod, use: Use | None, wish: Wish | None, *, throttled: bool = Fals
         throttled: its CPU use is what it was given, so it does not show what it wants.
 
     """
+    if claims_in_vain(pod):
+        yield Finding(name="lint.unheld", severity="problem", text=vain_claim(pod), advice=VAIN_ADVICE)
+        pod = replace(pod, unheld=False)  # the rest judges what it claims
     yield from _accord(pod)
     named = effective_priority_class(pod)
     free = named == "koord-free"  # nothing is sold to it, so it may ask for nothing

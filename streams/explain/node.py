@@ -12,6 +12,7 @@ from slacktide.streams.explain.carried_out import carried_out_findings
 from slacktide.streams.explain.evidence import Finding, Place, Said, newest
 from slacktide.streams.explain.figures import Figure, figures
 from slacktide.streams.explain.freshness import freshness_findings
+from slacktide.streams.explain.held import unheld_findings
 from slacktide.streams.explain.node_log import NodeLog, order
 from slacktide.streams.explain.selling import selling_findings
 from slacktide.streams.explain.unproven import unproven_findings
@@ -77,6 +78,7 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
         *unproven_findings(log),
         *selling_findings(log, told),
         *carried_out_findings(log, asked_ms),
+        *unheld_findings(log),
     ]
     return NodeExplanation(
         node=log.node,

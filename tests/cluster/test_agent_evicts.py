@@ -30,7 +30,7 @@ from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.records import Out
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
-from testbed.cluster.evicting import agent_account
+from testbed.cluster.evicting import agent_account, events_on
 from testbed.policies import policy_from
 
 pytestmark = pytest.mark.cluster
@@ -63,7 +63,7 @@ async def first(bootstrap: str, topic: str, kind, matches=lambda _: True):
     raise AssertionError(f"no such record in {topic}")
 
 
-def inventory(node: str, namespace: str, uid: str) -> dict:
+def inventory(node: str, namespace: str, uid: str, kube_qos: str = "BestEffort") -> dict:
     amounts = {"cpu": "4", "memory": str(8 * GIB)}
     pod = {
         "kind": "Pod",
@@ -71,7 +71,7 @@ def inventory(node: str, namespace: str, uid: str) -> dict:
             "name": "job", "namespace": namespace, "uid": uid, "labels": {"koordinator.sh/qosClass": "BE"},
         },
         "spec": {"nodeName": node, "containers": [{"name": "main"}]},
-        "status": {"phase": "Running", "qosClass": "BestEffort"},
+        "status": {"phase": "Running", "qosClass": kube_qos},
     }  # fmt: skip
     status = {"capacity": amounts, "allocatable": amounts}
     items = [{"kind": "Node", "metadata": {"name": node}, "status": status}, pod]
@@ -134,3 +134,36 @@ async def test_a_reply_is_told_at_once_and_not_at_the_next_sample(
     logged = [one.getMessage() for one in caplog.records if one.getMessage().startswith(f"pod {namespace}/job: ")]
     assert "75% used, threshold 60%; " in logged[0], "observed value and threshold"
     assert (begin.terms["used_pct"], begin.terms["threshold_pct"]) == (75, 60)
+
+
+async def test_a_pod_that_claims_to_be_best_effort_outside_that_group_gets_one_event(
+    api_server: ApiServer, namespace: str, embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    """Also where the agent starts anew: the API server keeps one of each pod."""
+    where, node = embedded_broker.bootstrap, api_server.node()
+    embedded_broker.apply_topics(2)
+    uid = api_server.pod(namespace, "job", node=node, labels={"koordinator.sh/qosClass": "BE"})["metadata"]["uid"]
+    token = tmp_path / "token"
+    token.write_text(agent_account(api_server, namespace, node).token)
+    machine = Machine(cpus=4, mem_bytes=8 * GIB)
+    machine.add_pod(uid, "Burstable")
+    file = tmp_path / "inventory.json"
+    file.write_text(json.dumps(inventory(node, namespace, uid, "Burstable")))
+    (tmp_path / "state").mkdir()
+    for _ in range(2):
+        settings = LoopSettings(
+            node=node,
+            bootstrap=Cluster(where),
+            inventory=file,
+            state_folder=tmp_path / "state",
+            desk=Desk(Door(Access(url=api_server.url, token=token, ca=api_server.ca))),
+        )
+        async with running(machine, settings):
+            async with asyncio.timeout(60):
+                while not (events := events_on(api_server, namespace, uid)):  # noqa: ASYNC110
+                    await asyncio.sleep(0.1)
+            sampled = await first(where, SAMPLE.name, NodeSample, lambda one: bool(one.pods))
+
+    assert [event["reason"] for event in events_on(api_server, namespace, uid)] == ["NotHeldBack"]
+    assert events[0]["note"].startswith("claims QoS class BE and priority class koord-batch, and has native requests")
+    assert sampled.pods[0].unheld

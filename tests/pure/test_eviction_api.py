@@ -89,9 +89,7 @@ def test_a_name_that_is_none_leads_to_no_other_place() -> None:
     odd = Wish(uid="uid-1", namespace="a/b", name="../nodes?x=\u00e9 \r\n", grace_s=None)
 
     assert path_of(odd) == "/api/v1/namespaces/a%2Fb/pods/..%2Fnodes%3Fx%3D%C3%A9%20%0D%0A/eviction"
-    assert event_path_of(outcome(pod=PodName(namespace="a/b", name="c"))) == (
-        "/apis/events.k8s.io/v1/namespaces/a%2Fb/events"
-    )
+    assert event_path_of("a/b") == "/apis/events.k8s.io/v1/namespaces/a%2Fb/events"
 
 
 def outcome(**more: object) -> NodeOutcome:

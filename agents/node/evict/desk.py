@@ -20,7 +20,9 @@ from slacktide.agents.node.evict.eviction_api import (
     event_path_of,
     path_of,
     reply_of,
+    warning_of,
 )
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome
 
 log = logging.getLogger(__name__)
@@ -45,7 +47,8 @@ class Desk:
         self._server = server
         self._wishes: deque[Wish] = deque()
         self._replies: deque[Reply] = deque()
-        self._events: deque[NodeOutcome] = deque(maxlen=EVENTS_MAX)
+        self._events: deque[tuple[str, str, dict[str, object]]] = deque(maxlen=EVENTS_MAX)
+        """Namespace and name of the pod, and the Event."""
         self._changed = threading.Condition()
         self._closed = False
         self._trouble = ""
@@ -67,8 +70,17 @@ class Desk:
 
     def tell(self, outcome: NodeOutcome) -> None:
         """Put an Event on the pod of an outcome, now or when the server is back."""
+        assert outcome.pod is not None
+        self._due(outcome.pod.namespace, outcome.pod.name, event_of(outcome))
+
+    def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> None:
+        """Put a warning on a pod, now or when the server is back."""
+        event = warning_of(pod, node=node, reason=reason, text=text, at_ms=at_ms)
+        self._due(pod.namespace, pod.name, event)
+
+    def _due(self, namespace: str, name: str, event: dict[str, object]) -> None:
         with self._changed:
-            self._events.append(outcome)
+            self._events.append((namespace, name, event))
             self._changed.notify()
 
     def close(self) -> None:
@@ -89,11 +101,11 @@ class Desk:
                 if self._closed and (pause_s is not None or not self._events):
                     break
                 wish = self._wishes.popleft() if self._wishes and not self._closed else None
-                outcome = self._events[0] if wish is None else None
+                event = self._events[0] if wish is None else None
             if wish is not None:
                 self._grant(wish)
-            elif outcome is not None:
-                pause_s = None if self._told(outcome) else EVENT_RETRY_S
+            elif event is not None:
+                pause_s = None if self._told(event) else EVENT_RETRY_S
         self._server.close()
 
     def _grant(self, wish: Wish) -> None:
@@ -120,19 +132,18 @@ class Desk:
         elif before and not self._trouble:
             log.info("the API server evicts again")
 
-    def _told(self, outcome: NodeOutcome) -> bool:
+    def _told(self, event: tuple[str, str, dict[str, object]]) -> bool:
         """Whether an Event is settled: told, told before, or refused for good."""
+        namespace, name, body = event
         try:
-            answer = self._server.post(event_path_of(outcome), event_of(outcome))
+            answer = self._server.post(event_path_of(namespace), body)
         except HttpError:
             return False
         if answer.status == 429 or answer.status >= 500:
             return False
         if answer.status not in {200, 201, 202, 409}:
-            assert outcome.pod is not None
-            pod = f"{outcome.pod.namespace}/{outcome.pod.name}"
-            log.warning("no Event on pod %s: %d %s", pod, answer.status, answer.words)
+            log.warning("no Event on pod %s/%s: %d %s", namespace, name, answer.status, answer.words)
         with self._changed:
-            if self._events and self._events[0] is outcome:
+            if self._events and self._events[0] is event:
                 self._events.popleft()
         return True

@@ -15,6 +15,7 @@ import msgspec
 
 from slacktide.agents.http import Answer
 from slacktide.agents.node.acts import reason_of
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
 
@@ -139,10 +140,9 @@ def _said(answer: Answer, status: _Status, causes: list[_Cause]) -> str:
     return " ".join(filter(None, told)) or answer.words
 
 
-def event_path_of(outcome: NodeOutcome) -> str:
-    """Where an Event is told."""
-    assert outcome.pod is not None
-    return f"/apis/events.k8s.io/v1/namespaces/{_quoted(outcome.pod.namespace)}/events"
+def event_path_of(namespace: str) -> str:
+    """Where an Event on a pod of this namespace is created."""
+    return f"/apis/events.k8s.io/v1/namespaces/{_quoted(namespace)}/events"
 
 
 def _quoted(name: str) -> str:
@@ -154,25 +154,45 @@ def event_of(outcome: NodeOutcome) -> dict[str, object]:
     """An Event on the pod: rule, threshold, observed value, command. Told twice it is one, for it has the act's id."""
     pod = outcome.pod
     assert pod is not None
-    end = f".{outcome.command_id}"
-    note = f"{reason_of(outcome)}; decided by the {outcome.origin}, command"
-    when = datetime.fromtimestamp(outcome.acted_ms / 1_000, UTC)
+    return _event(
+        Pod(uid=uid_of(outcome.target), namespace=pod.namespace, name=pod.name),
+        node=outcome.node,
+        id_=outcome.command_id,
+        reason=outcome.rule,
+        action="Evict",
+        note=reason_of(outcome),
+        by=f"; decided by the {outcome.origin}, command {outcome.command_id}",
+        at_ms=outcome.acted_ms,
+    )
+
+
+def warning_of(pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> dict[str, object]:
+    """An Event on a pod that warns of something. There is one of a reason, for it has the pod's uid as its id."""
+    id_ = f"{reason.lower()}-{pod.uid}"
+    return _event(pod, node=node, id_=id_, reason=reason, action="Count", note=text, at_ms=at_ms)
+
+
+def _event(
+    pod: Pod, *, node: str, id_: str, reason: str, action: str, note: str, at_ms: int, by: str = ""
+) -> dict[str, object]:
+    end = f".{id_}"
+    when = datetime.fromtimestamp(at_ms / 1_000, UTC)
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
         "metadata": {"name": pod.name[: NAME_MAX - len(end)] + end, "namespace": pod.namespace},
         "eventTime": when.strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "type": "Warning",
-        "reason": outcome.rule,
-        "action": "Evict",
-        "note": f"{note[: NOTE_MAX - len(end)]} {outcome.command_id}",
+        "reason": reason,
+        "action": action,
+        "note": note[: NOTE_MAX - len(by)] + by,
         "reportingController": CONTROLLER,
-        "reportingInstance": outcome.node[:128],
+        "reportingInstance": node[:128],
         "regarding": {
             "apiVersion": "v1",
             "kind": "Pod",
             "namespace": pod.namespace,
             "name": pod.name,
-            "uid": uid_of(outcome.target),
+            "uid": pod.uid,
         },
     }

@@ -1,0 +1,47 @@
+"""Reports each pod that claims to be best-effort and lies outside that group: in the log, and as an Event on it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from slacktide.schemas.inventory import Pod, unended
+from slacktide.schemas.qos import VAIN_ADVICE, claims_in_vain, vain_claim
+
+log = logging.getLogger(__name__)
+
+
+class Notes(Protocol):
+    """Puts Events on pods, and is never waited for."""
+
+    def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> None:
+        """Put a warning on a pod, now or when the API server is back."""
+
+
+class Unheld:
+    """Each pod once in a run of the agent; the API server keeps one Event of a pod.
+
+    Args:
+        node: the agent's.
+        notes: puts Events on pods; None: there is no API server.
+        wall_ms: the time.
+
+    """
+
+    def __init__(self, node: str, notes: Notes | None, wall_ms: Callable[[], int]) -> None:
+        self._node = node
+        self._notes = notes
+        self._wall_ms = wall_ms
+        self._reported: frozenset[str] = frozenset()
+
+    def look(self, pods: Sequence[Pod]) -> None:
+        """The pods are these now."""
+        unheld = {pod.uid: pod for pod in unended(pods) if claims_in_vain(pod)}
+        for uid in unheld.keys() - self._reported:
+            pod = unheld[uid]
+            text = f"{vain_claim(pod)}; {VAIN_ADVICE}"
+            log.warning("pod %s/%s %s", pod.namespace, pod.name, text)
+            if self._notes is not None:
+                self._notes.note(pod, node=self._node, reason="NotHeldBack", text=text, at_ms=self._wall_ms())
+        self._reported = frozenset(unheld)

@@ -1,0 +1,128 @@
+"""A pod that claims to be best-effort, and has native requests: the kubelet runs it outside the best-effort group."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+import pytest
+
+from slacktide.agents.node.pods.unheld import Unheld
+from slacktide.agents.node.sampler import inventory_of
+from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.policy import policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.qos import claims_in_vain, effective_priority_class, is_best_effort, vain_claim
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
+from slacktide.streams.decisions.cpu_suppress import decide
+from slacktide.streams.decisions.known_pods import known
+from slacktide.streams.explain.lint import lint
+from slacktide.streams.explain.node import explain_node
+from slacktide.streams.explain.node_log import node_log
+from testbed.chains import Chain
+from testbed.samples import BATCH, SERVICE, START_MS
+
+NATIVE = Resources(cpu_milli=2_000, mem_bytes=1 << 30)
+FREE = Pod(
+    uid="free", namespace="jobs", name="scan", qos_label="BE", priority=3_500, kube_qos="Burstable", requests=NATIVE
+)
+SIZE = Resources(cpu_milli=8_000, mem_bytes=16 << 30)
+FACTS = NodeFacts(name="node-1", capacity=SIZE, allocatable=SIZE)
+ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "vain"),
+    [
+        pytest.param({}, True, id="free, with native requests"),
+        pytest.param({"priority": 5_500}, True, id="batch, with native requests"),
+        pytest.param({"kube_qos": "Guaranteed"}, True, id="with limits alike"),
+        pytest.param({"qos_label": None}, True, id="by its priority alone"),
+        pytest.param({"priority": None}, True, id="by its label alone"),
+        pytest.param({"kube_qos": "BestEffort"}, False, id="without native requests it lies in the group"),
+        pytest.param({"qos_label": "LS", "priority": 9_500}, False, id="it claims nothing"),
+        pytest.param({"qos_label": "LS", "priority": 7_500}, False, id="mid pods lie outside by design"),
+    ],
+)
+def test_a_claim_is_in_vain_outside_the_group(changes: dict, vain: bool) -> None:  # noqa: FBT001
+    pod = msgspec.structs.replace(FREE, **changes)
+    [counted] = inventory_of(FACTS, [pod]).pods
+
+    assert (claims_in_vain(pod), counted.unheld) == (vain, vain)
+    if vain:
+        assert (effective_priority_class(counted), is_best_effort(counted)) == ("koord-prod", False)
+        assert (counted.qos_label, counted.priority) == (pod.qos_label, pod.priority), "as written"
+
+
+def limit_us(pods: list[Pod], free_milli: int) -> int:
+    """What best-effort pods may use beside a service of 1 CPU."""
+    sample = NodeSample(
+        node="node-1", boot_id="000000000001-00000000", seq=1, observed_ms=1_000, interval_ms=1_000,
+        policy_version=ON.version, facts_revision="f", pods_revision="p",
+        use=NodeUse(cpu_milli=1_000 + free_milli),
+        pod_use=[PodUse(uid="ls", cpu_milli=1_000), PodUse(uid="free", cpu_milli=free_milli)],
+        limits=Limits(be_cfs_quota_us=1_000_000),
+    )  # fmt: skip
+    decision = decide(sample, FACTS, pods, ON)
+    assert decision.limits is not None
+    return decision.limits.be_cfs_quota_us or 0
+
+
+def test_its_use_is_taken_from_what_best_effort_pods_may_use() -> None:
+    """Nothing holds it back: counted as best-effort, it would use what the service needs."""
+    pods = list(inventory_of(FACTS, [SERVICE, BATCH, FREE]).pods)
+
+    assert limit_us(pods, 3_000) == limit_us(pods, 0) - 300_000
+
+
+def test_what_it_asked_for_is_not_sold_to_batch_pods() -> None:
+    high = known(inventory_of(FACTS, [FREE]).pods).high
+
+    assert (high.uids, list(high.cpu_milli)) == (("free",), [2_000])
+
+
+def test_lint_names_it_by_its_file_and_as_a_node_lists_it() -> None:
+    for pod in (FREE, *inventory_of(FACTS, [FREE]).pods):
+        found = {one.name: one for one in lint(pod, None, None)}
+
+        assert found["lint.unheld"].severity == "problem"
+        assert found["lint.unheld"].text == (
+            "claims QoS class BE and priority class koord-free, and has native requests or limits: the kubelet runs it "
+            "as Burstable, outside the best-effort group; it is not held back, never evicted, and counts as koord-prod"
+        )
+        assert "lint.class" not in found
+
+
+def test_explain_of_its_node_names_it_and_what_it_uses() -> None:
+    chain = Chain(pods=list(inventory_of(FACTS, [SERVICE, BATCH, FREE]).pods))
+    uses = [PodUse(uid="ls", cpu_milli=500), PodUse(uid="free", cpu_milli=1_250)]
+    now_ms = chain.run(1, 3, pod_use=uses)
+    told = explain_node(node_log(chain.node, chain.records), now_ms or START_MS + 3_100)
+    [found] = [one for one in told.findings if one.name == "pods.unheld"]
+
+    assert found.severity == "warning"
+    assert found.text == (
+        "not held back: jobs/scan, which claim to be best-effort, run outside that group; they use 1,250m of CPU, and "
+        "count as koord-prod"
+    )
+
+
+def test_each_is_reported_once_as_long_as_it_is_there(caplog: pytest.LogCaptureFixture) -> None:
+    class Notes:
+        def __init__(self) -> None:
+            self.noted: list[tuple[str, str, str]] = []
+
+        def note(self, pod: Pod, *, node: str, reason: str, text: str, at_ms: int) -> None:
+            assert (node, at_ms) == ("node-1", 7)
+            self.noted.append((pod.name, reason, text))
+
+    notes = Notes()
+    unheld = Unheld("node-1", notes, lambda: 7)
+    with caplog.at_level(logging.WARNING):
+        for pods in ([SERVICE, BATCH], [SERVICE, FREE], [FREE], [msgspec.structs.replace(FREE, phase="Succeeded")]):
+            unheld.look(pods)
+
+    [(name, reason, text)] = notes.noted
+    assert (name, reason) == ("scan", "NotHeldBack")
+    assert text.startswith(vain_claim(FREE))
+    assert [one.getMessage() for one in caplog.records] == [f"pod jobs/scan {text}"]
