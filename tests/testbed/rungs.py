@@ -180,6 +180,25 @@ def lacks_real_node() -> Lack | None:
 
 
 @functools.cache
+def lacks_guest_node() -> Lack | None:
+    """What a node in QEMU needs: the kernel with its network, Kubernetes' programs, containerd, and root."""
+    if (lack := lacks_qemu() or lacks_cluster() or _unbuilt("kubelet", "pause", "burn")) is not None:
+        return lack
+    if not list((cache() / "cloud-kernel").glob("lib/modules/**/virtio_net.ko")):
+        return Lack(what="QEMU's network", get="tests/testbed/setup cloud-kernel", possible=_installs_packages())
+    return _lacks_packages({"containerd": "containerd", "runc": "runc", "busybox": "busybox-static", "ip": "iproute2"})
+
+
+def _lacks_packages(named: dict[str, str]) -> Lack | None:
+    """By program, the package that has it."""
+    packages = [package for program, package in named.items() if shutil.which(program) is None]
+    if not packages:
+        return None
+    get = f"apt-get install --no-install-recommends {' '.join(packages)}"
+    return Lack(what=", ".join(packages), get=get, possible=_installs_packages())
+
+
+@functools.cache
 def lacks_stack() -> Lack | None:
     """Docker, compose, what images are made of, and root."""
     if os.geteuid() != 0:
@@ -192,9 +211,8 @@ def lacks_stack() -> Lack | None:
         get = "tests/testbed/setup docker; tests/testbed/setup prometheus"
         return Lack(what=", ".join(absent), get=get, possible=_installs_packages())
     named = {"containerd": "containerd", "runc": "runc", "busybox": "busybox-static", "iptables": "iptables"}
-    if packages := [package for program, package in named.items() if shutil.which(program) is None]:
-        get = f"apt-get install --no-install-recommends {' '.join(packages)}"
-        return Lack(what=", ".join(packages), get=get, possible=_installs_packages())
+    if (lack := _lacks_packages(named)) is not None:
+        return lack
     return lacks_kafka()
 
 
@@ -204,9 +222,8 @@ def lacks_netns() -> Lack | None:
     if os.geteuid() != 0:
         return Lack(what="root for network namespaces", get="sudo make test", possible=False)
     named = {"ip": "iproute2", "iptables": "iptables"}
-    if packages := [package for program, package in named.items() if shutil.which(program) is None]:
-        get = f"apt-get install --no-install-recommends {' '.join(packages)}"
-        return Lack(what=", ".join(packages), get=get, possible=_installs_packages())
+    if (lack := _lacks_packages(named)) is not None:
+        return lack
     tried = subprocess.run(["unshare", "--net", "true"], capture_output=True, check=False)
     if tried.returncode or not Path("/dev/net/tun").exists():
         return Lack(what="network namespaces with TUN devices", get="run where the kernel has them", possible=False)
@@ -222,11 +239,12 @@ LACKS = {
     "qemu": lacks_qemu,
     "cluster": lacks_cluster,
     "realnode": lacks_real_node,
+    "guestnode": lacks_guest_node,
     "stack": lacks_stack,
 }
 """By marker."""
 
-BUILT = ("cluster", "realnode", "stack")
+BUILT = ("cluster", "realnode", "guestnode", "stack")
 """What runs on programs that are built here: by marker."""
 
 COMPUTING = ("pure", "simulation")
@@ -245,11 +263,13 @@ RUNGS = (
     "Kubernetes API",
     "stack in Docker",
     "Kubernetes node",
+    "Kubernetes node, cgroup v2",
     "install",
 )
 """In the order in which they run: what costs least tells first."""
 BY_MARKER = {
     "stack": RUNGS[10],
+    "guestnode": RUNGS[12],
     "realnode": RUNGS[11],
     "cluster": RUNGS[9],
     "netns": RUNGS[8],
@@ -258,9 +278,9 @@ BY_MARKER = {
     "qemu": RUNGS[5],
     "uml": RUNGS[4],
     "kernel": RUNGS[3],
-    "install": RUNGS[12],
+    "install": RUNGS[13],
 }
-BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[12]}
+BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[13]}
 
 
 def rung_of(item: pytest.Item) -> str:

@@ -9,7 +9,8 @@ import signal
 import socket
 import ssl
 import subprocess
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from http.client import HTTPSConnection
 from pathlib import Path
@@ -22,6 +23,7 @@ from .pki import Pki
 from .programs import Program
 
 KUBECTL_S = 240.0
+WAIT_S = 120.0
 ADMIN = "/O=system:masters/CN=admin"
 MERGE = "application/merge-patch+json"
 Json = dict[str, Any]
@@ -195,6 +197,27 @@ class ApiServer:
     def delete(self, path: str) -> Json:
         """Delete at once, without a grace period, as the admin."""
         return self.request("DELETE", path, {"gracePeriodSeconds": 0})
+
+    def heartbeat(self, node: str) -> str:
+        """When a node last reported that it is Ready; empty where it is not."""
+        if not self.exists(f"/api/v1/nodes/{node}"):
+            return ""
+        conditions = self.get(f"/api/v1/nodes/{node}")["status"].get("conditions", [])
+        ready = [each for each in conditions if each["type"] == "Ready" and each["status"] == "True"]
+        return str(ready[0]["lastHeartbeatTime"]) if ready else ""
+
+    def wait(self, until: Callable[[], object], what: str, within_s: float = WAIT_S) -> None:
+        """Look until it is so.
+
+        Raises:
+            TimeoutError: it was not in time; names what was waited for.
+
+        """
+        until_s = time.monotonic() + within_s
+        while not until():
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"{what}: not within {within_s:g} s")
+            time.sleep(0.1)
 
     def kubectl(self, *args: str, given: str | None = None, config: Path | None = None) -> str:
         """Run kubectl (as the admin unless ``config`` says who), and return what it printed.

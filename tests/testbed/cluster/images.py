@@ -12,7 +12,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from testbed.rungs import cluster_program
@@ -144,23 +144,36 @@ def _archive(target: Path, name: str, layer: bytes, command: list[str]) -> None:
             tar.addfile(entry, io.BytesIO(body))
 
 
-def make(folder: Path) -> list[Path]:
-    """Write the images of the tests' pods into a folder, and return their files."""
+def _pause(layer: Layer) -> None:
+    layer.file("/pause", cluster_program("pause"))
+
+
+def _burn(layer: Layer) -> None:
+    layer.file("/bin/burn", cluster_program("burn"))
+    shell(layer)
+
+
+def _python_and_shell(layer: Layer) -> None:
+    shell(layer)
+    _python(layer)
+
+
+PODS = {
+    PAUSE: (_pause, ["/pause"]),
+    BUSYBOX: (shell, ["/bin/sh"]),
+    BURN: (_burn, ["/bin/burn", "spin", "1"]),
+    PYTHON: (_python_and_shell, ["/bin/python"]),
+}
+"""What is in the image of a name, and what it runs."""
+
+
+def make(folder: Path, names: Iterable[str] = PODS) -> list[Path]:
+    """Write images of the tests' pods into a folder, and return their files."""
     folder.mkdir(exist_ok=True)
-    pause, busybox, burn, python = Layer(), Layer(), Layer(), Layer()
-    pause.file("/pause", cluster_program("pause"))
-    burn.file("/bin/burn", cluster_program("burn"))
-    for layer in (busybox, burn, python):
-        shell(layer)
-    _python(python)
-    wanted = {
-        PAUSE: (pause, ["/pause"]),
-        BUSYBOX: (busybox, ["/bin/sh"]),
-        BURN: (burn, ["/bin/burn", "spin", "1"]),
-        PYTHON: (python, ["/bin/python"]),
-    }
     made = []
-    for name, (layer, command) in wanted.items():
+    for name in names:
+        layer, (fill, command) = Layer(), PODS[name]
+        fill(layer)
         made.append(folder / f"{name.split('/')[-1].split(':')[0]}.tar")
         _archive(made[-1], name, layer.done(), command)
     return made

@@ -12,7 +12,7 @@ import ssl
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from http.client import HTTPSConnection
 from pathlib import Path
 
@@ -25,13 +25,11 @@ from .programs import Program
 
 LOCK = Path("/run/lock/slacktide-node")
 LOCK_S = 90.0
-READY_S = 120.0
 NODE = "node-0"
 
 
-def containerd_config(folder: Path) -> str:
+def containerd_config(folder: Path, snapshotter: str) -> str:
     """How containerd keeps everything of ours in the folder."""
-    overlay = subprocess.run(["stat", "-fc", "%T", folder], capture_output=True, text=True, check=True).stdout
     return f"""\
 version = 2
 root = "{folder}/containerd"
@@ -49,12 +47,18 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     bin_dir = "/usr/lib/cni"
     conf_dir = "{folder}/cni"
   [plugins."io.containerd.grpc.v1.cri".containerd]
-    snapshotter = "{"native" if "overlay" in overlay else "overlayfs"}"
+    snapshotter = "{snapshotter}"
     [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
       runtime_type = "io.containerd.runc.v2"
       [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
         SystemdCgroup = false
 """
+
+
+def snapshotter_for(folder: Path) -> str:
+    """An overlay cannot lie on another one."""
+    overlay = subprocess.run(["stat", "-fc", "%T", folder], capture_output=True, text=True, check=True).stdout
+    return "native" if "overlay" in overlay else "overlayfs"
 
 
 def network_config(folder: Path) -> Json:
@@ -155,7 +159,7 @@ class RealNode(ApiServer):
         cni.mkdir(exist_ok=True)
         (cni / "10-slacktide.conflist").write_text(json.dumps(network_config(self.folder)))
         config = self.folder / "containerd.toml"
-        config.write_text(containerd_config(self.folder))
+        config.write_text(containerd_config(self.folder, snapshotter_for(self.folder)))
         self.containerd.spawn(["containerd", "--config", str(config)])
         made = images.make(self.folder / "images")
         self.containerd.await_ready(lambda: self.ctr("version") is not None)
@@ -220,30 +224,9 @@ class RealNode(ApiServer):
             "root-dir": f"{self.folder}/kubelet",
         }
         self.kubelet.stop()
-        before = self._heartbeat()
+        before = self.heartbeat(self.name)
         self.kubelet.spawn([str(cluster_program("kubelet")), *flagged(flags)])
-        self.kubelet.await_ready(lambda: self._heartbeat() not in {"", before})
-
-    def _heartbeat(self) -> str:
-        """When the node last said that it is Ready; empty where it is not."""
-        if not self.exists(f"/api/v1/nodes/{self.name}"):
-            return ""
-        conditions = self.get(f"/api/v1/nodes/{self.name}")["status"].get("conditions", [])
-        ready = [each for each in conditions if each["type"] == "Ready" and each["status"] == "True"]
-        return str(ready[0]["lastHeartbeatTime"]) if ready else ""
-
-    def wait(self, until: Callable[[], object], what: str, within_s: float = READY_S) -> None:
-        """Look until it is so.
-
-        Raises:
-            TimeoutError: it was not in time; names what was waited for.
-
-        """
-        until_s = time.monotonic() + within_s
-        while not until():
-            if time.monotonic() > until_s:
-                raise TimeoutError(f"{what}: not within {within_s:g} s")
-            time.sleep(0.1)
+        self.kubelet.await_ready(lambda: self.heartbeat(self.name) not in {"", before})
 
     def namespace(self, prefix: str = "test", labels: Mapping[str, str] | None = None) -> str:
         """Make a namespace in which pods can be made: the controllers have given it its default account."""

@@ -1,0 +1,161 @@
+"""A real kubelet on cgroup v2, with its static CPU policy, and the agent beside it: what each leaves to the other.
+
+The tests run in this order, on one node that is booted once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import OUTCOME, SAMPLE
+from testbed.cluster.guest_node import KUBEPODS, GuestNode
+
+from .conftest import BURST, Pods, set_policy
+
+pytestmark = [pytest.mark.guestnode, pytest.mark.timeout(480)]
+
+PERIOD_US, LIMIT_US = 100_000, 20_000
+"""Of the kernel's quotas, and what the service's limit makes of it."""
+MIB = 1 << 20
+BEST_EFFORT = KUBEPODS / "besteffort"
+ABOVE_PCT = 6
+"""So far above present use is the threshold of memory eviction."""
+
+
+def quota_us(node: GuestNode, group: Path) -> int | None:
+    """Of 100 ms; None: no limit."""
+    quota, _ = node.guest.read(group / "cpu.max").split()
+    return None if quota == "max" else int(quota)
+
+
+def used_milli(node: GuestNode, group: Path, seconds: float = 2) -> float:
+    """What a group used on average meanwhile, by the guest's own clock."""
+    look = f"cut -d' ' -f1 /proc/uptime; sed -n 's/usage_usec //p' {group}/cpu.stat"
+    begun_s, before_us, ended_s, after_us = map(float, node.guest.sh(f"{look}; sleep {seconds}; {look}").split())
+    return (after_us - before_us) / (ended_s - begun_s) / 1000
+
+
+def outcomes(node: GuestNode, rule: str) -> Iterator[NodeOutcome]:
+    """What was done by a rule."""
+    return (one for one in node.records(OUTCOME, NodeOutcome) if (one.rule, one.result) == (rule, "applied"))
+
+
+@pytest.fixture
+def batch(node: GuestNode, pods: Pods) -> tuple[Path, Path]:
+    """The groups of the best-effort pod and of its container."""
+    group = node.group("besteffort", pods.batch)
+    return group, group / node.containers(pods.namespace)["batch"][0]
+
+
+def test_the_agent_samples_the_pods_that_the_kubelet_runs(node: GuestNode, pods: Pods) -> None:
+    def is_sampled() -> bool:
+        last = node.records(SAMPLE, NodeSample)[-1]
+        found = {one.uid: one.best_effort_group for one in last.pod_use}
+        return found == {pods.web: False, pods.pinned: False, pods.batch: True} and not last.missing
+
+    node.wait(is_sampled, "a sample with all pods")
+
+
+def test_best_effort_pods_use_no_more_than_the_stream_lets_them(node: GuestNode, pods: Pods) -> None:
+    node.wait(lambda: any(one.origin == "stream" for one in outcomes(node, "cpu_suppress")), "an answer in force")
+    used = used_milli(node, BEST_EFFORT)
+    limits = [one.after for one in outcomes(node, "cpu_suppress")]
+    highest_us = max(one.be_cfs_quota_us or 0 for one in limits[-10:] if one is not None)
+
+    assert quota_us(node, BEST_EFFORT)
+    assert 0 < used < 1.2 * highest_us * 1000 / PERIOD_US
+
+
+def test_a_best_effort_pod_holds_what_it_bought_whatever_the_kubelet_writes(
+    node: GuestNode, pods: Pods, batch: tuple[Path, Path]
+) -> None:
+    """With the static CPU policy the kubelet has the CPU limits of each new container written once more, by its spec.
+
+    To the kubelet that spec has none. 500 milli are 512 shares, which are weight 20.
+    """
+
+    def written() -> int:
+        knobs = (one.knob for one in outcomes(node, "BEIsolation") if one.target == f"pod/{pods.batch}/main")
+        return sum(one is not None and one.knob == "cfs_quota_us" and one.before is None for one in knobs)
+
+    node.wait(lambda: written() >= 2, "the limit is set, and set again")
+
+    for group in batch:
+        held = {file: node.guest.read(group / file) for file in ("cpu.max", "cpu.weight", "memory.max")}
+        assert held == {"cpu.max": "50000 100000", "cpu.weight": "20", "memory.max": str(256 * MIB)}
+
+
+def test_best_effort_pods_stay_off_the_cpu_that_a_pod_has_to_itself(
+    node: GuestNode, pods: Pods, batch: tuple[Path, Path]
+) -> None:
+    pinned = node.group("", pods.pinned) / node.containers(pods.namespace)["pinned"][0]
+
+    assert node.guest.read(pinned / "cpuset.cpus.effective") == "1"
+    assert node.guest.read(batch[1] / "cpuset.cpus.effective") == "0"
+
+
+def test_a_throttled_container_gets_more_than_its_limit(node: GuestNode, pods: Pods) -> None:
+    pod = node.group("burstable", pods.web)
+    container = pod / node.containers(pods.namespace)["web"][0]
+    ceiling_us = LIMIT_US * BURST["cfsQuotaBurstPercent"] // 100
+
+    node.wait(lambda: {quota_us(node, group) for group in (pod, container)} == {ceiling_us}, "the most it may have")
+    assert {node.guest.read(group / "cpu.max.burst") for group in (pod, container)} == {str(LIMIT_US)}
+
+
+def test_a_kubelet_started_again_finds_pods_and_limits_as_they_were(
+    node: GuestNode, pods: Pods, batch: tuple[Path, Path]
+) -> None:
+    before = node.containers(pods.namespace)
+    node.kubelet.stop()
+    limited = [quota_us(node, BEST_EFFORT)]
+    node.start_kubelet()
+    limited.append(quota_us(node, BEST_EFFORT))
+    last = node.records(SAMPLE, NodeSample)[-1]
+
+    assert all(limited)
+    assert node.containers(pods.namespace) == before
+    assert {one.uid for one in last.pod_use} == {pods.web, pods.pinned, pods.batch}
+    assert quota_us(node, batch[0]) == 50_000
+
+
+def test_when_memory_fills_the_largest_best_effort_pod_is_evicted(node: GuestNode, pods: Pods) -> None:
+    meminfo = dict(line.split(":") for line in node.guest.read("/proc/meminfo").splitlines())
+    total_mib, free_mib = (int(meminfo[key].split()[0]) // 1024 for key in ("MemTotal", "MemAvailable"))
+    threshold_pct = (total_mib - free_mib) * 100 // total_mib + ABOVE_PCT
+    set_policy(node, memoryEvictThresholdPercent=threshold_pct)
+    much_mib = total_mib * (ABOVE_PCT + 6) // 100
+    fills = ["burn", "fill", str(much_mib)]
+    uid = node.best_effort(pods.namespace, "fills", *fills, cpu_milli=100, mem_mib=2 * much_mib)
+    by_agent = "fieldSelector=reportingController=slacktide.io/agent"
+    events = f"/apis/events.k8s.io/v1/namespaces/{pods.namespace}/events?{by_agent}"
+    node.wait(lambda: node.get(events)["items"], "the agent's Event")
+    (event,) = node.get(events)["items"]
+    node.wait(lambda: not node.exists(f"/api/v1/namespaces/{pods.namespace}/pods/fills"), "the pod is gone")
+    group = node.group("besteffort", uid)
+    node.wait(lambda: node.guest.sh(f"[ -d {group} ] || echo gone"), "its group is gone")
+
+    assert event["regarding"]["uid"] == uid
+    assert f"threshold {threshold_pct}%" in event["note"]
+    assert "batch" in node.containers(pods.namespace)
+
+
+def test_without_a_policy_and_an_agent_nothing_of_ours_is_left(
+    node: GuestNode, pods: Pods, batch: tuple[Path, Path]
+) -> None:
+    """The first step of the page's removal, then the agent is stopped."""
+    node.delete("/api/v1/namespaces/koordinator-system/configmaps/slo-controller-config")
+    node.wait(lambda: quota_us(node, BEST_EFFORT) is None, "the limit is lifted")
+    web = node.group("burstable", pods.web)
+    node.wait(lambda: quota_us(node, web) == LIMIT_US, "the service has its own limit")
+    node.agent.stop()
+    held = [node.guest.read(group / "cpu.max").split()[0] for group in batch]
+
+    assert held == ["max", "max"]
+    assert node.guest.read(BEST_EFFORT / "cpu.weight") == "1"
+    assert node.guest.read(web / "cpu.max.burst") == "0"

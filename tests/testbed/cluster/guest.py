@@ -1,0 +1,118 @@
+"""A kernel in QEMU with a network: scripts run in it, and programs stay in it, on this machine's files."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import signal
+import socket
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from testbed.brokers import free_port
+
+from .programs import Program
+
+RUNNER = Path(__file__).parents[2] / "kernel/cgroup2-qemu"
+SHELL_PORT = 9000
+ADDRESS, OUTSIDE = "10.0.2.15", "10.0.2.2"
+LOGS = "/run/log"
+BOOT_S, SCRIPT_S = 60.0, 60.0
+# Each connection gets a shell. Each port leads to the same one outside, so that addresses are the same on both sides.
+# There is more memory than processor: Go's programs collect garbage less often.
+INIT = f"""
+export GOGC=400
+ip addr add {ADDRESS}/24 dev eth0 && ip link set eth0 up && ip route add default via {OUTSIDE} && mkdir {LOGS} || exit
+for port; do busybox nc -ll -p $port -e busybox nc {OUTSIDE} $port & done
+exec busybox nc -ll -p {SHELL_PORT} -e sh
+"""
+
+
+class ScriptError(Exception):
+    """A script that failed in the guest: its exit status and what it printed."""
+
+
+class Guest:
+    """One kernel. Its files are this machine's, ``/run`` excepted; write a file before the guest first reads it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._kernel = Program("guest", folder / "guest.log")
+        self._port = free_port()
+
+    def start(self, ports: Sequence[int]) -> None:
+        """Boot it, and do not wait; these ports on its loopback are this machine's."""
+        forward = f"CGROUP2_QEMU_FORWARD={self._port}:{SHELL_PORT}"
+        inside = ["sh", "-c", INIT, "init", *map(str, ports)]
+        self._kernel.spawn(["env", forward, sys.executable, str(RUNNER), *inside])
+
+    def await_boot(self) -> None:
+        """Return when it runs scripts."""
+        self._kernel.await_ready(self._answers, BOOT_S)
+
+    def _answers(self) -> bool:
+        with contextlib.suppress(OSError, ScriptError):
+            return self.sh("echo up", within_s=5) == "up\n"
+        return False
+
+    def stop(self) -> None:
+        """End it at once: nothing in it outlives it."""
+        self._kernel.stop(signal.SIGTERM)
+
+    def sh(self, script: str, within_s: float = SCRIPT_S) -> str:
+        """Run a script, and return what it printed.
+
+        Raises:
+            ScriptError: its exit status is not 0.
+            OSError: the guest does not answer in time.
+
+        """
+        sent = f'(\n{script}\n) </dev/null 2>&1\necho " $?"\nexit\n'
+        with socket.create_connection(("127.0.0.1", self._port), timeout=within_s) as line:
+            line.sendall(sent.encode())
+            printed = b""
+            while chunk := line.recv(65536):
+                printed += chunk
+        text, _, status = printed.decode(errors="replace").rpartition(" ")
+        if status.strip() != "0":
+            raise ScriptError(f"exit status {status.strip() or 'unknown'}: {script}\n{text}")
+        return text
+
+    def read(self, file: str | os.PathLike[str]) -> str:
+        """A file of the guest's, without white space around it."""
+        return self.sh(f"cat {shlex.quote(str(file))}").strip()
+
+
+class GuestProgram:
+    """A program that stays in the guest."""
+
+    def __init__(self, guest: Guest, name: str, command: Sequence[str]) -> None:
+        self.name = name
+        self._guest, self._command = guest, shlex.join(command)
+        self._log = f"{LOGS}/{name}.log"
+        self._pid = ""
+
+    def start(self) -> None:
+        """Start it, and do not wait."""
+        started = f"setsid {self._command} </dev/null >>{self._log} 2>&1 & echo $!"
+        self._pid = self._guest.sh(started).strip()
+
+    def stop(self, within_s: float = 30.0) -> None:
+        """SIGTERM; return when it has ended.
+
+        Raises:
+            TimeoutError: it has not; with the end of its log.
+
+        """
+        until_s = time.monotonic() + within_s
+        self._guest.sh(f"kill {self._pid}")
+        while self._guest.sh(f"[ ! -d /proc/{self._pid} ] || echo runs"):
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"{self.name} did not end within {within_s:g} s:\n{self.log_end()}")
+            time.sleep(0.2)
+
+    def log_end(self, lines: int = 30) -> str:
+        """The last lines of what it printed."""
+        return self._guest.sh(f"tail -n {lines} {self._log}")
