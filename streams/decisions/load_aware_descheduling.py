@@ -27,6 +27,9 @@ class DeschedulingPolicy:
     """Act only if more nodes than this have room."""
     node_fit: bool = True
     """Evict only what would find a place."""
+    lands: bool = False
+    """What finds a place takes it from the next pod. The reference counts usage alone, so pods that fit one by one
+    may all be chosen."""
     weights: Mapping[str, int] = field(default_factory=lambda: {"cpu": 1, "memory": 1})
     """How much each resource counts in the order of nodes and of pods."""
     consecutive_abnormalities: int = 5
@@ -116,6 +119,7 @@ def _phase(
         targets=targets,
         budget=budget,
         node_fit=policy.node_fit,
+        lands=policy.lands,
         weights=policy.weights,
     )
 

@@ -1,7 +1,8 @@
 """Whether a pod would find a place: requests that are left, and usage that stays within the thresholds.
 
 Reading: koordinator a7a1b76b, pkg/descheduler/framework/plugins/loadaware/utilization_util.go,
-podFitsAnyNodeWithThreshold; pkg/descheduler/node/node.go, NodeFit. The reference asks node by node.
+podFitsAnyNodeWithThreshold; pkg/descheduler/node/node.go, NodeFit. The reference asks node by node, and of a target
+only the usage that a pod brings is gone for the next pod.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class Targets:
     first node that has room is found without asking all the others.
     """
 
-    def __init__(self, targets: Sequence[tuple[LoadedNode, View]]) -> None:
+    def __init__(self, targets: Sequence[tuple[LoadedNode, View]], *, lands: bool = False) -> None:
+        """Begin with what is spare now; ``lands``: requests and a place are gone for the next pod, too."""
+        self._lands = lands
         self._watched = tuple(dict.fromkeys(name for _, view in targets for name in view.limits.high))
         self._leaves = 1 << len(targets).bit_length()
         """At this index and above; those without a node have no room for anything."""
@@ -37,9 +40,10 @@ class Targets:
         """Whether a target has room; the first that has takes the pod's usage. A pod without metric fits nowhere."""
         if pod.used is None:
             return False
-        at = self._first(1, self._need(pod, pod.used))
+        need = self._need(pod, pod.used)
+        at = self._first(1, need)
         if at:
-            self._use(at, pod.used)
+            self._use(at, need)
         return bool(at)
 
     def _need(self, pod: PlacedPod, used: Amounts) -> _Spare:
@@ -56,9 +60,10 @@ class Targets:
             return at
         return self._first(2 * at, need) or self._first(2 * at + 1, need)
 
-    def _use(self, at: int, used: Amounts) -> None:
-        for name in self._watched:
-            self._spare[at]["used", name] -= used.get(name, 0)
+    def _use(self, at: int, need: _Spare) -> None:
+        for kind, amount in need.items():
+            if self._lands or kind[0] == "used":
+                self._spare[at][kind] = self._spare[at].get(kind, 0) - amount
         while at := at // 2:
             self._sum_up(at)
 

@@ -34,6 +34,8 @@ class Phase:
     """What may be moved, for every watched resource."""
     node_fit: bool
     """Only what finds a place on a target leaves."""
+    lands: bool
+    """What finds a place takes it from the next pod: what it requests, and one of the node's places for pods."""
     weights: Mapping[str, int]
 
 
@@ -74,7 +76,8 @@ def move(phase: Phase) -> Moved:
     """Let the sources give, the most loaded first, equals by name."""
     if not phase.targets:
         return Moved(left=phase.budget)
-    places = Targets([(node.node, view_of(node, phase.kind)) for node in phase.targets]) if phase.node_fit else None
+    targets = [(node.node, view_of(node, phase.kind)) for node in phase.targets]
+    places = Targets(targets, lands=phase.lands) if phase.node_fit else None
     scored = [(load_score(node, phase.kind, phase.weights), node) for node in phase.sources]
     left, gave = phase.budget, []
     for score, node in sorted(scored, key=lambda one: (-one[0], one[1].node.name)):

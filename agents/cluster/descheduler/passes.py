@@ -128,6 +128,7 @@ def _policy(said: Descheduling) -> DeschedulingPolicy:
     return DeschedulingPolicy(
         too_few_targets=said.too_few_targets,
         node_fit=said.node_fit,
+        lands=True,
         weights={"cpu": said.weights.cpu, "memory": said.weights.mem},
         consecutive_abnormalities=said.anomaly.consecutive_abnormalities,
     )
