@@ -11,6 +11,8 @@ class RefusingNodes(Message, frozen=True, kw_only=True):
 
     reason: str
     """Such as ``stale``, ``batch_short:cpu`` or ``usage_exceeds_threshold:memory``."""
+    why: str = ""
+    """In words, as the pod's events have it: the threshold with its key, observed and requested values."""
     count: Count
     nodes: list[str]
     """The first of them by name, five at most."""

@@ -75,7 +75,7 @@ INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key
                   producers=("publisher", "bridge"), consumers=("stream", "agent", "bridge", "scheduler"))  # fmt: skip
 POLICY = Topic(name="slacktide.policy.v1", message=Policy, key="policy", partitions=1, cleanup="compact",
                producers=("publisher", "bridge"),
-               consumers=("stream", "agent", "governor", "publisher", "bridge"))  # fmt: skip
+               consumers=("stream", "agent", "governor", "publisher", "bridge", "scheduler"))  # fmt: skip
 METRIC = Topic(name="slacktide.node.metric.v1", message=NodeMetric, key="node", cleanup="compact",
                producers=("stream",), consumers=("stream", "governor", "bridge", "scheduler", "operator"))  # fmt: skip
 ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatable, key="node", cleanup="compact",

@@ -17,7 +17,6 @@ from slacktide.schemas.health import Health
 
 METRICS_PORT = 9468
 WEIGHT = click.IntRange(0, 100)
-PERCENT = click.IntRange(0, 100)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +35,6 @@ class SchedulerCommandSettings(process.ProcessSettings):
         "There is no Kubernetes: nodes are judged by the log alone, and whoever asks binds pods by means of its own.",
         default=False,
     )
-    cpu_threshold: int = setting(
-        "Percent of a node's CPU that may be in use with a pod on it; 0: any.", PERCENT, default=65
-    )
-    memory_threshold: int = setting("The same of memory.", PERCENT, default=95)
     load_weight: int = setting("Weight of what stays free of a node.", WEIGHT, default=1)
     balance_weight: int = setting(
         "Weight of how much batch or mid resource is left there, against the node that has most; of pods that ask for "
@@ -59,11 +54,9 @@ def command(settings: SchedulerCommandSettings) -> None:
     """
     from slacktide.agents.cluster.scheduler import scheduler  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.kubernetes import access  # noqa: PLC0415
-    from slacktide.streams.decisions.load_aware_args import LoadAwareArgs, Percents, Thresholds  # noqa: PLC0415
     from slacktide.streams.decisions.pod_placement import PlacementArgs  # noqa: PLC0415
 
     garbage.seldom()
-    usage = Percents(cpu_pct=settings.cpu_threshold, mem_pct=settings.memory_threshold)
     given = scheduler.SchedulerSettings(
         bootstrap=settings.bootstrap,
         access=None if settings.no_api_server else asyncio.run(access(settings.kubeconfig)),
@@ -71,7 +64,6 @@ def command(settings: SchedulerCommandSettings) -> None:
         host=settings.host,
         port=settings.port,
         args=PlacementArgs(
-            load=LoadAwareArgs(thresholds=Thresholds(usage=usage)),
             load_weight=settings.load_weight,
             balance_weight=settings.balance_weight,
         ),

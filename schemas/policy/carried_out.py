@@ -29,6 +29,7 @@ CARRIED_OUT = frozenset(
         "MemoryQOS (systemClass)",
         "EvictionBudget",
         "LowNodeLoad",
+        "LoadAwareScheduling",
     }
 )
 """By their names in ``features.FEATURES``. Whoever builds one adds it here, and nowhere else."""

@@ -20,6 +20,7 @@ from slacktide.schemas.policy.features import FEATURES
 from slacktide.schemas.policy.fields import replaced
 from slacktide.schemas.policy.message import NodeStrategy, Policy, versioned
 from slacktide.schemas.policy.names import name_of
+from slacktide.schemas.policy.placement import KEY as PLACEMENT_KEY
 from slacktide.schemas.policy.reading import Reader
 from slacktide.schemas.policy.relations import conflicts
 from slacktide.schemas.policy.selector import Selector, overlaps
@@ -57,6 +58,7 @@ CONFIGS = (
     Config(key="cpu-burst-config", strategy="cpu_burst"),
     Config(key="eviction-budget-config", strategy="eviction_budget", cluster="", nodes=""),
     Config(key="descheduling-config", strategy="descheduling", cluster="", nodes=""),
+    Config(key=PLACEMENT_KEY, strategy="placement", cluster="", nodes=""),
 )
 KEYS_LATER = frozenset({"system-config", "host-application-config", "cpu-normalization-config",
                         "resource-amplification-config"})  # fmt: skip

@@ -15,6 +15,7 @@ from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.descheduling import Descheduling
 from slacktide.schemas.policy.message import NodeStrategy, Policy, S
 from slacktide.schemas.policy.node_overlay import ANNOTATION_STRATEGY, overlaid
+from slacktide.schemas.policy.placement import Placement
 from slacktide.schemas.policy.resource_qos import ResourceQos
 from slacktide.schemas.policy.selector import matches
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst, ResourceThreshold
@@ -48,6 +49,7 @@ class Effective:
     cpu_burst: CpuBurst
     eviction_budget: EvictionBudget
     descheduling: Descheduling
+    placement: Placement
     sources: Mapping[str, Source]
     """By field, such as ``colocation.enable``; one that is not here has its default."""
     shadowed: Mapping[str, tuple[str, ...]]
@@ -95,6 +97,7 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
         cpu_burst=found.held("cpu_burst", policy.cpu_burst, policy.node_cpu_burst),
         eviction_budget=policy.eviction_budget,
         descheduling=policy.descheduling,
+        placement=policy.placement,
         sources=found.sources,
         shadowed=found.shadowed,
     )

@@ -17,6 +17,7 @@ from slacktide.schemas.policy import lacks
 from slacktide.schemas.policy.descheduling import Descheduling
 from slacktide.schemas.policy.fields import leaves
 from slacktide.schemas.policy.names import name_of
+from slacktide.schemas.policy.placement import Placement
 from slacktide.schemas.policy.resource_qos import BlkioQos, MemoryQos, NetworkQos, ResctrlQos, ResourceQos
 
 
@@ -185,6 +186,12 @@ _NODE: tuple[Feature, ...] = (
         strategy="descheduling",
         fields=tuple(field for field, _ in leaves(Descheduling())),
         lacks=lacks.descheduling,
+    ),
+    Feature(
+        name="LoadAwareScheduling",
+        strategy="placement",
+        fields=tuple(field for field, _ in leaves(Placement())),
+        lacks=lacks.nothing,
     ),
 )
 

@@ -59,6 +59,7 @@ def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator
         "cpu_burst",
         "eviction_budget",
         "descheduling",
+        "placement",
     ):
         for field, _ in leaves(getattr(effective, strategy)):
             readers = [one for one in FEATURES if one.strategy == strategy and field in one.fields]

@@ -12,6 +12,7 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.descheduling import Anomaly, Descheduling, UsagePercents, UsageWeights
 from slacktide.schemas.policy.node_overlay import FIELDS
+from slacktide.schemas.policy.placement import Placement
 from slacktide.schemas.policy.resource_qos import (
     BlkioBlock,
     BlkioLimits,
@@ -87,6 +88,11 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "resourceWeights": "weights",
         "anomalyCondition": "anomaly",
         "intervalSeconds": "interval_s",
+    },
+    Placement: {
+        "usageThresholds": "usage",
+        "prodUsageThresholds": "prod_usage",
+        "estimatedScalingFactors": "factors",
     },
     UsagePercents: {"cpu": "cpu_pct", "memory": "mem_pct"},
     UsageWeights: {"cpu": "cpu", "memory": "mem"},

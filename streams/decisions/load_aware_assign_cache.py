@@ -31,6 +31,12 @@ class AssignCache:
     _load: ExistingLoad | None = None
     """Of the present pods and report, once somebody asked."""
 
+    def govern(self, args: LoadAwareArgs) -> None:
+        """Other settings hold: pods are estimated anew, as of when they were assigned."""
+        self.args = args
+        self._pods = {key: assigned_pod(one.asked, now_s=one.scheduled_s, args=args) for key, one in self._pods.items()}
+        self._load = None
+
     def assign(self, asked: LoadAwarePod, *, at_s: float) -> None:
         """A pod was placed here, or seen here; a terminated one is ignored."""
         if asked.pod.phase not in ENDED_PHASES:

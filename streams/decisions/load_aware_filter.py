@@ -55,6 +55,10 @@ class Gate(NamedTuple):
     """Resources with a threshold and something allocatable."""
     reason: str = ""
     """Why a pod is turned away that exceeds a limit."""
+    key: str = ""
+    """Of the thresholds, as the operator writes it, such as ``usageThresholds``."""
+    own: bool = False
+    """The node has them itself; else they are the cluster's."""
 
 
 class Filtered(NamedTuple):
@@ -93,7 +97,7 @@ def gate_for(
         args: the cluster's settings.
 
     """
-    thresholds, view = _chosen(custom, args.thresholds, prod=prod)
+    thresholds, view, own = _chosen(custom, args.thresholds, prod=prod)
     off = not any(thresholds)
     if load is None:
         return Gate(off=off, unknown="no_metric")
@@ -106,7 +110,7 @@ def gate_for(
         if threshold_pct and allocatable[resource]
     )
     reason = "aggregated_usage_exceeds_threshold" if isinstance(view, Aggregation) else "usage_exceeds_threshold"
-    return Gate(off=off, limits=limits, reason=reason)
+    return Gate(off=off, limits=limits, reason=reason, key=_key(view), own=own)
 
 
 def filter_pod(estimate: Amounts, gate: Gate, args: LoadAwareArgs, *, daemonset: bool, stale: bool) -> Filtered:
@@ -140,22 +144,29 @@ def filter_pod(estimate: Amounts, gate: Gate, args: LoadAwareArgs, *, daemonset:
     return Filtered(None, "pass", checks)
 
 
-def _chosen(custom: Thresholds, configured: Thresholds, *, prod: bool) -> tuple[Percents, View]:
-    """Thresholds, and the view they are for: the node's own stand for the cluster's, kind by kind.
+def _key(view: View) -> str:
+    """The reference's name of the thresholds that a view is compared with."""
+    if isinstance(view, Aggregation):
+        return "aggregatedUsage.usageThresholds"
+    return "prodUsageThresholds" if view == "prod" else "usageThresholds"
+
+
+def _chosen(custom: Thresholds, configured: Thresholds, *, prod: bool) -> tuple[Percents, View, bool]:
+    """Thresholds, the view they are for, and whether they are the node's own: these stand for the cluster's, by kind.
 
     Production has some of its own if one of them is not 0; else, as for all others, those on a
     statistic go before those on plain use.
     """
     own = configured.prod if custom.prod is None else custom.prod
     if prod and own is not None and any(own):
-        return own, "prod"
+        return own, "prod", custom.prod is not None
     for given in (custom, configured):
         if given.aggregated is not None and given.aggregation is not None:
-            return given.aggregated, given.aggregation
+            return given.aggregated, given.aggregation, given is custom
     for given in (custom, configured):
         if given.usage is not None:
-            return given.usage, "node"
-    return DEFAULT_THRESHOLDS, "node"
+            return given.usage, "node", given is custom
+    return DEFAULT_THRESHOLDS, "node", False
 
 
 def _said(check: Check, bound: str) -> Because:

@@ -18,7 +18,7 @@ from slacktide.schemas.qos import effective_priority_class, is_best_effort
 from slacktide.streams.decisions.extender_levels import levels
 from slacktide.streams.decisions.load_aware_args import NOTHING, RESOURCES, Amounts, LoadAwareArgs
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.load_aware_filter import filter_pod
+from slacktide.streams.decisions.load_aware_filter import Check, filter_pod
 from slacktide.streams.decisions.load_aware_scheduling import Candidate, NodeState, candidate
 from slacktide.streams.decisions.load_aware_score import Scored, score_pod
 
@@ -78,10 +78,26 @@ class NodeView(NamedTuple):
         return self.batch_left if tier == "batch" else self.mid_left
 
 
+class Short(NamedTuple):
+    """A resource of a tier of which the node has too little left."""
+
+    resource: int
+    """Which of ``RESOURCES``."""
+    wanted: int
+    left: int
+
+
 class Refusal(NamedTuple):
     """Why a node does not take the pod."""
 
     reason: str
+    check: Check | None = None
+    """The threshold that the pod would exceed, with its arithmetic."""
+    key: str = ""
+    """Of that threshold, as the operator writes it."""
+    own: bool = False
+    """The threshold is the node's own."""
+    short: Short | None = None
 
 
 class Willing(NamedTuple):
@@ -150,6 +166,7 @@ class Ranked(NamedTuple):
 class Choice:
     """What comes of one pod's question. Of a thousand nodes five are told of: only these are put into words."""
 
+    pod: Asking
     refused: Mapping[str, Refusal]
     """By node."""
     willing: Sequence[Willing]
@@ -222,6 +239,7 @@ def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willi
     balances = _balances((cpus, mems), most)
     scores = _scores(pod, zip(loads, balances, bounds, strict=True), args)
     return Choice(
+        pod=pod,
         refused=refused,
         willing=willing,
         names=list(names),
@@ -249,13 +267,15 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
             return Refusal(away)
     gate, _ = node.state.met_by(pod.candidate)
     amounts = pod.candidate.estimate.amounts
-    reason = filter_pod(amounts, gate, args.load, daemonset=False, stale=node.expired).reject_reason
-    if reason is not None:
-        return Refusal(reason)
+    filtered = filter_pod(amounts, gate, args.load, daemonset=False, stale=node.expired)
+    if filtered.reject_reason is not None:
+        check = filtered.checks[-1] if filtered.checks else None
+        return Refusal(filtered.reject_reason, check=check, key=gate.key, own=gate.own)
     if pod.tier:
-        for (name, _), wanted, left in zip(RESOURCES, pod.wanted, node.left(pod.tier), strict=True):
+        for resource, (wanted, left) in enumerate(zip(pod.wanted, node.left(pod.tier), strict=True)):
             if wanted > left:
-                return Refusal(f"{pod.tier}_short:{name}")
+                reason = f"{pod.tier}_short:{RESOURCES[resource].name}"
+                return Refusal(reason, short=Short(resource, wanted, left))
     return None
 
 

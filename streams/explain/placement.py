@@ -183,7 +183,8 @@ def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
         name="pending.refused",
         severity="problem",
         text=f"none of the {placement.asked} nodes that its scheduler asked about takes it: {reasons}",
-        advice="`slacktide explain node NAME` tells why a node is stale, short or over its line",
+        advice="`slacktide explain node NAME` tells why a node is stale, short or over its line; the policy's "
+        "placement-config sets the line",
     )
 
 

@@ -18,15 +18,20 @@ from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
 from slacktide.agents.cluster.scheduler.unasked import LOOK_S, SETTLED_S, Unasked
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.kubernetes import ApiServer
-from slacktide.schemas.codec import decode
+from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
+from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.placement import PodPlacement
-from slacktide.schemas.topics import PLACEMENT
+from slacktide.schemas.policy.message import KEY
+from slacktide.schemas.score import NodeScore
+from slacktide.schemas.topics import METRIC, PLACEMENT, POLICY, SCORE
 from slacktide.streams.decisions.pod_placement import PlacementArgs
-from slacktide.streams.kafka import read_topic
+from slacktide.streams.kafka import Sender, read_topic
+from slacktide.streams.records import Out
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.bridge_rig import until
+from testbed.policies import policy_from
 
 
 async def test_what_was_answered_last_is_told_before_it_stops(embedded_broker: EmbeddedBroker) -> None:
@@ -54,6 +59,52 @@ async def test_what_was_answered_last_is_told_before_it_stops(embedded_broker: E
     async with aclosing(read_topic(embedded_broker.cluster, PLACEMENT.name)) as records:
         told = {decode(one.value, PodPlacement).name async for one in records}
     assert told >= {f"pod-{number}" for number in range(50)}
+
+
+async def test_the_policy_in_force_sets_the_thresholds(embedded_broker: EmbeddedBroker) -> None:
+    """It is followed: the next pod is judged by it. The refusal that events show names its key."""
+    embedded_broker.apply_topics(3)
+    sender = Sender(embedded_broker.cluster, client_id="test", acks="1", timeout_s=5)
+    await sender.connect([SCORE.name, METRIC.name, POLICY.name])
+    used, whole = Use(cpu_milli=500, mem_bytes=0), Use(cpu_milli=2_000, mem_bytes=2**33)
+    known = {"node": "a", "boot_id": "b", "seq": 1, "observed_ms": 1, "policy_version": "p", "facts_revision": "f",
+             "pods_revision": "r"}  # fmt: skip
+    window = {"window_ms": 300_000, "covered_ms": 300_000}
+    score = NodeScore(**known, allocatable=whole, use=used, prod_use=used, batch_left=whole)
+    metric = NodeMetric(**known, **window, samples=1, node_use=used, system_use=used)
+    await sender.send([Out(topic=one, key=b"a", value=encode(body)) for one, body in
+                       ((SCORE.name, score), (METRIC.name, metric))])  # fmt: skip
+    health, stop, port = Health(), asyncio.Event(), free_port()
+    settings = SchedulerSettings(
+        bootstrap=embedded_broker.cluster, access=None, replica="one", host="127.0.0.1", port=port
+    )
+    running = asyncio.create_task(run(settings, stop, health))
+    resources = {"requests": {"cpu": "2"}}
+    pod = {"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": {"containers": [{"resources": resources}]}}
+
+    async with aiohttp.ClientSession() as session:
+
+        async def refusal() -> str:
+            body = json.dumps({"Pod": pod, "NodeNames": ["a"]})
+            async with session.post(f"http://127.0.0.1:{port}/filter", data=body) as answer:
+                refused: dict[str, str] = (await answer.json())["FailedAndUnresolvableNodes"]
+                return refused.get("a", "")
+
+        await until(lambda: not health.not_ready)
+        assert await refusal() == (
+            "slacktide: usage_exceeds_threshold:cpu: over placement-config usageThresholds.cpu 65%: node uses 25%, "
+            "pod counts 1700m (estimatedScalingFactors.cpu 85% of 2000m)"
+        )
+        looser = policy_from(placement={"usageThresholds": {"cpu": 0}})
+        await sender.send([Out(topic=POLICY.name, key=KEY.encode(), value=encode(looser))])
+        for _ in range(100):
+            if not (left := await refusal()):
+                break
+            await asyncio.sleep(0.1)
+        stop.set()
+        await running
+    await sender.close()
+    assert left == ""
 
 
 async def test_while_the_log_was_away_others_could_not_tell_whom_they_were_asked_about(

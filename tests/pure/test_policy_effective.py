@@ -36,6 +36,7 @@ SHORT = {
     "cpu_burst": "burst",
     "eviction_budget": "budget",
     "descheduling": "descheduling",
+    "placement": "placement",
 }
 CONFIG = {config.strategy: config for config in CONFIGS}
 

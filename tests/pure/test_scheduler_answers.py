@@ -11,6 +11,7 @@ from aiohttp import ClientSession
 
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.placements import AGAIN_MS, Placements
+from slacktide.agents.cluster.scheduler.policy import governed
 from slacktide.agents.cluster.scheduler.server import serving
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -18,10 +19,17 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.placement import PodPlacement, RefusingNodes
+from slacktide.schemas.policy.descheduling import UsagePercents
+from slacktide.schemas.policy.placement import Placement
 from slacktide.schemas.score import NodeScore
+from slacktide.streams.decisions.load_aware_args import Percents, Thresholds
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 
 GIB = 2**30
+OVER = (
+    "usage_exceeds_threshold:cpu: over placement-config usageThresholds.cpu 65%: node uses {}%, "
+    "pod counts 850m (estimatedScalingFactors.cpu 85% of 1000m)"
+)
 
 
 class Still:
@@ -84,12 +92,55 @@ def test_who_passes_and_who_fails_and_that_no_eviction_of_others_would_help() ->
         "NodeNames": ["a", "b"],
         "FailedNodes": {},
         "FailedAndUnresolvableNodes": {
-            "busy": "slacktide: usage_exceeds_threshold:cpu",
-            "nobody": "slacktide: batch_short:cpu",
+            "busy": f"slacktide: {OVER.format(87)}",
+            "nobody": "slacktide: batch_short:cpu: pod requests 1000m, at most 0m is left",
             "silent": "slacktide: its agent is silent",
         },
         "Error": "",
     }
+
+
+def test_nodes_over_one_threshold_share_one_text_with_the_range_of_their_use() -> None:
+    """A kube-scheduler counts equal texts, and an Event holds 1,024 characters."""
+    asked = Asked(**{f"n{number}": 5_600 + 100 * number for number in range(20)})
+    texts = set(asked.filter(*(f"n{number}" for number in range(20)))["FailedAndUnresolvableNodes"].values())
+
+    assert texts == {f"slacktide: {OVER.format('70-93')}"}
+
+
+def test_a_threshold_of_the_nodes_own_is_named_as_its_own() -> None:
+    asked = Asked(a=3_000, b=3_000)
+    asked.view.limit("b", Thresholds(usage=Percents(cpu_pct=40, mem_pct=0)))
+    texts = asked.filter("a", "b")["FailedAndUnresolvableNodes"]
+
+    assert texts == {
+        "b": "slacktide: usage_exceeds_threshold:cpu: over the node's annotation "
+        "scheduling.koordinator.sh/usage-thresholds usageThresholds.cpu 40%: node uses 37%, pod counts 850m "
+        "(estimatedScalingFactors.cpu 85% of 1000m)"
+    }
+
+
+def test_the_policy_sets_the_thresholds_and_the_refusal_says_them() -> None:
+    """A pod of all CPUs of a node fits an idle one where the policy allows it."""
+    asked = Asked(a=2_000)
+    assert asked.filter("a", cpu="3000")["NodeNames"] == ["a"]
+    asked.view.govern(governed(PlacementArgs(), Placement(usage=UsagePercents(cpu_pct=50))))
+    [text] = asked.filter("a", cpu="3000")["FailedAndUnresolvableNodes"].values()
+    assert text == (
+        "slacktide: usage_exceeds_threshold:cpu: over placement-config usageThresholds.cpu 50%: node uses 25%, "
+        "pod counts 2550m (estimatedScalingFactors.cpu 85% of 3000m)"
+    )
+    asked.view.govern(governed(PlacementArgs(), Placement(factors=UsagePercents(cpu_pct=30))))
+    assert asked.filter("a", cpu="3000")["NodeNames"] == ["a"]
+
+
+def test_pods_that_were_placed_are_estimated_anew_by_another_policy() -> None:
+    asked, half = Asked(a=1_000), UsagePercents(cpu_pct=50)
+    asked.view.govern(governed(PlacementArgs(), Placement(usage=half)))
+    asked.filter("a", cpu="3000", name="first")
+    before = asked.filter("a", cpu="1000", name="second")
+    asked.view.govern(governed(PlacementArgs(), Placement(usage=half, factors=UsagePercents(cpu_pct=10))))
+    assert (before["NodeNames"], asked.filter("a", cpu="1000", name="second")["NodeNames"]) == ([], ["a"])
 
 
 def test_the_best_is_10_and_close_ones_keep_their_order() -> None:
@@ -129,7 +180,9 @@ def test_where_one_node_alone_passes_nobody_asks_again_and_the_pod_counts_all_th
     asked = Asked(a=0)
     for number in range(2):
         assert asked.filter("a", name=f"p{number}", cpu="2000")["NodeNames"] == ["a"]
-    assert asked.filter("a", name="p2", cpu="2000")["FailedAndUnresolvableNodes"] == {"a": "slacktide: batch_short:cpu"}
+    assert asked.filter("a", name="p2", cpu="2000")["FailedAndUnresolvableNodes"] == {
+        "a": "slacktide: batch_short:cpu: pod requests 2000m, at most 0m is left"
+    }
     assert [asked.answers.answered(f"uid-p{number}") for number in range(3)] == [True, True, False]
 
 
@@ -183,8 +236,8 @@ def test_an_answer_is_told_with_reasons_by_how_many_and_the_five_best() -> None:
     assert (told.pod_uid, told.namespace, told.name) == ("uid-p", "batch", "p")
     assert (told.asked, told.passed) == (15, 7)
     assert told.refused == [
-        RefusingNodes(reason="stale", count=7, nodes=["s0", "s1", "s2", "s3", "s4"]),
-        RefusingNodes(reason="usage_exceeds_threshold:cpu", count=1, nodes=["full"]),
+        RefusingNodes(reason="stale", why="its agent is silent", count=7, nodes=["s0", "s1", "s2", "s3", "s4"]),
+        RefusingNodes(reason="usage_exceeds_threshold:cpu", why=OVER.format(100), count=1, nodes=["full"]),
     ]
     assert [(one.node, one.level) for one in told.best] == [("n0", 10), ("n1", 9), ("n2", 8), ("n3", 7), ("n4", 6)]
 

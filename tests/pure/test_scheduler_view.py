@@ -116,7 +116,7 @@ class Still:
 async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahead_s: int) -> None:
     """It was placed ten seconds ago: averages over five minutes hardly know it."""
     view = View(PlacementArgs())
-    hearing = Hearing(Cluster("127.0.0.1:1"), view, lambda _record, why: pytest.fail(why), Still())
+    hearing = Hearing(Cluster("127.0.0.1:1"), view, PlacementArgs(), lambda _record, why: pytest.fail(why), Still())
     hearing._live = True
     for age_s, name in ((10, "young"), (400, "old")):
         view.changed(pod(name, "a"), at_s=WALL_S - age_s)

@@ -14,6 +14,7 @@ KEYS = {
     "burst": "cpu-burst-config",
     "budget": "eviction-budget-config",
     "descheduling": "descheduling-config",
+    "placement": "placement-config",
 }
 
 

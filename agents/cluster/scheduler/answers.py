@@ -16,6 +16,7 @@ import msgspec
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.scheduler.refusals import worded
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
@@ -25,13 +26,6 @@ NAMED = 5
 ANSWERED = 10_000
 JUST_S = 1.0
 """How long a judgement holds, and is kept: a kube-scheduler asks for the ranks milliseconds later, or never."""
-WORDS = {
-    "stale": "its agent is silent",
-    "frozen": "the log has fallen silent of it",
-    "mem_over_line": "best-effort pods leave it for want of memory",
-    "evicting": "evicted pods are still leaving it",
-}
-"""Of reasons that no user knows; one text for all nodes, for a kube-scheduler counts equal ones."""
 
 
 class _Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,8 +112,7 @@ class Answers:
                 # Asked are nodes that would take the pod as they are: a kube-scheduler that looks for victims there
                 # finds none, and takes that for an error.
                 "FailedAndUnresolvableNodes": {
-                    node: "slacktide: " + WORDS.get(refusal.reason, refusal.reason)
-                    for node, refusal in choice.refused.items()
+                    node: f"slacktide: {why}" for node, why in worded(choice.pod, choice.refused).items()
                 },
                 "Error": "",
             }
@@ -200,9 +193,10 @@ def _read(body: bytes) -> _Asked:
 
 def _placement(asked: SeenPod, choice: Choice, now_ms: int) -> PodPlacement:
     pod = asked.asked.pod
-    by_reason: dict[str, list[str]] = {}
+    why = worded(choice.pod, choice.refused)
+    by_reason: dict[tuple[str, str], list[str]] = {}
     for node, refusal in choice.refused.items():
-        by_reason.setdefault(refusal.reason, []).append(node)
+        by_reason.setdefault((refusal.reason, why[node]), []).append(node)
     return PodPlacement(
         pod_uid=pod.uid,
         namespace=pod.namespace,
@@ -211,8 +205,8 @@ def _placement(asked: SeenPod, choice: Choice, now_ms: int) -> PodPlacement:
         asked=len(choice.willing) + len(choice.refused),
         passed=len(choice.willing),
         refused=[
-            RefusingNodes(reason=reason, count=len(nodes), nodes=nsmallest(NAMED, nodes))
-            for reason, nodes in sorted(by_reason.items(), key=lambda one: (-len(one[1]), one[0]))
+            RefusingNodes(reason=reason, why=words, count=len(nodes), nodes=nsmallest(NAMED, nodes))
+            for (reason, words), nodes in sorted(by_reason.items(), key=lambda one: (-len(one[1]), one[0]))
         ],
         best=[
             RankedNode(

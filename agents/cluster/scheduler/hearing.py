@@ -10,7 +10,9 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.node import Figures
 from slacktide.agents.cluster.scheduler.own_thresholds import own_thresholds
+from slacktide.agents.cluster.scheduler.policy import governed
 from slacktide.agents.cluster.scheduler.view import View
+from slacktide.schemas import policy as policies
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
@@ -18,8 +20,9 @@ from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SCORE
 from slacktide.streams.decisions.load_aware_args import Thresholds
+from slacktide.streams.decisions.pod_placement import PlacementArgs
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Record
 
@@ -36,20 +39,31 @@ class Hearing:
     Args:
         bootstrap: the Kafka cluster.
         view: what is to know.
+        args: how it judges nodes, but for what the policy says.
         lay_aside: takes records that cannot be used, each with the reason.
         clock: the time.
 
     """
 
-    def __init__(self, bootstrap: Cluster, view: View, lay_aside: Callable[[Record, str], None], clock: Clock) -> None:
+    def __init__(
+        self,
+        bootstrap: Cluster,
+        view: View,
+        args: PlacementArgs,
+        lay_aside: Callable[[Record, str], None],
+        clock: Clock,
+    ) -> None:
         self.whole = False
         """Whether all was read once that the log held."""
         self._live = False
         """Whether all was read that it held at connecting."""
-        self._reader = TailReader(bootstrap, (*KINDS, INVENTORY.name), client_id="slacktide-scheduler", whole=True)
+        self._reader = TailReader(
+            bootstrap, (*KINDS, INVENTORY.name, POLICY.name), client_id="slacktide-scheduler", whole=True
+        )
         self._following = Following(self._reader, away="nodes freeze as they are", clock=clock)
         self._view = view
-        self._epoch = 0
+        self._epoch = self._policy_epoch = 0
+        self._args = args
         self._lay_aside = lay_aside
         self._clock = clock
 
@@ -79,7 +93,9 @@ class Hearing:
     def _hear(self, record: Record, *, heard_s: float, logged_s: float) -> None:
         node = (record.key or b"").decode(errors="replace")
         try:
-            if record.topic == INVENTORY.name:
+            if record.topic == POLICY.name:
+                self._governed(record)
+            elif record.topic == INVENTORY.name:
                 self._described(record, node)
             elif record.value is None:  # the stream has removed what it said, with the node
                 self._view.forget(node, KINDS[record.topic])
@@ -89,6 +105,15 @@ class Hearing:
         except Exception as exc:  # noqa: BLE001 - one record stops nothing
             metrics.REFUSED.labels(record.topic).inc()
             self._lay_aside(record, failure("place", exc))
+
+    def _governed(self, record: Record) -> None:
+        """Read the thresholds; where there is no policy any more, the last one holds."""
+        if record.value is None:
+            return
+        policy = policies.read(record.key, record.value)
+        if policy.writer_epoch >= self._policy_epoch:
+            self._policy_epoch = policy.writer_epoch
+            self._view.govern(governed(self._args, policy.placement))
 
     def _described(self, record: Record, node: str) -> None:
         """Read a node's capacity and its own thresholds; the cluster's thresholds hold where these cannot be read."""

@@ -102,6 +102,12 @@ class KnownNode:
             return False
         return (said.boot_id, said.seq) < (known.boot_id, known.seq)
 
+    def govern(self, args: LoadAwareArgs) -> None:
+        """The core's rules have other settings."""
+        self._args, self._unread = args, True
+        self._cache.govern(args)
+        self.until_s = -inf
+
     def limit(self, own: Thresholds) -> None:
         """It has thresholds of its own; empty ones: the cluster's hold."""
         self._own, self._unread = own, True

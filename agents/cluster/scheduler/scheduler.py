@@ -67,7 +67,7 @@ class _Scheduler:
         self._health = health
         self._view = View(settings.args, counting=settings.counting)
         self._placements = Placements(settings.bootstrap, clock.wall_ms)
-        self._hearing = Hearing(settings.bootstrap, self._view, self._placements.lay_aside, clock)
+        self._hearing = Hearing(settings.bootstrap, self._view, settings.args, self._placements.lay_aside, clock)
         self._pods = PodSource(self._view, clock)
         self._answers = Answers(self._view, self._placements.say, clock)
         self._without_benefit = WithoutBenefit(self._view, clock, settings.replica)

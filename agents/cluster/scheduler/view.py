@@ -73,6 +73,16 @@ class View:
             self._note(node)
             self._drop_unknown(node, known)
 
+    def govern(self, args: PlacementArgs) -> None:
+        """Nodes are judged by other settings from now on."""
+        if args == self._args:
+            return
+        self._args = args
+        self._boards.clear()
+        for name, node in self._nodes.items():
+            node.govern(args.load)
+            self._note(name)
+
     def limit(self, node: str, own: Thresholds) -> None:
         """A node has these thresholds of its own; empty ones: none."""
         if node in self._nodes or own != Thresholds():

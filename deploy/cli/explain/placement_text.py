@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from slacktide.deploy.cli.explain.node_text import age
 from slacktide.deploy.cli.text import count, table
 from slacktide.schemas.message import Terms
-from slacktide.schemas.placement import PodPlacement, RankedNode
+from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.streams.explain.evidence import Said
 from slacktide.streams.explain.selling import amount
 
@@ -30,10 +30,16 @@ def placement_text(said: Said[PodPlacement], asked_ms: int) -> str:
     body = said.body
     when = age(max(0, asked_ms - body.decided_ms))
     head = f"asked for by a scheduler {when}: of {count(body.asked, 'node')} {body.passed} would take it ({said.place})"
-    lines = [head, *(f"  {one.count} {one.reason}: {', '.join(one.nodes)}" for one in body.refused)]
+    lines = [head, *(line for one in body.refused for line in _refusing(one))]
     if body.best:
         lines.append(table(HEAD, [tuple(_row(one)) for one in body.best]))
     return "\n".join(lines)
+
+
+def _refusing(one: RefusingNodes) -> Iterator[str]:
+    yield f"  {one.count} {one.reason}: {', '.join(one.nodes)}"
+    if why := one.why.removeprefix(f"{one.reason}: "):
+        yield f"    {why}"
 
 
 def _row(one: RankedNode) -> Iterator[str]:

@@ -1,0 +1,26 @@
+"""The policy's thresholds as the decision takes them. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from slacktide.schemas.policy.descheduling import UsagePercents
+from slacktide.schemas.policy.placement import Placement
+from slacktide.streams.decisions.load_aware_args import Factors, Percents
+from slacktide.streams.decisions.pod_placement import PlacementArgs
+
+
+def governed(args: PlacementArgs, policy: Placement) -> PlacementArgs:
+    """These settings with the policy's thresholds and factors."""
+    prod = policy.prod_usage
+    thresholds = replace(
+        args.load.thresholds,
+        usage=_percents(policy.usage),
+        prod=None if prod == UsagePercents() else _percents(prod),
+    )
+    factors = Factors(policy.factors.cpu_pct, policy.factors.mem_pct)
+    return replace(args, load=replace(args.load, thresholds=thresholds, factors=factors))
+
+
+def _percents(given: UsagePercents) -> Percents:
+    return Percents(given.cpu_pct or 0, given.mem_pct or 0)

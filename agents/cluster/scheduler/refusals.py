@@ -1,0 +1,81 @@
+"""Why nodes refuse a pod, in words for its events. Pure.
+
+A kube-scheduler counts equal texts, and an Event holds 1,024 characters. So nodes that refuse a pod by one threshold
+share one text, with the range of what they use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION
+from slacktide.schemas.policy.placement import KEY
+from slacktide.streams.decisions.load_aware_args import RESOURCES
+from slacktide.streams.decisions.load_aware_filter import Check
+from slacktide.streams.decisions.pod_placement import Asking, Refusal
+
+WORDS = {
+    "stale": "its agent is silent",
+    "frozen": "the log has fallen silent of it",
+    "mem_over_line": "best-effort pods leave it for want of memory",
+    "evicting": "evicted pods are still leaving it",
+}
+"""Of reasons that no user knows."""
+_MIB = 2**20
+
+
+def worded(pod: Asking, refused: Mapping[str, Refusal]) -> dict[str, str]:
+    """By node, in the order given."""
+    alike: dict[tuple[object, ...], list[Refusal]] = {}
+    for one in refused.values():
+        alike.setdefault(_kind(one), []).append(one)
+    texts = {kind: _text(pod, some) for kind, some in alike.items()}
+    return {node: texts[_kind(one)] for node, one in refused.items()}
+
+
+def _kind(one: Refusal) -> tuple[object, ...]:
+    limit = None if one.check is None else one.check.limit.threshold_pct
+    return one.reason, one.own, limit
+
+
+def _text(pod: Asking, alike: Sequence[Refusal]) -> str:
+    first = alike[0]
+    checks = [one.check for one in alike if one.check is not None]
+    if checks:
+        return f"{first.reason}: {_over(pod, first, checks)}"
+    if first.short is not None:
+        most = max(one.short.left for one in alike if one.short is not None)
+        resource = first.short.resource
+        asks, left = _amount(resource, first.short.wanted), _amount(resource, most)
+        return f"{first.reason}: pod requests {asks}, at most {left} is left"
+    return WORDS.get(first.reason, first.reason)
+
+
+def _over(pod: Asking, first: Refusal, checks: Sequence[Check]) -> str:
+    """The threshold with its key, what the nodes use, and what the pod counts."""
+    limit, counts = checks[0].limit, checks[0].pod
+    name = RESOURCES[limit.resource].name
+    where = f"the node's annotation {ANNOTATION}" if first.own else KEY
+    uses = _range(one.limit.existing * 100 // one.limit.allocatable for one in checks)
+    because = pod.candidate.estimate.because[limit.resource]
+    unit = RESOURCES[limit.resource].unit
+    asks = max(int(because.terms[f"request_{unit}"]), int(because.terms[f"limit_{unit}"]))
+    share = "it requests none"
+    if because.bound == "scaled":
+        share = f"estimatedScalingFactors.{name} {because.terms['factor_pct']}% of {_amount(limit.resource, asks)}"
+    elif because.bound == "capped":
+        share = "its limit"
+    return (
+        f"over {where} {first.key}.{name} {limit.threshold_pct}%: node uses {uses}%, "
+        f"pod counts {_amount(limit.resource, counts)} ({share})"
+    )
+
+
+def _range(percents: Iterable[int]) -> str:
+    known = sorted(percents)
+    return str(known[0]) if known[0] == known[-1] else f"{known[0]}-{known[-1]}"
+
+
+def _amount(resource: int, amount: int) -> str:
+    """As Kubernetes writes it."""
+    return f"{amount}m" if RESOURCES[resource].unit == "milli" else f"{-(-amount // _MIB)}Mi"

@@ -1,0 +1,23 @@
+"""``placement-config``, Slacktide's own key: up to which load a node takes pods.
+
+Names and defaults are those of the reference's LoadAwareSchedulingArgs: koordinator a7a1b76b,
+pkg/scheduler/apis/config/types.go and v1/defaults.go.
+"""
+
+from __future__ import annotations
+
+from slacktide.schemas.message import Message
+from slacktide.schemas.policy.descheduling import UsagePercents
+
+KEY = "placement-config"
+
+
+class Placement(Message, frozen=True, kw_only=True):
+    """Percents of what a node has allocatable. The scheduler's part goes by them."""
+
+    usage: UsagePercents = UsagePercents(cpu_pct=65, mem_pct=95)
+    """A node's use, the pod included, up to which it takes the pod. 0: any."""
+    prod_usage: UsagePercents = UsagePercents()
+    """The use of production pods alone, for a production pod. Where both are unset, ``usage`` holds for these, too."""
+    factors: UsagePercents = UsagePercents(cpu_pct=85, mem_pct=70)
+    """How much of its request a pod counts until it is measured."""
