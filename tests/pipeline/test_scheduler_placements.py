@@ -15,6 +15,7 @@ from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pod import seen
 from slacktide.agents.cluster.scheduler.scheduler import SchedulerSettings, run
+from slacktide.agents.cluster.scheduler.sent import Sent
 from slacktide.agents.cluster.scheduler.unasked import LOOK_S, SETTLED_S, Unasked
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.kubernetes import ApiServer
@@ -22,7 +23,7 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.metric import NodeMetric, Use
-from slacktide.schemas.placement import PodPlacement
+from slacktide.schemas.placement import PodPlacement, RankedNode
 from slacktide.schemas.policy.message import KEY
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import METRIC, PLACEMENT, POLICY, SCORE
@@ -172,3 +173,53 @@ async def test_a_pod_that_all_nodes_refused_was_not_placed_by_the_extender(embed
     unasked = Unasked(embedded_broker.cluster, View(PlacementArgs()), lambda _: False, clock, "two")
 
     assert await unasked._told(pods) == {"placed"}
+
+
+async def test_an_extender_that_starts_in_the_middle_of_a_burst_counts_what_was_sent_and_not_bound_yet(
+    embedded_broker: EmbeddedBroker,
+) -> None:
+    """By the placements of others. A pod that is bound elsewhere, or that nobody takes any more, does not count."""
+    embedded_broker.apply_topics(1)
+    view, clock = View(PlacementArgs()), SystemClock()
+    others = Placements(embedded_broker.cluster, clock.wall_ms)
+    asks = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}
+
+    def pod(name: str, node: str = "") -> dict[str, object]:
+        spec = {"nodeName": node, "schedulerName": "koord-scheduler", "containers": [{"resources": {"requests": asks}}]}
+        return {"metadata": {"name": name, "namespace": "n", "uid": f"uid-{name}"}, "spec": spec}
+
+    def place(name: str, node: str) -> None:
+        best = [RankedNode(node=node, level=10, score_permille=1, bound="scored")] if node else []
+        now_ms, passed = clock.wall_ms(), len(best)
+        others.say(
+            PodPlacement(
+                pod_uid=f"uid-{name}", namespace="n", name=name, decided_ms=now_ms, asked=1, passed=passed, best=best
+            )
+        )
+
+    def assumed() -> dict[str, str]:
+        return {uid: one.node for uid, one in view._assumed.items()}
+
+    for name in ("sent", "refused", "bound", "own"):
+        place(name, "a")
+    place("refused", "")
+    await others.close()
+    listed: list[bool] = []
+    sent = Sent(embedded_broker.cluster, view, lambda uid: uid == "uid-own", lambda: bool(listed), clock)
+    running = asyncio.create_task(sent.run())
+    for name, node in (("sent", ""), ("refused", ""), ("bound", "b"), ("own", "")):
+        view.changed(seen(pod(name, node)), at_s=0.0)
+    listed.append(True)
+    await until(lambda: sent.whole)
+    at_first = assumed()
+    view.changed(seen(pod("later")), at_s=0.0)
+    others = Placements(embedded_broker.cluster, clock.wall_ms)
+    place("later", "b")
+    await others.close()
+    await until(lambda: "uid-later" in assumed())
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+    assert at_first == {"uid-sent": "a"}
+    assert view._nodes["a"].pods.keys() == {"uid-sent"}
+    assert assumed() == {"uid-sent": "a", "uid-later": "b"}

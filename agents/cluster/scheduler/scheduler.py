@@ -12,6 +12,7 @@ from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.hearing import Hearing
 from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pods import PodSource
+from slacktide.agents.cluster.scheduler.sent import Sent
 from slacktide.agents.cluster.scheduler.server import serving
 from slacktide.agents.cluster.scheduler.unasked import Unasked
 from slacktide.agents.cluster.scheduler.view import View
@@ -70,6 +71,7 @@ class _Scheduler:
         self._hearing = Hearing(settings.bootstrap, self._view, settings.args, self._placements.lay_aside, clock)
         self._pods = PodSource(self._view, clock)
         self._answers = Answers(self._view, self._placements.say, clock)
+        self._sent = Sent(settings.bootstrap, self._view, self._answers.answered, lambda: self._pods.whole, clock)
         self._without_benefit = WithoutBenefit(self._view, clock, settings.replica)
         self._unasked = Unasked(settings.bootstrap, self._view, self._answers.answered, clock, settings.replica)
 
@@ -81,7 +83,12 @@ class _Scheduler:
                 log.info("answering", extra={"host": settings.host, "port": port})
                 works = [self._hearing.run(), self._placements.run(), self._tell(), stop.wait()]
                 if api is not None:
-                    works += [self._pods.run(api), self._without_benefit.run(api), self._unasked.run(api)]
+                    works += [
+                        self._pods.run(api),
+                        self._sent.run(),
+                        self._without_benefit.run(api),
+                        self._unasked.run(api),
+                    ]
                 await until_one_ends(*works)
         finally:
             await self._placements.close()
@@ -90,12 +97,17 @@ class _Scheduler:
         """Why no pod can be judged yet; once all was known, what is known is gone by."""
         if not self._hearing.whole:
             return self._hearing.trouble or "the log is being read"
-        return "" if self._settings.access is None or self._pods.whole else self._pods.trouble
+        if self._settings.access is None:
+            return ""
+        if not self._pods.whole:
+            return self._pods.trouble
+        return "" if self._sent.whole else self._sent.trouble or "placements are being read"
 
     def _troubles(self) -> dict[str, str]:
         """Of which part, and what; "": nothing."""
         found = {"log": self._hearing.trouble or self._placements.away}
         if self._settings.access is not None:
+            found["log"] = found["log"] or (self._sent.trouble if self._pods.whole else "")
             found["pods"] = self._pods.trouble
             found["events"] = self._without_benefit.trouble or self._unasked.trouble
         return found

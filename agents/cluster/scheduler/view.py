@@ -197,6 +197,16 @@ class View:
         self._assumed[pod.pod.uid] = _Assumed(node, now_s + BINDING_S)
         self._place(pod, node, at_s)
 
+    def sent(self, key: tuple[str, str], uid: str, node: str, *, until_s: float, at_s: float) -> None:
+        """Another process sent a pod there, "" for nowhere; it counts until ``until_s`` where it is not bound yet."""
+        known = self._pods.get(key)
+        if not self._counting or known is None or known.uid != uid or known.node:
+            return
+        self._settle(uid, "")
+        if node:
+            self._assumed[uid] = _Assumed(node, until_s)
+            self._place(known.asked, node, at_s)
+
     def counts(self, now_s: float) -> tuple[int, int, int]:
         """How many nodes are known, how many of them are silent, how many pods are assumed."""
         self._expire(now_s)

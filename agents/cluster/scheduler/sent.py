@@ -1,0 +1,86 @@
+"""Follows where pods were sent, by this replica's earlier life and by others: they count there until they are bound.
+
+Without it an extender that starts in the middle of a burst, or whose kube-scheduler becomes the leader there, would
+send the next pods to nodes that are full already.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.scheduler.view import BINDING_S, View
+from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.placement import PodPlacement
+from slacktide.schemas.topics import PLACEMENT
+from slacktide.streams.kafka import Following, TailReader
+from slacktide.streams.records import Record
+
+POLL_S = 0.1
+
+
+class Sent:
+    """One reader of placements, from those on that may not be bound yet.
+
+    Args:
+        cluster: the Kafka cluster.
+        view: what is to know.
+        own: whether this process answered for the pod of this uid: then it knows more than the record.
+        pods_known: whether pods were listed; without them nobody knows what a placed pod requests.
+        clock: the time.
+
+    """
+
+    def __init__(
+        self, cluster: Cluster, view: View, own: Callable[[str], bool], pods_known: Callable[[], bool], clock: Clock
+    ) -> None:
+        self.whole = False
+        """Whether all was read once that was placed before."""
+        self._reader = TailReader(
+            cluster,
+            (PLACEMENT.name,),
+            client_id="slacktide-scheduler-sent",
+            back_ms=round(BINDING_S * 1000),
+            now_ms=clock.wall_ms,
+        )
+        self._following = Following(self._reader, away="pods that others placed do not count", clock=clock)
+        self._view = view
+        self._own = own
+        self._pods_known = pods_known
+        self._clock = clock
+
+    @property
+    def trouble(self) -> str:
+        """Why nothing is read; "" where it is."""
+        return self._following.trouble
+
+    async def run(self) -> None:
+        """For ever."""
+        while not self._pods_known():  # noqa: ASYNC110 - a plain value, filled by the watch
+            await asyncio.sleep(POLL_S)
+        await self._following.run(lambda: None, self._read)
+
+    async def _read(self, records: list[Record], now_s: float) -> None:
+        now_ms = self._clock.wall_ms()
+        for record in records:
+            try:
+                placement = decode(record.value, PodPlacement)
+            except BadMessageError:  # who cannot read it does not count the pod
+                continue
+            if not self._own(placement.pod_uid):
+                self._take(placement, now_s=now_s, age_s=max(0, now_ms - record.timestamp_ms) / 1000)
+        if not self.whole and await self._reader.caught_up():
+            self.whole = True
+
+    def _take(self, placement: PodPlacement, *, now_s: float, age_s: float) -> None:
+        node = placement.best[0].node if placement.passed and placement.best else ""
+        self._view.sent(
+            (placement.namespace, placement.name),
+            placement.pod_uid,
+            node,
+            until_s=now_s + BINDING_S - age_s,
+            at_s=self._clock.wall_ms() / 1000 - age_s,
+        )
