@@ -11,6 +11,7 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import process
+from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, setting
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
@@ -76,6 +77,7 @@ def command(settings: WebhookSettings) -> None:
         host=settings.host,
         port=settings.port,
         bootstrap=settings.bootstrap,
+        replica=replica_name(),
         cert_folder=settings.cert_folder,
         clients=None if settings.client_ca is None else Clients(ca=settings.client_ca, names=names),
     )

@@ -68,6 +68,7 @@ NEEDED = {
         *(Act(verb=verb, resource="namespaces") for verb in ("get", "list", "watch")),
         *(Act(verb=verb, resource="priorityclasses.scheduling.k8s.io") for verb in ("list", "watch")),
         *(Act(verb=verb, resource="pods", namespace="batch") for verb in ("get", "list")),
+        Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
         Act(verb="create", resource=SECRETS, namespace=SYSTEM),
         *(
             Act(verb=verb, resource=SECRETS, namespace=SYSTEM, name="slacktide-webhook-tls")
@@ -125,6 +126,7 @@ OF_THESE = {
         *(f"{verb} pods {SYSTEM}" for verb in ("get", "list")),
         *(f"{verb} {PROFILES}" for verb in ("list", "watch")),
         "list namespaces",
+        "create events.events.k8s.io batch",
     },
     "slacktide-stream": set(),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.topics import MISSED_POD
 from slacktide.streams.kafka import read_topic
 from testbed.brokers import EmbeddedBroker
-from testbed.cluster.api_server import ApiServer
-from testbed.cluster.webhook import Webhook
+from testbed.cluster.api_server import ApiServer, RefusedError
+from testbed.cluster.webhook import COLOCATED, Webhook
 from testbed.one_machine import eventually
 
 pytestmark = pytest.mark.cluster
@@ -23,6 +24,28 @@ METRIC = "slacktide_webhook_missed_pods"
 async def told(broker: EmbeddedBroker) -> list[MissedPod]:
     async with aclosing(read_topic(broker.cluster, MISSED_POD.name)) as records:
         return [decode(record.value, MissedPod) async for record in records]
+
+
+def events_in(server: ApiServer, namespace: str) -> list[dict[str, Any]]:
+    items: list[dict[str, Any]] = server.get(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")["items"]
+    return items
+
+
+def test_a_namespace_that_requires_the_webhook_takes_no_pod_while_it_is_away(
+    admitting: ApiServer, webhook: Webhook
+) -> None:
+    """By its label. Elsewhere pods are made as they were written; with the webhook back each is changed once."""
+    strict = admitting.namespace("strict", COLOCATED | {"slacktide.io/webhook": "required"})
+    plain = admitting.namespace("plain", COLOCATED)
+    batch_work = {"labels": {"app-type": "batch"}}
+    changed = admitting.pod(strict, "before", **batch_work)
+    webhook.stop()
+    with pytest.raises(RefusedError, match=r"failed calling webhook \"require-pods\.slacktide-webhook"):
+        admitting.pod(strict, "refused", **batch_work)
+    past = admitting.pod(plain, "past", **batch_work)
+
+    assert changed["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
+    assert "koordinator.sh/qosClass" not in past["metadata"]["labels"]
 
 
 async def test_the_list_names_each_pod_that_came_past_and_no_other(
@@ -40,10 +63,20 @@ async def test_the_list_names_each_pod_that_came_past_and_no_other(
     back.start()
     try:
         count = eventually(lambda: back.metric(METRIC))
+        assert eventually(lambda: "CreatedWithoutWebhook" in str(events_in(admitting, batch)))
         records = await told(embedded_broker)
         said = back.process.log.read_text()
     finally:
         back.stop()
+
+    [event] = [one for one in events_in(admitting, batch) if one["reason"] == "CreatedWithoutWebhook"]
+    assert (event["regarding"]["name"], event["type"]) == ("missed", "Warning")
+    assert event["reportingController"] == "slacktide.io/webhook"
+    assert event["note"].startswith(
+        "the webhook was away when it was created, so profile batch-workload-profile did not change it: "
+        "metadata.labels[koordinator.sh/mutated] is absent, not true; "
+    )
+    assert event["note"].endswith("Delete the pod, so that its controller creates it anew")
 
     assert count == len(records), "those of other tests among them"
     [told_of] = [one for one in records if one.namespace in {batch, elsewhere}]

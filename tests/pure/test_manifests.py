@@ -154,27 +154,33 @@ def test_the_api_server_finds_the_webhook() -> None:
     (port,) = named("Service", "slacktide-webhook")["spec"]["ports"]
     container = named("Deployment", "slacktide-webhook")["spec"]["template"]["spec"]["containers"][0]
     ports = {each["name"]: each["containerPort"] for each in container["ports"]}
-    found = {}
+    found: dict[str, list[tuple[str, int]]] = {}
     for configuration in of_kind("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
         assert configuration["metadata"]["name"] == "slacktide"
         for each in configuration["webhooks"]:
-            found[each["clientConfig"]["service"].pop("path")] = each["failurePolicy"], each["timeoutSeconds"]
+            path = each["clientConfig"]["service"].pop("path")
+            found.setdefault(path, []).append((each["failurePolicy"], each["timeoutSeconds"]))
             assert each["clientConfig"]["service"] == {"name": "slacktide-webhook", "namespace": SYSTEM, "port": 443}
 
     assert port["port"] == 443
     assert ports[port["targetPort"]] == default["port"] == 8443
-    assert found == {"/mutate-pods": ("Ignore", 2), "/validate-evictions": ("Fail", 5)}
+    assert found == {"/mutate-pods": [("Ignore", 2), ("Fail", 5)], "/validate-evictions": [("Fail", 5)]}
 
 
 def test_the_namespaces_left_out_are_those_that_the_webhook_leaves_out() -> None:
-    configuration = named("MutatingWebhookConfiguration", webhook.CONFIGURATION)["webhooks"][0]
-    (expression,) = configuration["namespaceSelector"]["matchExpressions"]
+    """A namespace is asked about by one of both: it needs the webhook, or it does not."""
+    label = {"key": "slacktide.io/webhook", "values": ["required"]}
+    for configuration, operator in zip(
+        named("MutatingWebhookConfiguration", webhook.CONFIGURATION)["webhooks"], ("NotIn", "In"), strict=True
+    ):
+        left_out, required = configuration["namespaceSelector"]["matchExpressions"]
 
-    assert expression == {
-        "key": "kubernetes.io/metadata.name",
-        "operator": "NotIn",
-        "values": [webhook.SYSTEM_NAMESPACE, SYSTEM],
-    }
+        assert left_out == {
+            "key": "kubernetes.io/metadata.name",
+            "operator": "NotIn",
+            "values": [webhook.SYSTEM_NAMESPACE, SYSTEM],
+        }
+        assert required == {**label, "operator": operator}
 
 
 def test_rights_by_name_are_for_the_names_in_the_code() -> None:

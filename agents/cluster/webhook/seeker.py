@@ -1,4 +1,4 @@
-"""Looks for pods that were created past the webhook, and says which in the log."""
+"""Looks for pods that were created past the webhook: a record and an Event on each."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
 from contextlib import suppress
 
+from slacktide.agents.cluster.events import About, Teller, tell
 from slacktide.agents.cluster.webhook.metrics import MISSED
 from slacktide.agents.cluster.webhook.missed import StoredPod, lacked
 from slacktide.agents.cluster.webhook.world import World
@@ -26,6 +27,9 @@ log = logging.getLogger(__name__)
 
 SOURCE = "webhook"
 NAMED_MAX = 5
+EVENTS_MAX = 100
+"""A look: after a long outage there may be thousands, and the API server has others to serve."""
+REASON = "CreatedWithoutWebhook"
 
 
 class Seeker:
@@ -37,17 +41,28 @@ class Seeker:
         left_out: namespaces whose pods are never changed.
         sender: to the log.
         now_ms: UTC epoch milliseconds.
+        replica: the name of this one.
 
     """
 
     def __init__(
-        self, api: ApiServer, world: World, left_out: Container[str], sender: Sender, now_ms: Callable[[], int]
+        self,
+        api: ApiServer,
+        world: World,
+        left_out: Container[str],
+        sender: Sender,
+        now_ms: Callable[[], int],
+        *,
+        replica: str,
     ) -> None:
         self.missed: dict[str, MissedPod] = {}
         """By uid: as they were first found, for as long as they exist."""
         self.away = ""
         """Why the log has not all of them yet; "" where it has."""
         self._told: set[str] = set()
+        self._shown: set[str] = set()
+        """Uids of pods that have an Event."""
+        self._teller = Teller(part="webhook", replica=replica, action="Admit")
         self._api = api
         self._world = world
         self._left_out = left_out
@@ -66,11 +81,13 @@ class Seeker:
         fresh = [missed for uid, missed in now.items() if uid not in self.missed]
         self.missed = {uid: self.missed.get(uid, missed) for uid, missed in now.items()}
         self._told &= set(self.missed)
+        self._shown &= set(self.missed)
         MISSED.set(sum(missed.phase in LIVE_PHASES for missed in now.values()))
         if fresh:
             names = ", ".join(f"{one.namespace}/{one.name}" for one in fresh[:NAMED_MAX])
             log.warning("pods were created past the webhook", extra={"count": len(fresh), "pods": names})
         await self._tell([missed for uid, missed in self.missed.items() if uid not in self._told])
+        await self._show([missed for uid, missed in self.missed.items() if uid not in self._shown][:EVENTS_MAX])
 
     async def _candidates(self) -> AsyncIterator[StoredPod]:
         profiles = [dated.profile for dated in self._world.profiles.objects.values()]
@@ -123,10 +140,32 @@ class Seeker:
         self.away = ""
         self._told |= {one.pod_uid for one in missed}
 
+    async def _show(self, missed: list[MissedPod]) -> None:
+        """Make an Event on each pod, for its owner.
+
+        Raises:
+            ApiError: one was not made.
+
+        """
+        for one in missed:
+            pod = About(namespace=one.namespace, name=one.name, uid=one.pod_uid)
+            await tell(self._api, self._teller, pod, REASON, note_of(one), now_ms=self._now_ms())
+            self._shown.add(one.pod_uid)
+
     async def close(self) -> None:
         """Hang up."""
         with suppress(LogError):
             await self._sender.close()
+
+
+def note_of(missed: MissedPod) -> str:
+    """What a pod's owner reads."""
+    profiles = ", ".join(dict.fromkeys(one.profile for one in missed.lacks))
+    lacks = "; ".join(f"{one.field} is {one.found or 'absent'}, not {one.wanted}" for one in missed.lacks)
+    return (
+        f"the webhook was away when it was created, so profile {profiles} did not change it: {lacks}. "
+        "Delete the pod, so that its controller creates it anew"
+    )
 
 
 def label_selector(selector: Selector) -> str:

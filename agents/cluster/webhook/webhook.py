@@ -46,6 +46,8 @@ class WebhookSettings:
     host: str
     port: int
     bootstrap: Cluster
+    replica: str = NAME
+    """Its name, as no other has it."""
     cert_folder: Path | None = None
     """With tls.crt and tls.key, which somebody else renews; None: it makes its own."""
     clients: Clients | None = None
@@ -78,7 +80,7 @@ class _Webhook:
         self._health = health
         self._world = World(api)
         self._answers = Answers(api, self._world, left_out)
-        self._seeker = Seeker(api, self._world, left_out, sender, now_ms)
+        self._seeker = Seeker(api, self._world, left_out, sender, now_ms, replica=settings.replica)
         place = SecretPlace(namespace=settings.namespace, name=SECRET, component="webhook")
         terms = settings.terms or Terms(names=names_of(settings.namespace, settings.host))
         self._configurations = WebhookConfigurations(api, CONFIGURATION)
