@@ -218,7 +218,8 @@ class SchedulerRig:
 
     async def describe(self, node: str, annotations: dict[str, str]) -> None:
         """The bridge tells of a node with these annotations."""
-        facts = NodeFacts(name=node, capacity=Resources(), allocatable=Resources(), annotations=annotations)
+        whole = Resources(cpu_milli=8_000, mem_bytes=16 * GIB)
+        facts = NodeFacts(name=node, capacity=whole, allocatable=whole, annotations=annotations)
         told = NodeInventory(node=node, revision=revision_of(facts), facts=facts, writer_epoch=1)
         sender = Sender(Cluster(self.bootstrap), client_id="test-bridge", acks="all")
         try:
