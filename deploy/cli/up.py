@@ -90,7 +90,7 @@ class UpSettings(NodeSettings):
             raise click.UsageError(f"--sample and --{other.replace('_', '-')}: the sample brings its own node and pods")
 
 
-@click.command(epilog="Examples: slacktide up --sample; slacktide up --inventory node.yaml --policy policy.yaml")
+@click.command(epilog="Example: slacktide up --sample")
 @configured(UpSettings)
 def command(settings: UpSettings) -> None:
     """Run broker, topics, stream worker and agent on this machine until stopped.

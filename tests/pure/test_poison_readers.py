@@ -66,7 +66,9 @@ def test_no_figures_of_a_node_change_what_a_bridge_writes_of_another(topic: str)
 def chosen(poison: Record | None) -> Choice:
     """Which of both nodes a scheduler is told to take."""
     view, letters = View(PlacementArgs()), []
-    reader = SchedulerReader(Cluster("localhost:1"), view, lambda bad, why: letters.append((bad, why)), Still())
+    reader = SchedulerReader(
+        Cluster("localhost:1"), view, PlacementArgs(), lambda bad, why: letters.append((bad, why)), Still()
+    )
     for figures in told(GOOD):
         view.hear(figures, heard_s=NOW_S, logged_s=WALL_S)
     if poison is not None:
