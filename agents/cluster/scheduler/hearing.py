@@ -24,7 +24,7 @@ from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SCO
 from slacktide.streams.decisions.load_aware_args import Thresholds
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 from slacktide.streams.kafka import Following, TailReader
-from slacktide.streams.records import Record
+from slacktide.streams.records import Record, place_of
 
 log = logging.getLogger(__name__)
 
@@ -62,15 +62,16 @@ class Hearing:
         )
         self._following = Following(self._reader, away="nodes freeze as they are", clock=clock)
         self._view = view
-        self._epoch = self._policy_epoch = 0
+        self._epoch = 0
+        self._policies = policies.InForce()
         self._args = args
         self._lay_aside = lay_aside
         self._clock = clock
 
     @property
     def trouble(self) -> str:
-        """Why nothing is heard; "" where it is."""
-        return self._following.trouble
+        """Why nothing is heard, or a policy is not in force; "" where all is well."""
+        return self._following.trouble or self._policies.refused
 
     async def run(self) -> None:
         """For ever."""
@@ -107,13 +108,9 @@ class Hearing:
             self._lay_aside(record, failure("place", exc))
 
     def _governed(self, record: Record) -> None:
-        """Read the thresholds; where there is no policy any more, the last one holds."""
-        if record.value is None:
-            return
-        policy = policies.read(record.key, record.value)
-        if policy.writer_epoch >= self._policy_epoch:
-            self._policy_epoch = policy.writer_epoch
-            self._view.govern(governed(self._args, policy.placement))
+        """Take the thresholds over; where the record is no policy, the last one holds."""
+        if self._policies.take(record.key, record.value, place_of(record)):
+            self._view.govern(governed(self._args, self._policies.policy.placement))
 
     def _described(self, record: Record, node: str) -> None:
         """Read a node's capacity and its own thresholds; the cluster's thresholds hold where these cannot be read."""
