@@ -208,26 +208,40 @@ class NodeAgent:
         else:
             self._refusals.add(self._reporter.refused(command, verdict, RULE, TARGET), now_ns)
 
-    def close(self) -> None:
-        """Let frozen pods go on, say what is still to be said, and lift the limit where asked to."""
+    @property
+    def holds_nothing(self) -> bool:
+        """Whether no limit of this agent's is in force, by what the kernel last read back."""
+        limits = self._actuator.limits
+        return limits is not None and limits.be_cfs_quota_us is None and not self._tuner.holds
+
+    def close(self, *, removed: bool = False) -> None:
+        """Let frozen pods go on, report what is left to report, and lift all limits where asked to.
+
+        Args:
+            removed: no agent follows on this node: all limits are lifted, whatever the settings.
+
+        """
         self._evictor.close()
         for outcome in self._refusals.due(self._clock.mono_ns(), everything=True):
             self._actuator.conclude(outcome)
         newest = self._protocol.newest
-        if self._settings.restore_on_exit and newest is not None:
-            act = Act(
-                limits=lifted(self._actuator.limits or UNLIMITED, newest.facts, newest.pods),
-                id=self._reporter.id_of(newest, "restore", TARGET),
-                rule="restore",
-                origin="agent",
-                reason="the agent stops",
-                bound="restored",
-                terms={},
-            )
-            self._perform(act, newest)
-            self._tuner.give_back(newest, "the agent stops")
-            above = self._bursts.above_limit(newest.pods, self._clock.mono_ns())
-            self._tuner.carry_out(handed_back(above, newest.pods), newest, "agent", "the agent stops")
+        if (removed or self._settings.restore_on_exit) and newest is not None:
+            self._lift(newest, "the agent is removed" if removed else "the agent stops")
+
+    def _lift(self, newest: Taken, reason: str) -> None:
+        act = Act(
+            limits=lifted(self._actuator.limits or UNLIMITED, newest.facts, newest.pods),
+            id=self._reporter.id_of(newest, "restore", TARGET),
+            rule="restore",
+            origin="agent",
+            reason=reason,
+            bound="restored",
+            terms={},
+        )
+        self._perform(act, newest)
+        self._tuner.give_back(newest, reason)
+        above = self._bursts.above_limit(newest.pods, self._clock.mono_ns())
+        self._tuner.carry_out(handed_back(above, newest.pods), newest, "agent", reason)
 
     def _inventory_of(self, facts: NodeFacts, pods: Sequence[Pod]) -> Inventory:
         """The facts with what only the node itself knows of its CPUs."""

@@ -28,8 +28,9 @@ from slacktide.agents.node.pods.description import Description, Joined, Lister, 
 from slacktide.agents.node.pods.unheld import Unheld
 from slacktide.agents.node.policies import Policies
 from slacktide.agents.node.proof import Prover
+from slacktide.agents.node.removal import Removal
 from slacktide.agents.node.spool import DiskSpool
-from slacktide.agents.node.state import State
+from slacktide.agents.node.state import State, forget
 from slacktide.schemas.codec import M, decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
@@ -72,6 +73,8 @@ class LoopSettings:
     """Where the key is had that proves this node's records; None: they go out without a proof."""
     desk: Desk | None = None
     """Who asks the API server for evictions; None: there is none, and pods end through their cgroups."""
+    removal: Removal | None = None
+    """Whether an agent that ends is removed for good; None: it never is, and limits stay in force."""
     sample_interval_ms: int = 1_000
     fetch_wait_ms: int = 500
     """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
@@ -95,6 +98,8 @@ async def run(
         description = await asyncio.to_thread(_described, settings)
         loop = AgentLoop(kernel, settings, identity.boot_id, health, clock, description)
         await loop.run(stop)
+        if loop.removed:
+            forget(settings.state_folder)
     finally:
         identity.release()
 
@@ -157,6 +162,8 @@ class AgentLoop:
             clock=clock,
             metrics=self._metrics,
         )
+        self.removed = False
+        """Whether the agent was removed for good, and holds nothing any more."""
         self._deadline: asyncio.TimerHandle | None = None
         self._answered = False
         self._closing = False
@@ -168,7 +175,8 @@ class AgentLoop:
         self._told()
         self._hear_replies()
         self._ahead.start()
-        works = [self._link.run, self._keep_watching, *([self._enrolment.run] if self._enrolment else [])]
+        works = [self._link.run, self._keep_watching]
+        works += [one.run for one in (self._enrolment, self._settings.removal) if one is not None]
         beside = [asyncio.create_task(work()) for work in works]
         ticking = asyncio.create_task(self._tick(stop))
         try:
@@ -374,7 +382,11 @@ class AgentLoop:
         self._closing = True
         self._ahead.close()
         self._arm()
-        self._agent.close()
+        removed = self._settings.removal is not None and await self._settings.removal.removed()
+        self._agent.close(removed=removed)
+        self.removed = removed and self._agent.holds_nothing
+        if removed and not self.removed:
+            log.error("some limits could not be lifted: run slacktide agent restore on this node")
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await self._link.drain()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -73,3 +75,15 @@ class State:
             log.warning("could not be kept for the next start", extra={"file": str(path), "why": str(exc)})
             return
         self._written[path] = content
+
+
+def forget(folder: Path) -> None:
+    """Delete what an agent kept in its state folder, but for its lock. Never raises.
+
+    A later installation would take an old policy, and outcomes of an old cluster, for its own.
+    """
+    names = ("starts", "policy.json", "inventory.json", "knobs.json", "cgroup-originals.json", "proof-key.json")
+    for file in [*(folder / name for name in names), *folder.glob("machine-*.yaml")]:
+        with suppress(OSError):
+            file.unlink()
+    shutil.rmtree(folder / "spool", ignore_errors=True)

@@ -15,12 +15,14 @@ import click
 from slacktide.agents.https import Access
 from slacktide.agents.node.ahead.psi import Stall
 from slacktide.deploy.cli import machine, pod_lists, process
+from slacktide.deploy.cli.agent_restore import restore
 from slacktide.deploy.cli.api_access import API_CA, API_SERVER, API_TOKEN, access_of, refuse_alone
 from slacktide.deploy.cli.pod_lists import PodListSettings
 from slacktide.deploy.cli.settings import (
     LOOPBACK_BROKER,
     PORT,
     Kafka,
+    WorkloadName,
     configured,
     file,
     folder,
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from slacktide.agents.node.ahead.ahead import AheadSettings
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.evict.desk import Desk
+    from slacktide.agents.node.removal import Removal
 
 log = logging.getLogger(__name__)
 
@@ -122,6 +125,12 @@ class AgentCommandSettings(NodeSettings):
         file(),
         default=Path("/var/run/secrets/slacktide/enrolment/ca.crt"),
     )
+    daemon_set: str | None = setting(
+        "This agent's DaemonSet, as NAMESPACE/NAME: where the API server has it no more as the agent ends, the agent "
+        "lifts all limits. None: limits stay in force.",
+        WorkloadName(),
+        default=None,
+    )
     guard_deadline: float = setting(
         "Seconds that a sample waits for the stream's answer before the node decides itself.", SECONDS, default=1.0
     )
@@ -141,18 +150,29 @@ class AgentCommandSettings(NodeSettings):
         """
         NodeSettings.__post_init__(self)
         refuse_alone(self.api_server, self.api_token, self.api_ca)
+        if self.daemon_set is not None and self.host_workloads is not None:
+            raise click.UsageError("--daemon-set and --host-workloads: the pods are a cluster's, or they are not")
         if self.api_server is not None and self.host_workloads is not None:
             raise click.UsageError("--api-server and --host-workloads: the pods are a cluster's, or they are not")
 
 
-@click.command(epilog="Example: slacktide agent --bootstrap kafka-1:9092 --inventory node.yaml --dry-run")
+@click.group(
+    invoke_without_command=True,
+    epilog="Example: slacktide agent --bootstrap kafka-1:9092 --inventory node.yaml --dry-run",
+)
 @configured(AgentCommandSettings)
 def command(settings: AgentCommandSettings) -> None:
     """Run one node's agent: samples the node, applies the stream's answers, and decides itself without them.
 
-    SIGTERM: it stops in order; frozen pods go on, limits stay in force unless --restore-on-exit is given.
+    SIGTERM: it stops in order, and frozen pods go on. Limits stay in force unless --restore-on-exit is given, or its
+    --daemon-set is deleted.
     """
+    if click.get_current_context().invoked_subcommand is not None:
+        return
     process.run("agent", settings, lambda stop, health: _run(settings, stop, health))
+
+
+command.add_command(restore)
 
 
 async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Health) -> None:
@@ -188,6 +208,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         lister=kubelet or host,
         enrol=_enrol(settings),
         desk=desk,
+        removal=_removal(settings),
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
         agent=agent,
@@ -230,6 +251,23 @@ def _desk(settings: AgentCommandSettings) -> Desk | None:
             "evicted pods end through their control groups, and the kubelet may start them anew: give --api-server"
         )
     return None
+
+
+def _removal(settings: AgentCommandSettings) -> Removal | None:
+    """Whether the agent is removed as it ends, if anybody can tell.
+
+    Raises:
+        click.UsageError: there is no API server to ask.
+
+    """
+    from slacktide.agents.node.removal import Removal  # noqa: PLC0415
+
+    if settings.daemon_set is None:
+        return None
+    access = access_of(settings.api_server, settings.api_token, settings.api_ca)
+    if access is None:
+        raise click.UsageError("--daemon-set: there is no API server to ask: give --api-server, or run in a pod")
+    return Removal(access, settings.daemon_set)
 
 
 def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:

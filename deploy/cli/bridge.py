@@ -12,7 +12,16 @@ from typing import Literal
 import click
 
 from slacktide.deploy.cli import garbage, process
-from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, node_name, setting
+from slacktide.deploy.cli.settings import (
+    LOOPBACK_BROKER,
+    PORT,
+    Kafka,
+    WorkloadName,
+    configured,
+    file,
+    node_name,
+    setting,
+)
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy.configmap import NAME
@@ -53,6 +62,12 @@ class BridgeCommandSettings(process.ProcessSettings):
     enrol_port: int | None = setting(
         "Its port; 0: any free one, said at start. None: no agent can enrol.", PORT, default=None
     )
+    deployment: str | None = setting(
+        "The bridge's Deployment, as NAMESPACE/NAME: where the API server has it no more as the bridge ends, it "
+        "removes batch and mid resources from all Nodes. None: Nodes keep them.",
+        WorkloadName(),
+        default=None,
+    )
     metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
 
 
@@ -61,7 +76,8 @@ class BridgeCommandSettings(process.ProcessSettings):
 def command(settings: BridgeCommandSettings) -> None:
     """Tell the log of Kubernetes' nodes and policy, and Kubernetes of the batch and mid resources that the log says.
 
-    Run two: one works, by the lease slacktide-bridge, the other waits. SIGTERM: gives the lease back.
+    Run two: one works, by the lease slacktide-bridge, the other waits. SIGTERM: gives the lease back; where
+    its --deployment is deleted, it removes the resources from all Nodes.
     """
     from slacktide.agents.cluster.bridge import bridge  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.cluster.bridge.sources import ConfigMapName  # noqa: PLC0415
@@ -82,6 +98,7 @@ def command(settings: BridgeCommandSettings) -> None:
         config_map=ConfigMapName(namespace=settings.policy_namespace, name=settings.policy_name),
         node_proof=settings.node_proof,
         enrolment=enrolment,
+        deployment=settings.deployment,
     )
 
     async def work(stop: asyncio.Event, health: Health) -> None:

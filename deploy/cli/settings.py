@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
+import re
 import socket
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +28,7 @@ PORT = click.IntRange(0, 65_535)
 SECURITY = "slacktide.security"
 """Where click's context keeps how one connects to Kafka."""
 LOOPBACK_BROKER = Cluster("127.0.0.1:9092")
+_WORKLOAD = re.compile(r"[a-z0-9][a-z0-9-]*/[a-z0-9][a-z0-9.-]*")
 
 
 class HostPort(click.ParamType):
@@ -44,6 +46,18 @@ class HostPort(click.ParamType):
             host, _, port = part.strip().rpartition(":")
             if not host or not port.isdigit() or not 0 < int(port) <= 65_535:
                 self.fail(f"{part!r} is not HOST:PORT with a port from 1 to 65535", param, ctx)
+        return str(value)
+
+
+class WorkloadName(click.ParamType):
+    """``NAMESPACE/NAME`` of a DaemonSet or Deployment."""
+
+    name = "NAMESPACE/NAME"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Refuse what names no object of a namespace."""
+        if not _WORKLOAD.fullmatch(str(value)):
+            self.fail(f"{value!r} is not NAMESPACE/NAME", param, ctx)
         return str(value)
 
 

@@ -45,12 +45,14 @@ class Act:
 CONFIGURATIONS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
 LEASES, SECRETS = "leases.coordination.k8s.io", "secrets"
 PROFILES, METRICS = "clustercolocationprofiles.config.koordinator.sh", "nodemetrics.slo.koordinator.sh"
+WORKLOADS = ("daemonsets", "deployments")
 ADMISSION, POLICY = "admissionregistration.k8s.io", "slo-controller-config"
 NEEDED = {
     "slacktide-agent": [
         Act(verb="get", resource="nodes/pods", name="node-1"),
         Act(verb="create", resource="pods/eviction", namespace="batch"),
         Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
+        Act(verb="get", resource="daemonsets.apps", namespace=SYSTEM, name="slacktide-agent"),
     ],
     "slacktide-bridge": [
         *(Act(verb=verb, resource="nodes") for verb in ("get", "list", "watch")),
@@ -62,6 +64,7 @@ NEEDED = {
         *(Act(verb=verb, resource="configmaps", namespace=OPERATORS, name=POLICY) for verb in ("get", "list", "watch")),
         Act(verb="create", resource=LEASES, namespace=SYSTEM),
         *(Act(verb=verb, resource=LEASES, namespace=SYSTEM, name="slacktide-bridge") for verb in ("get", "update")),
+        Act(verb="get", resource="deployments.apps", namespace=SYSTEM, name="slacktide-bridge"),
     ],
     "slacktide-webhook": [
         *(Act(verb=verb, resource=PROFILES) for verb in ("list", "watch")),
@@ -109,6 +112,13 @@ BEYOND = [
     Act(verb="create", resource="serviceaccounts/token", namespace=SYSTEM),
     Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
     Act(verb="list", resource="namespaces"),
+    *(
+        Act(verb=verb, resource=f"{kind}.apps", namespace=SYSTEM)
+        for kind in WORKLOADS
+        for verb in ("get", "list", "patch")
+    ),
+    *(Act(verb="get", resource=f"{kind}.apps", namespace=SYSTEM, name="slacktide-webhook") for kind in WORKLOADS),
+    *(Act(verb="get", resource=f"{kind}.apps", namespace="default", name="slacktide-agent") for kind in WORKLOADS),
     *(Act(verb=verb, resource="clusterroles.rbac.authorization.k8s.io") for verb in ("get", "bind", "escalate")),
     Act(verb="impersonate", resource="users"),
 ]

@@ -192,8 +192,13 @@ def test_rights_by_name_are_for_the_names_in_the_code() -> None:
         for name in rule.get("resourceNames", ())
     }
     policy = {each.name: each.default for each in bridge_command.params}
+    asked = dict(
+        argument.removeprefix("--").split("=") for _, one in containers() for argument in one["args"] if "=" in argument
+    )
 
     assert by_name == {
+        ("daemonsets", asked["daemon-set"].removeprefix(f"{SYSTEM}/")),
+        ("deployments", asked["deployment"].removeprefix(f"{SYSTEM}/")),
         ("leases", bridge.NAME),
         ("secrets", webhook.SECRET),
         ("secrets", enrolment.SECRET),

@@ -18,6 +18,7 @@ from slacktide.agents.cluster.bridge.lease import TIMING, Timing, epoch_of
 from slacktide.agents.cluster.bridge.mirror import Mirror
 from slacktide.agents.cluster.bridge.node_status import Shown
 from slacktide.agents.cluster.bridge.past import Past, read_back
+from slacktide.agents.cluster.bridge.removal import withdraw_if_removed
 from slacktide.agents.cluster.bridge.sources import ConfigMapName, NodeSource, PolicySource
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.descheduler.cluster import Place
@@ -61,6 +62,8 @@ class BridgeSettings:
     """What the published policy asks for, whatever the ConfigMap says."""
     enrolment: EnrolmentSettings | None = None
     """Where agents get their keys; None: nowhere."""
+    deployment: str | None = None
+    """The bridge's own, as NAMESPACE/NAME: once it is deleted, Nodes lose their resources; None: they keep them."""
 
 
 async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> None:
@@ -85,6 +88,9 @@ async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> 
             ]
         try:
             await election.run(stop, lambda: _lead(settings, api, election, health, clock, ring))
+            if settings.deployment is not None:
+                # Whoever led or not: the replica that ends last does it last.
+                await withdraw_if_removed(api, settings.deployment)
         finally:
             for task in beside:
                 task.cancel()

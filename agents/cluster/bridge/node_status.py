@@ -35,6 +35,11 @@ class Shown:
     capacity: Figures
     allocatable: Figures
 
+    @property
+    def any(self) -> bool:
+        """Whether there is any of them."""
+        return any(one is not None for one in (*self.capacity.values(), *self.allocatable.values()))
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusWrite:
@@ -50,6 +55,10 @@ class StatusWrite:
         """The merge patch for ``nodes/status``; null removes."""
         amounts = {NAMES[field]: None if value is None else str(value) for field, value in self.figures.items()}
         return {"status": {"capacity": amounts, "allocatable": amounts}}
+
+
+WITHDRAWN = StatusWrite(figures=dict.fromkeys(NAMES), reason="removed", urgent=True)
+"""None of these resources any more: the bridge is removed from the cluster."""
 
 
 def shown(capacity: Mapping[str, str] | None, allocatable: Mapping[str, str] | None) -> Shown:

@@ -50,8 +50,7 @@ class _Node:
     @property
     def bare(self) -> bool:
         """Whether it shows none of these resources, and was not written to here."""
-        shown = (*self.shown.capacity.values(), *self.shown.allocatable.values())
-        return not self.budget.written and not any(one is not None for one in shown)
+        return not self.budget.written and not self.shown.any
 
 
 @dataclass(slots=True)

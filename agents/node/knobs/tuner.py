@@ -83,6 +83,11 @@ class Tuner:
         """How many groups lack each knob that is wanted of them."""
         return Counter(key.knob for key in self._lacking)
 
+    @property
+    def holds(self) -> bool:
+        """Whether a knob that this agent has set was not given back."""
+        return bool(self._tuned.keys)
+
     def start(self) -> None:
         """What the last run began and did not end is told once the kernel was read."""
         self._interrupted = [one for one in self._actuator.interrupted() if one.knob is not None]

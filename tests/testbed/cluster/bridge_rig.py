@@ -71,7 +71,7 @@ class BridgeRig:
         self._replicas: list[Replica] = []
         self._seq = 0
 
-    def replica(self, name: str = "one", timing: Timing = QUICK) -> Replica:
+    def replica(self, name: str = "one", timing: Timing = QUICK, deployment: str | None = None) -> Replica:
         """Start a bridge."""
         settings = bridge.BridgeSettings(
             bootstrap=Cluster(self.bootstrap),
@@ -80,6 +80,7 @@ class BridgeRig:
             namespace=SYSTEM,
             config_map=ConfigMapName(namespace=OPERATORS, name="slo-controller-config"),
             timing=timing,
+            deployment=deployment,
         )
         self._replicas.append(Replica(settings))
         return self._replicas[-1]
@@ -162,6 +163,12 @@ class BridgeRig:
         """All records of a key so far."""
         async with aclosing(read_topic(Cluster(self.bootstrap), topic, key=key)) as records:
             return [record async for record in records]
+
+    async def end(self) -> None:
+        """End all bridges as SIGTERM does."""
+        for replica in self._replicas:
+            await replica.stop()
+        self._replicas.clear()
 
     async def close(self) -> None:
         """End all that runs."""

@@ -90,12 +90,16 @@ class Installed:
         self.node = node
         self.kafka = kafka
         self._doors: list[ServiceDoor] = []
+        self._imported = False
 
     def start(self) -> None:
-        """Install it, and return when all its parts are ready."""
+        """Install it, again where it was removed, and return when all its parts are ready."""
+        self.stop()
         node = self.node
-        image = images.slacktide(node.folder / "images")
-        assert node.ctr("images", "import", "--no-unpack", str(image)) is not None, "containerd refused the image"
+        if not self._imported:
+            image = images.slacktide(node.folder / "images")
+            self._imported = node.ctr("images", "import", "--no-unpack", str(image)) is not None
+            assert self._imported, "containerd refused the image"
         self._doors.append(ServiceDoor(node.service_ip, 443, node.port))
         wanted = manifests(node, self.kafka.bootstrap)
         first = [each for each in wanted if each["kind"] in {"Namespace", "CustomResourceDefinition"}]
@@ -138,3 +142,4 @@ class Installed:
         """Close the doors; the node takes the rest along."""
         for door in self._doors:
             door.close()
+        self._doors.clear()

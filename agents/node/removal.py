@@ -1,0 +1,76 @@
+"""Whether an agent that ends is removed for good, by its own DaemonSet. `agents/workload.py` has the rule."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from slacktide.agents.http import HttpError
+from slacktide.agents.https import Access
+from slacktide.agents.node.apiserver import ApiServer
+from slacktide.agents.workload import Standing, is_removed, path_of, standing
+from slacktide.schemas.backoff import Backoff
+
+log = logging.getLogger(__name__)
+
+ANSWER_S = 2.0
+"""How long an agent that ends waits for the API server; without an answer it leaves all limits in force."""
+RETRY_S, RETRY_MAX_S = 1.0, 60.0
+
+
+class Removal:
+    """Asks the API server about the agent's DaemonSet: once as the agent starts, once as it ends.
+
+    Args:
+        access: how the API server is reached.
+        daemon_set: NAMESPACE/NAME.
+
+    """
+
+    def __init__(self, access: Access, daemon_set: str) -> None:
+        self._access = access
+        self._daemon_set = daemon_set
+        self._was_there = False
+
+    async def run(self) -> None:
+        """Ask until the API server has answered, and wait for ever then."""
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        while (now := await self._ask()) == "unknown":  # noqa: ASYNC110 - nobody tells when the server is back
+            await asyncio.sleep(backoff.next_s())
+        self._was_there = now == "there"
+        if not self._was_there:
+            log.warning(
+                "the DaemonSet cannot be read: when it is deleted, limits may stay in force",
+                extra={"daemon_set": self._daemon_set, "standing": now, "remedy": "slacktide agent restore"},
+            )
+        await asyncio.Event().wait()
+
+    async def removed(self) -> bool:
+        """Whether the DaemonSet is deleted; False where the API server does not answer within 2 s."""
+        now: Standing = "unknown"
+        try:
+            async with asyncio.timeout(ANSWER_S):
+                now = await self._ask()
+        except TimeoutError:
+            pass
+        removed = is_removed(now, was_there=self._was_there)
+        log.info(
+            "the agent is removed: it lifts all limits" if removed else "the agent ends: limits stay in force",
+            extra={"daemon_set": self._daemon_set, "standing": now},
+        )
+        return removed
+
+    async def _ask(self) -> Standing:
+        return await asyncio.to_thread(self._asked)
+
+    def _asked(self) -> Standing:
+        """Over a connection of its own: an earlier question may still wait for its answer on another thread."""
+        server = ApiServer(self._access)
+        try:
+            answer = server.get(path_of("daemonsets", self._daemon_set))
+        except HttpError as exc:
+            log.info("no answer about the DaemonSet", extra={"daemon_set": self._daemon_set, "why": str(exc)})
+            return "unknown"
+        finally:
+            server.close()
+        return standing(answer.status, answer.body)

@@ -1,0 +1,98 @@
+"""Lifts what an agent left in force, where none runs any more: by its state folder, and by what its rules set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.files import Watched
+from slacktide.agents.node.agent import AgentSettings, NodeAgent
+from slacktide.agents.node.identity import Identity
+from slacktide.agents.node.kernel import Kernel
+from slacktide.agents.node.knobs.tuned import Tuned
+from slacktide.agents.node.spool import MemorySpool
+from slacktide.agents.node.state import State, forget
+from slacktide.schemas.knob import KnobKey
+from slacktide.schemas.kubernetes import Described, described
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import DEFAULT, Policy
+from slacktide.streams.decisions.node_knobs import wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restored:
+    """What came of it."""
+
+    outcomes: list[NodeOutcome]
+    clean: bool
+    """Nothing is held any more, and the state folder is emptied."""
+
+
+def restored(
+    kernel: Kernel, node: str, folder: Path, inventory: Path | None, machine: Callable[[], Mapping[str, Any]]
+) -> Restored:
+    """Lift all limits of a node.
+
+    Args:
+        kernel: of the node.
+        node: its name.
+        folder: the agent's state folder.
+        inventory: the node and its pods as kubectl prints them; None: as the state folder has them.
+        machine: describes the node where neither does.
+
+    Raises:
+        SlacktideError: an agent uses the state folder, or the inventory does not validate.
+
+    """
+    clock = SystemClock()
+    identity = Identity(folder, start_ms=clock.wall_ms())
+    try:
+        state = State(folder)
+        known = _known(state, node, inventory, machine)
+        tuned = Tuned(folder)
+        outcomes: list[NodeOutcome] = []
+        agent = NodeAgent(
+            node=node,
+            boot_id=identity.boot_id,
+            kernel=kernel,
+            spool=MemorySpool(),
+            clock=clock,
+            policy=DEFAULT,
+            facts=known.facts,
+            pods=known.pods,
+            settings=AgentSettings(),
+            tuned=tuned,
+            heard=outcomes.append,
+        )
+        agent.start()
+        agent.take()
+        tuned.add(_as_rules_set_them(kernel, known, state.policy() or DEFAULT))
+        agent.close(removed=True)
+        if agent.holds_nothing:
+            forget(folder)
+        return Restored(outcomes=outcomes, clean=agent.holds_nothing)
+    finally:
+        identity.release()
+
+
+def _known(state: State, node: str, inventory: Path | None, machine: Callable[[], Mapping[str, Any]]) -> Described:
+    if inventory is not None:
+        return Watched(inventory, lambda document, name: described(document, name, node, machine=machine)).value
+    kept = state.inventory()
+    if kept is not None:
+        return Described(facts=kept.facts, pods=kept.pods, notes=())
+    document = {"apiVersion": "v1", "kind": "List", "items": [machine()]}
+    return described(document, "this machine", node)
+
+
+def _as_rules_set_them(kernel: Kernel, known: Described, policy: Policy) -> list[KnobKey]:
+    """The knobs that hold what an agent's rules set: an agent set them, though the state folder does not name them."""
+    colocation = msgspec.structs.replace(policy.colocation, enable=True)
+    rules = wanted(known.facts, known.pods, msgspec.structs.replace(policy, colocation=colocation))
+    held = kernel.held(sorted(rules)).values
+    return [key for key, value in held.items() if value == kernel.as_told(key.knob, rules[key].value)]

@@ -1,0 +1,77 @@
+"""``slacktide agent restore``: lift by hand what an agent left in force on this node."""
+# ruff: noqa: RUF009 - setting() makes a field
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, groups_of, refuse_both
+from slacktide.deploy.cli.settings import configured, file, folder, node_name, setting, state_folder
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RestoreSettings:
+    """Which node it is, and where its agent kept what it knew."""
+
+    node_name: str = setting("Name of this node.", default=node_name, shown="host name")
+    cgroup_mount: Path = setting("Where control groups are mounted.", folder(), default=Path("/sys/fs/cgroup"))
+    proc_mount: Path = setting("Where /proc is.", folder(), default=Path("/proc"), hidden=True)
+    kubepods: str | None = setting(KUBEPODS, default=None)
+    host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
+    inventory: Path | None = setting(
+        "The node and its pods, as `kubectl get node,pods -o yaml` prints them. None: as the agent knew them last.",
+        file(),
+        default=None,
+    )
+    state_folder: Path = setting(
+        "Where the agent kept its state. It is emptied once nothing is held any more.",
+        folder(),
+        default=state_folder,
+        shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            click.UsageError: two options do not go together.
+
+        """
+        refuse_both(self.kubepods, self.host_workloads)
+
+
+@click.command("restore", epilog="Example: slacktide agent restore --state-folder /var/lib/slacktide")
+@configured(RestoreSettings)
+def restore(settings: RestoreSettings) -> None:
+    """Lift all limits that an agent left in force on this node, and print them. No agent may run here.
+
+    It lifts the limit of best-effort pods, each knob that the state folder names, and each that holds what the agent's
+    rules set. Exit codes: 0 nothing is held any more, 1 something is.
+    """
+    from slacktide.agents.node.cgroup.kernel import CgroupKernel  # noqa: PLC0415 - not for --help
+    from slacktide.agents.node.restoring import restored  # noqa: PLC0415
+    from slacktide.deploy.cli import machine  # noqa: PLC0415
+
+    hierarchy, _ = groups_of(settings)
+    kernel = CgroupKernel(
+        settings.cgroup_mount, settings.proc_mount, settings.kubepods, settings.state_folder, hierarchy.layout
+    )
+    try:
+        done = restored(
+            kernel,
+            settings.node_name,
+            settings.state_folder,
+            settings.inventory,
+            lambda: machine.node_item(settings.node_name, settings.proc_mount),
+        )
+    finally:
+        kernel.close()
+    for one in done.outcomes:
+        change = f"{one.knob.knob}: " if one.knob is not None else ""
+        click.echo(f"{one.result:<8} {one.target} {change}{one.reason}")
+    if not done.clean:
+        raise click.ClickException("some limits are still in force: see above, and run it again")
+    click.echo(f"nothing is held on this node; {settings.state_folder} is emptied")
