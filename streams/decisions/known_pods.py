@@ -21,6 +21,7 @@ from slacktide.schemas.inventory import ENDED_PHASES, LIVE_PHASES, Pod, Pods
 from slacktide.schemas.metric import Use
 from slacktide.schemas.qos import effective_priority_class, effective_qos, is_best_effort
 from slacktide.schemas.score import use_of
+from slacktide.streams.decisions.spared_pods import is_spared
 
 LOW_CLASSES = frozenset({"koord-batch", "koord-free"})
 REQUEST_FIELDS = (
@@ -80,8 +81,8 @@ class KnownPods(Sequence[Pod]):
         self.names: Mapping[str, PodName] = {pod.uid: _named(pod) for pod in pods}
         """By uid; the last one of a uid counts."""
         of_live = [pod.phase in LIVE_PHASES for pod in pods]
-        self.best_effort = self._uids([is_best_effort(pod) for pod in pods])
-        """Uids of best-effort pods."""
+        self.best_effort = self._uids([is_best_effort(pod) and not is_spared(pod) for pod in pods])
+        """Uids of best-effort pods, but for those that are spared."""
         self.live = self._uids(of_live)
         """Of pods that hold what they asked for."""
         self.there = self._uids([pod.phase not in ENDED_PHASES for pod in pods])

@@ -7,22 +7,27 @@ from collections.abc import Iterable, Iterator
 from pathlib import PurePosixPath
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.hierarchy import Hierarchy
+from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy
 from slacktide.agents.node.cgroup.knobs import Knobs, is_gone
 from slacktide.agents.node.cgroup.originals import Originals
 from slacktide.agents.node.cgroup.plan import (
     BEST_EFFORT_ITSELF,
     CPU_MAX_FILE,
+    NO_SHARES,
     PERIOD_FILE,
     QUOTA_FILE,
     Bandwidth,
+    Clipped,
     Plan,
+    Shares,
     Write,
     cpu_max_text,
     plan_own_v1,
     plan_v1,
     plan_v2,
 )
+from slacktide.agents.node.cgroup.read import why_of
+from slacktide.agents.node.cgroup.shares import plan_shares_v2, shares_of, total
 from slacktide.schemas.errors import CgroupError
 
 
@@ -32,28 +37,48 @@ class Holder:
     def __init__(self, hierarchy: Hierarchy, originals: Originals) -> None:
         self._version = hierarchy.version
         self._originals = originals
+        self._hierarchy = hierarchy
         self._knobs = Knobs(hierarchy, hierarchy.best_effort)
+        self._shares: Shares = NO_SHARES
+        self._allowance: Bandwidth | None = None
+        """What the shares sum to; None: none were given, or by an earlier run."""
+        self.spared: frozenset[str] = frozenset()
+        """Uids of the pods that a quota of the best-effort group must not hold."""
 
     def held(self) -> Bandwidth:
-        """What the best-effort group holds now.
+        """What best-effort pods hold now, by the best-effort group's quota or by their shares.
 
         Raises:
             CgroupError: it is not there, or not as it should be.
 
         """
-        return self._read(BEST_EFFORT_ITSELF)
+        tier, pods = self._read(BEST_EFFORT_ITSELF), self._divided()
+        if tier.quota_us is not None:
+            # One that holds spared pods, too, counts as none: the limit is then decided anew.
+            return tier if pods is None else Bandwidth(None, tier.period_us)
+        held = dict(self._held_by(self._sharers() if pods is None else pods))
+        if pods is not None and self._allowance is not None and held == self._shares:
+            return self._allowance
+        if any(known.share and held.get(path) in known.ours for path, known in self._originals.clipped.items()):
+            return Bandwidth(total(held, tier.period_us), tier.period_us)
+        return tier
 
     def hold(self, wanted: Bandwidth) -> None:
-        """Make the best-effort group hold ``wanted`` and read it back.
+        """Make best-effort pods hold ``wanted`` and read it back.
 
         Raises:
-            CgroupError: a write was refused, or the group holds something else afterwards.
+            CgroupError: a write was refused, or they hold something else afterwards.
 
         """
-        if self._version == 2:
-            self._knobs.carry_out(plan_v2(self.held(), wanted))
+        pods = self._divided()
+        if pods is not None:
+            self._divide(wanted, pods)
+        elif self._version == 2:
+            self._hold_v2(wanted)
         else:
             self._hold_v1(wanted)
+        if pods is None:
+            self._shares, self._allowance = NO_SHARES, None
         now = self.held()
         if now != wanted:
             raise CgroupError(
@@ -73,10 +98,57 @@ class Holder:
 
         """
         if self._version == 2:
-            self._knobs.write(Write(group, CPU_MAX_FILE, cpu_max_text(wanted)))
+            self._hold_own_v2(group, wanted)
             return
         held = dict(self._held_by([*group.parents, *self._knobs.groups(group)]))
-        self._settle_v1(plan_own_v1(held, group, wanted, self._originals.clipped))
+        self._settle(plan_own_v1(held, group, wanted, self._originals.clipped, self._shares))
+
+    def _divided(self) -> list[PurePosixPath] | None:
+        """The pods that are held each by its own quota; None: the best-effort group's quota holds all."""
+        if not self.spared:
+            return None
+        try:
+            found = dict(self._hierarchy.pod_groups(BEST_EFFORT))
+        except OSError as error:
+            raise CgroupError(str(self._knobs.root), why_of(error)) from error
+        if not self.spared & found.keys():
+            return None
+        return [PurePosixPath(group.rpartition("/")[2]) for uid, group in found.items() if uid not in self.spared]
+
+    def _sharers(self) -> list[PurePosixPath]:
+        """The pods that were given shares."""
+        return [path for path, known in self._originals.clipped.items() if known.share]
+
+    def _divide(self, wanted: Bandwidth, pods: list[PurePosixPath]) -> None:
+        """Hold each pod by its own quota, then lift that of all of them."""
+        clipped = self._originals.clipped
+        held = dict(self._held_by([BEST_EFFORT_ITSELF, *clipped, *pods]))
+        own = {path: clipped[path].own if path in clipped else held[path] for path in pods if path in held}
+        shares = shares_of(wanted, own)
+        tier = Bandwidth(None, held[BEST_EFFORT_ITSELF].period_us)
+        if self._version == 2:
+            self._settle(plan_shares_v2(held, tier, shares, clipped))
+        else:
+            below = [group for pod in own for group in self._knobs.groups(pod)]
+            held |= dict(self._held_by(below))
+            self._settle(plan_v1(held, tier, clipped, shares))
+        self._shares = shares or own
+        self._allowance = wanted
+
+    def _hold_v2(self, wanted: Bandwidth) -> None:
+        """The group's quota first; then pods get back what was theirs before they had shares."""
+        self._knobs.carry_out(plan_v2(self._read(BEST_EFFORT_ITSELF), wanted))
+        if self._originals.clipped:
+            held = dict(self._held_by([BEST_EFFORT_ITSELF, *self._originals.clipped]))
+            self._settle(plan_shares_v2(held, wanted, NO_SHARES, self._originals.clipped))
+
+    def _hold_own_v2(self, group: PurePosixPath, wanted: Bandwidth) -> None:
+        """A pod with a share keeps it; its own is remembered, and counts at the next hold."""
+        known = self._originals.clipped.get(group)
+        if known is None:
+            self._knobs.write(Write(group, CPU_MAX_FILE, cpu_max_text(wanted)))
+        else:
+            self._originals.keep(self._originals.clipped | {group: Clipped(wanted, known.ours, known.share)})
 
     def _hold_v1(self, wanted: Bandwidth) -> None:
         """Try with the groups known to be cut; look at all groups below only where the kernel refuses.
@@ -94,9 +166,9 @@ class Holder:
 
     def _attempt_v1(self, groups: Iterable[PurePosixPath], wanted: Bandwidth) -> None:
         held = dict(self._held_by(groups))
-        self._settle_v1(plan_v1(held, wanted, self._originals.clipped))
+        self._settle(plan_v1(held, wanted, self._originals.clipped))
 
-    def _settle_v1(self, plan: Plan) -> None:
+    def _settle(self, plan: Plan) -> None:
         self._originals.keep(plan.before)
         self._knobs.carry_out(plan.writes)
         self._originals.keep(plan.after)

@@ -27,6 +27,7 @@ from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.sample import Knob, Limits, Missing, NodeUse, PodUse
+from slacktide.streams.decisions.spared_pods import is_spared
 
 MISSING_MAX = 20
 """A reading names no more; what more there is, it counts."""
@@ -132,6 +133,7 @@ class CgroupKernel:
     def know(self, pods: Sequence[Pod]) -> None:
         """These pods are on the node; of no others is any knob read or set."""
         self._groups.know(pods)
+        self._holder.spared = frozenset(pod.uid for pod in pods if is_spared(pod))
 
     def held(self, keys: Iterable[KnobKey]) -> Held:
         """What knobs of groups hold now; those of a group side by side."""

@@ -53,6 +53,13 @@ class Clipped:
     """What it held by somebody else's will, and gets back."""
     ours: tuple[Bandwidth, ...]
     """What our writes can have left there; whatever else it holds is somebody's will again."""
+    share: bool = False
+    """It holds its share of the allowance, for the best-effort group holds nobody."""
+
+
+Shares = Mapping[PurePosixPath, Bandwidth]
+"""What pods' groups shall hold at most, by path."""
+NO_SHARES: Shares = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,10 @@ def cpu_max_text(wanted: Bandwidth) -> str:
 
 
 def plan_v1(
-    held: Mapping[PurePosixPath, Bandwidth], wanted: Bandwidth, clipped: Mapping[PurePosixPath, Clipped]
+    held: Mapping[PurePosixPath, Bandwidth],
+    wanted: Bandwidth,
+    clipped: Mapping[PurePosixPath, Clipped],
+    shares: Shares = NO_SHARES,
 ) -> Plan:
     """Plan the writes that make the best-effort group hold ``wanted``.
 
@@ -86,10 +96,11 @@ def plan_v1(
             taken to be in nobody's way; if it is, the kernel refuses the plan with EINVAL.
         wanted: what the best-effort group shall hold.
         clipped: what was remembered by earlier plans.
+        shares: what pods' groups shall hold at most, below a best-effort group without limit.
 
     """
-    ours, own = _own(held, clipped)
-    return _plan(held, own, _route(held[BEST_EFFORT_ITSELF], wanted), ours)
+    ours, own = owned(held, clipped)
+    return _plan(held, own, _route(held[BEST_EFFORT_ITSELF], wanted), ours, shares)
 
 
 def plan_own_v1(
@@ -97,6 +108,7 @@ def plan_own_v1(
     group: PurePosixPath,
     wanted: Bandwidth,
     clipped: Mapping[PurePosixPath, Clipped],
+    shares: Shares = NO_SHARES,
 ) -> Plan:
     """Plan the writes that make ``wanted`` a lower group's own: it holds that, or as much of it as fits just now.
 
@@ -105,12 +117,13 @@ def plan_own_v1(
         group: below the best-effort group.
         wanted: what it shall hold where nothing above it is in the way, in the period that it has by itself.
         clipped: what was remembered by earlier plans; of groups that are not in ``held`` it stays.
+        shares: as in ``plan_v1``.
 
     """
-    ours, own = _own(held, clipped)
+    ours, own = owned(held, clipped)
     own[group] = wanted
     seen = ours[group].ours if group in ours else (held[group],)
-    plan = _plan(held, own, iter((held[BEST_EFFORT_ITSELF],)), ours | {group: Clipped(wanted, seen)})
+    plan = _plan(held, own, iter((held[BEST_EFFORT_ITSELF],)), ours | {group: Clipped(wanted, seen)}, shares)
     others = {path: known for path, known in clipped.items() if path not in held}
     before = others | plan.before
     if group not in ours and group not in plan.after:  # all of it fits: nothing to give back, were it cut short
@@ -118,7 +131,7 @@ def plan_own_v1(
     return Plan(plan.writes, before, others | plan.after)
 
 
-def _own(
+def owned(
     held: Mapping[PurePosixPath, Bandwidth], clipped: Mapping[PurePosixPath, Clipped]
 ) -> tuple[dict[PurePosixPath, Clipped], dict[PurePosixPath, Bandwidth]]:
     """The groups that are still as we cut them, and what each group holds by somebody's will."""
@@ -131,13 +144,20 @@ def _plan(
     own: Mapping[PurePosixPath, Bandwidth],
     route: Iterator[Bandwidth],
     ours: dict[PurePosixPath, Clipped],
+    shares: Shares,
 ) -> Plan:
     model = _Model(dict(held))
     for step in route:
-        _settle(model, own, step)
-    moved = {path: Clipped(own[path], (held[path], *seen)) for path, seen in model.seen.items() if path.parts}
+        _settle(model, own, step, shares)
+    moved = {
+        path: Clipped(own[path], (held[path], *seen), path in shares) for path, seen in model.seen.items() if path.parts
+    }
     before = ours | moved
-    after = {path: Clipped(own[path], (model.held[path],)) for path in before if model.held[path] != own[path]}
+    after = {
+        path: Clipped(own[path], (model.held[path],), path in shares)
+        for path in before
+        if model.held[path] != own[path]
+    }
     return Plan(model.writes, before, after)
 
 
@@ -176,15 +196,18 @@ def _route(now: Bandwidth, wanted: Bandwidth) -> Iterator[Bandwidth]:
     yield wanted
 
 
-def _settle(model: _Model, own: Mapping[PurePosixPath, Bandwidth], target: Bandwidth) -> None:
-    """Bring the best-effort group to ``target``, and each group below to its own or to what fits."""
+def _settle(model: _Model, own: Mapping[PurePosixPath, Bandwidth], target: Bandwidth, shares: Shares) -> None:
+    """Bring the best-effort group to ``target``, and each group below to its share, its own or what fits."""
     wish = {BEST_EFFORT_ITSELF: target}
     down = sorted((path for path in own if path.parts), key=lambda path: (len(path.parts), path))
     for path in down:
-        wish[path] = _fit(own[path], _limit_above(path, wish))
+        wish[path] = _fit(shares.get(path, own[path]), _limit_above(path, wish))
     for path in reversed(down):
-        if not model.held[path].within(wish[path]):
+        now, limit = model.held[path], _limit_above(path, wish)
+        if not now.within(wish[path]):
             model.move(path, wish[path])
+        elif now.quota_us is not None and not now.within(limit):  # a share that was, below a limit that comes
+            model.move(path, _fit(now, limit))
     model.move(BEST_EFFORT_ITSELF, target)
     for path in down:
         model.move(path, wish[path])
