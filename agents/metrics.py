@@ -12,7 +12,7 @@ from slacktide.agents.node.evict.standing import Standing
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import ResourceThreshold
-from slacktide.schemas.qos import is_best_effort
+from slacktide.schemas.qos import claims_in_vain, is_best_effort
 from slacktide.schemas.sample import Knob, NodeSample
 from slacktide.schemas.topics import read_by, written_by
 from slacktide.streams.decisions.cpu_suppress import RULE
@@ -77,6 +77,11 @@ KNOBS_LACKING = Gauge(
 )
 EVICTIONS = Counter(
     "slacktide_agent_evictions", "Evictions that a rule wanted, by what came of them.", ["node", "rule", "result"]
+)
+OUTSIDE = Gauge(
+    "slacktide_agent_pods_outside",
+    "Pods that claim to be best-effort and lie outside that group: nothing holds them back.",
+    ["node"],
 )
 DYING = Gauge("slacktide_agent_pods_dying", "Pods that were evicted and are not gone yet.", ["node"])
 STUCK = Gauge("slacktide_agent_pods_stuck", "Those of them that do not end although they were killed.", ["node"])
@@ -165,6 +170,9 @@ class AgentMetrics:
         for of, milli in cpu_of(sample).items():
             if milli is not None:
                 CPU.labels(self.node, of).set(milli)
+        if sample.pods is not None:
+            live = [pod for pod in sample.pods if pod.phase in LIVE_PHASES]
+            OUTSIDE.labels(self.node).set(sum(map(claims_in_vain, live)))
         for one in sample.missing:
             # A file's name without its place: pods come and go.
             MISSING.labels(self.node, one.what.rpartition("/")[2].partition(" ")[0]).inc()

@@ -18,9 +18,11 @@ from slacktide.schemas.qos import (
     is_best_effort,
     vain_claim,
 )
+from slacktide.streams.decisions.spared_pods import is_spared
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.placement import NATIVE
 from slacktide.streams.explain.selling import amount, resource_name
+from slacktide.streams.explain.tier import critical_findings
 from slacktide.streams.explain.wish import Wish
 
 IDLE_PCT = 30
@@ -44,6 +46,9 @@ def lint(pod: Pod, use: Use | None, wish: Wish | None, *, throttled: bool = Fals
         throttled: its CPU use is what it was given, so it does not show what it wants.
 
     """
+    if is_spared(pod):
+        yield from critical_findings(pod)
+        return
     if claims_in_vain(pod):
         yield Finding(name="lint.unheld", severity="problem", text=vain_claim(pod), advice=VAIN_ADVICE)
         pod = replace(pod, unheld=False)  # the rest judges what it claims

@@ -15,6 +15,7 @@ from slacktide.streams.explain.freshness import freshness_findings
 from slacktide.streams.explain.held import unheld_findings
 from slacktide.streams.explain.node_log import NodeLog, order
 from slacktide.streams.explain.selling import selling_findings
+from slacktide.streams.explain.tier import tier_findings
 from slacktide.streams.explain.unproven import unproven_findings
 
 OUTCOMES_TOLD = 10
@@ -79,6 +80,7 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
         *selling_findings(log, told),
         *carried_out_findings(log, asked_ms),
         *unheld_findings(log),
+        *tier_findings(log.pods),
     ]
     return NodeExplanation(
         node=log.node,

@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slacktide.agents.metrics import CPU, LIMITS, AgentMetrics, cpu_of, memory_of
+from slacktide.agents.metrics import CPU, LIMITS, OUTSIDE, AgentMetrics, cpu_of, memory_of
 from slacktide.schemas.codec import decode
-from slacktide.schemas.inventory import NodeFacts, Resources
+from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import ResourceThreshold
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
@@ -90,3 +90,17 @@ def test_the_threshold_and_what_fixed_the_limit_are_as_the_rule_had_them() -> No
     assert math.isnan(threshold(bound="lifted")), "nobody is held to anything"
     fixed = {bound: LIMITS.labels("thresholds", bound)._value.get() for bound in ("target", "kept", "lifted")}
     assert fixed == {"target": 2, "kept": 1, "lifted": 1}
+
+
+def test_batch_pods_outside_the_tier_are_counted() -> None:
+    keyframe = sample(1)
+    names = {"namespace": "batch", "qos_label": "BE", "kube_qos": "Burstable"}
+    outside = [Pod(uid=uid, name=uid, phase=phase, **names) for uid, phase in (("o", "Running"), ("e", "Succeeded"))]
+    metrics = AgentMetrics("outside")
+    metrics.taken(msgspec.structs.replace(keyframe, pods=[*(keyframe.pods or ()), *outside]), "tick", 0)
+    assert OUTSIDE.labels("outside")._value.get() == 1
+
+    metrics.taken(sample(2), "tick", 0)
+    assert OUTSIDE.labels("outside")._value.get() == 1, "between keyframes it stays"
+    metrics.taken(keyframe, "tick", 0)
+    assert OUTSIDE.labels("outside")._value.get() == 0

@@ -193,7 +193,10 @@ def test_rights_by_name_are_for_the_names_in_the_code() -> None:
     }
     policy = {each.name: each.default for each in bridge_command.params}
     asked = dict(
-        argument.removeprefix("--").split("=") for _, one in containers() for argument in one["args"] if "=" in argument
+        argument.removeprefix("--").split("=")
+        for _, one in containers()
+        for argument in one.get("args", ())
+        if "=" in argument
     )
 
     assert by_name == {
