@@ -522,12 +522,13 @@ def test_a_rule_whose_knob_cannot_be_used_is_void_here(configs: dict, knob_name:
     assert void(replace(V2, knobs={})) == []  # that there is no group is said already
 
 
-def test_an_idle_tier_is_one_whose_weight_the_kubelet_cannot_write() -> None:
+def test_over_an_idle_tier_whose_weight_it_cannot_write_a_kubelet_does_not_start() -> None:
     asked = {"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}}}
     said = [one for one in of_policy(qos={"clusterStrategy": asked}) if one[0] == "policy.idle-weight"]
 
     assert [found for _, found, _ in said] == ["resource-qos-config: beClass.cpuQOS.schedIdle 1 (cluster strategy)"]
     assert "EINVAL" in said[0][2]
+    assert "a kubelet that restarts ends at once" in said[0][2]
 
 
 def test_what_a_policy_sets_in_vain_or_too_early_is_named() -> None:

@@ -86,8 +86,9 @@ def _idle(policy: Policy, feature: Feature) -> Iterator[Finding]:
         if not feature.lacks(strategy):
             found = f"{key_of(feature.strategy)}: beClass.cpuQOS.schedIdle 1 ({source})"
             advice = (
-                "Linux refuses any weight of an idle group (EINVAL), and the kubelet writes the best-effort group's "
-                "each minute: it logs that it failed to update QoS cgroups, and the burstable group's may stay behind"
+                "Linux refuses any weight of an idle group (EINVAL), and the kubelet writes the best-effort group's. "
+                "Each minute it logs that it failed to update QoS cgroups, and the burstable group's may stay behind; "
+                "a kubelet that restarts ends at once, until the group's cpu.idle is 0: set schedIdle to 0 before"
             )
             yield warned("policy.idle-weight", found, "a kubelet that can write its weights", advice)
 

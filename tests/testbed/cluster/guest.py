@@ -99,7 +99,12 @@ class GuestProgram:
         started = f"setsid {self._command} </dev/null >>{self._log} 2>&1 & echo $!"
         self._pid = self._guest.sh(started).strip()
 
-    def stop(self, within_s: float = 30.0) -> None:
+    @property
+    def running(self) -> bool:
+        """Whether its process lives."""
+        return bool(self._guest.sh(f"[ ! -d /proc/{self._pid} ] || echo runs"))
+
+    def stop(self, within_s: float = 60.0) -> None:
         """SIGTERM; return when it has ended.
 
         Raises:
@@ -108,7 +113,7 @@ class GuestProgram:
         """
         until_s = time.monotonic() + within_s
         self._guest.sh(f"kill {self._pid}")
-        while self._guest.sh(f"[ ! -d /proc/{self._pid} ] || echo runs"):
+        while self.running:
             if time.monotonic() > until_s:
                 raise TimeoutError(f"{self.name} did not end within {within_s:g} s:\n{self.log_end()}")
             time.sleep(0.2)
