@@ -12,6 +12,8 @@ from urllib.parse import urlsplit
 from slacktide.agents.http import TIMEOUT_S, Answer, HttpError, Request, UnreachedError, ask
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
+_BARE = re.compile(r"^(https://)([0-9a-fA-F.]*:[0-9a-fA-F:.]*:[0-9a-fA-F.]*)(:\d+)$")
+"""An IPv6 address without brackets before a port: ``https://$(NODE_IP):10250`` in a manifest."""
 
 
 class CredentialsError(UnreachedError):
@@ -47,7 +49,7 @@ class Https:
     """
 
     def __init__(self, access: Access, *, port: int, untrusted: str) -> None:
-        parts = urlsplit(access.url)
+        parts = urlsplit(_BARE.sub(r"\1[\2]\3", access.url))
         if parts.scheme != "https" or not parts.hostname or parts.path.strip("/") or parts.query:
             raise ValueError(access.url)
         self._access = access

@@ -9,6 +9,7 @@ import msgspec
 
 from slacktide.agents.http import Answer
 from slacktide.agents.https import Access, Https
+from slacktide.agents.listening import bracketed
 from slacktide.schemas.errors import SlacktideError
 
 HOST, PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
@@ -28,8 +29,7 @@ def in_cluster(environment: Mapping[str, str], account: Path = ACCOUNT) -> Acces
     host, token = environment.get(HOST), account / "token"
     if not host or not token.is_file():
         return None
-    shown = f"[{host}]" if ":" in host else host
-    return Access(url=f"https://{shown}:{environment.get(PORT) or _PORT}", token=token, ca=account / "ca.crt")
+    return Access(url=f"https://{bracketed(host)}:{environment.get(PORT) or _PORT}", token=token, ca=account / "ca.crt")
 
 
 class ApiServer:

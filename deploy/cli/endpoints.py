@@ -15,6 +15,7 @@ from prometheus_client import REGISTRY
 from prometheus_client.exposition import choose_encoder
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.listening import bracketed
 from slacktide.deploy.cli.http_server import HttpServer, Request, Response
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
@@ -56,7 +57,7 @@ class Endpoints:
             raise EndpointsError(
                 f"{host}:{port}: {exc.strerror}; choose another address with --metrics-host and --metrics-port"
             ) from exc
-        self.url = f"http://{host}:{self._server.port}"
+        self.url = f"http://{bracketed(host)}:{self._server.port}"
 
     def __enter__(self) -> Self:
         self._server.start()

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from http import HTTPStatus
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.listening import listening
 
 log = logging.getLogger(__name__)
 
@@ -74,8 +75,7 @@ class HttpServer:
     def __init__(self, host: str, port: int, answer: Callable[[Request], Response]) -> None:
         self._answer = answer
         self._clock = SystemClock()
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        self._listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        self._listener = listening(host, port, backlog=BACKLOG)
         self._listener.setblocking(False)
         self.port: int = self._listener.getsockname()[1]
         self._selector = selectors.DefaultSelector()

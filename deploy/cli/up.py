@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.listening import reachable
 from slacktide.deploy.cli import logs, machine, pod_lists, process
 from slacktide.deploy.cli.agent import METRICS_PORT, NodeSettings
 from slacktide.deploy.cli.broker import (
@@ -262,12 +263,6 @@ def parts_of(settings: UpSettings, bootstrap: Cluster, inventory: Path) -> list[
     agent += ["--restore-on-exit"] if settings.restore_on_exit else []
     agent += ["--dry-run"] if settings.dry_run else []
     return [
-        Part(
-            name, [name, *shared, "--metrics-port", str(at), *more], f"http://{_reachable(settings.metrics_host)}:{at}"
-        )
+        Part(name, [name, *shared, "--metrics-port", str(at), *more], f"http://{reachable(settings.metrics_host)}:{at}")
         for name, at, more in zip(("agent", "stream"), ports, (agent, stream), strict=True)
     ]
-
-
-def _reachable(host: str) -> str:
-    return "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104 - compared, not bound

@@ -10,6 +10,7 @@ from pathlib import Path
 import click
 
 from slacktide.agents.clock import SystemClock
+from slacktide.agents.listening import ALL
 from slacktide.deploy.cli import process
 from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, folder, setting
@@ -26,7 +27,7 @@ class WebhookSettings(process.ProcessSettings):
     bootstrap: Cluster = setting(
         "Kafka, several with commas: missed pods are listed there.", Kafka(), default=LOOPBACK_BROKER
     )
-    host: str = setting("Address on which the API server's questions are answered.", default="0.0.0.0")  # noqa: S104
+    host: str = setting("Address on which the API server's questions are answered.", default=ALL)
     port: int = setting("Its port.", PORT, default=8443)
     kubeconfig: Path | None = setting(
         "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",

@@ -17,6 +17,7 @@ from slacktide.agents.cluster.scheduler import server
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER
 from slacktide.agents.cluster.webhook import webhook
 from slacktide.agents.cluster.webhook.fence import BRIDGE, NODE_CLAIM
+from slacktide.agents.listening import ALL
 from slacktide.agents.node.enrolment import PORT
 from slacktide.deploy.cli.agent import command as agent_command
 from slacktide.deploy.cli.bridge import command as bridge_command
@@ -145,7 +146,7 @@ def test_ports_are_those_that_the_commands_open() -> None:
         given = dict(word.removeprefix("--").partition("=")[::2] for word in container["args"])
 
         assert ports["metrics"] == int(given.get("metrics-port", module.METRICS_PORT)), name
-        assert given["metrics-host"] == "0.0.0.0"
+        assert given["metrics-host"] == ALL
         assert {container[probe]["httpGet"]["port"] for probe in ("livenessProbe", "readinessProbe")} == {"metrics"}
 
 

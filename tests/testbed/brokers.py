@@ -168,8 +168,8 @@ class _Process:
             time.sleep(0.05)
 
     def _answers(self) -> bool:
-        host, _, port = self.bootstrap.partition(":")
-        with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1):
+        host, _, port = self.bootstrap.rpartition(":")
+        with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=1):
             return True
         return False
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 
+from slacktide.agents.listening import listening
 from slacktide.schemas.enrolment import PATH
 from slacktide.schemas.errors import SlacktideError
 
@@ -76,7 +77,11 @@ async def serving(
     asked = _Asked(answer)
     try:
         server = await asyncio.start_server(
-            asked.handle, host, port, ssl=context, ssl_handshake_timeout=REQUEST_S, limit=HEAD_BYTES_MAX
+            asked.handle,
+            sock=listening(host, port),
+            ssl=context,
+            ssl_handshake_timeout=REQUEST_S,
+            limit=HEAD_BYTES_MAX,
         )
     except OSError as exc:
         raise ServerError(f"{host}:{port}: {exc.strerror}; choose another port with --enrol-port") from exc

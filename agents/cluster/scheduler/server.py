@@ -11,6 +11,7 @@ from aiohttp import web
 from slacktide.agents.cluster.bounds import Bounds
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.metrics import ANSWER, ANSWERS
+from slacktide.agents.listening import listening
 from slacktide.schemas.errors import BadMessageError, SlacktideError
 
 log = logging.getLogger(__name__)
@@ -50,7 +51,7 @@ async def serving(answers: Answers, lacking: Callable[[], str], host: str, port:
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            await web.SockSite(runner, listening(host, port)).start()
         except OSError as exc:
             raise ServerError(f"{host}:{port}: {exc.strerror}; choose another address with --host and --port") from exc
         async with bounds.kept(runner):

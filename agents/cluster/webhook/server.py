@@ -12,6 +12,7 @@ from aiohttp import web
 from slacktide.agents.cluster.bounds import Bounds
 from slacktide.agents.cluster.certificate.tls import Clients, Tls
 from slacktide.agents.cluster.webhook.answers import Answers
+from slacktide.agents.listening import listening
 from slacktide.schemas.errors import SlacktideError
 
 log = logging.getLogger(__name__)
@@ -48,7 +49,7 @@ async def serving(answers: Answers, tls: Tls, host: str, port: int, *, leaving: 
     await runner.setup()
     try:
         try:
-            await web.TCPSite(runner, host, port, ssl_context=tls.context).start()
+            await web.SockSite(runner, listening(host, port), ssl_context=tls.context).start()
         except OSError as exc:
             raise ServerError(f"{host}:{port}: {exc.strerror}; choose another address with --host and --port") from exc
         async with bounds.kept(runner):

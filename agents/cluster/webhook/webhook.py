@@ -18,6 +18,7 @@ from slacktide.agents.cluster.webhook.seeker import Seeker
 from slacktide.agents.cluster.webhook.server import serving
 from slacktide.agents.cluster.webhook.world import World
 from slacktide.agents.kubernetes import Access, ApiServer
+from slacktide.agents.listening import ANY
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
@@ -30,7 +31,6 @@ NAME = "slacktide-webhook"
 SECRET = "slacktide-webhook-tls"  # noqa: S105 - its name
 CONFIGURATION = "slacktide"
 SYSTEM_NAMESPACE = "kube-system"
-ANY_ADDRESS = frozenset({"0.0.0.0", "::", ""})  # noqa: S104 - what it means to listen there
 DRAIN_S = 3.0
 """From being told to stop to not listening: API servers and Services hear of it meanwhile."""
 BEAT_S = 1.0
@@ -63,7 +63,7 @@ class WebhookSettings:
 def names_of(namespace: str, host: str) -> frozenset[str]:
     """What the server is called: by its Service, and by its address where it listens on one alone."""
     service = f"{NAME}.{namespace}.svc"
-    return frozenset({service, f"{service}.cluster.local"} | ({host} - ANY_ADDRESS))
+    return frozenset({service, f"{service}.cluster.local"} | ({host} - ANY))
 
 
 async def run(settings: WebhookSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:

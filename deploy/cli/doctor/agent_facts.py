@@ -6,11 +6,11 @@ import http.client
 import os
 from pathlib import Path
 
+from slacktide.agents.listening import reachable
 from slacktide.deploy.cli.doctor.facts import AgentFacts
 from slacktide.deploy.cli.endpoints import PROCESS
 
 ANSWER_S = 3.0
-ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 - compared, not bound
 
 
 def gather(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentFacts | None:
@@ -23,7 +23,7 @@ def gather(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentF
         proc_mount: /proc.
 
     """
-    address = "127.0.0.1" if host in ANY_ADDRESS else host
+    address = reachable(host)
     if not is_locked(state_folder / "lock", proc_mount):
         return None
     live = _ask(address, port, "/live")

@@ -52,10 +52,8 @@ def applied() -> Iterator[ApiServer]:
     """An API server on which ``kubectl apply -k deploy/kubernetes`` was run, once its policies are in force."""
     with running(ApiServer) as server:
         server.kubectl("apply", "-k", str(MANIFESTS))
-        webhook, until_s = server.account(SYSTEM, "slacktide-webhook"), time.monotonic() + IN_FORCE_S
-        body = {"metadata": {"name": "tried"}, "type": "Opaque"}
-        # The policy that is applied last: those before it are in force by then.
-        while not _refused(server, f"/api/v1/namespaces/{SYSTEM}/secrets?dryRun=All", body, webhook.token):
+        until_s = time.monotonic() + IN_FORCE_S
+        while not _in_force(server):
             assert time.monotonic() < until_s, "the admission policies do not come into force"
             time.sleep(0.1)
         yield server
@@ -78,9 +76,27 @@ def evict_by_load(server: ApiServer) -> Iterator[None]:
         server.kubectl("delete", "-f", rbac)
 
 
-def _refused(server: ApiServer, path: str, body: Json, token: str) -> bool:
+def _in_force(server: ApiServer) -> bool:
+    """Whether policies refuse: rights, which refuse in other words, may come into force after them, or before."""
+    node = server.node()
+    secret = {"metadata": {"name": "tried"}, "type": "Opaque"}
+    label = {"metadata": {"labels": {"tried": "yes"}}}
+    asked = (
+        ("slacktide-webhook", "POST", f"/api/v1/namespaces/{SYSTEM}/secrets?dryRun=All", secret, "writes the Secret"),
+        ("slacktide-bridge", "PATCH", f"/api/v1/nodes/{node}/status?dryRun=All", label, "writes no labels"),
+    )
     try:
-        server.request("POST", path, body, token=token)
-    except RefusedError:
-        return True
-    return False
+        return all(
+            why in _refusal(server, method, path, body, server.account(SYSTEM, account).token)
+            for account, method, path, body, why in asked
+        )
+    finally:
+        server.delete(f"/api/v1/nodes/{node}")
+
+
+def _refusal(server: ApiServer, method: str, path: str, body: Json, token: str) -> str:
+    try:
+        server.request(method, path, body, token=token)
+    except RefusedError as refused:
+        return str(refused)
+    return ""
