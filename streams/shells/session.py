@@ -25,22 +25,16 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, failure
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import (
-    ALLOCATABLE,
-    BACKFILL,
     COMMAND,
-    DEAD_LETTER,
     INVENTORY,
-    METRIC,
     POLICY,
     SAMPLE,
-    SCORE,
-    TICK,
-    WINDOW,
 )
 from slacktide.streams.isolated import isolated
-from slacktide.streams.kafka import WHOLE, History, Refused, Sender, Tail, last_of_each_key, places_of, present
+from slacktide.streams.kafka import WHOLE, History, Refused, Sender, Tail, last_of_each_key, places_of
 from slacktide.streams.records import Out, Record
 from slacktide.streams.shells import metrics
+from slacktide.streams.shells.partitions import checked_partitions
 from slacktide.streams.shells.quarantine import Quarantine
 from slacktide.streams.shells.rebuilding import Rebuilding
 from slacktide.streams.shells.shadow_shell import ShadowDoor
@@ -71,9 +65,6 @@ FINISH_S = 2.0
 FIGURES_AT_ONCE = 128
 """Samples that do not wait for others any longer. Of two thousand together a worker at 1,000 nodes needs a hundred
 megabytes more, and a backlog is answered no faster."""
-LIKE_SAMPLES = (INVENTORY, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
-"""Topics with as many partitions as the samples': what is said of a node stays in its partition."""
-
 _OWNER = f"{os.getpid()}-{os.urandom(6).hex()}"
 """This process, in notes on committed offsets."""
 
@@ -125,6 +116,8 @@ class Session:
             write=self._write,
         )
         self._doors = contextlib.AsyncExitStack()
+        self._partitions = 0
+        """Of the topic of samples, when it was looked at."""
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._next: dict[int, int] = {}
@@ -148,7 +141,8 @@ class Session:
         metrics.SESSIONS.inc()
         self._health.not_ready = "connecting to the log"
         async with contextlib.AsyncExitStack() as doors:
-            partitions = await _checked_partitions(self._bootstrap)
+            partitions = await checked_partitions(self._bootstrap)
+            self._partitions = partitions[SAMPLE.name]
             for door in (self._latest, self._history, self._sender, self._ticking, self._rebuilding):
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
@@ -236,7 +230,7 @@ class Session:
         # The group may have been shared out anew because the log was made anew.
         self._latest.again()
         self._health.not_ready = ""
-        if not partitions:
+        if not partitions or max(partitions) >= self._partitions:
             self._tasks.append(asyncio.create_task(self._guarded(self._check_topics)))
         log.info("partitions assigned", extra={"partitions": sorted(partitions)})
 
@@ -453,13 +447,13 @@ class Session:
             await asyncio.sleep(BEAT_S)
 
     async def _check_topics(self) -> None:
-        """Others have all partitions, or there are none, and the group would not notice soon that there are again.
+        """The topic of samples has more partitions than at the start, or none are left for this worker.
 
         Raises:
-            LogError: there are none.
+            LogError: a topic is missing, or the others have fewer partitions.
 
         """
-        await _checked_partitions(self._bootstrap)
+        self._partitions = (await checked_partitions(self._bootstrap))[SAMPLE.name]
 
     async def _finish(self) -> None:
         await self._stop.wait()
@@ -511,16 +505,6 @@ def _log_crash(partition: int, offset: int, strikes: int) -> None:
         "a partition's last owner has crashed; its records are answered one by one for a while",
         extra={"partition": partition, "offset": offset, "crashes": strikes},
     )
-
-
-async def _checked_partitions(bootstrap: Cluster) -> dict[str, int]:
-    """How many partitions each topic has that a worker touches."""
-    wanted = [topic.name for topic in (SAMPLE, POLICY, TICK, DEAD_LETTER, *LIKE_SAMPLES)]
-    there = await present(bootstrap, wanted)
-    count = there[SAMPLE.name]
-    if unlike := [f"{topic.name} has {there[topic.name]}" for topic in LIKE_SAMPLES if there[topic.name] != count]:
-        raise LogError(f"{SAMPLE.name} has {count} partitions, but {', '.join(unlike)}: make them equal")
-    return there
 
 
 async def keep_connected(
