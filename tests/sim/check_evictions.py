@@ -167,7 +167,8 @@ class EvictionChecks:
         """By the rule's own arithmetic: more was to be released than is on its way."""
         node = self._node
         pod = next((one for one in node.pods if one.uid == uid), None)
-        self._must(pod is not None and pod.qos_label == "BE", "evicts who is not best-effort", uid)
+        best_effort = pod is not None and pod.qos_label == "BE" and not pod.unheld
+        self._must(best_effort, "evicts who is not best-effort", uid)
         threshold = resource_threshold_on(node.policy, node.facts)
         used_bytes, capacity_bytes = sample.use.mem_bytes or 0, node.facts.capacity.mem_bytes or 0
         used_pct, threshold_pct = used_bytes * 100 // capacity_bytes, threshold.mem_evict_threshold_pct

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from sim.node import Node
 from sim.policies import POOLS
 from slacktide.deploy.cli.virtual.machine import Machine
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.qos import claims_in_vain
 from slacktide.streams.decisions.node_cpus import ANNOTATION_SYSTEM_QOS
 
 if TYPE_CHECKING:
@@ -155,7 +158,7 @@ class Load:
         group = node.machine.add_pod(uid, kube_qos, request_milli=request_milli)
         group.demand_milli = rng.randint(0, node.machine.cpus * 1000)
         group.linger_ms = rng.choice([0, 300, 2_500, None])
-        return Pod(
+        pod = Pod(
             uid=uid,
             namespace="default",
             name=f"{kube_qos.lower()}-{self._started}",
@@ -169,6 +172,8 @@ class Load:
             grace_s=rng.choice([0, 1, 5]),
             cpuset=str(rng.randrange(node.machine.cpus)) if label in {"LSE", "LSR"} else "",
         )
+        # As the agent reports it: the kubelet runs it outside the best-effort group.
+        return msgspec.structs.replace(pod, unheld=claims_in_vain(pod))
 
     def _again(self, delay_ms: int, node: Node, what: Callable[[Node], None]) -> None:
         if self.world.timeline.now_ms + delay_ms < self._until_ms:
