@@ -35,13 +35,22 @@ LEADERS_S, WORK_S, AGAIN_S = 30.0, 120.0, 0.2
 STOP_S = 20.0
 
 
+LANE = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2
+_given: set[int] = set()
+
+
 def free_port() -> int:
-    """A port on loopback that nobody listens on, and below those that connections going out are given."""
+    """A port on loopback that nobody listens on, and below those that connections going out are given.
+
+    It may be a while until somebody listens there: no port is given twice, and each of two lanes has ports of its own.
+    """
     while True:
-        port = random.randint(10_000, 29_999)
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            return port
+        port = random.randrange(10_000 + LANE, 30_000, 2)
+        if port not in _given:
+            with socket.socket() as probe, contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                _given.add(port)
+                return port
 
 
 def _administer(bootstrap: str, work: Callable[[AIOKafkaAdminClient], Awaitable[None]]) -> None:
