@@ -212,6 +212,7 @@ async def publish_files(
         await publishing
     finally:
         publishing.cancel()
+        await asyncio.wait({publishing})  # it disconnects
 
 
 def _tell_policy(publisher: Publisher, policy: Watched[Parsed]) -> None:
