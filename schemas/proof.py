@@ -20,6 +20,8 @@ from slacktide.schemas.headers import Header, Headers
 HEADER = "slacktide-proof"
 """``v1;<key id>;<expiry, UTC epoch seconds>;<MAC, 64 hex digits>``."""
 NODE_KEY_LIFE_S = 24 * 3600
+CURRENT, PREVIOUS = "current", "previous"
+"""Names of the cluster keys, in their Secret and in the folder where it is mounted."""
 SECRET_BYTES_MIN = 32
 NODES_MAX = 20_000
 """Node keys that a verifier holds ready, for each topic: some 20 MB."""

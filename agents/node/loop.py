@@ -58,7 +58,7 @@ class LoopSettings:
 
     node: str
     bootstrap: Cluster
-    """``host:port``, several with commas."""
+    """The Kafka cluster."""
     inventory: Path
     """The node and its pods, as kubectl prints them."""
     state_folder: Path

@@ -7,11 +7,10 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from slacktide.schemas.proof import ClusterKey, ProofKeyError, Verifier
+from slacktide.schemas.proof import CURRENT, PREVIOUS, ClusterKey, ProofKeyError, Verifier
 
 log = logging.getLogger(__name__)
 
-CURRENT, PREVIOUS = "current", "previous"
 LOOK_S = 2.0
 HELP = (
     "Folder with the cluster keys for node-bound proofs: the files current and previous, each base64 of 32 random "

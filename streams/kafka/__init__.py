@@ -19,13 +19,12 @@ from slacktide.streams.kafka.admin import (
     present,
 )
 from slacktide.streams.kafka.closing import close
-from slacktide.streams.kafka.common import partition_of, record_of
+from slacktide.streams.kafka.common import METADATA_MS, partition_of, record_of
 from slacktide.streams.kafka.ends import Ends
 from slacktide.streams.kafka.follower import Follower
 from slacktide.streams.kafka.following import Following
 from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.kafka.group import (
-    METADATA_MS,
     POLL_RECORDS_MAX,
     Fetched,
     Group,

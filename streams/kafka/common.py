@@ -14,6 +14,8 @@ from slacktide.streams.records import Record
 
 POLL_S = 0.2
 FETCH_BYTES_MAX = 4 << 20
+METADATA_MS = 30_000
+"""At the latest then a client sees new partitions and leaders."""
 _partitioner = DefaultPartitioner()
 
 

@@ -14,7 +14,7 @@ from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
 from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka.closing import close
-from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S, record_of, trouble
+from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, record_of, trouble
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.records import Record
@@ -22,7 +22,6 @@ from slacktide.streams.records import Record
 log = logging.getLogger(__name__)
 
 COMMIT_S = 2.0
-METADATA_MS = 30_000
 """Within this a member notices that its topic is gone, there again or has more partitions: the client's own 5 min would
 leave samples unanswered for as long."""
 POLL_RECORDS_MAX = 250

@@ -13,11 +13,10 @@ from aiokafka.errors import KafkaError
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.closing import close
-from slacktide.streams.kafka.common import FETCH_BYTES_MAX, POLL_S
+from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S
 from slacktide.streams.kafka.connecting import client, told
 
 REQUEST_MS = 5_000
-METADATA_MS = 30_000
 """Within this a reader notices that a topic is gone, or there again: the client's own 5 min would be too long."""
 
 

@@ -26,12 +26,12 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RecordRefusedError
 from slacktide.streams.kafka.batch import Batch, batches, check_size
 from slacktide.streams.kafka.closing import abandon
+from slacktide.streams.kafka.common import METADATA_MS
 from slacktide.streams.kafka.connecting import client, silent, told
 from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
 
-METADATA_MS = 30_000
 BATCH_BYTES = 512 << 10
 PLAIN_BYTES_MAX = 1 << 20
 """Of a record: what a broker takes unless its settings say otherwise."""

@@ -40,7 +40,7 @@ class GovernorSettings:
     """How a candidate is connected."""
 
     bootstrap: Cluster
-    """``host:port``, several with commas."""
+    """The Kafka cluster."""
     group: str = GOVERNOR_GROUP
     session_timeout_ms: int = 6_000
     """A governor silent for this long has lost its office."""

@@ -74,7 +74,7 @@ class ShellSettings:
     """How a worker is connected."""
 
     bootstrap: Cluster
-    """``host:port``, several with commas."""
+    """The Kafka cluster."""
     group: str = STREAM_GROUP
     """Workers of one group share the nodes out."""
     session_timeout_ms: int = 6_000

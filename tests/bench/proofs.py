@@ -14,9 +14,8 @@ import msgspec
 from bench import log
 from bench.rows import Row, judged
 from bench.stamp import Stamped
-from slacktide.deploy.cli.proof_keys import CURRENT
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.proof import ClusterKey, NodeKey, Verifier, node_key
+from slacktide.schemas.proof import CURRENT, ClusterKey, NodeKey, Verifier, node_key
 from slacktide.schemas.topics import SAMPLE
 
 KEY = base64.b64encode(bytes(range(32))).decode()

@@ -27,6 +27,7 @@ from slacktide.deploy.cli.scheduler import command as scheduler_command
 from slacktide.deploy.cli.settings import envvar
 from slacktide.deploy.cli.webhook import command as webhook_command
 from slacktide.schemas.enrolment import AUDIENCE
+from slacktide.schemas.proof import CURRENT, PREVIOUS
 from testbed.cluster.manifests import MANIFESTS, SYSTEM, containers, kustomization, objects, workloads
 
 ROOT = MANIFESTS.parents[1]
@@ -340,9 +341,9 @@ def test_agents_get_keys_and_only_bridge_and_workers_have_those_of_the_cluster()
     assert mounted == {"slacktide-stream"}
     assert readers == {"slacktide-bridge"}
     current, previous = (source["secret"] for source in volume["projected"]["sources"])
-    assert current == {"name": ring.SECRET, "items": [{"key": ring.CURRENT, "path": ring.CURRENT}]}
+    assert current == {"name": ring.SECRET, "items": [{"key": CURRENT, "path": CURRENT}]}
     assert previous["name"] == ring.SECRET
-    assert previous["items"] == [{"key": ring.PREVIOUS, "path": ring.PREVIOUS}]
+    assert previous["items"] == [{"key": PREVIOUS, "path": PREVIOUS}]
     assert previous["optional"]
     assert volume["projected"]["defaultMode"] == 0o440
     assert spec["securityContext"]["fsGroup"] == spec["securityContext"]["runAsUser"]

@@ -12,14 +12,21 @@ from typing import Any
 import msgspec
 
 from slacktide.agents.kubernetes import SECRETS, ApiRefusedError, ApiServer
-from slacktide.schemas.proof import NODE_KEY_LIFE_S, SECRET_BYTES_MIN, ClusterKey, ProofKeyError, node_key
+from slacktide.schemas.proof import (
+    CURRENT,
+    NODE_KEY_LIFE_S,
+    PREVIOUS,
+    SECRET_BYTES_MIN,
+    ClusterKey,
+    ProofKeyError,
+    node_key,
+)
 from slacktide.schemas.topics import OUTCOME
 from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
 
 SECRET = "slacktide-node-proof"  # noqa: S105 - its name
-CURRENT, PREVIOUS = "current", "previous"
 SETTLE_S = 300.0
 """A kubelet needs up to two minutes to show workers a changed Secret: until then they do not know a new key."""
 CONFLICT = 409
