@@ -41,7 +41,9 @@ def _struct(kind: inspect.StructType) -> st.SearchStrategy:
 _BY_TYPE: dict[type, Callable] = {
     inspect.StructType: _struct,
     inspect.UnionType: lambda kind: st.one_of([_any(each) for each in kind.types]),
-    inspect.ListType: lambda kind: st.lists(_any(kind.item_type), max_size=3),
+    inspect.ListType: lambda kind: st.lists(
+        _any(kind.item_type), min_size=kind.min_length or 0, max_size=max(kind.min_length or 0, 3)
+    ),
     inspect.VarTupleType: lambda kind: st.lists(_any(kind.item_type), max_size=3).map(tuple),
     inspect.DictType: lambda kind: st.dictionaries(_any(kind.key_type), _any(kind.value_type), max_size=4),
     inspect.LiteralType: lambda kind: st.sampled_from(kind.values),

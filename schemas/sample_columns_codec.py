@@ -1,0 +1,365 @@
+"""PURE: a sample into columns, and back into the form that the scalar rules read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+from msgspec import Meta, Raw
+
+from slacktide.schemas.bounds import AMOUNT_MAX, COUNT_MAX, PODS_MAX, TIME_MS_MAX, Name
+from slacktide.schemas.codec import refusal
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import NodeFacts, Pod, Pods
+from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse, Pressure
+from slacktide.schemas.sample_columns import NODE_NUMBERS, NONE, NUMBERS, More, Now, Of, Part, Psi, Throttled
+
+T = TypeVar("T")
+
+BEGIN = b'{"of":{'
+NOW = b',"now":['
+MORE = b'"more":'
+KIND = "NodeSample"
+
+
+class _Rest(msgspec.Struct, frozen=True, gc=False):
+    """What stands behind ``now``."""
+
+    more: More = More()
+    psi: Psi | None = None
+    throttled: Throttled = []
+    facts: Raw = Raw()
+    pods: Raw = Raw()
+    pods_part: Part = []
+
+
+class _Uid(msgspec.Struct, frozen=True, gc=False):
+    uid: Name
+
+
+class UnknownPodsError(BadMessageError):
+    """The pod list that a sample names is not known: its node's figures cannot be told apart by pod."""
+
+    def __init__(self, revision: str) -> None:
+        super().__init__(KIND, f"the pod list {revision!r} at `$.of.pods_revision` is not known")
+
+
+_encode = msgspec.json.Encoder().encode
+_decode_of = msgspec.json.Decoder(Of).decode
+_decode_now = msgspec.json.Decoder(Now).decode
+_decode_first = msgspec.json.Decoder(Annotated[list[Any], Meta(min_length=2)]).decode
+_decode_rest = msgspec.json.Decoder(_Rest).decode
+_decode_uids = msgspec.json.Decoder(Annotated[list[_Uid], Meta(max_length=PODS_MAX)]).decode
+_decode_pods = msgspec.json.Decoder(Pods).decode
+_decode_facts = msgspec.json.Decoder(NodeFacts).decode
+_NO_MORE = More()
+_NO_LIMITS = Limits(be_cfs_quota_us=-1)
+_NO_PRESSURE = Pressure()
+_NULL = b"null"
+
+
+def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
+    """Write a sample in columns.
+
+    Args:
+        sample: to be written.
+        pods: the list that its ``pods_revision`` names.
+
+    """
+    use, since = sample.use, sample.since_raise_ms
+    numbers: list[int | None] = [NONE] * (NODE_NUMBERS + 2 * len(pods))
+    numbers[:NODE_NUMBERS] = (
+        sample.seq,
+        sample.observed_ms,
+        sample.interval_ms,
+        use.cpu_milli,
+        use.mem_bytes,
+        NONE if since is None else since,
+    )
+    group, throttled, others = _columns(sample.pod_use, pods, numbers)
+    of = Of(
+        node=sample.node,
+        boot_id=sample.boot_id,
+        clock_epoch=sample.clock_epoch,
+        policy_version=sample.policy_version,
+        facts_revision=sample.facts_revision,
+        pods_revision=sample.pods_revision,
+        limits=_canonical(sample.limits),
+        be_group=group,
+        now=NUMBERS,
+    )
+    more = More(
+        evict=_NO_MORE.evict if sample.evict == _NO_MORE.evict else sample.evict,
+        drift=sample.drift,
+        burst=sample.burst,
+        missing=sample.missing,
+        ls_lately_cpu_milli=sample.ls_lately_cpu_milli,
+        others=others,
+    )
+    rest: dict[str, object] = {}
+    if more != _NO_MORE:
+        rest["more"] = more
+    if use.pressure != _NO_PRESSURE:
+        rest["psi"] = msgspec.structs.astuple(use.pressure)
+    if throttled:
+        rest["throttled"] = throttled
+    if sample.facts is not None:
+        rest["facts"] = sample.facts
+    if sample.pods is not None:
+        rest["pods"] = sample.pods
+    behind = b"," + _encode(rest)[1:] if rest else b"}"
+    return b"".join((b'{"of":', _encode(of), NOW, _encode(numbers)[1:], behind))
+
+
+def _canonical(limits: Limits | None) -> Limits | None:
+    """Equal limits in equal bytes: msgspec leaves out a default only where it is the same object."""
+    if limits is None or limits.be_cfs_period_us != _NO_LIMITS.be_cfs_period_us:
+        return limits
+    return Limits(be_cfs_quota_us=limits.be_cfs_quota_us, be_cpuset=limits.be_cpuset)
+
+
+def _columns(
+    uses: Sequence[PodUse], pods: Sequence[Pod], numbers: list[int | None]
+) -> tuple[str, list[int | None], list[PodUse]]:
+    """Fill in the pods' numbers, in the order of the list: that of ``uses`` means nothing.
+
+    Returns:
+        Which pods are in the best-effort group, what is known of throttling, and uses that the list does not name.
+
+    """
+    places = {pod.uid: place for place, pod in enumerate(pods)}
+    of: dict[int, PodUse] = {}
+    others = []
+    for use in uses:
+        place = places.get(use.uid)
+        if place is None or of.setdefault(place, use) is not use:
+            others.append(use)
+    group = bytearray(b"0" * len(pods))
+    throttled: list[int | None] = []
+    for place, use in sorted(of.items()):
+        at = NODE_NUMBERS + 2 * place
+        numbers[at], numbers[at + 1] = use.cpu_milli, use.mem_bytes
+        if use.best_effort_group:
+            group[place] = ord("1")
+        if use.periods is not None or use.throttled_periods is not None:
+            throttled += place, use.periods, use.throttled_periods
+    return group.decode(), throttled, others
+
+
+def head_of(value: bytes) -> int:
+    """Return where the head ends: behind the bracket that opens ``now``.
+
+    Raises:
+        BadMessageError: it is no sample in columns.
+
+    """
+    at = value.find(NOW) if value.startswith(BEGIN) else -1
+    if at < 0:
+        raise BadMessageError(KIND, f"a sample in columns begins with `{BEGIN.decode()}` and holds `{NOW.decode()}`")
+    return at + len(NOW)
+
+
+def decode_of(head: bytes) -> Of:
+    """Read a head, as ``head_of`` cuts it off.
+
+    Raises:
+        BadMessageError: a field is absent or refused.
+
+    """
+    return _read(_decode_of, head[len(BEGIN) - 1 : -len(NOW)], "$.of")
+
+
+def identity_of(value: bytes) -> tuple[Of, Any, Any]:
+    """Read whose sample it is, its ``seq`` and ``observed_ms``; all else of it may be unreadable.
+
+    The two are as they are written.
+
+    Raises:
+        BadMessageError: it does not state that.
+
+    """
+    cut = head_of(value)
+    first = _read(_decode_first, b"[" + value[cut : value.find(b"]", cut) + 1], "$.now")
+    return decode_of(value[:cut]), first[0], first[1]
+
+
+def to_sample(value: bytes | None, pods_of_revision: Callable[[str], Sequence[str] | None]) -> NodeSample:
+    """Read a sample as the scalar rules take it.
+
+    Args:
+        value: a record's body.
+        pods_of_revision: the uids of the pod list that a revision names; None: it is not known.
+
+    Raises:
+        UnknownPodsError: the list is neither known nor carried.
+        BadMessageError: a field is absent or refused: its path, value and range are in the text.
+
+    """
+    fields = fields_of(value, pods_of_revision)
+    facts, pods = bytes(fields["facts"]), bytes(fields["pods"])
+    fields["facts"] = None if facts in (b"", _NULL) else _read(_decode_facts, facts, "$.facts")
+    fields["pods"] = None if pods in (b"", _NULL) else _read(_decode_pods, pods, "$.pods")
+    return NodeSample(**fields)
+
+
+def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[str] | None]) -> dict[str, Any]:
+    """Read the fields of a ``NodeSample``; facts and pods stay undecoded, as ``msgspec.Raw``.
+
+    Raises:
+        UnknownPodsError: the list is neither known nor carried.
+        BadMessageError: a field is absent or refused: its path, value and range are in the text.
+
+    """
+    if value is None:
+        raise BadMessageError(KIND, "the value is null")
+    cut = head_of(value)
+    end = _end_of_now(value, cut)
+    of = decode_of(value[:cut])
+    now = _read(_decode_now, b"[" + value[cut:end].rstrip(b","), "$.now")
+    rest = _read(_decode_rest, b"{" + value[end:], "$")
+    if rest.more != _NO_MORE and not value.startswith(MORE, end):
+        raise BadMessageError(KIND, "`$.more` does not stand right behind `$.now`")
+    pods = Raw() if rest.pods_part or bytes(rest.pods) == _NULL else rest.pods
+    uids = (
+        [pod.uid for pod in _read(_decode_uids, bytes(pods), "$.pods")] if pods else pods_of_revision(of.pods_revision)
+    )
+    _check(of, now, None if uids is None else len(uids))
+    if uids is None:
+        raise UnknownPodsError(of.pods_revision)
+    return {
+        "node": of.node,
+        "boot_id": of.boot_id,
+        "seq": now[0],
+        "clock_epoch": of.clock_epoch,
+        "observed_ms": now[1],
+        "interval_ms": now[2],
+        "policy_version": of.policy_version,
+        "facts_revision": of.facts_revision,
+        "pods_revision": of.pods_revision,
+        "use": NodeUse(cpu_milli=now[3], mem_bytes=now[4], pressure=_pressure(rest.psi)),
+        "pod_use": _uses(of, now, uids, rest.throttled) + rest.more.others,
+        "limits": of.limits,
+        "since_raise_ms": None if now[5] == NONE else now[5],
+        "facts": rest.facts,
+        "pods": pods,
+        "missing": rest.more.missing,
+        "evict": rest.more.evict,
+        "drift": rest.more.drift,
+        "burst": rest.more.burst,
+        "ls_lately_cpu_milli": rest.more.ls_lately_cpu_milli,
+    }
+
+
+def _uses(of: Of, now: Sequence[int | None], uids: Sequence[str], throttled: Sequence[int | None]) -> list[PodUse]:
+    """Give each pod its figures."""
+    cfs: dict[int, tuple[int | None, int | None]] = {}
+    for at in range(0, len(throttled), 3):
+        place = throttled[at]
+        if place is None or place >= len(uids) or at + 3 > len(throttled):
+            raise BadMessageError(KIND, f"Expected a place below {len(uids)} and two numbers - at `$.throttled[{at}]`: "
+                                        f"the value is {place}")  # fmt: skip
+        cfs[place] = throttled[at + 1], throttled[at + 2]
+    found = []
+    for place, (uid, cpu, mem, in_group) in enumerate(
+        zip(uids, now[NODE_NUMBERS::2], now[NODE_NUMBERS + 1 :: 2], of.be_group, strict=True)
+    ):
+        if cpu != NONE:
+            periods, throttled_periods = cfs.get(place, (None, None))
+            found.append(
+                PodUse(
+                    uid=uid,
+                    cpu_milli=cpu,
+                    mem_bytes=mem,
+                    periods=periods,
+                    throttled_periods=throttled_periods,
+                    best_effort_group=in_group == "1",
+                )
+            )
+    return found
+
+
+_RANGES: tuple[tuple[str, int, int, bool], ...] = (
+    ("seq", 0, COUNT_MAX, False),
+    ("observed_ms", 0, TIME_MS_MAX, False),
+    ("interval_ms", 0, TIME_MS_MAX, False),
+    ("cpu_milli", 0, AMOUNT_MAX, True),
+    ("mem_bytes", 0, AMOUNT_MAX, True),
+    ("since_raise_ms", NONE, TIME_MS_MAX, False),
+)
+"""Of the node's numbers: name, least, most, and whether it may be unknown."""
+
+
+def _check(of: Of, now: Sequence[int | None], pods: int | None) -> None:
+    """Refuse figures that no machine can have, and a count that is not that of the list.
+
+    Args:
+        of: the head.
+        now: the figures.
+        pods: how many the list names; None: it is not known.
+
+    Raises:
+        BadMessageError: with the number's place, name, value and range.
+
+    """
+    for at, (name, least, most, unknown) in enumerate(_RANGES):
+        number = now[at]
+        if not unknown if number is None else not least <= number <= most:
+            raise _refused(at, name, number, least, most, unknown=unknown)
+    count = len(now) - NODE_NUMBERS
+    if count != 2 * len(of.be_group) or (pods is not None and count != 2 * pods):
+        listed = "" if pods is None else f" and the pod list {pods}"
+        raise BadMessageError(KIND, f"`$.now` has {count} numbers of pods, `$.of.be_group` {len(of.be_group)}"
+                                    f"{listed} pods; accepted: two numbers for each pod")  # fmt: skip
+    for at in range(NODE_NUMBERS, len(now), 2):
+        if now[at] == now[at + 1] == NONE:
+            continue
+        for place, name in ((at, "cpu_milli"), (at + 1, "mem_bytes")):
+            number = now[place]
+            if number is not None and not 0 <= number <= AMOUNT_MAX:
+                raise _refused(place, f"{name} of pod {(at - NODE_NUMBERS) // 2}", number, 0, AMOUNT_MAX, unknown=True)
+
+
+def _refused(at: int, name: str, number: int | None, least: int, most: int, *, unknown: bool) -> BadMessageError:
+    wanted = f"`int{' | null' if unknown else ''}` in {least}..{most}"
+    return BadMessageError(
+        KIND, f"Expected {wanted} - at `$.now[{at}]`, {name}: the value is {_encode(number).decode()}"
+    )
+
+
+def _uids(pods: Raw) -> Sequence[str]:
+    return [pod.uid for pod in _read(_decode_uids, bytes(pods), "$.pods")]
+
+
+def _pressure(psi: Sequence[float | None] | None) -> Pressure:
+    return _NO_PRESSURE if psi is None else Pressure(**dict(zip(Pressure.__struct_fields__, psi, strict=True)))
+
+
+def _end_of_now(value: bytes, cut: int) -> int:
+    """Where what stands behind ``now`` begins, its comma left out."""
+    at = value.find(b"]", cut) + 1
+    if not at:
+        raise BadMessageError(KIND, "JSON is malformed: the list `$.now` does not end")
+    return at + value.startswith(b",", at)
+
+
+def _read(decode: Callable[[bytes], T], raw: bytes, path: str) -> T:
+    """Decode a part of a record.
+
+    Args:
+        decode: of the part's type.
+        raw: the part.
+        path: where it stands in the record.
+
+    Raises:
+        BadMessageError: it is refused.
+
+    """
+    try:
+        return decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+        why = refusal(raw, exc)
+        if path == "$":
+            raise BadMessageError(KIND, why) from exc
+        placed = why.replace(" at `$", f" at `{path}", 1)
+        raise BadMessageError(KIND, placed if placed != why else f"{why} - at `{path}`") from exc
