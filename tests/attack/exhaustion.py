@@ -10,13 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from attack.listing import attack
-from attack.parts import Part
 from attack.target import Target
 from attack.wire import Raw
 from slacktide.schemas.codec import encode
 from slacktide.schemas.topics import (
     SAMPLE,
 )
+from testbed.parts import Part
 from testbed.samples import keyframe
 
 

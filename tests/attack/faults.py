@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from attack.load import Load
-from attack.parts import Part
 from attack.system import System, policy_with
 from testbed.brokers import KafkaBroker
+from testbed.parts import Part
 
 REPLAYED = "SLACKTIDE_SEED"
 MEAN_GAP_S = 1.6

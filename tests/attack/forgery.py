@@ -12,7 +12,6 @@ from typing import Self
 import msgspec
 
 from attack.listing import attack, now_ms
-from attack.parts import SLACKTIDE
 from attack.system import AMOUNTS
 from attack.target import Target
 from attack.wire import Raw, of
@@ -36,6 +35,7 @@ from slacktide.schemas.topics import (
     SAMPLE,
 )
 from testbed.history.records import History, read_history
+from testbed.parts import SLACKTIDE
 from testbed.samples import FACTS, keyframe
 
 QUIETLY = {"capture_output": True, "timeout": 60, "check": False}

@@ -18,12 +18,12 @@ from pathlib import Path
 
 from attack.faults import Saboteur, seed_of_this_run
 from attack.growth import LIMITS, Growth, growth
-from attack.parts import Part
 from attack.system import System
 from testbed import rungs
 from testbed.brokers import KafkaBroker, running
 from testbed.history import checks
 from testbed.one_machine import VirtualNode
+from testbed.parts import Part
 
 LOOK_S, TELL_S, FAULT_S = 5.0, 30.0, 20.0
 NODES, PARTITIONS = 4, 4

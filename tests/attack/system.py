@@ -10,7 +10,6 @@ from typing import Any, Self
 
 import msgspec
 
-from attack.parts import Part
 from attack.wire import Raw, of, put
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources, revision_of
@@ -20,6 +19,7 @@ from testbed.history.answers import Name, name_of
 from testbed.history.records import READ, History, read_history
 from testbed.hosts import HERE, Host
 from testbed.one_machine import CPUS, MEM_BYTES, VirtualNode, eventually
+from testbed.parts import Part
 from testbed.policies import policy_from
 
 AMOUNTS = Resources(cpu_milli=1000 * CPUS, mem_bytes=MEM_BYTES)

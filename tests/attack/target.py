@@ -7,7 +7,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from attack.parts import Part
 from attack.system import System
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.sample import NodeSample
@@ -15,6 +14,7 @@ from slacktide.schemas.topics import COMMAND, SAMPLE
 from testbed.history.answers import Name, name_of
 from testbed.history.records import Entry, History, read_history
 from testbed.one_machine import VirtualNode, eventually
+from testbed.parts import Part
 
 DEADLINE_MS = 4_000
 """Of the agents' guard here: both cores may be busy with other tests."""

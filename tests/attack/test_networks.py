@@ -12,12 +12,12 @@ import pytest
 
 from attack.faults import seed_of_this_run
 from attack.load import Load
-from attack.parts import Part
 from attack.system import System
 from slacktide.schemas.topics import CREDIT, SAMPLE
 from testbed.brokers import REPLICAS, KafkaBroker, KafkaCluster, running
 from testbed.history import checks
 from testbed.lan import Lan
+from testbed.parts import Part
 
 pytestmark = [pytest.mark.kafka, pytest.mark.attack, pytest.mark.netns]
 PARTITIONS = 4

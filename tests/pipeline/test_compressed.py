@@ -124,8 +124,9 @@ async def test_every_reader_goes_on_behind_it(kafka_broker: KafkaBroker) -> None
     for records in heard.values():
         check(records)
     tail: list[Record] = []
-    while len(tail) < 3:
-        tail += await ends.read()
+    async with asyncio.timeout(30):
+        while len(tail) < 3:
+            tail += await ends.read()
     check(tail)
     await reader.close()
     await ends.close()

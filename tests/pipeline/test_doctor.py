@@ -24,6 +24,7 @@ from slacktide.streams.kafka.change import set_configs
 from slacktide.streams.records import Out
 from testbed.brokers import free_port
 from testbed.one_machine import eventually, one_machine
+from testbed.waiting import soon
 
 NOBODY = 65_534
 
@@ -99,8 +100,7 @@ def test_the_embedded_broker_is_named_with_what_it_lacks(embedded_broker) -> Non
 async def test_of_apache_kafka_nothing_is_missed_but_what_drifted(kafka_broker) -> None:
     await create_topics(kafka_broker.cluster)
     await set_configs(kafka_broker.cluster, {SAMPLE.name: {"retention.ms": "60000"}})
-    while await retention_ms(kafka_broker) != "60000":  # noqa: ASYNC110 - a broker learns of it a moment later
-        await asyncio.sleep(0.05)
+    await soon(lambda: retention_ms(kafka_broker), "the broker has the setting", enough="60000".__eq__)
     told = log(kafka_broker)
 
     assert {name: one["found"] for name, one in told.items() if one["verdict"] != "ok"} == {

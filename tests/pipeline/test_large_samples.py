@@ -9,9 +9,9 @@ import hashlib
 import json
 import os
 import re
-import subprocess
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -40,7 +40,9 @@ from slacktide.streams.records import Out
 from testbed.agent_rig import agent_of
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.kubelet import TOKEN, Certificates, KubeletServer, pod
-from testbed.one_machine import NODE, SLACKTIDE, VirtualNode
+from testbed.one_machine import NODE, VirtualNode
+from testbed.parts import running_part
+from testbed.waiting import soon
 
 pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
 """A client that is cancelled as it connects anew, as after a refusal, leaves its socket to the collector."""
@@ -88,6 +90,10 @@ def pods(count: int, phase: str) -> list[dict]:
 
 async def samples(bootstrap: str) -> list[NodeSample]:
     return [decode(record.value, NodeSample) async for record in read_topic(Cluster(bootstrap), SAMPLE.name)]
+
+
+async def dead_letters(bootstrap: str) -> list[DeadLetter]:
+    return [decode(record.value, DeadLetter) async for record in read_topic(Cluster(bootstrap), DEAD_LETTER.name)]
 
 
 async def sent(bootstrap: str, count: int, within_s: float = 60.0) -> list[NodeSample]:
@@ -207,22 +213,16 @@ async def test_a_worker_decides_by_a_compressed_list(
     kafka_broker.apply_topics(1)
     where = kafka_broker.bootstrap
     serve(server, pods(2_500, "Running"))
-    worker = subprocess.Popen(  # noqa: ASYNC220 - it takes no time
-        [SLACKTIDE, "stream", "--bootstrap", where], stderr=subprocess.DEVNULL
-    )
-    try:
-        with VirtualNode(tmp_path) as node:
-            async with agent_of(node, where, tmp_path, lister=kubelet, keyframe_ms=1_000):
-                answers: set[str] = set()
-                while not answers - {"skipped"}:
-                    commands = [
-                        decode(record.value, NodeCommand) async for record in read_topic(Cluster(where), COMMAND.name)
-                    ]
-                    answers = {command.answer for command in commands}
-                found = await samples(where)
-    finally:
-        worker.kill()
-        worker.wait()
+
+    async def answers() -> Counter[tuple[str, str]]:
+        said = [decode(record.value, NodeCommand) async for record in read_topic(Cluster(where), COMMAND.name)]
+        return Counter((command.answer, command.reason) for command in said)
+
+    with running_part(tmp_path, "stream", "--bootstrap", where) as worker, VirtualNode(tmp_path) as node:
+        async with agent_of(node, where, tmp_path, lister=kubelet, keyframe_ms=1_000):
+            decided = lambda seen: {answer for answer, _ in seen} - {"skipped"}  # noqa: E731
+            await soon(answers, "a sample is decided", enough=decided, part=worker)
+            found = await samples(where)
 
     assert max(len(sample.pods or ()) for sample in found) == 2_500
 
@@ -248,11 +248,7 @@ async def test_what_a_topic_refuses_costs_only_itself(kafka_broker: KafkaBroker,
         async with agent_of(node, where, tmp_path, keyframe_ms=1_000) as health:
             found = await sent(where, 6)
             await until(lambda: "max.message.bytes" in health.not_ready)
-            letters = []
-            while not letters:
-                letters = [
-                    decode(record.value, DeadLetter) async for record in read_topic(Cluster(where), DEAD_LETTER.name)
-                ]
+            letters = await soon(lambda: dead_letters(where), "a dead letter")
             got = [decode(record.value, NodeOutcome) async for record in read_topic(Cluster(where), OUTCOME.name)]
         left = DiskSpool(state / "spool").pending(100)
 
@@ -322,11 +318,7 @@ async def test_a_record_that_makes_the_agent_fail_costs_only_itself(
             credit = encode(EvictionCredit(node=NODE, boot_id="1", epoch=1, number=1, granted=1, ttl_ms=1))
             await sender.send([Out(topic=CREDIT.name, key=NODE.encode(), value=credit)])
             await sender.close()
-            letters = []
-            while not letters:
-                letters = [
-                    decode(record.value, DeadLetter) async for record in read_topic(Cluster(where), DEAD_LETTER.name)
-                ]
+            letters = await soon(lambda: dead_letters(where), "a dead letter")
             await sent(where, 3)
 
     assert [(letter.topic, letter.reason) for letter in letters] == [

@@ -8,9 +8,8 @@ from itertools import islice
 import psutil
 import pytest
 
-from slacktide.schemas.codec import decode, encode
-from slacktide.schemas.dead_letter import DeadLetter
-from slacktide.schemas.topics import DEAD_LETTER, SAMPLE
+from slacktide.schemas.codec import encode
+from slacktide.schemas.topics import SAMPLE
 from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import KafkaBroker
 from testbed.feed import Workers
@@ -60,9 +59,7 @@ async def test_100000_records_that_nobody_can_use_stop_nothing(rig: Rig) -> None
             strange = [(b"node-5", b"{", MARKER), (b"node-5", encode(one), MARKER)]
             await put_bad_header(rig.bootstrap, SAMPLE.name, 1, strange)
         answers = await rig.answered(good)
-        letters: list[DeadLetter] = []
-        while len(letters) < BAD + len(good) - 1:
-            letters = [decode(record.value, DeadLetter) for record in await rig.read(DEAD_LETTER.name)]
+        letters = await rig.dead_letters(BAD + len(good) - 1)
         grown_bytes = process.memory_info().rss - before_bytes
 
     assert {answer.answer for answer in answers} == {"set"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -16,10 +16,9 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.sample import Limits
-from slacktide.schemas.topics import COMMAND, DEAD_LETTER, INVENTORY, POLICY, SAMPLE
+from slacktide.schemas.topics import COMMAND, INVENTORY, POLICY, SAMPLE
 from slacktide.streams.kafka import WHOLE, History, Sender, Tail, last_of_each_key, partition_counts, places_of
 from slacktide.streams.records import Out
 from slacktide.streams.worker import Worker
@@ -159,9 +158,7 @@ async def test_an_answer_that_the_log_refuses_becomes_a_dead_letter_and_the_node
         await rig.send([wordy, lean])
         async with rig.worker("plain"):
             answers = await rig.answered([wordy, lean])
-            letters: Sequence[DeadLetter] = []
-            while not letters:
-                letters = [decode(record.value, DeadLetter) for record in await rig.read(DEAD_LETTER.name)]
+            letters = await rig.dead_letters()
             await rig.send([after := sample(2, "node-4", limits=Limits(be_cfs_quota_us=160_000))])
             answers += await rig.answered([after])
 

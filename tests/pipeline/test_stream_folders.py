@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from testbed.one_machine import SLACKTIDE
+from testbed.parts import Part, running_part
 from testbed.samples import keyframe
 from testbed.stream_rig import Rig, Shell
 
@@ -28,21 +27,20 @@ def folders(tmp_path: Path) -> Iterator[dict[str, Path]]:
     return found
 
 
-def started(rig: Rig, shell: Shell, folders: dict[str, Path], *wrapped: str) -> subprocess.Popen[bytes]:
+@contextlib.contextmanager
+def worker(rig: Rig, shell: Shell, folders: dict[str, Path], *wrapped: str) -> Iterator[Part]:
     options = ["--bootstrap", rig.bootstrap, "--group", rig.group, "--shell", shell]
-    env = os.environ | {"TMPDIR": str(folders["temporary"]), "HOME": str(folders["home"])}
-    return subprocess.Popen([*wrapped, SLACKTIDE, "stream", *options], cwd=folders["work"], env=env)
+    place = ["env", "-C", str(folders["work"]), f"TMPDIR={folders['temporary']}", f"HOME={folders['home']}"]
+    with running_part(folders["work"].parent, "stream", *options, prefix=[*place, *wrapped]) as part:
+        yield part
 
 
 async def test_a_killed_worker_leaves_no_folder(rig: Rig, shell: Shell, folders: dict[str, Path]) -> None:
-    worker = started(rig, shell, folders)
-    try:
+    with worker(rig, shell, folders) as part:
         await rig.send(sent := [keyframe(1, "node-1")])
-        [answer] = await rig.answered(sent)
+        [answer] = await rig.answered(sent, part)
         during = [path for folder in folders.values() for path in folder.rglob("*")]
-    finally:
-        worker.kill()
-        worker.wait()
+        part.kill()
 
     assert answer.answer == "set"
     assert during == []
@@ -50,14 +48,10 @@ async def test_a_killed_worker_leaves_no_folder(rig: Rig, shell: Shell, folders:
 
 
 async def test_a_worker_runs_where_nothing_can_be_written(rig: Rig, shell: Shell, folders: dict[str, Path]) -> None:
-    worker = started(rig, shell, folders, "unshare", "--map-root-user", "--mount", "sh", "-c", READ_ONLY, "sh")
-    try:
+    wrapped = ("unshare", "--map-root-user", "--mount", "sh", "-c", READ_ONLY, "sh")
+    with worker(rig, shell, folders, *wrapped) as part:
         await rig.send(sent := [keyframe(1, "node-1")])
-        [answer] = await rig.answered(sent)
-        worker.terminate()
-        ended = worker.wait(15)
-    finally:
-        worker.kill()
-        worker.wait()
+        [answer] = await rig.answered(sent, part)
+        ended = part.stop()
 
     assert (answer.answer, ended) == ("set", 0)

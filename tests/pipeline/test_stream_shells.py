@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from aiokafka import ConsumerRecord
 
 from slacktide.schemas.codec import decode
-from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, INVENTORY, METRIC, POLICY, SAMPLE
+from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SAMPLE
 from slacktide.streams.kafka import POLL_RECORDS_MAX
 from slacktide.streams.shells import faust_shell
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
+from testbed.waiting import soon
 
 NODES = [f"node-{number}" for number in range(6)]
 
@@ -57,20 +58,19 @@ async def test_what_operators_say_takes_effect_while_the_worker_runs(rig: Rig, s
         await rig.send([keyframe(1, "node-1")])
         [first] = await rig.answered([keyframe(1, "node-1")])
         await rig.put(POLICY.name, [(b"policy", b"{", 0)])
-        letters: list[DeadLetter] = []
-        while not letters:  # a bad policy that a good one has overwritten is nobody's
-            letters = [decode(record.value, DeadLetter) for record in await rig.read(DEAD_LETTER.name)]
+        letters = await rig.dead_letters()  # a bad policy that a good one has overwritten is nobody's
         await rig.publish(off)
         await until(lambda: running.worker.in_force.version == off.version, "the policy is in force")
         new = sample(2, "node-1", policy_version=off.version)
         await rig.send([new])
         [second] = await rig.answered([new])
         await rig.put(INVENTORY.name, [(b"node-1", None, 1)])
-        gone = []
-        while len(gone) < 2:
-            gone = [
-                record for topic in (METRIC, ALLOCATABLE) for record in await rig.read(topic.name) if not record.value
-            ]
+
+        async def removals() -> list[ConsumerRecord]:
+            read = [await rig.read(topic.name) for topic in (METRIC, ALLOCATABLE)]
+            return [record for records in read for record in records if not record.value]
+
+        gone = await soon(removals, "figures of the node are removed", enough=lambda found: len(found) >= 2)
 
     assert [limits.be_cfs_quota_us for limits in (first.hold[0].limits, second.hold[0].limits)] == [150_000, None]
     assert [(record.topic, record.partition) for record in gone] == [(METRIC.name, 1), (ALLOCATABLE.name, 1)]

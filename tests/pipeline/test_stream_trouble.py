@@ -5,15 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
+import time
 from itertools import islice
+from pathlib import Path
 
 import pytest
 
 from slacktide.deploy.cli.process import DRAIN_S
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.feed import NODES, Feed, agree
-from testbed.one_machine import SLACKTIDE
+from testbed.parts import Part
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 
@@ -131,35 +132,33 @@ async def test_a_worker_outlives_a_broker_that_died_under_load(kafka_broker: Kaf
 
 @pytest.mark.parametrize("working", [pytest.param(False, id="connects"), pytest.param(True, id="works")])
 async def test_a_worker_ends_in_time_where_the_log_stands_still(
-    kafka_broker: KafkaBroker, shell: Shell, *, working: bool
+    kafka_broker: KafkaBroker, shell: Shell, tmp_path: Path, *, working: bool
 ) -> None:
     """As it does not with a broker that is gone, for nobody refuses the connection."""
     kafka_broker.apply_topics(PARTITIONS)
     async with Rig(kafka_broker.bootstrap) as rig:
         await rig.publish(SUPPRESS)
-        worker = await asyncio.to_thread(serving, rig, shell) if working else None
+        options = ["--bootstrap", rig.bootstrap, "--group", rig.group, "--shell", shell]
+        worker = Part("stream", tmp_path, ["stream", *options])
         feed = Feed(rig)
-        await until(lambda: bool(feed.sent) and (worker is None or len(rig.commands) > 100), "there is work")
-        os.kill(kafka_broker.pid, signal.SIGSTOP)
         try:
-            worker = worker or await asyncio.to_thread(serving, rig, shell)
+            if working:
+                worker.start()
+            await until(lambda: bool(feed.sent) and (not working or len(rig.commands) > 100), "there is work")
+            os.kill(kafka_broker.pid, signal.SIGSTOP)
+            worker.start()
+            await asyncio.to_thread(worker.wait, lambda: "serving" in worker.said, "it serves")
             await asyncio.sleep(0.5)
-            worker.terminate()
-            _, said = await asyncio.to_thread(worker.communicate, timeout=DRAIN_S + 1)
+            begun_s = time.monotonic()
+            code = await asyncio.to_thread(worker.stop)
+            took_s = time.monotonic() - begun_s
         finally:
             os.kill(kafka_broker.pid, signal.SIGCONT)
+            worker.kill()
             await feed.stop()
 
-    assert worker.returncode == 0, said.decode()
-
-
-def serving(rig: Rig, shell: Shell) -> subprocess.Popen[bytes]:
-    """A worker by the command line, from when on it can be told to stop."""
-    options = ["--bootstrap", rig.bootstrap, "--group", rig.group, "--shell", shell]
-    worker = subprocess.Popen([SLACKTIDE, "stream", *options], stderr=subprocess.PIPE)
-    assert worker.stderr is not None
-    assert b"serving" in worker.stderr.readline()
-    return worker
+    assert code == 0, worker.said
+    assert took_s < DRAIN_S + 1
 
 
 async def test_a_worker_without_a_broker_or_topics_waits_and_says_for_what(embedded_broker: EmbeddedBroker) -> None:

@@ -20,14 +20,17 @@ from aiokafka.admin import AIOKafkaAdminClient
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
+from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.health import Health
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BY_NAME, COMMAND, POLICY, SAMPLE
+from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, POLICY, SAMPLE
 from slacktide.streams.proofs import Judge
 from slacktide.streams.shells.session import ShellSettings
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.shadow import Shadow
+from testbed.parts import Part
+from testbed.waiting import soon
 
 Shell = Literal["faust", "plain"]
 PARTITIONS = 4
@@ -50,15 +53,16 @@ asyncio.run(run(Worker(name), settings, asyncio.Event(), Health(), lambda: time.
 """
 
 
-async def until(true: Callable[[], bool], what: str) -> None:
+async def until(true: Callable[[], bool], what: str, part: Part | None = None) -> None:
     """Wait for it.
 
     Raises:
-        AssertionError: it does not come.
+        AssertionError: it does not come, or the part that it depends on has ended; with the end of its log.
 
     """
     until_s = time.monotonic() + PATIENCE_S
     while not true():
+        assert part is None or part.running, f"{what}: {part.name} ended:\n{part.last_words()}"
         assert time.monotonic() < until_s, f"{what}: not within {PATIENCE_S:g} s"
         await asyncio.sleep(0.02)
 
@@ -173,6 +177,14 @@ class Rig:
         finally:
             await consumer.stop()
 
+    async def dead_letters(self, count: int = 1) -> list[DeadLetter]:
+        """All, as soon as there are so many."""
+
+        async def letters() -> list[DeadLetter]:
+            return [decode(record.value, DeadLetter) for record in await self.read(DEAD_LETTER.name)]
+
+        return await soon(letters, f"{count} dead letters", PATIENCE_S, enough=lambda found: len(found) >= count)
+
     async def committed(self) -> dict[int, int]:
         """How far the group says that all is done, where it says so."""
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
@@ -195,11 +207,11 @@ class Rig:
         finally:
             await consumer.stop()
 
-    async def answered(self, samples: Iterable[NodeSample]) -> list[NodeCommand]:
-        """Wait until each was answered; the first answer of each."""
+    async def answered(self, samples: Iterable[NodeSample], part: Part | None = None) -> list[NodeCommand]:
+        """Wait until each was answered, for as long as the part lives that answers; the first answer of each."""
         keys = {(sample.node, sample.boot_id, sample.seq): None for sample in samples}
         try:
-            await until(lambda: self.answers.keys() >= keys.keys(), f"{len(keys)} samples are answered")
+            await until(lambda: self.answers.keys() >= keys.keys(), f"{len(keys)} samples are answered", part)
         except AssertionError as exc:
             lacking = sorted(keys.keys() - self.answers.keys())
             raise AssertionError(f"{exc}; {len(lacking)} are not, from {lacking[0]} to {lacking[-1]}") from exc

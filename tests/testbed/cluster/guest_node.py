@@ -13,13 +13,12 @@ from contextlib import aclosing
 from pathlib import Path
 from typing import TypeVar
 
-from attack.parts import Part
-
 from slacktide.schemas.codec import decode
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import Topic
 from slacktide.streams.kafka import read_topic
 from testbed.brokers import EmbeddedBroker
+from testbed.parts import Part
 from testbed.policies import config_map
 from testbed.rungs import cluster_program
 

@@ -9,7 +9,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import psutil
@@ -82,10 +82,11 @@ class Part:
         """Kill -9."""
         self._end(signal.SIGKILL)
 
-    def stop(self) -> None:
-        """SIGTERM, as an operator does; killed where it does not end in time."""
+    def stop(self) -> int | None:
+        """SIGTERM, as an operator does; killed where it does not end in time. Returns its exit code."""
         self.resume()
         self._end(signal.SIGTERM)
+        return None if self._child is None else self._child.returncode
 
     def pause(self) -> None:
         """SIGSTOP."""
@@ -143,9 +144,38 @@ class Part:
                 why = str(error)
             time.sleep(0.05)
 
+    def wait(self, true: Callable[[], object], what: str, within_s: float = 60.0) -> None:
+        """Wait until something is true.
+
+        Raises:
+            AssertionError: it is not, in time, or the process ends before; with the end of its log.
+
+        """
+        until_s = time.monotonic() + within_s
+        while not true():
+            assert self.running, f"{what}: {self.name} ended:\n{self.last_words()}"
+            assert time.monotonic() < until_s, f"{what}: not within {within_s:g} s:\n{self.last_words()}"
+            time.sleep(0.05)
+
+    @property
+    def said(self) -> str:
+        """All of its log."""
+        return self.log.read_text(errors="replace") if self.log.exists() else ""
+
     def last_words(self, lines: int = 15) -> str:
         """The end of its log."""
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:]) if self.log.exists() else ""
+        return "\n".join(self.said.splitlines()[-lines:])
+
+
+@contextlib.contextmanager
+def running_part(folder: Path, *arguments: str, prefix: Sequence[str] = ()) -> Iterator[Part]:
+    """``slacktide ARGUMENTS…``, with its log in the folder; stopped at the end."""
+    part = Part(arguments[0], folder, arguments, prefix=prefix)
+    part.start()
+    try:
+        yield part
+    finally:
+        part.stop()
 
 
 def _ask(url: str) -> str:

@@ -1,0 +1,65 @@
+"""A test that waits for something fails in time, and shows what came instead."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+PARTS = {"agent", "bridge", "publish", "scheduler", "stream", "up", "webhook"}
+"""Commands that serve /metrics, each on a port of its own unless an argument names another."""
+
+
+def calls(*folders: str) -> Iterator[tuple[str, ast.Call]]:
+    """Each call in these folders, and where it stands."""
+    for folder in folders:
+        for file in sorted((TESTS / folder).rglob("*.py")):
+            for node in ast.walk(ast.parse(file.read_text())):
+                if isinstance(node, ast.Call):
+                    yield f"{file.relative_to(TESTS)}:{node.lineno}", node
+
+
+def test_no_part_takes_a_port_that_another_run_on_the_machine_may_have() -> None:
+    """A part whose port is taken ends at once, and its test waits in vain."""
+    fixed = [
+        place
+        for place, call in calls(".")
+        if ast.unparse(call.func).endswith("Popen")
+        and "SLACKTIDE" in (said := ast.unparse(call))
+        and any(f"'{part}'" in said for part in PARTS)
+        and "--metrics-port" not in said
+    ]
+
+    assert fixed == [], "use testbed.parts.running_part"
+
+
+def test_the_log_of_each_process_is_kept() -> None:
+    """What ended it stands there."""
+    thrown_away = [
+        place
+        for place, call in calls("pipeline", "attack", "testbed/cluster")
+        if ast.unparse(call.func).endswith("Popen") and "stderr=subprocess.DEVNULL" in ast.unparse(call)
+    ]
+
+    assert thrown_away == []
+
+
+def endless(node: ast.AST) -> Iterator[ast.While]:
+    """Loops that only await, without a deadline of their own or around them."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.AsyncWith) and "timeout(" in ast.unparse(child.items[0]):
+            continue
+        if isinstance(child, ast.While) and not isinstance(child.test, ast.Constant):
+            said = ast.unparse(child)
+            if "await" in said and "assert" not in said and "monotonic" not in said:
+                yield child
+        yield from endless(child)
+
+
+def test_no_wait_for_kafka_is_without_an_end() -> None:
+    """It would run into the limit of pytest, which shows nothing of what came."""
+    files = sorted((TESTS / "pipeline").glob("*.py"))
+    found = [f"{file.name}:{loop.lineno}" for file in files for loop in endless(ast.parse(file.read_text()))]
+
+    assert found == [], "use testbed.waiting.soon"
