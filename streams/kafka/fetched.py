@@ -72,6 +72,8 @@ class FetchedRecords:
             if isinstance(read, _Unreadable):
                 self.next_fetch_offset = read.last + 1
                 yield read.record(self._place, position)
+                if frame.following() is None:
+                    return  # the broker finds the next batch
                 continue
             for record in read.records:
                 offset = record.offset
@@ -102,9 +104,20 @@ class _Frame(NamedTuple):
     """One batch as it was fetched."""
 
     raw: memoryview
-    following: int | None
-    """Offset of the first record of the batch behind it, where that was fetched, too."""
+    behind: memoryview
+    """What was fetched behind it."""
     whole: bool
+
+    def following(self) -> int | None:
+        """Offset of the first record of the batch behind it; None: nothing behind it is a batch with its checksum.
+
+        Where the length is damaged, anything may stand there.
+        """
+        end = _end(self.behind, 0)
+        if end is None or end < _HEADER_BYTES or self.behind[_MAGIC_AT] != _FORMAT:
+            return None
+        batch = DefaultRecordBatch(self.behind[:end])
+        return batch.base_offset if batch.validate_crc() else None
 
 
 class _Batch(NamedTuple):
@@ -138,10 +151,9 @@ def _frames(raw: bytes) -> Iterator[_Frame]:
         end = _end(fetched, begin)
         if end is None:
             if begin == 0:
-                yield _Frame(fetched, None, whole=False)
+                yield _Frame(fetched, fetched[:0], whole=False)
             return
-        following = _number(fetched, end, 8) if _end(fetched, end) is not None else None
-        yield _Frame(fetched[begin:end], following, whole=True)
+        yield _Frame(fetched[begin:end], fetched[end:], whole=True)
         begin = end
 
 
@@ -166,7 +178,7 @@ def _read(frame: _Frame, position: int) -> _Batch | _Unreadable:
     if not batch.validate_crc():
         return _Unreadable(_presumed(frame, position), "its checksum is wrong")
     last: int = batch.next_offset - 1
-    if last < position or (batch.base_offset > position and frame.following is not None and frame.following <= last):
+    if last < position or (batch.base_offset > position and (frame.following() or last + 1) <= last):
         return _Unreadable(_presumed(frame, position), f"its offset {batch.base_offset} is damaged")
     try:
         records = () if batch.is_control_batch else records_of(batch, raw)
@@ -177,11 +189,11 @@ def _read(frame: _Frame, position: int) -> _Batch | _Unreadable:
 
 def _presumed(frame: _Frame, position: int) -> int:
     """The last offset of a batch that is damaged, and does not tell it for certain; at least one is given up."""
-    raw, following = frame.raw, frame.following
-    if len(raw) > _MAGIC_AT and raw[_MAGIC_AT] < _FORMAT:
-        return max(position, _number(raw, 0, 8))  # of a compressed one its last
+    raw, following = frame.raw, frame.following()
     if following is not None:
         return max(position, following - 1)
+    if len(raw) > _MAGIC_AT and raw[_MAGIC_AT] < _FORMAT:
+        return max(position, _number(raw, 0, 8))  # of a compressed one its last
     if frame.whole and len(raw) >= _HEADER_BYTES:
         base, delta, count = _number(raw, 0, 8), _number(raw, _DELTA_AT, 4), _number(raw, _COUNT_AT, 4)
         if base <= position <= base + delta and delta + 1 == count:
