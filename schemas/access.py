@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from slacktide.schemas.topics import BACKFILL, OUTCOME, PLACEMENT, SAMPLE, TOPICS, Topic
+from slacktide.schemas.topics import BACKFILL, OUTCOME, PLACEMENT, SAMPLES, TOPICS, Topic
 
 STREAM_GROUP = "slacktide-stream"
 """Shares the nodes out among workers."""
@@ -88,7 +88,7 @@ def _in_the_loop(
     )
 
 
-REPLAYABLE = (SAMPLE, BACKFILL, OUTCOME)
+REPLAYABLE = (*SAMPLES, BACKFILL, OUTCOME)
 """Topics to which a dead-lettered record may be written again: facts, ordered by boot and seq, that their readers take
 once. All else is published again by itself (policy, inventory, figures, credit) or is of one second (commands), and
 writing an old one again would act: a lease would be good anew."""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from slacktide.schemas.access import IN_THE_LOOP, STREAM, STREAM_GROUP, Part
-from slacktide.schemas.topics import SAMPLE, TOPICS, Topic
+from slacktide.schemas.topics import SAMPLES, TOPICS, Topic
 
 Json = dict[str, object]
 
@@ -108,7 +108,7 @@ def _operation(part: Part, action: str, topic: Topic) -> Json:
         "channel": {"$ref": channel},
         "messages": [{"$ref": f"{channel}/messages/record"}],
     }
-    if part is STREAM and action == "receive" and topic is SAMPLE:
+    if part is STREAM and action == "receive" and topic in SAMPLES:
         group = {"type": "string", "enum": [STREAM_GROUP]}
         told["bindings"] = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
     return told

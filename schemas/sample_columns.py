@@ -89,6 +89,6 @@ class SampleColumns(Message, frozen=True, kw_only=True):
     """Where they changed, and in a keyframe."""
     pods: Pods | None = None
     """Where they changed, and in a keyframe."""
-    pods_part: Part = []
+    pods_part: Part | None = None
     """``pods`` is a part of the list: its number from 0, and how many parts there are. A reader joins the parts of a
     revision in their order. None: it is the whole list."""

@@ -31,7 +31,7 @@ class _Rest(msgspec.Struct, frozen=True, gc=False):
     throttled: Throttled = []
     facts: Raw = Raw()
     pods: Raw = Raw()
-    pods_part: Part = []
+    pods_part: Part | None = None
 
 
 class _Uid(msgspec.Struct, frozen=True, gc=False):
@@ -41,8 +41,10 @@ class _Uid(msgspec.Struct, frozen=True, gc=False):
 class UnknownPodsError(BadMessageError):
     """The pod list that a sample names is not known: its node's figures cannot be told apart by pod."""
 
-    def __init__(self, revision: str) -> None:
-        super().__init__(KIND, f"the pod list {revision!r} at `$.of.pods_revision` is not known")
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
+        """All that can be read: ``pod_use`` is empty."""
+        super().__init__(KIND, f"the pod list {fields['pods_revision']!r} at `$.of.pods_revision` is not known")
 
 
 _encode = msgspec.json.Encoder().encode
@@ -225,9 +227,7 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
         [pod.uid for pod in _read(_decode_uids, bytes(pods), "$.pods")] if pods else pods_of_revision(of.pods_revision)
     )
     _check(of, now, None if uids is None else len(uids))
-    if uids is None:
-        raise UnknownPodsError(of.pods_revision)
-    return {
+    fields: dict[str, Any] = {
         "node": of.node,
         "boot_id": of.boot_id,
         "seq": now[0],
@@ -238,7 +238,7 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
         "facts_revision": of.facts_revision,
         "pods_revision": of.pods_revision,
         "use": NodeUse(cpu_milli=now[3], mem_bytes=now[4], pressure=_pressure(rest.psi)),
-        "pod_use": _uses(of, now, uids, rest.throttled) + rest.more.others,
+        "pod_use": [],
         "limits": of.limits,
         "since_raise_ms": None if now[5] == NONE else now[5],
         "facts": rest.facts,
@@ -249,6 +249,12 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
         "burst": rest.more.burst,
         "ls_lately_cpu_milli": rest.more.ls_lately_cpu_milli,
     }
+    if uids is None:
+        raise UnknownPodsError(fields)
+    uses = _uses(of, now, uids, rest.throttled) + rest.more.others
+    if len(uses) > PODS_MAX:
+        raise BadMessageError(KIND, f"Expected {PODS_MAX} pods at most - at `$.more.others`: {len(uses)} use something")
+    return fields | {"pod_use": uses}
 
 
 def _uses(of: Of, now: Sequence[int | None], uids: Sequence[str], throttled: Sequence[int | None]) -> list[PodUse]:

@@ -22,6 +22,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.window import NodeWindowSegment
@@ -69,6 +70,10 @@ class Topic:
 
 SAMPLE = Topic(name="slacktide.node.sample.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS, acks="1",
                producers=("agent",), consumers=("stream",))  # fmt: skip
+SAMPLE_COLUMNS = Topic(name="slacktide.node.sample.v2", message=SampleColumns, key="node", retention_ms=48 * HOUR_MS,
+                       acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
+SAMPLES = (SAMPLE, SAMPLE_COLUMNS)
+"""A node's samples come in one of them at a time: by its agent's ``--sample-format``."""
 BACKFILL = Topic(name="slacktide.node.sample.backfill.v1", message=NodeSample, key="node", retention_ms=48 * HOUR_MS,
                  acks="1", producers=("agent",), consumers=("stream",))  # fmt: skip
 INVENTORY = Topic(name="slacktide.node.inventory.v1", message=NodeInventory, key="node", cleanup="compact",
@@ -111,6 +116,7 @@ DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="th
 
 TOPICS = (
     SAMPLE,
+    SAMPLE_COLUMNS,
     BACKFILL,
     INVENTORY,
     POLICY,

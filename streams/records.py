@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
@@ -40,6 +40,13 @@ HEADERS_MAX = 32
 """What a dead letter repeats of a bad record beside its value: so that the letter itself is never too large."""
 
 
+class Place(NamedTuple):
+    """One partition of one topic. Equal to what the client calls TopicPartition."""
+
+    topic: str
+    partition: int
+
+
 class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One record as it stands in the log."""
 
@@ -51,6 +58,11 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes]] = ()
+
+    @property
+    def place(self) -> Place:
+        """Where it is read from."""
+        return Place(self.topic, self.partition)
 
 
 class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -115,6 +115,12 @@ class KnownPods(Sequence[Pod]):
     def __len__(self) -> int:
         return len(self._pods)
 
+    @property
+    def uids(self) -> Sequence[str]:
+        """In order of the list."""
+        names = self.names
+        return tuple(names) if len(names) == len(self) else [pod.uid for pod in self]
+
     def __iter__(self) -> Iterator[Pod]:
         return iter(self._pods)
 

@@ -7,11 +7,32 @@ log when that end was asked for.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterable, Mapping
 
 ENDS_KEPT = 64
 """Ticks: a record that a worker reads later than this is as old as that."""
+
+
+class _Ends:
+    """End offsets of one topic's partition, and after which tick each was asked for."""
+
+    def __init__(self) -> None:
+        self._ends: deque[int] = deque(maxlen=ENDS_KEPT)
+        self._fetched_ms: deque[int] = deque(maxlen=ENDS_KEPT)
+
+    def add(self, end: int, fetched_ms: int) -> None:
+        if self._ends and end < self._ends[-1]:  # made anew, or so it is said: offsets tell nothing
+            self._ends.clear()
+            self._fetched_ms.clear()
+        if not self._ends or end > self._ends[-1]:
+            self._ends.append(end)
+            self._fetched_ms.append(fetched_ms)
+
+    def asked_ms(self, offset: int) -> int | None:
+        """When the first end beyond a record was asked for; None: no such end is known."""
+        at = bisect_right(self._ends, offset)
+        return None if at == len(self._ends) else self._fetched_ms[at]
 
 
 class Partition:
@@ -25,18 +46,19 @@ class Partition:
         self._held_ms: int | None = None
         """The first tick for which the worker had the partition."""
         self._fresh: set[str] = set()
-        self._ends: deque[int] = deque(maxlen=ENDS_KEPT)
-        self._fetched_ms: deque[int] = deque(maxlen=ENDS_KEPT)
+        self._ends: dict[str, _Ends] = defaultdict(_Ends)
+        """By topic: nodes send in one of them at a time, and all of a partition's have one number."""
 
-    def heard(self, offsets: Mapping[str, int]) -> None:
-        """Records of nodes were read: the offset of each one's newest."""
+    def heard(self, offsets: Mapping[str, int], topic: str) -> None:
+        """Records of nodes were read in a topic: the offset of each one's newest."""
+        ends = self._ends[topic]
         for node, offset in offsets.items():
             self.silent_before_ms.pop(node, None)
-            place = bisect_right(self._ends, offset)
-            if place == len(self._ends):  # it came after the last end that is known
+            fetched_ms = ends.asked_ms(offset)
+            if fetched_ms is None:  # it came after the last end that is known
                 self._fresh.add(node)
             else:
-                self.heard_ms[node] = max(self._fetched_ms[place], self.heard_ms.get(node, 0))
+                self.heard_ms[node] = max(fetched_ms, self.heard_ms.get(node, 0))
 
     def known(self, silent_ms: Mapping[str, int]) -> None:
         """Nodes are there of which nothing was read: they have been waited for since the partition came."""
@@ -59,25 +81,22 @@ class Partition:
         """All that are waited for."""
         return frozenset(self.heard_ms) | self._fresh
 
-    def tick(self, at_ms: int, *, end: int | None, fetched_ms: int) -> None:
+    def tick(self, at_ms: int, *, ends: Mapping[str, int | None], fetched_ms: int) -> None:
         """Time passes.
 
         Args:
             at_ms: the tick's time: what was heard since the one before came by then.
-            end: an end offset of the partition; None: not known.
-            fetched_ms: time of the tick after which it was asked for.
+            ends: by topic an end offset of the partition; None: not known.
+            fetched_ms: time of the tick after which they were asked for.
 
         """
         if self._held_ms is None:
             self._held_ms = at_ms
         self.heard_ms.update(dict.fromkeys(self._fresh, at_ms))
         self._fresh.clear()
-        if end is not None and self._ends and end < self._ends[-1]:  # made anew, or so it is said: offsets tell nothing
-            self._ends.clear()
-            self._fetched_ms.clear()
-        if end is not None and (not self._ends or end > self._ends[-1]):
-            self._ends.append(end)
-            self._fetched_ms.append(fetched_ms)
+        for topic, end in ends.items():
+            if end is not None:
+                self._ends[topic].add(end, fetched_ms)
 
     def quiet_ms(self, at_ms: int, longest_ms: int) -> Iterable[tuple[str, int]]:
         """Nodes of which nothing had come for so long or longer at that time, each with how long."""

@@ -14,10 +14,12 @@ A node that just came with its partition is waited for as long as any other.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from slacktide.schemas.tick import WorkerTick
+from slacktide.schemas.tick import Reached, WorkerTick
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.freshness.masses import FALLEN_MIN, TOGETHER_MS, Quiet, frozen
 from slacktide.streams.freshness.partition import Partition
 
@@ -74,10 +76,10 @@ class Silence:
         """These are the worker's partitions now; nodes of others are forgotten, those of new ones not known yet."""
         self._partitions = {number: self._partitions.get(number) or Partition() for number in partitions}
 
-    def heard(self, partition: int, offsets: Mapping[str, int]) -> None:
-        """Records of nodes were read: the offset of each one's newest."""
+    def heard(self, partition: int, offsets: Mapping[str, int], topic: str = SAMPLE.name) -> None:
+        """Records of nodes were read in a topic: the offset of each one's newest."""
         if partition in self._partitions:
-            self._partitions[partition].heard(offsets)
+            self._partitions[partition].heard(offsets, topic)
 
     def known(self, partition: int, silent_ms: Mapping[str, int]) -> None:
         """Nodes are there of which nothing was read; how long each was said to be silent already, else 0."""
@@ -99,13 +101,14 @@ class Silence:
         judged_ms, self._at_ms = self._at_ms, self._at_ms + TICK_MS + tick.paused_ms
         if tick.paused_ms > PAUSED_MS:
             self._mute_until_ms = self._at_ms + self._session_timeout_ms
-        reached = {one.partition: one for one in tick.partitions}
+        reached: dict[int, list[Reached]] = defaultdict(list)
+        for one in tick.partitions:
+            reached[one.partition].append(one)
         read: list[int] = []
         for number, partition in self._partitions.items():
-            one = reached.get(number)
-            end = None if one is None else one.end
-            partition.tick(self._at_ms, end=end, fetched_ms=judged_ms)
-            if one is not None and one.end is not None and one.position >= one.end:
+            its = reached[number]
+            partition.tick(self._at_ms, ends={one.topic: one.end for one in its}, fetched_ms=judged_ms)
+            if its and all(one.end is not None and one.position >= one.end for one in its):
                 read.append(number)
         if self._at_ms >= self._mute_until_ms:
             return self._judged(read, judged_ms)

@@ -25,6 +25,7 @@ from slacktide.streams.kafka.follower import Follower
 from slacktide.streams.kafka.following import Following
 from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.kafka.group import (
+    ASSIGNORS,
     POLL_RECORDS_MAX,
     Fetched,
     Group,
@@ -41,6 +42,7 @@ from slacktide.streams.kafka.tail_reader import TailReader
 from slacktide.streams.kafka.topic_reader import read_topic
 
 __all__ = [
+    "ASSIGNORS",
     "COMPRESSED_BYTES_MAX",
     "METADATA_MS",
     "PLAIN_BYTES_MAX",

@@ -12,6 +12,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka.common import trouble
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.reader import Reader
+from slacktide.streams.records import Place
 
 ENDS_S = 1.5
 """An answer that takes longer would hold the next tick up."""
@@ -23,37 +24,41 @@ class Ends(Reader):
     def __init__(self, bootstrap: Cluster) -> None:
         super().__init__(bootstrap, 0)
 
-    async def ends(self, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The offsets at which a topic's partitions end by now.
+    async def ends(self, places: Iterable[Place]) -> dict[Place, int]:
+        """The offsets at which places end by now.
 
         Raises:
             LogError: nobody answers in time.
 
         """
-        places = [TopicPartition(topic, number) for number in partitions]
-        if not places:
+        asked = [TopicPartition(*place) for place in places]
+        if not asked:
             return {}
-        with trouble(f"cannot ask where {topic} ends"):
+        with trouble(f"cannot ask where {_topics(asked)} ends"):
             async with asyncio.timeout(ENDS_S):
-                ends = await self._consumer.end_offsets(places)
-        return {place.partition: offset for place, offset in ends.items()}
+                ends = await self._consumer.end_offsets(asked)
+        return {Place(*place): offset for place, offset in ends.items()}
 
-    async def begins(self, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-        """The offsets from which a member of the group reads a topic's partitions that were just given to it.
+    async def begins(self, group: str, places: Iterable[Place]) -> dict[Place, int]:
+        """The offsets from which a member of the group reads places that were just given to it.
 
         Raises:
             LogError: nobody answers in time.
 
         """
-        places = [TopicPartition(topic, number) for number in partitions]
+        asked = [TopicPartition(*place) for place in places]
         admin = AIOKafkaAdminClient(**client(self._bootstrap))
-        with trouble(f"cannot ask how far {group} has read {topic}"):
+        with trouble(f"cannot ask how far {group} has read {_topics(asked)}"):
             async with asyncio.timeout(ENDS_S):
                 try:
                     await admin.start()
-                    found = await admin.list_consumer_group_offsets(group, partitions=places)
+                    found = await admin.list_consumer_group_offsets(group, partitions=asked)
                 finally:
                     await admin.close()
-                first = await self._consumer.beginning_offsets(places)
-        committed = {place: found[place].offset for place in places if place in found}
-        return {place.partition: max(first[place], committed.get(place, -1)) for place in places}
+                first = await self._consumer.beginning_offsets(asked)
+        committed = {place: found[place].offset for place in asked if place in found}
+        return {Place(*place): max(first[place], committed.get(place, -1)) for place in asked}
+
+
+def _topics(places: Iterable[TopicPartition]) -> str:
+    return " and ".join(sorted({place.topic for place in places}))

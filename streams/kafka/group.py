@@ -1,13 +1,14 @@
-"""A member of the group that shares a topic's partitions out."""
+"""A member of the group that shares partitions of topics out."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
@@ -17,7 +18,7 @@ from slacktide.streams.kafka.closing import close
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, record_of, trouble
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.gathering import Gathering
-from slacktide.streams.records import Record
+from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)
 
@@ -27,18 +28,22 @@ leave samples unanswered for as long."""
 POLL_RECORDS_MAX = 250
 """Per turn: while they are answered nothing else of the process runs."""
 
-Fetched = tuple[dict[int, list[Record]], dict[int, int | None]]
-"""By partition: the records in order, and the offset at which it ends, where that is known."""
-Heard = Callable[[frozenset[int]], Awaitable[None]]
+Fetched = tuple[dict[Place, list[Record]], dict[Place, int | None]]
+"""By place: the records in order, and the offset at which it ends, where that is known."""
+Heard = Callable[[frozenset[Place]], Awaitable[None]]
+
+ASSIGNORS = [RangePartitionAssignor, RoundRobinPartitionAssignor]
+"""The first one gives a member the same partitions of all topics: they hold the same nodes. A group uses the second one
+while a member does not know the first."""
 
 
 class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
-    """One member of the group that shares a topic's partitions out."""
+    """One member of the group that shares partitions of topics out."""
 
     def __init__(
         self,
         bootstrap: Cluster,
-        topic: str,
+        topics: Sequence[str],
         group: str,
         *,
         session_timeout_ms: int,
@@ -51,23 +56,24 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
 
         Args:
             bootstrap: the Kafka cluster.
-            topic: whose partitions are shared out.
+            topics: whose partitions are shared out.
             group: its name.
             session_timeout_ms: a member silent for this long is out.
             fetch_wait_ms: how long the broker may hold a fetch.
-            assigned: told which partitions the member has now.
+            assigned: told which places the member has now.
             revoked: told that they are being shared out anew.
             sticky: who has a partition keeps it when others join; all members must say the same.
 
         """
-        self._topic = topic
+        self._topics = topics
+        self._what = " and ".join(topics)
         self._assigned = assigned
         self._revoked = revoked
         self._gathering = Gathering()
         self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
             **client(bootstrap),
             group_id=group,
-            partition_assignment_strategy=[_sticky() if sticky else RoundRobinPartitionAssignor],
+            partition_assignment_strategy=[_sticky()] if sticky else ASSIGNORS,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
             metadata_max_age_ms=METADATA_MS,
@@ -85,8 +91,8 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
             LogError: nobody answers.
 
         """
-        with trouble(f"cannot read {self._topic}"):
-            self._consumer.subscribe([self._topic], listener=self)
+        with trouble(f"cannot read {self._what}"):
+            self._consumer.subscribe(list(self._topics), listener=self)
             await self._consumer.start()
 
     async def leave(self) -> None:
@@ -102,41 +108,39 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
 
         """
         await self._gathering.turn()
-        with trouble(f"cannot read {self._topic}"):
+        with trouble(f"cannot read {self._what}"):
             fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000), max_records=POLL_RECORDS_MAX)
         if fetched:
             self._gathering.began(sum(map(len, fetched.values())))
-        batches = {place.partition: [record_of(read) for read in batch] for place, batch in fetched.items()}
-        return batches, {place.partition: self._consumer.highwater(place) for place in fetched}
+        batches = {Place(*place): [record_of(read) for read in batch] for place, batch in fetched.items()}
+        return batches, {Place(*place): self._consumer.highwater(place) for place in fetched}
 
-    async def commit(self, offsets: Mapping[int, int] | Mapping[int, tuple[int, str]]) -> bool:
+    async def commit(self, offsets: Mapping[Place, int] | Mapping[Place, tuple[int, str]]) -> bool:
         """Say how far all is done, with a note where there is one.
 
         Returns:
             False: not now. Nothing is lost but time, for it is done again.
 
         """
-        places: dict[TopicPartition, Any] = {
-            TopicPartition(self._topic, partition): offset for partition, offset in offsets.items()
-        }
+        places: dict[TopicPartition, Any] = {TopicPartition(*place): offset for place, offset in offsets.items()}
         return await committed(self._consumer, places)
 
-    async def commit_marked(self, offsets: Mapping[int, tuple[int, str]]) -> bool:
+    async def commit_marked(self, offsets: Mapping[Place, tuple[int, str]]) -> bool:
         """Commit offsets with their notes; False: not now."""
         return await self.commit(offsets)
 
-    async def notes(self, partitions: Collection[int]) -> dict[int, tuple[int, str]]:
-        """What is committed of these partitions, and the notes with it; nothing where the broker does not answer."""
-        places = [TopicPartition(self._topic, partition) for partition in partitions]
-        return {place.partition: found for place, found in (await notes(self._consumer, places)).items()}
+    async def notes(self, places: Collection[Place]) -> dict[Place, tuple[int, str]]:
+        """What is committed of these places, and the notes with it; nothing where the broker does not answer."""
+        found = await notes(self._consumer, [TopicPartition(*place) for place in places])
+        return {Place(*place): one for place, one in found.items()}
 
     async def on_partitions_assigned(self, assigned: Iterable[TopicPartition]) -> None:
         """Called by the client."""
-        await self._assigned(frozenset(place.partition for place in assigned))
+        await self._assigned(frozenset(Place(*place) for place in assigned))
 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Called by the client."""
-        await self._revoked(frozenset(place.partition for place in revoked))
+        await self._revoked(frozenset(Place(*place) for place in revoked))
 
 
 def _sticky() -> type[StickyPartitionAssignor]:

@@ -34,7 +34,6 @@ from typing import Any, cast
 
 import faust
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.errors import KafkaError
 from faust.app.base import BootStrategy
 from faust.events import Event
@@ -46,8 +45,9 @@ from faust.types import TP, ConsumerMessage
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import SAMPLE
+from slacktide.schemas.topics import SAMPLES
 from slacktide.streams.kafka import (
+    ASSIGNORS,
     METADATA_MS,
     POLL_RECORDS_MAX,
     Gathering,
@@ -58,6 +58,7 @@ from slacktide.streams.kafka import (
     record_of,
 )
 from slacktide.streams.kafka.connecting import client
+from slacktide.streams.records import Place
 from slacktide.streams.shells.quarantine import Marked
 from slacktide.streams.shells.session import Session, ShellSettings, keep_connected
 from slacktide.streams.worker import Worker
@@ -151,16 +152,15 @@ def _app(session: Session, settings: ShellSettings) -> _App:
     app.transport = transport
 
     async def assigned(_: Any, /, *places: Any, signal: Any, **__: Any) -> None:  # noqa: ARG001 - Faust's signature
-        session.assigned(frozenset(place.partition for place in places[0]))
+        session.assigned(frozenset(Place(*place) for place in places[0]))
 
     async def revoked(_: Any, /, *__: Any, signal: Any, **___: Any) -> None:  # noqa: ARG001
         session.revoked()
 
     app.on_partitions_assigned.connect(assigned, weak=False)
     app.on_partitions_revoked.connect(revoked, weak=False)
-    app.agent(app.topic(SAMPLE.name, schema=_Raw(key_type=bytes, value_type=bytes)), name="answer")(
-        _answer(app, session)
-    )
+    topics = app.topic(*(topic.name for topic in SAMPLES), schema=_Raw(key_type=bytes, value_type=bytes))
+    app.agent(topics, name="answer")(_answer(app, session))
     return app
 
 
@@ -177,15 +177,15 @@ def _answer(app: _App, session: Session) -> Callable[[faust.StreamT[Any]], Any]:
 
 
 async def _answered(session: Session, consumer: _Consumer, fetched: Mapping[TP, list[Any]]) -> dict[TP, int]:
-    """By partition how far all is done now."""
+    """By place how far all is done now."""
     try:
-        batches = {place.partition: [record_of(read) for read in batch] for place, batch in fetched.items()}
-        ends = {place.partition: consumer.highwater(place) for place in fetched}
+        batches = {Place(*place): [record_of(read) for read in batch] for place, batch in fetched.items()}
+        ends = {Place(*place): consumer.highwater(place) for place in fetched}
         done = await session.answer(batches, ends)
     except Exception as exc:  # noqa: BLE001 - told to Faust, it would drop the batch and answer the next
         session.fail(exc)
         return {}
-    return {TP(SAMPLE.name, partition): offset for partition, offset in done.items()}
+    return {TP(*place): offset for place, offset in done.items()}
 
 
 class _Raw(faust.Schema[Any, Any]):
@@ -207,7 +207,7 @@ class _Thread(driver.AIOKafkaConsumerThread):
             **client(cast("_Transport", transport).bootstrap),
             client_id=conf.broker_client_id,
             group_id=conf.id,
-            partition_assignment_strategy=[RoundRobinPartitionAssignor],
+            partition_assignment_strategy=ASSIGNORS,
             enable_auto_commit=False,
             auto_offset_reset=conf.consumer_auto_offset_reset,
             max_poll_records=conf.broker_max_poll_records,
@@ -330,7 +330,7 @@ class _Consumer(driver.Consumer):
             or session.failed
             or self._ended
             or not await self.commit_marked(
-                session.quarantine.marked({place.partition: offset for place, offset in due.items()})
+                session.quarantine.marked({Place(*place): offset for place, offset in due.items()})
             )
         ):
             return False
@@ -339,21 +339,21 @@ class _Consumer(driver.Consumer):
 
     async def commit_marked(self, offsets: Marked) -> bool:
         """Commit offsets with their notes; False: not now."""
-        places = {TP(SAMPLE.name, partition): marked for partition, marked in offsets.items()}
+        places = {TP(*place): marked for place, marked in offsets.items()}
         return await self._commit(cast("Mapping[TP, int]", places))
 
-    async def notes(self, partitions: Collection[int]) -> Marked:
-        """What is committed of these partitions, with the notes."""
+    async def notes(self, places: Collection[Place]) -> Marked:
+        """What is committed of these places, with the notes."""
         thread = cast("_Thread", self._thread)
-        found = await thread.notes([TP(SAMPLE.name, partition) for partition in partitions])
-        return {place.partition: one for place, one in found.items()}
+        found = await thread.notes([TP(*place) for place in places])
+        return {Place(*place): one for place, one in found.items()}
 
     async def give_back(self) -> None:
         """Commit without notes: whoever comes next finds that this owner did not crash."""
         session = cast("_App", self.app).session
         self._ended = not session.failed
         if self._ended:
-            await self.commit_marked({partition: (at, "") for partition, at in session.positions.items()})
+            await self.commit_marked({place: (at, "") for place, at in session.positions.items()})
 
     async def on_partitions_revoked(self, revoked: set[TP]) -> None:
         await super().on_partitions_revoked(revoked)

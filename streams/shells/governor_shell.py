@@ -20,7 +20,7 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.kafka import WHOLE, Group, Refused, Sender, Tail, places_of, present
-from slacktide.streams.records import Out, Record
+from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.shells import metrics
 
 log = logging.getLogger(__name__)
@@ -106,7 +106,7 @@ class _Candidate:
         self._read = 0
         self._group = Group(
             settings.bootstrap,
-            CREDIT.name,
+            [CREDIT.name],
             settings.group,
             session_timeout_ms=settings.session_timeout_ms,
             fetch_wait_ms=FETCH_WAIT_MS,
@@ -179,7 +179,7 @@ class _Candidate:
             self._read = records[-1].offset + 1
         asked_ms = _mono_ms()
         due = asked_ms - self._confirmed_ms > self._settings.session_timeout_ms // 3
-        if self._in_office and due and await self._group.commit({0: self._read}):
+        if self._in_office and due and await self._group.commit({Place(CREDIT.name, 0): self._read}):
             self._confirmed_ms = asked_ms
 
     def _check(self) -> None:
@@ -188,11 +188,11 @@ class _Candidate:
         if _mono_ms() - self._confirmed_ms > self._settings.session_timeout_ms:
             raise LogError("the group has not confirmed for a session's time that this process governs")
 
-    async def _assigned(self, partitions: frozenset[int]) -> None:
-        self._elected, self._sharing = bool(partitions), False
+    async def _assigned(self, places: frozenset[Place]) -> None:
+        self._elected, self._sharing = bool(places), False
         self._confirmed_ms = _mono_ms()
 
-    async def _revoked(self, _: frozenset[int]) -> None:
+    async def _revoked(self, _: frozenset[Place]) -> None:
         """Nothing is granted until it is known who governs: it may be the same one."""
         self._sharing = True
 

@@ -12,7 +12,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.topics import DEAD_LETTER
 from slacktide.streams.proofs import Judge
-from slacktide.streams.records import Out, Record
+from slacktide.streams.records import Out, Place, Record
 
 SAMPLES = Counter("slacktide_stream_samples", "Samples read, the unusable included.")
 ANSWERS = Counter("slacktide_stream_answers", "Answers acknowledged by the log.", ["answer"])
@@ -26,9 +26,11 @@ SAMPLE_AGE_SECONDS = Histogram(
     "From a sample being taken to its being decided, by the node's clock and the worker's.",
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
 )
-LAG_RECORDS = Gauge("slacktide_stream_lag_records", "Samples in the log that are not answered yet.", ["partition"])
+LAG_RECORDS = Gauge(
+    "slacktide_stream_lag_records", "Samples in the log that are not answered yet.", ["topic", "partition"]
+)
 LAG_SECONDS = Gauge(
-    "slacktide_stream_lag_seconds", "Age of the last answered sample while others wait, else 0.", ["partition"]
+    "slacktide_stream_lag_seconds", "Age of the last answered sample while others wait, else 0.", ["topic", "partition"]
 )
 REBALANCES = Counter("slacktide_stream_rebalances", "Times that the partitions were shared out anew.")
 READ_BACK = Counter("slacktide_stream_read_back_samples", "Samples read back mute at takeovers.")
@@ -100,10 +102,10 @@ def count_written(outs: Iterable[Out]) -> None:
         ANSWERS.labels(answer).inc(count)
 
 
-def lag(partition: int, records: int, seconds: float) -> None:
+def lag(place: Place, records: int, seconds: float) -> None:
     """How far behind a partition is."""
-    LAG_RECORDS.labels(partition).set(records)
-    LAG_SECONDS.labels(partition).set(seconds)
+    LAG_RECORDS.labels(*place).set(records)
+    LAG_SECONDS.labels(*place).set(seconds)
 
 
 def silence(silent: int, frozen: int) -> None:
@@ -112,8 +114,8 @@ def silence(silent: int, frozen: int) -> None:
     FROZEN.set(frozen)
 
 
-def gone(partition: int) -> None:
+def gone(place: Place) -> None:
     """Another worker counts that partition from now on."""
     for gauge in (LAG_RECORDS, LAG_SECONDS):
-        if (str(partition),) in gauge._metrics:  # noqa: SLF001 - removing what is not there warns
-            gauge.remove(partition)
+        if (place.topic, str(place.partition)) in gauge._metrics:  # noqa: SLF001 - removing what is not there warns
+            gauge.remove(*place)

@@ -14,14 +14,14 @@ from slacktide.schemas.topics import (
     INVENTORY,
     METRIC,
     POLICY,
-    SAMPLE,
+    SAMPLES,
     SCORE,
     TICK,
     WINDOW,
 )
 from slacktide.streams.kafka import present
 
-KEYED_BY_NODE = (SAMPLE, INVENTORY, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
+KEYED_BY_NODE = (*SAMPLES, INVENTORY, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
 
 
 async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:

@@ -6,8 +6,9 @@ import asyncio
 from collections.abc import Callable
 
 from slacktide.schemas.health import Health
-from slacktide.schemas.topics import SAMPLE
+from slacktide.schemas.topics import SAMPLES
 from slacktide.streams.kafka import Fetched, Group
+from slacktide.streams.records import Place
 from slacktide.streams.shells.session import Session, ShellSettings, keep_connected
 from slacktide.streams.worker import Worker
 
@@ -42,12 +43,12 @@ class _Member:
 
     def __init__(self, session: Session, settings: ShellSettings) -> None:
         self._session = session
-        self._done: dict[int, int] = {}
+        self._done: dict[Place, int] = {}
         # Held from a batch to its answers and offsets: partitions are given back between batches, not within one.
         self._busy = asyncio.Lock()
         self._group = Group(
             settings.bootstrap,
-            SAMPLE.name,
+            [topic.name for topic in SAMPLES],
             settings.group,
             session_timeout_ms=settings.session_timeout_ms,
             fetch_wait_ms=settings.fetch_wait_ms,
@@ -94,13 +95,13 @@ class _Member:
 
     async def _give_back(self) -> None:
         """Commit without notes: whoever comes next finds that this owner did not crash."""
-        await self._group.commit({partition: (at, "") for partition, at in self._session.positions.items()})
+        await self._group.commit({place: (at, "") for place, at in self._session.positions.items()})
         self._done = {}  # committed or not: another may have gone further by the time they come back
 
-    async def _assigned(self, partitions: frozenset[int]) -> None:
-        self._session.assigned(partitions)
+    async def _assigned(self, places: frozenset[Place]) -> None:
+        self._session.assigned(places)
 
-    async def _revoked(self, _: frozenset[int]) -> None:
+    async def _revoked(self, _: frozenset[Place]) -> None:
         async with self._busy:
             await self._give_back()
         self._session.revoked()

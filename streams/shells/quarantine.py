@@ -15,10 +15,10 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from slacktide.streams.records import Record
+from slacktide.streams.records import Place, Record
 
-Marked = Mapping[int, tuple[int, str]]
-"""By partition, a committed offset and its note."""
+Marked = Mapping[Place, tuple[int, str]]
+"""By place, a committed offset and its note."""
 
 SUSPECT_MS = 2_000
 """A worker commits each second: it worked on records that were appended within so long after what it committed."""
@@ -37,8 +37,8 @@ class Offsets(Protocol):
     async def commit_marked(self, offsets: Marked) -> bool:
         """Commit now; False: the group is being shared out anew, or the broker is away."""
 
-    async def notes(self, partitions: Collection[int]) -> Marked:
-        """What is committed; partitions of which nothing is known are left out."""
+    async def notes(self, places: Collection[Place]) -> Marked:
+        """What is committed; places of which nothing is known are left out."""
 
 
 class Note(NamedTuple):
@@ -74,96 +74,96 @@ class Quarantine:
 
     Args:
         owner: of this process: no other has it.
-        log_crash: called with the partition, offset and strikes of a crashed owner.
+        log_crash: called with the place, offset and strikes of a crashed owner.
 
     """
 
-    def __init__(self, owner: str, log_crash: Callable[[int, int, int], None]) -> None:
+    def __init__(self, owner: str, log_crash: Callable[[Place, int, int], None]) -> None:
         self.offsets: Offsets | None = None
         """Set by the shell once it has joined the group."""
         self._owner = owner
         self._log_crash = log_crash
-        self._suspected_ms: dict[int, int] = {}
-        """By partition, until which append time records are answered alone."""
-        self._condemned: dict[int, int] = {}
-        self._strikes: dict[int, int] = {}
-        self._taken_s: dict[int, float] = {}
-        self._reached_ms: dict[int, int] = {}
+        self._suspected_ms: dict[Place, int] = {}
+        """By place, until which append time records are answered alone."""
+        self._condemned: dict[Place, int] = {}
+        self._strikes: dict[Place, int] = {}
+        self._taken_s: dict[Place, float] = {}
+        self._reached_ms: dict[Place, int] = {}
 
-    async def take_over(self, firsts: Mapping[int, Record]) -> None:
+    async def take_over(self, firsts: Mapping[Place, Record]) -> None:
         """Look who worked on these partitions, and note that this process does now.
 
         Args:
-            firsts: by partition, the first record that is to be answered.
+            firsts: by place, the first record that is to be answered.
 
         """
         if self.offsets is None:
             return
         now_s = asyncio.get_running_loop().time()
         found = await self.offsets.notes(firsts)
-        for partition, first in firsts.items():
-            self.forget(partition)
-            self._taken_s[partition], self._reached_ms[partition] = now_s, first.timestamp_ms
-            offset, text = found.get(partition, (first.offset, ""))
+        for place, first in firsts.items():
+            self.forget(place)
+            self._taken_s[place], self._reached_ms[place] = now_s, first.timestamp_ms
+            offset, text = found.get(place, (first.offset, ""))
             note = note_of(text)
             if note is not None and note.owner != self._owner:
-                self._suspect(partition, offset, note)
-        await self.offsets.commit_marked(self.marked({partition: first.offset for partition, first in firsts.items()}))
+                self._suspect(place, offset, note)
+        await self.offsets.commit_marked(self.marked({place: first.offset for place, first in firsts.items()}))
 
-    def bare(self, partition: int) -> bool:
+    def bare(self, place: Place) -> bool:
         """Whether history is to be left out: its owners crashed before they could try one record alone."""
-        return self._strikes.get(partition, 0) > STRIKES_MAX
+        return self._strikes.get(place, 0) > STRIKES_MAX
 
-    def suspects(self, partition: int, records: Sequence[Record]) -> int:
+    def suspects(self, place: Place, records: Sequence[Record]) -> int:
         """How many of the records, from the first on, are to be answered alone."""
-        until_ms = self._suspected_ms.get(partition)
+        until_ms = self._suspected_ms.get(place)
         if until_ms is None:
             return 0
         count = next((at for at, one in enumerate(records) if one.timestamp_ms > until_ms), len(records))
         if count < len(records):
-            del self._suspected_ms[partition]
+            del self._suspected_ms[place]
         return count
 
     def condemned(self, record: Record) -> bool:
         """Whether the record has crashed two workers."""
-        return self._condemned.get(record.partition) == record.offset
+        return self._condemned.get(record.place) == record.offset
 
     async def trying(self, record: Record) -> None:
         """Note that this record is being answered; the note outlives this process."""
         if self.offsets is not None:
-            note = Note("trying", self._owner, self._reached_ms[record.partition], self._strikes[record.partition])
-            await self.offsets.commit_marked({record.partition: (record.offset, note.text)})
+            note = Note("trying", self._owner, self._reached_ms[record.place], self._strikes[record.place])
+            await self.offsets.commit_marked({record.place: (record.offset, note.text)})
 
-    async def settle(self, offsets: Mapping[int, int]) -> None:
+    async def settle(self, offsets: Mapping[Place, int]) -> None:
         """Note that what was tried alone is answered."""
         if self.offsets is not None:
             await self.offsets.commit_marked(self.marked(offsets))
 
     def answered(self, last: Record) -> None:
-        """The newest record of its partition that was answered."""
-        self._reached_ms[last.partition] = last.timestamp_ms
+        """The newest record of its place that was answered."""
+        self._reached_ms[last.place] = last.timestamp_ms
 
-    def marked(self, offsets: Mapping[int, int]) -> Marked:
+    def marked(self, offsets: Mapping[Place, int]) -> Marked:
         """Offsets to commit, each with its note."""
         now_s = asyncio.get_running_loop().time()
-        return {partition: (offset, self._note(partition, now_s).text) for partition, offset in offsets.items()}
+        return {place: (offset, self._note(place, now_s).text) for place, offset in offsets.items()}
 
-    def forget(self, partition: int) -> None:
-        """The partition has moved away."""
-        self._suspected_ms.pop(partition, None)
-        self._condemned.pop(partition, None)
-        self._strikes.pop(partition, None)
-        self._taken_s.pop(partition, None)
-        self._reached_ms.pop(partition, None)
+    def forget(self, place: Place) -> None:
+        """The place has moved away."""
+        self._suspected_ms.pop(place, None)
+        self._condemned.pop(place, None)
+        self._strikes.pop(place, None)
+        self._taken_s.pop(place, None)
+        self._reached_ms.pop(place, None)
 
-    def _suspect(self, partition: int, offset: int, note: Note) -> None:
-        self._strikes[partition] = strikes = note.strikes + 1
-        self._suspected_ms[partition] = note.reached_ms + SUSPECT_MS * WIDER ** min(note.strikes, 8)
+    def _suspect(self, place: Place, offset: int, note: Note) -> None:
+        self._strikes[place] = strikes = note.strikes + 1
+        self._suspected_ms[place] = note.reached_ms + SUSPECT_MS * WIDER ** min(note.strikes, 8)
         if note.kind == "trying":
-            self._condemned[partition] = offset
-        self._log_crash(partition, offset, strikes)
+            self._condemned[place] = offset
+        self._log_crash(place, offset, strikes)
 
-    def _note(self, partition: int, now_s: float) -> Note:
-        settled = now_s - self._taken_s.get(partition, now_s) >= TENURE_S
-        strikes = 0 if settled else self._strikes.get(partition, 0)
-        return Note("running", self._owner, self._reached_ms.get(partition, 0), strikes)
+    def _note(self, place: Place, now_s: float) -> Note:
+        settled = now_s - self._taken_s.get(place, now_s) >= TENURE_S
+        strikes = 0 if settled else self._strikes.get(place, 0)
+        return Note("running", self._owner, self._reached_ms.get(place, 0), strikes)

@@ -21,9 +21,9 @@ from typing import Self
 import msgspec
 
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.topics import BACKFILL, SAMPLE, WINDOW
+from slacktide.schemas.topics import BACKFILL, WINDOW
 from slacktide.streams.kafka import Follower, History
-from slacktide.streams.records import Out, Record
+from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.shells import metrics
 from slacktide.streams.worker import Worker
 
@@ -85,13 +85,15 @@ class Rebuilding:
         self._write = write
         self._history = History(bootstrap, READ_WAIT_MS)
         self._late = Follower(bootstrap, BACKFILL.name, LATE_WAIT_MS)
-        self._due: dict[int, _Taken] = {}
-        self._half: dict[int, _Taken] = {}
+        self._due: dict[Place, _Taken] = {}
+        self._half: dict[Place, _Taken] = {}
         """The policy's window is whole."""
-        self._whole: dict[int, _Taken] = {}
+        self._whole: dict[Place, _Taken] = {}
         """Nothing is asked for any more but what comes late."""
-        self._gone: set[int] = set()
-        self._held_back: dict[int, asyncio.TimerHandle] = {}
+        self._late_of: set[Place] = set()
+        """Places of which that is read."""
+        self._gone: set[Place] = set()
+        self._held_back: dict[Place, asyncio.TimerHandle] = {}
         self._doors = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -111,37 +113,37 @@ class Rebuilding:
         self, kind: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Disconnect."""
-        for partition in list(self._held_back):
-            self._publish(partition)
+        for place in list(self._held_back):
+            self._publish(place)
         await self._doors.aclose()
 
-    def take_over(self, partition: int, first: Record, learned: Sequence[Record]) -> None:
+    def take_over(self, place: Place, first: Record, learned: Sequence[Record]) -> None:
         """Publish nothing of a partition until its windows are whole.
 
         Args:
-            partition: its number.
+            place: of its samples.
             first: from this record on the worker answers it.
             learned: the samples before it that its live windows have heard. Else the oldest of these, a node's first
                 here, could be older than what a segment has filled, and would begin the node anew.
 
         """
-        self.forget(partition)
-        self._gone.discard(partition)
+        self.forget(place)
+        self._gone.discard(place)
         loop = asyncio.get_running_loop()
         taken = _Taken(first, (learned[0] if learned else first).offset, loop.time())
         if not first.offset:  # nothing was said before it
-            self._whole[partition] = taken
+            self._whole[place] = taken
             return
-        self._due[partition] = taken
-        self._worker.hold_back(partition)
-        self._held_back[partition] = loop.call_later(HELD_BACK_S, self._publish, partition)
+        self._due[place] = taken
+        self._worker.hold_back(place.partition)
+        self._held_back[place] = loop.call_later(HELD_BACK_S, self._publish, place)
 
-    def forget(self, partition: int) -> None:
-        """The partition has moved away."""
+    def forget(self, place: Place) -> None:
+        """The place has moved away."""
         for some in (self._due, self._half, self._whole):
-            some.pop(partition, None)
-        self._gone.add(partition)
-        self._publish(partition)
+            some.pop(place, None)
+        self._gone.add(place)
+        self._publish(place)
 
     async def run(self) -> None:
         """Fill windows until cancelled.
@@ -152,56 +154,66 @@ class Rebuilding:
         """
         while True:
             if self._gone:
-                await self._late.leave(self._gone.pop())
+                await self._leave_late(self._gone.pop())
             elif self._due:
                 await self._step(self._due, self._fill_policys, self._half)
             elif self._half:
                 await self._step(self._half, self._fill_rest, self._whole)
             else:
                 if self._whole:
-                    partition, taken = self._whole.popitem()
-                    await self._late.take(partition, taken.since_ms)
+                    await self._take_late(*self._whole.popitem())
                 late = await self._late.some(SLICE)
                 metrics.BACKFILLED.inc(await self._in_turns(late, self._worker.fill))
 
-    async def _step(
-        self, of: dict[int, _Taken], step: Callable[[int, _Taken], Awaitable[None]], then: dict[int, _Taken]
-    ) -> None:
-        """One partition's next step; what has moved away meanwhile, and may have come back, begins anew."""
-        partition, taken = next(iter(of.items()))
-        await step(partition, taken)
-        if of.get(partition) is taken:
-            then[partition] = of.pop(partition)
+    async def _take_late(self, place: Place, taken: _Taken) -> None:
+        """What comes late of a partition's nodes comes in one topic, whichever their samples come in."""
+        if place.partition not in {one.partition for one in self._late_of}:
+            await self._late.take(place.partition, taken.since_ms)
+        self._late_of.add(place)
 
-    async def _fill_policys(self, partition: int, taken: _Taken) -> None:
+    async def _leave_late(self, place: Place) -> None:
+        self._late_of.discard(place)
+        if place.partition not in {one.partition for one in self._late_of}:
+            await self._late.leave(place.partition)
+
+    async def _step(
+        self, of: dict[Place, _Taken], step: Callable[[Place, _Taken], Awaitable[None]], then: dict[Place, _Taken]
+    ) -> None:
+        """One place's next step; what has moved away meanwhile, and may have come back, begins anew."""
+        place, taken = next(iter(of.items()))
+        await step(place, taken)
+        if of.get(place) is taken:
+            then[place] = of.pop(place)
+
+    async def _fill_policys(self, place: Place, taken: _Taken) -> None:
         """The policy's window: the samples that no segment holds, and the newest segments; then publish."""
         now_ms = taken.first.timestamp_ms
         window_ms = self._worker.in_force.colocation.metric_aggregate_duration_s * 1_000
         newer_ms = max(now_ms - window_ms - 2 * MINUTE_MS, taken.since_ms)
-        segments = await self._history.span(WINDOW.name, partition, before=None, since_ms=newer_ms)
+        segments = await self._history.span(WINDOW.name, place.partition, before=None, since_ms=newer_ms)
         newest = newest_of(segments)
         since_ms = unsegmented_since_ms(newest, now_ms)
-        read = self._history.forth(SAMPLE.name, partition, before=taken.heard, since_ms=since_ms)
-        taken.samples = await self._fill(partition, (unsegmented(some, newest) async for some in read))
-        taken.segments = await self._in_turns(segments[::-1], self._worker.restore, partition)
+        read = self._history.forth(*place, before=taken.heard, since_ms=since_ms)
+        taken.samples = await self._fill(place, (unsegmented(some, newest) async for some in read))
+        taken.segments = await self._in_turns(segments[::-1], self._worker.restore, place)
         taken.before = segments[0].offset if segments else None
-        self._publish(partition)
+        self._publish(place)
 
-    async def _fill_rest(self, partition: int, taken: _Taken) -> None:
+    async def _fill_rest(self, place: Place, taken: _Taken) -> None:
         """Half an hour: the older segments."""
         older = self._history.back(
-            WINDOW.name, partition, before=taken.before, since_ms=taken.since_ms, at_once=SEGMENTS_AT_ONCE
+            WINDOW.name, place.partition, before=taken.before, since_ms=taken.since_ms, at_once=SEGMENTS_AT_ONCE
         )
         async for segments in older:
-            taken.segments += await self._in_turns(segments, self._worker.restore, partition)
-        if self._half.get(partition) is taken:
-            self._worker.publish(partition)
+            taken.segments += await self._in_turns(segments, self._worker.restore, place)
+        if self._half.get(place) is taken:
+            self._worker.publish(place.partition)
         took_s = asyncio.get_running_loop().time() - taken.at_s
         metrics.REBUILT_SECONDS.observe(took_s)
         told = {"segments": taken.segments, "samples": taken.samples, "s": round(took_s, 3)}
-        log.info("windows rebuilt", extra={"partition": partition, **told})
+        log.info("windows rebuilt", extra={**place._asdict(), **told})
 
-    async def _fill(self, partition: int, samples: AsyncIterable[Sequence[Record]]) -> int:
+    async def _fill(self, place: Place, samples: AsyncIterable[Sequence[Record]]) -> int:
         """Beside the live windows first, for in order and many nodes at once a sample costs a tenth; how many."""
         aside = self._worker.aside()
 
@@ -211,23 +223,23 @@ class Rebuilding:
 
         count = 0
         async for some in samples:
-            count += await self._in_turns(some, learn, partition)
+            count += await self._in_turns(some, learn, place)
         loop = asyncio.get_running_loop()
         began_s = loop.time()
-        for _ in self._worker.fill_from(aside, partition, UNSEGMENTED_MS // MINUTE_MS + 1):
+        for _ in self._worker.fill_from(aside, place.partition, UNSEGMENTED_MS // MINUTE_MS + 1):
             await asyncio.sleep((loop.time() - began_s) * (1 - SHARE) / SHARE)
-            if partition in self._gone:
+            if place in self._gone:
                 break
             began_s = loop.time()
         return count
 
     async def _in_turns(
-        self, records: Sequence[Record], fill: Callable[[Sequence[Record]], list[Out]], partition: int | None = None
+        self, records: Sequence[Record], fill: Callable[[Sequence[Record]], list[Out]], place: Place | None = None
     ) -> int:
-        """Take records in slice by slice, the loop the live work's between, until their partition is gone; how many."""
+        """Take records in slice by slice, the loop the live work's between, until their place is gone; how many."""
         loop = asyncio.get_running_loop()
         for some in _slices(records):
-            if partition in self._gone:
+            if place in self._gone:
                 break
             began_s = loop.time()
             outs = fill(some)
@@ -236,11 +248,12 @@ class Rebuilding:
                 await self._write(outs)
         return len(records)
 
-    def _publish(self, partition: int) -> None:
-        later = self._held_back.pop(partition, None)
+    def _publish(self, place: Place) -> None:
+        later = self._held_back.pop(place, None)
         if later is not None:
             later.cancel()
-        self._worker.publish(partition)
+        if place.partition not in {one.partition for one in self._held_back}:
+            self._worker.publish(place.partition)
 
 
 def _slices(records: Sequence[Record]) -> Iterator[Sequence[Record]]:

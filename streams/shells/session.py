@@ -32,7 +32,7 @@ from slacktide.schemas.topics import (
 )
 from slacktide.streams.isolated import isolated
 from slacktide.streams.kafka import WHOLE, History, Refused, Sender, Tail, last_of_each_key, places_of
-from slacktide.streams.records import Out, Record
+from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.shells import metrics
 from slacktide.streams.shells.partitions import checked_partitions
 from slacktide.streams.shells.quarantine import Quarantine
@@ -120,10 +120,10 @@ class Session:
         """Of the topic of samples, when it was looked at."""
         self._tasks: list[asyncio.Task[None]] = []
         self._failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._next: dict[int, int] = {}
+        self._next: dict[Place, int] = {}
         self.quarantine = Quarantine(_OWNER, _log_crash)
         """The shell gives it the group's offsets."""
-        self._held: frozenset[int] | None = None
+        self._held: frozenset[Place] | None = None
         self._answered_at_s: float | None = None
         self._unknown_samples = worker.unknown_samples
 
@@ -223,13 +223,14 @@ class Session:
             return True
         return False
 
-    def assigned(self, partitions: frozenset[int]) -> None:
-        """These are the worker's partitions now, and no others."""
+    def assigned(self, places: frozenset[Place]) -> None:
+        """These are the worker's places now, and no others."""
         metrics.REBALANCES.inc()
-        self._share(partitions)
+        self._share(places)
         # The group may have been shared out anew because the log was made anew.
         self._latest.again()
         self._health.not_ready = ""
+        partitions = {place.partition for place in places}
         if not partitions or max(partitions) >= self._partitions:
             self._tasks.append(asyncio.create_task(self._guarded(self._check_topics)))
         log.info("partitions assigned", extra={"partitions": sorted(partitions)})
@@ -238,12 +239,14 @@ class Session:
         """The group is being shared out anew; what stays is told by ``assigned``."""
         self._health.not_ready = "the group is being shared out anew"
 
-    async def answer(self, batches: Mapping[int, Sequence[Record]], ends: Mapping[int, int | None]) -> dict[int, int]:
-        """Answer fetched samples; returns with the next offset of each partition, once the log has all answers.
+    async def answer(
+        self, batches: Mapping[Place, Sequence[Record]], ends: Mapping[Place, int | None]
+    ) -> dict[Place, int]:
+        """Answer fetched samples; returns with the next offset of each place, once the log has all answers.
 
         Args:
-            batches: by partition, in order.
-            ends: by partition the offset at which it ends, where that is known.
+            batches: by place, in order.
+            ends: by place the offset at which it ends, where that is known.
 
         Raises:
             LogError: a write failed, a partition that was taken over could not be read back, or the process stood
@@ -251,41 +254,41 @@ class Session:
 
         """
         self._check_awake()
-        some = {partition: records for partition, records in batches.items() if records}
-        if fresh := {partition: records[0] for partition, records in some.items() if partition not in self._next}:
+        some = {place: records for place, records in batches.items() if records}
+        if fresh := {place: records[0] for place, records in some.items() if place not in self._next}:
             await self.quarantine.take_over(fresh)
-        for partition, records in some.items():
-            await self._take_over(partition, records[0])
-        together: dict[int, Sequence[Record]] = {}
-        for partition, records in some.items():
-            alone = self.quarantine.suspects(partition, records)
+        for place, records in some.items():
+            await self._take_over(place, records[0])
+        together: dict[Place, Sequence[Record]] = {}
+        for place, records in some.items():
+            alone = self.quarantine.suspects(place, records)
             await self._answer_alone(records[:alone])
-            together[partition] = records[alone:]
+            together[place] = records[alone:]
         # All at once: what a sample costs beside its own figures is shared by those that come together.
         await self._answer_together(together)
         if self._worker.unpublished >= FIGURES_AT_ONCE:
             await self._figures()
-        done = {partition: records[-1].offset + 1 for partition, records in some.items()}
+        done = {place: records[-1].offset + 1 for place, records in some.items()}
         metrics.SAMPLES.inc(sum(len(records) for records in batches.values()))
         metrics.LATE_SAMPLES.set(self._worker.late_samples)
         metrics.UNKNOWN_SAMPLES.inc(self._worker.unknown_samples - self._unknown_samples)
         self._unknown_samples = self._worker.unknown_samples
-        for partition, position in done.items():
-            self._tell_lag(partition, (ends.get(partition) or position) - position, batches[partition][-1])
+        for place, position in done.items():
+            self._tell_lag(place, (ends.get(place) or position) - position, batches[place][-1])
         if done:
             self._answered_at_s = asyncio.get_running_loop().time()
             self._health.not_fresh = self._late()
         return done
 
-    async def _answer_together(self, batches: Mapping[int, Sequence[Record]]) -> None:
+    async def _answer_together(self, batches: Mapping[Place, Sequence[Record]]) -> None:
         outs = self._answers(list(chain.from_iterable(batches.values())))
         # A sample that anybody may have sent does not show that its node lives.
         nodes = {out.key for out in outs if out.topic == COMMAND.name and not out.unproven}
-        for partition, records in batches.items():
+        for place, records in batches.items():
             if records:
-                self._ticking.answered(partition, records, nodes)
+                self._ticking.answered(place, records, nodes)
                 self.quarantine.answered(records[-1])
-                self._next[partition] = records[-1].offset + 1
+                self._next[place] = records[-1].offset + 1
         self._check_awake()
         await self._write(outs)
 
@@ -296,13 +299,13 @@ class Session:
             if self.quarantine.condemned(record):
                 log.error("a record has crashed two workers; it becomes a dead letter", extra=_place(record))
                 await self._write([self._worker.crashed(record, self._now_ms())])
-                self._next[record.partition] = record.offset + 1
+                self._next[record.place] = record.offset + 1
                 continue
             await self.quarantine.trying(record)
-            await self._answer_together({record.partition: [record]})
+            await self._answer_together({record.place: [record]})
             await self._figures()
         if suspects:
-            await self.quarantine.settle({suspects[-1].partition: suspects[-1].offset + 1})
+            await self.quarantine.settle({suspects[-1].place: suspects[-1].offset + 1})
 
     def _answers(self, records: Sequence[Record]) -> list[Out]:
         """Answer them; one that raises for a second time, alone, becomes a dead letter."""
@@ -315,8 +318,8 @@ class Session:
         return isolated(lambda some: self._worker.answers(some, now_ms), records, failed)
 
     @property
-    def positions(self) -> dict[int, int]:
-        """By partition, the next offset to be answered."""
+    def positions(self) -> dict[Place, int]:
+        """By place, the next offset to be answered."""
         return dict(self._next)
 
     async def _publish(self) -> None:
@@ -334,11 +337,11 @@ class Session:
         if self._shadow is not None:
             self._shadow.go_on()
 
-    async def _take_over(self, partition: int, first: Record) -> None:
+    async def _take_over(self, place: Place, first: Record) -> None:
         """Learn what stands before a record that does not follow on what was read last, and see to its windows."""
         before: list[Record] = []
-        if self.quarantine.bare(partition):
-            if partition not in self._next:
+        if self.quarantine.bare(place):
+            if place not in self._next:
                 log.error("owners of a partition crash again and again: it is taken over without history",
                           extra=_place(first))  # fmt: skip
             return
@@ -346,19 +349,18 @@ class Session:
         if not now_ms - KEPT_MS <= first.timestamp_ms <= now_ms:
             # Its topic has CreateTime, and its producer's clock is wrong: nothing can be read back from that time.
             first = msgspec.structs.replace(first, timestamp_ms=now_ms)
-        if first.offset > self._next.get(partition, 0):
+        if first.offset > self._next.get(place, 0):
             before = await self._history.span(
-                SAMPLE.name,
-                partition,
+                *place,
                 before=first.offset,
                 since_ms=first.timestamp_ms - READ_BACK_MS,
                 most=READ_BACK_RECORDS_MAX,
             )
-            self._ticking.learned(partition, self._worker.learn(before))
+            self._ticking.learned(place, self._worker.learn(before))
             metrics.READ_BACK.inc(len(before))
-            log.info("partition read back", extra={"partition": partition, "samples": len(before)})
-        if partition not in self._next:
-            self._rebuilding.take_over(partition, first, before)
+            log.info("partition read back", extra={**place._asdict(), "samples": len(before)})
+        if place not in self._next:
+            self._rebuilding.take_over(place, first, before)
 
     async def _write(self, outs: Sequence[Out]) -> None:
         refusals = await self._sent(outs)
@@ -390,19 +392,21 @@ class Session:
             raise LogError("the session has ended")
         return [result for result in sending.result() if isinstance(result, Refused)]
 
-    def _tell_lag(self, partition: int, records: int, last: Record) -> None:
+    def _tell_lag(self, place: Place, records: int, last: Record) -> None:
         age_s = max(0.0, (self._now_ms() - last.timestamp_ms) / 1_000)
-        metrics.lag(partition, max(0, records), age_s if records > 0 else 0.0)
+        metrics.lag(place, max(0, records), age_s if records > 0 else 0.0)
 
-    def _share(self, partitions: frozenset[int]) -> None:
-        for partition in self._next.keys() - partitions:
-            del self._next[partition]
-            self.quarantine.forget(partition)
-            self._rebuilding.forget(partition)
-            self._worker.forget(partition)
-            metrics.gone(partition)
-        self._held = partitions
-        self._ticking.hold(partitions)
+    def _share(self, places: frozenset[Place]) -> None:
+        partitions = {place.partition for place in places}
+        for place in self._next.keys() - places:
+            del self._next[place]
+            self.quarantine.forget(place)
+            self._rebuilding.forget(place)
+            if place.partition not in partitions:
+                self._worker.forget(place.partition)
+            metrics.gone(place)
+        self._held = places
+        self._ticking.hold(places)
         metrics.PARTITIONS.set(len(partitions))
 
     async def _hear(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:
@@ -500,10 +504,10 @@ def _place(record: Record) -> dict[str, object]:
     return {"topic": record.topic, "partition": record.partition, "offset": record.offset}
 
 
-def _log_crash(partition: int, offset: int, strikes: int) -> None:
+def _log_crash(place: Place, offset: int, strikes: int) -> None:
     log.warning(
         "a partition's last owner has crashed; its records are answered one by one for a while",
-        extra={"partition": partition, "offset": offset, "crashes": strikes},
+        extra={**place._asdict(), "offset": offset, "crashes": strikes},
     )
 
 

@@ -11,10 +11,10 @@ from typing import Self
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.tick import Reached, WorkerTick
-from slacktide.schemas.topics import ALLOCATABLE, METRIC, SAMPLE, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.freshness.silence import TICK_MS, Silence, Verdict
 from slacktide.streams.kafka import Ends, History
-from slacktide.streams.records import Out, Record, Writer, text_of
+from slacktide.streams.records import Out, Place, Record, Writer, text_of
 from slacktide.streams.shells import metrics
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.stale import recalled
@@ -62,9 +62,9 @@ class Ticking:
         self._now_ms = now_ms
         self._write = write
         self._number = 0
-        self._positions: dict[int, int | None] = {}
-        """Of the partitions held; None: not known yet."""
-        self._ends: dict[int, int] = {}
+        self._positions: dict[Place, int | None] = {}
+        """Of the places held; None: not known yet."""
+        self._ends: dict[Place, int] = {}
         self._named: dict[int, set[str]] = {}
         """By partition, the nodes that have an inventory."""
         self._two_boots: frozenset[str] = frozenset()
@@ -93,13 +93,19 @@ class Ticking:
         metrics.TWO_BOOTS.set(0)
         await self._door.__aexit__(kind, exc, trace)
 
-    def hold(self, partitions: frozenset[int]) -> None:
-        """These are the worker's partitions now, and no others."""
-        for partition in partitions - self._positions.keys():
+    def hold(self, places: frozenset[Place]) -> None:
+        """These are the worker's places now, and no others."""
+        partitions = {place.partition for place in places}
+        for partition in partitions - self._partitions:
             self._recall_at[partition] = self._number + RECALL_TICKS
         self._recall_at = {number: at for number, at in self._recall_at.items() if number in partitions}
-        self._positions = {number: self._positions.get(number) for number in sorted(partitions)}
+        self._positions = {place: self._positions.get(place) for place in sorted(places)}
         self._silence.hold(partitions)
+
+    @property
+    def _partitions(self) -> set[int]:
+        """Those held."""
+        return {place.partition for place in self._positions}
 
     def inventory(self, record: Record) -> None:
         """Hear of a node, or that it is removed."""
@@ -112,25 +118,25 @@ class Ticking:
         named.discard(node)
         self._silence.gone(record.partition, node)
 
-    def learned(self, partition: int, records: Iterable[Record]) -> None:
+    def learned(self, place: Place, records: Iterable[Record]) -> None:
         """Samples were read back: their nodes are waited for, as far as they exist."""
         newest = {text_of(one.key): one.offset for one in records if one.key and one.value}
-        self._wait_for(partition, newest)
+        self._wait_for(place, newest)
 
-    def answered(self, partition: int, records: Sequence[Record], nodes: Container[bytes | None]) -> None:
+    def answered(self, place: Place, records: Sequence[Record], nodes: Container[bytes | None]) -> None:
         """Samples were read; of these nodes. What could not be answered, for it is no sample, tells nothing of one.
 
         Nodes that do not exist are not waited for: their silence would count among those that fell silent together.
         """
-        if partition not in self._positions:
+        if place not in self._positions:
             return
         newest = {record.key: record.offset for record in records if record.key in nodes}
-        self._wait_for(partition, {text_of(key): offset for key, offset in newest.items() if key is not None})
-        self._positions[partition] = records[-1].offset + 1
+        self._wait_for(place, {text_of(key): offset for key, offset in newest.items() if key is not None})
+        self._positions[place] = records[-1].offset + 1
 
-    def _wait_for(self, partition: int, offsets: Mapping[str, int]) -> None:
-        known = {node: offset for node, offset in offsets.items() if self._worker.knows(partition, node)}
-        self._silence.heard(partition, known)
+    def _wait_for(self, place: Place, offsets: Mapping[str, int]) -> None:
+        known = {node: offset for node, offset in offsets.items() if self._worker.knows(place.partition, node)}
+        self._silence.heard(place.partition, known, place.topic)
 
     def _forget(self) -> None:
         """Wait no longer for nodes whose state the worker has dropped, unless they came back since."""
@@ -165,17 +171,22 @@ class Ticking:
             number=self._number,
             ticked_ms=self._now_ms(),
             paused_ms=paused_ms,
-            partitions=[
-                Reached(partition=number, position=position, end=self._ends.get(number))
-                for number, position in self._positions.items()
-                if position is not None
-            ],
+            partitions=self._reached(),
         )
         verdict = self._silence.tick(tick)
         for partition, node in verdict.lost:
             self._worker.lost(partition, node)
         self._tell(verdict)
         await self._write([*self._worker.silent(verdict.say), self._writer.tick(tick)])
+
+    def _reached(self) -> list[Reached]:
+        """Of a partition all places or none: nodes are judged by all."""
+        unknown = {place.partition for place, position in self._positions.items() if position is None}
+        return [
+            Reached(topic=place.topic, partition=place.partition, position=position, end=self._ends.get(place))
+            for place, position in self._positions.items()
+            if position is not None and place.partition not in unknown
+        ]
 
     def _tell(self, verdict: Verdict) -> None:
         metrics.silence(verdict.silent, len(verdict.frozen))
@@ -200,12 +211,12 @@ class Ticking:
         """Ask where the partitions end by now, after the tick; without an answer nobody is silent."""
         self._ends = {}
         try:
-            unread = [number for number, position in self._positions.items() if position is None]
-            begins = await self._door.begins(self._group, SAMPLE.name, unread) if unread else {}
-            for number, begin in begins.items():
-                if self._positions.get(number, 0) is None:
-                    self._positions[number] = begin
-            self._ends = await self._door.ends(SAMPLE.name, self._positions)
+            unread = [place for place, position in self._positions.items() if position is None]
+            begins = await self._door.begins(self._group, unread) if unread else {}
+            for place, begin in begins.items():
+                if self._positions.get(place, 0) is None:
+                    self._positions[place] = begin
+            self._ends = await self._door.ends(self._positions)
         except LogError as exc:
             log.warning("%s; nobody is said to be silent meanwhile", exc)
 
@@ -218,7 +229,7 @@ class Ticking:
         for partition in due:
             del self._recall_at[partition]
             unheard = self._named.get(partition, set()) - self._silence.nodes(partition)
-            if unheard and partition in self._positions:
+            if unheard and partition in self._partitions:
                 self._recalling.add(asyncio.create_task(self._recalled(partition, unheard)))
 
     async def _recalled(self, partition: int, nodes: Iterable[str]) -> None:
@@ -226,13 +237,13 @@ class Ticking:
         try:
             async with History(self._bootstrap, RECALL_WAIT_MS) as history:
                 for topic in (METRIC.name, ALLOCATABLE.name, SCORE.name):
-                    [end] = (await self._door.ends(topic, [partition])).values()
+                    [end] = (await self._door.ends([Place(topic, partition)])).values()
                     since_ms = self._now_ms() - RECALL_MS
                     records += await history.span(topic, partition, before=end, since_ms=since_ms)
         except LogError as exc:
             log.warning("%s; of nodes that fell silent before nothing is said", exc)
             return
         known: Mapping[str, int] = {}
-        if partition in self._positions:
+        if partition in self._partitions:
             known = self._worker.recall(partition, recalled(records, nodes))
         self._silence.known(partition, known)

@@ -101,6 +101,11 @@ class Node:
             self.in_force = facts, policy, colocation_on(policy, facts).metric_aggregate_duration_s * 1_000
         return self.in_force[2]
 
+    def uids_of(self, revision: str) -> Sequence[str] | None:
+        """The pods of a list, in its order; None: no sample has carried it lately."""
+        had = self.pods.kept.get(revision)
+        return None if had is None else had[1].uids
+
     def too_late(self, boot_id: str) -> None:
         """One of that boot is in no window."""
         if boot_id >= self.late[0]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 import msgspec
@@ -13,6 +14,9 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns_codec import UnknownPodsError, fields_of
+from slacktide.schemas.sample_columns_codec import identity_of as identity_of_columns
+from slacktide.schemas.topics import SAMPLE_COLUMNS
 from slacktide.streams.records import Record
 
 NOT_SAID = Raw()
@@ -51,16 +55,40 @@ class UnsoundError(BadMessageError):
         self.sample = sample
 
 
-def sample_of(record: Record) -> SoundSample:
-    """Decode it.
+class UnlistedError(UnsoundError):
+    """A sample in columns whose pod list is not known: its node can be answered, and its figures mean nothing."""
+
+    sample: SoundSample
+
+    def __init__(self, sample: SoundSample, why: str) -> None:
+        super().__init__(sample, why)
+
+
+PodsOf: TypeAlias = Callable[[str], Sequence[str] | None]
+"""By revision the uids of a node's pod list; None: it is not known."""
+
+
+def sample_of(record: Record, pods_of: PodsOf = lambda _: None) -> SoundSample:
+    """Decode it, in whichever form its topic has.
+
+    Args:
+        record: a sample.
+        pods_of: the pod lists of its node.
 
     Raises:
+        UnlistedError: the pod list that a sample in columns names is not known.
         UnsoundError: a field cannot be used, its path, value and range are in the text; or no agent has its boot id.
         BadMessageError: it is no sample, or not of the node that its key names.
 
     """
     try:
-        sample: SoundSample = decode(record.value, SoundSample)
+        sample = _decoded(record, pods_of)
+    except UnknownPodsError as exc:
+        sample = SoundSample(**exc.fields)
+        check_key(record, sample.node, "NodeSample")
+        if why := boot_problem(sample.boot_id, record.timestamp_ms):
+            raise UnsoundError(sample, why) from None
+        raise UnlistedError(sample, exc.why) from None
     except BadMessageError as exc:
         try:
             identity = identity_of(record)
@@ -70,6 +98,13 @@ def sample_of(record: Record) -> SoundSample:
     check_key(record, sample.node, "NodeSample")
     if why := boot_problem(sample.boot_id, record.timestamp_ms):
         raise UnsoundError(sample, why)
+    return sample
+
+
+def _decoded(record: Record, pods_of: PodsOf) -> SoundSample:
+    if record.topic == SAMPLE_COLUMNS.name:
+        return SoundSample(**fields_of(record.value, pods_of))
+    sample: SoundSample = decode(record.value, SoundSample)
     return sample
 
 
@@ -91,6 +126,22 @@ def identity_of(record: Record) -> Identity:
         BadMessageError: the record does not say, or is not of the node that its key names.
 
     """
-    found = decode(record.value, Identity)
+    found = _identity_in_columns(record) if record.topic == SAMPLE_COLUMNS.name else decode(record.value, Identity)
     check_key(record, found.node, "NodeSample")
     return msgspec.structs.replace(found, observed_ms=min(max(found.observed_ms, 0), TIME_MS_MAX))
+
+
+def _identity_in_columns(record: Record) -> Identity:
+    of, seq, observed_ms = identity_of_columns(record.value or b"")
+    said = {
+        "node": of.node,
+        "boot_id": of.boot_id,
+        "seq": seq,
+        "observed_ms": observed_ms,
+        "facts_revision": of.facts_revision,
+        "pods_revision": of.pods_revision,
+    }
+    try:
+        return msgspec.convert(said, Identity)
+    except msgspec.ValidationError as exc:
+        raise BadMessageError("NodeSample", str(exc)) from exc

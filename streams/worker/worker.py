@@ -41,7 +41,15 @@ from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.heard import Heard, Node, waves
 from slacktide.streams.worker.held import Held
 from slacktide.streams.worker.nodes import OPEN_NODES_MAX, UNKNOWN_NODE, Nodes
-from slacktide.streams.worker.reading import Answerable, SoundSample, UnsoundError, check_key, identity_of, sample_of
+from slacktide.streams.worker.reading import (
+    Answerable,
+    SoundSample,
+    UnlistedError,
+    UnsoundError,
+    check_key,
+    identity_of,
+    sample_of,
+)
 from slacktide.streams.worker.scores import node_score
 from slacktide.streams.worker.shadow import Shadow
 from slacktide.streams.worker.stale import LastSaid, Said
@@ -158,7 +166,7 @@ class Worker:
                 outs += self._unproven.dead(record, verdict, record.timestamp_ms)
                 continue
             try:
-                each = self._heard(record, sample_of(record), late=True)
+                each = self._heard(record, self._read(record), late=True)
             except Exception as exc:  # noqa: BLE001 - one record's
                 outs.append(self._failed("read a late sample", record, exc))
             else:
@@ -347,11 +355,9 @@ class Worker:
         if verdict not in PROVEN:
             return self._of_nobody(record, verdict, answerer)
         try:
-            sample = sample_of(record)
-        except UnsoundError as exc:
-            return self._refused(record, exc.sample, str(exc), answerer)
+            sample = self._read(record)
         except BadMessageError as exc:
-            return [self._writer.dead(record, str(exc), answerer.now_ms)]
+            return self._unread(record, exc, answerer, verdict)
         try:
             each = self._heard(record, sample)
             if isinstance(each, str):
@@ -362,6 +368,37 @@ class Worker:
             return self._refused(record, sample, failure("decide", exc), answerer)
         self._unpublished.append(each)
         return [out]
+
+    def _read(self, record: Record) -> SoundSample:
+        """Decode a sample by what is known of its node.
+
+        Raises:
+            UnlistedError: it names a pod list that is not known, and its figures mean nothing without.
+            UnsoundError: a field cannot be used.
+            BadMessageError: it is no sample.
+
+        """
+        node = None if record.key is None else self.held.of(record.partition).get(text_of(record.key))
+        return sample_of(record) if node is None else sample_of(record, node.uids_of)
+
+    def _unread(self, record: Record, error: BadMessageError, answerer: Answerer, verdict: Verdict) -> list[Out]:
+        """Answer whoever can be answered; lay aside what no reader can use."""
+        if isinstance(error, UnlistedError):
+            return self._unlisted(record, error.sample, answerer, verdict)
+        if isinstance(error, UnsoundError):
+            return self._refused(record, error.sample, str(error), answerer)
+        return [self._writer.dead(record, str(error), answerer.now_ms)]
+
+    def _unlisted(self, record: Record, sample: SoundSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
+        """Ask its node for a keyframe. In no window: without the list nobody knows whose figures these are."""
+        try:
+            each = self._heard(record, sample)
+        except Exception as exc:  # noqa: BLE001 - as with a sample that is decided
+            return self._refused(record, sample, failure("read", exc), answerer)
+        if isinstance(each, str):
+            return self._uncounted(record, sample, each, answerer, verdict)
+        command = _proven(answerer.decided(record, sample, each.facts, None), verdict)
+        return [self._writer.answer(command, record.partition)]
 
     def _uncounted(
         self, record: Record, sample: SoundSample, why: str, answerer: Answerer, verdict: Verdict
@@ -402,7 +439,7 @@ class Worker:
     def _known(self, record: Record) -> Heard | None:
         """A sample that is not answered here; None: it was a dead letter, or will be, where it is; or of no node."""
         try:
-            each = self._heard(record, sample_of(record))
+            each = self._heard(record, self._read(record))
         except Exception:  # noqa: BLE001 - one record's
             return None
         return None if isinstance(each, str) else each

@@ -8,8 +8,9 @@ import pytest
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.tick import Reached, WorkerTick
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.freshness.silence import LOST_MS, Verdict
-from slacktide.streams.records import Out, Record
+from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.shells.ticking import Ticking
 from slacktide.streams.worker import Worker
 from testbed.samples import FACTS, START_MS, SUPPRESS, inventory_record, keyframe, policy_record, record_of
@@ -37,7 +38,7 @@ class Second:
             now_ms=lambda: START_MS,
             write=self._write,
         )
-        self.ticking.hold(frozenset({0}))
+        self.ticking.hold(frozenset({Place(SAMPLE.name, 0)}))
         self.offset = self.number = 0
         self._ended = 0
 
@@ -54,7 +55,7 @@ class Second:
             records.append(msgspec.structs.replace(said, timestamp_ms=START_MS + self.number * 1_000))
         if records:
             outs = self.worker.samples(records, records[-1].timestamp_ms)
-            self.ticking.answered(0, records, {out.key for out in outs})
+            self.ticking.answered(Place(SAMPLE.name, 0), records, {out.key for out in outs})
         reached = Reached(partition=0, position=self.offset + 1, end=self._ended)
         self._ended = self.offset + 1
         self.ticking._forget()

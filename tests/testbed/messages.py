@@ -38,12 +38,15 @@ def _struct(kind: inspect.StructType) -> st.SearchStrategy:
     return st.fixed_dictionaries(needed, optional=others).map(lambda fields: kind.cls(**fields))
 
 
+def _list(kind: inspect.ListType) -> st.SearchStrategy:
+    least = kind.min_length or 0
+    return st.lists(_any(kind.item_type), min_size=least, max_size=min(max(least, 3), kind.max_length or 3))
+
+
 _BY_TYPE: dict[type, Callable] = {
     inspect.StructType: _struct,
     inspect.UnionType: lambda kind: st.one_of([_any(each) for each in kind.types]),
-    inspect.ListType: lambda kind: st.lists(
-        _any(kind.item_type), min_size=kind.min_length or 0, max_size=max(kind.min_length or 0, 3)
-    ),
+    inspect.ListType: _list,
     inspect.VarTupleType: lambda kind: st.lists(_any(kind.item_type), max_size=3).map(tuple),
     inspect.DictType: lambda kind: st.dictionaries(_any(kind.key_type), _any(kind.value_type), max_size=4),
     inspect.LiteralType: lambda kind: st.sampled_from(kind.values),

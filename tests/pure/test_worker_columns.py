@@ -1,0 +1,230 @@
+"""A worker that reads samples in columns comes to what it comes to by the same samples in rows."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from typing import Any
+
+import msgspec
+import pytest
+
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.inventory import Pod, Resources, revision_of
+from slacktide.schemas.policy import policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.sample import BeCpu, BeCpuWindow, EvictState, Limits, Missing, NodeSample, NodeUse, PodUse
+from slacktide.schemas.sample_columns_codec import encoded
+from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC, SAMPLE, SAMPLE_COLUMNS, WINDOW
+from slacktide.streams.records import Out, Record
+from slacktide.streams.worker import Worker
+from testbed.samples import FACTS, GIB, PODS, START_MS, keyframe, policy_record, sample
+
+POLICY = policy_of(
+    Colocation(enable=True, metric_aggregate_duration_s=10),
+    ResourceThreshold(
+        enable=True,
+        cpu_suppress_policy="cfsQuota",
+        mem_evict_threshold_pct=70,
+    ),
+)
+
+
+class Fleet:
+    """Nodes with pods that come and go; each sample with the list that it names."""
+
+    def __init__(self, seed: int, nodes: int = 4) -> None:
+        self._dice = random.Random(seed)
+        self.names = [f"node-{number}" for number in range(nodes)]
+        self._seq: dict[str, int] = defaultdict(int)
+        self._boot = dict.fromkeys(self.names, 1)
+        self._pods = {
+            name: [self._pod(name, number) for number in range(self._dice.randrange(6))] for name in self.names
+        }
+        self._told: dict[str, str] = {}
+
+    def _pod(self, node: str, number: int) -> Pod:
+        batch = self._dice.random() < 0.5
+        return Pod(
+            uid=f"{node}-{number}-{self._dice.randrange(10**6)}",
+            namespace="n",
+            name=f"p{number}",
+            qos_label="BE" if batch else None,
+            kube_qos="BestEffort" if batch else "Burstable",
+            requests=Resources() if batch else Resources(cpu_milli=300, mem_bytes=GIB // 4),
+        )
+
+    def sample(self, name: str, second: int) -> tuple[NodeSample, list[Pod]]:
+        dice = self._dice
+        if dice.random() < 0.01:
+            self._boot[name] += 1
+            self._seq[name] = 0
+            self._told.pop(name, None)
+        if dice.random() < 0.1:
+            pods = self._pods[name] = list(self._pods[name])
+            if pods and dice.random() < 0.5:
+                pods.pop(dice.randrange(len(pods)))
+            pods.append(self._pod(name, second))
+        pods = self._pods[name]
+        self._seq[name] += 1
+        facts = msgspec.structs.replace(FACTS, name=name)
+        revision = revision_of(pods)
+        tell = self._told.get(name) != revision or dice.random() < 0.1
+        self._told[name] = revision
+        odd: dict[str, Any] = {}
+        if dice.random() < 0.05:
+            odd["missing"] = [Missing(what="x", why="y")]
+        if dice.random() < 0.05:
+            odd["ls_lately_cpu_milli"] = dice.randrange(4_000)
+        if dice.random() < 0.1:
+            cpu = BeCpu(usage_milli=1.5, request_milli=500.0, limit_milli=900.0)
+            window = BeCpuWindow(average=cpu, current=cpu, samples=4, interval_s=9)
+            odd["evict"] = EvictState(since_mem_ms=5, be_cpu=window)
+        uses = [
+            PodUse(
+                uid=pod.uid,
+                cpu_milli=dice.choice([None, dice.randrange(2_000)]) if dice.random() < 0.1 else dice.randrange(900),
+                mem_bytes=dice.randrange(3 * GIB),
+                periods=10 if pod.qos_label else None,
+                best_effort_group=pod.qos_label == "BE",
+            )
+            for pod in pods
+            if dice.random() < 0.95
+        ]
+        if dice.random() < 0.05:
+            uses.append(PodUse(uid="gone", cpu_milli=70, mem_bytes=GIB))
+        made = sample(
+            self._seq[name],
+            name,
+            boot_id=f"{self._boot[name]:012}-0000000a",
+            observed_ms=START_MS + second * 1_000 + dice.randrange(200),
+            policy_version=POLICY.version,
+            facts_revision=revision_of(facts),
+            pods_revision=revision,
+            use=NodeUse(cpu_milli=dice.randrange(4_000), mem_bytes=dice.randrange(16 * GIB)),
+            pod_use=uses,
+            limits=dice.choice([None, Limits(be_cfs_quota_us=dice.choice([-1, 20_000, 110_000, 300_000]))]),
+            since_raise_ms=dice.choice([None, 0, 700, 5_000]),
+            facts=facts if tell else None,
+            pods=pods if tell else None,
+            **odd,
+        )
+        return made, pods
+
+
+def placed(made: NodeSample, value: bytes, topic: str, offset: int, second: int) -> Record:
+    at_ms = START_MS + second * 1_000 + 300
+    return Record(topic=topic, partition=0, offset=offset, timestamp_ms=at_ms, key=made.node.encode(), value=value)
+
+
+def worker() -> Worker:
+    made = Worker("w")
+    made.policy(policy_record(POLICY))
+    return made
+
+
+def bodies(outs: list[Out]) -> list[tuple[str, bytes | None, Any]]:
+    """What was written, without where its sample lies."""
+    found = []
+    for out in outs:
+        body = msgspec.json.decode(out.value or b"null")
+        if out.topic == COMMAND.name:
+            del body["sample"]
+        found.append((out.topic, out.key, body))
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("mixed", [False, True], ids=["all in columns", "half in columns"])
+def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
+    """Commands, NodeMetric, allocatable, score and the minutes of windows."""
+    fleet, rows, columns = Fleet(seed), worker(), worker()
+    written: set[str] = set()
+    for second in range(150):
+        one, other = [], []
+        for number, name in enumerate(fleet.names):
+            made, pods = fleet.sample(name, second)
+            offset = second * len(fleet.names) + number
+            row = placed(made, encode(made), SAMPLE.name, offset, second)
+            one.append(row)
+            other.append(row if mixed and number % 2 else
+                         placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, offset, second))  # fmt: skip
+        now_ms = START_MS + second * 1_000 + 350
+        by_rows, by_columns = rows.samples(one, now_ms), columns.samples(other, now_ms)
+        assert bodies(by_columns) == bodies(by_rows)
+        written |= {out.topic for out in by_rows}
+    assert {COMMAND.name, METRIC.name, WINDOW.name} <= written
+
+
+def test_an_agent_may_change_its_form_with_a_new_boot() -> None:
+    reader = worker()
+    for seq in range(1, 15):
+        made = keyframe(seq, policy_version=POLICY.version)
+        reader.samples([placed(made, encode(made), SAMPLE.name, seq, seq)], START_MS + seq * 1_000)
+    changed = [
+        msgspec.structs.replace(keyframe(seq, policy_version=POLICY.version), boot_id="000000000002-0000000b",
+                                observed_ms=START_MS + (14 + seq) * 1_000)
+        for seq in range(1, 4)
+    ]  # fmt: skip
+    outs = [
+        out
+        for at, made in enumerate(changed)
+        for out in reader.samples(
+            [placed(made, encoded(made, PODS), SAMPLE_COLUMNS.name, at, 15 + at)], START_MS + (15 + at) * 1_000
+        )
+    ]
+
+    answers = [decode(out.value, NodeCommand) for out in outs if out.topic == COMMAND.name]
+    assert [(one.boot_id, one.answer) for one in answers] == [("000000000002-0000000b", "set")] * 3
+    assert [one.sample.topic for one in answers] == [SAMPLE_COLUMNS.name] * 3
+
+
+def answered(reader: Worker, value: bytes, seq: int = 1) -> tuple[list[NodeCommand], list[DeadLetter]]:
+    record = Record(
+        topic=SAMPLE_COLUMNS.name, partition=0, offset=seq, timestamp_ms=START_MS, key=b"node-1", value=value
+    )
+    outs = reader.samples([record], START_MS)
+    return (
+        [decode(out.value, NodeCommand) for out in outs if out.topic == COMMAND.name],
+        [decode(out.value, DeadLetter) for out in outs if out.topic == DEAD_LETTER.name],
+    )
+
+
+def test_a_sample_whose_list_is_not_known_asks_for_a_keyframe() -> None:
+    """It is no dead letter: nothing is wrong with it. It counts in no window."""
+    reader = worker()
+
+    [command], letters = answered(reader, encoded(sample(5, policy_version=POLICY.version), PODS), 5)
+
+    assert (command.answer, command.reason, command.seq, letters) == ("skipped", "no pods", 5, [])
+    assert command.pods_revision == revision_of(PODS)
+    assert reader.unpublished == 0
+    [command], _ = answered(reader, encoded(keyframe(6, policy_version=POLICY.version), PODS), 6)
+    assert command.answer == "set"
+    [command], _ = answered(reader, encoded(sample(7, policy_version=POLICY.version), PODS), 7)
+    assert command.answer == "set"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        pytest.param(b",1500,", b",-5,", "Expected `int` >= -1 - at `$.now[3]`: the value is -5", id="below the range"),
+        pytest.param(b",1500,", b",1.5,", "Expected `int | null`, got `float` - at `$.now[3]`", id="a fraction"),
+        pytest.param(b",1500,", b",1125899906842625,", "in 0..1125899906842624 - at `$.now[3]`, cpu_milli", id="above"),
+        pytest.param(b",500,2147483648]", b"]", "`$.now` has 2 numbers of pods, `$.of.be_group` 2", id="a pod too few"),
+        pytest.param(b'"be_cfs_quota_us":110000', b'"be_cfs_quota_us":-7', "at `$.of.limits.be_cfs_quota_us`", id="of"),
+    ],
+)
+def test_a_bad_figure_costs_its_own_sample(old: bytes, new: bytes, why: str) -> None:
+    reader = worker()
+    bad = encoded(keyframe(1, policy_version=POLICY.version), PODS).replace(old, new)
+
+    commands, [letter] = answered(reader, bad)
+
+    assert why in letter.reason
+    if "$.of" in why and "$.now" not in why:
+        assert commands == []  # whose it is cannot be read
+    else:
+        assert [(one.answer, why in one.reason, one.seq) for one in commands] == [("skipped", True, 1)]
