@@ -120,6 +120,11 @@ class NodeAgent:
         return self._protocol.in_charge
 
     @property
+    def pods(self) -> Sequence[Pod]:
+        """The list in force: the one that a sample names when it is taken."""
+        return self._sampler.inventory.pods
+
+    @property
     def keyframe_wanted(self) -> bool:
         """The stream lacks the pods or the facts: take a sample at once."""
         return self._sampler.keyframe_wanted

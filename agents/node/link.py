@@ -15,14 +15,16 @@ from typing import Protocol
 
 from slacktide.agents.dead_letters import Letters
 from slacktide.agents.metrics import AgentMetrics
-from slacktide.agents.node.envelopes import of_dead_letter, of_outcome, of_refused, of_sample
-from slacktide.agents.node.outbox import Backlog, Newest
+from slacktide.agents.node.envelopes import of_dead_letter, of_outcome, of_refused
+from slacktide.agents.node.outbox import Backlog, Newest, Offered
 from slacktide.agents.node.sample_sender import SampleSender
 from slacktide.agents.node.spool import Spool
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RecordRefusedError, SlacktideError
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns import SampleFormat
 from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, OUTCOME
 from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender
 from slacktide.streams.records import Out, Record
@@ -95,6 +97,7 @@ class Link:
         bootstrap: Cluster,
         node: str,
         fetch_wait_ms: int,
+        sample_format: SampleFormat,
         spool: Spool,
         listener: Listener,
         metrics: AgentMetrics,
@@ -110,7 +113,7 @@ class Link:
         self._metrics = metrics
         self._now_ms = now_ms
         client_id = f"slacktide-agent-{node}"
-        self._samples = SampleSender(bootstrap, client_id=client_id, sign=sign)
+        self._samples = SampleSender(bootstrap, client_id=client_id, sign=sign, sample_format=sample_format)
         self._outcomes = Sender(bootstrap, client_id=client_id, acks=OUTCOME.acks, timeout_s=OUTCOME_TIMEOUT_S)
         self._reader = NodeReader(bootstrap, node, client_id=client_id, fetch_wait_ms=fetch_wait_ms)
         self._history = Sender(bootstrap, client_id=client_id, acks=BACKFILL.acks, compress=True)
@@ -134,9 +137,15 @@ class Link:
         """Why the last list of pods could not be sent; "": it was sent."""
         return self._samples.too_large
 
-    def offer(self, sample: NodeSample) -> None:
-        """Send this sample as soon as can be; if a newer one comes first, later, and for no answer."""
-        self._keep(self._newest.put(sample))
+    def offer(self, sample: NodeSample, pods: Sequence[Pod]) -> None:
+        """Send this sample as soon as can be; if a newer one comes first, later, and for no answer.
+
+        Args:
+            sample: the newest.
+            pods: the list that it names.
+
+        """
+        self._keep(self._newest.put(Offered(sample, pods)))
 
     def stir(self) -> None:
         """There may be outcomes in the spool."""
@@ -197,17 +206,17 @@ class Link:
                 self._out.works()
 
     async def _send_newest(self) -> None:
-        sample = self._newest.take()
+        offered = self._newest.take()
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
-            placed = await self._samples.send(sample)
+            placed = await self._samples.send(*offered)
         except RecordRefusedError as exc:
             self._metrics.dropped.inc()
-            self._refuse(of_sample(sample), str(exc))
+            self._refuse(self._samples.out_of(*offered), str(exc))
             return
         except LogError:
-            self._keep(self._newest.put_back(sample))
+            self._keep(self._newest.put_back(offered))
             raise
         self._live_s = loop.time() - began_s
         self._metrics.sent.inc()
@@ -217,9 +226,9 @@ class Link:
         elsewhere = self._reader.partition not in (placed.partition, -1)
         self._read_anew = self._read_anew or reset or elsewhere
 
-    def _keep(self, sample: NodeSample | None) -> None:
-        if sample is not None:
-            self._metrics.dropped.inc(self._backlog.add(sample))
+    def _keep(self, offered: Offered | None) -> None:
+        if offered is not None:
+            self._metrics.dropped.inc(self._backlog.add(offered.sample))
             self._metrics.waiting.set(len(self._backlog))
 
     async def _send_history(self) -> None:

@@ -42,6 +42,7 @@ from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.proof import PROVEN
+from slacktide.schemas.sample_columns import DEFAULT_FORMAT, SampleFormat
 from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class LoopSettings:
     """The node and its pods, as kubectl prints them."""
     state_folder: Path
     """Of this agent alone: start counter, spool, what it knew last."""
+    sample_format: SampleFormat = DEFAULT_FORMAT
     machine: Callable[[], Mapping[str, Any]] | None = None
     """Tells the Node where the inventory holds pods alone; None: it has to hold one."""
     told: bool = False
@@ -134,6 +136,7 @@ class AgentLoop:
             bootstrap=settings.bootstrap,
             node=settings.node,
             fetch_wait_ms=settings.fetch_wait_ms,
+            sample_format=settings.sample_format,
             spool=self._spool,
             listener=self,
             metrics=self._metrics,
@@ -282,7 +285,7 @@ class AgentLoop:
         facts = self._inventory.value.facts
         self._metrics.memory(memory_of(sample, facts, resource_threshold_on(self._policies.policy, facts)))
         self._ahead.sampled(cause, sample.seq, began_ns)
-        self._link.offer(sample)
+        self._link.offer(sample, self._agent.pods)
         self._health.turned("sampling")
         self._arm()
         self._say_health()

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from bisect import insort
+from collections.abc import Sequence
 from operator import itemgetter
+from typing import NamedTuple
 
 from slacktide.agents.node.envelopes import of_history
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.records import Out
 
@@ -15,20 +18,27 @@ BACKLOG_BYTES_MAX = 4 * 1024 * 1024
 """Ten minutes of seconds, or what a node with very many pods says in less: the oldest go first."""
 
 
+class Offered(NamedTuple):
+    """A sample with the pod list that it names."""
+
+    sample: NodeSample
+    pods: Sequence[Pod]
+
+
 class Newest:
     """Holds one sample: the newest that was not sent."""
 
     def __init__(self) -> None:
-        self._sample: NodeSample | None = None
+        self._sample: Offered | None = None
         self._there = asyncio.Event()
 
-    def put(self, sample: NodeSample) -> NodeSample | None:
+    def put(self, sample: Offered) -> Offered | None:
         """Hold this one; the older one, if any, whose place it takes."""
         before, self._sample = self._sample, sample
         self._there.set()
         return before
 
-    def put_back(self, sample: NodeSample) -> NodeSample | None:
+    def put_back(self, sample: Offered) -> Offered | None:
         """It was not sent after all; it again, if a newer one is here."""
         if self._sample is not None:
             return sample
@@ -38,7 +48,7 @@ class Newest:
         """Until there is one."""
         await self._there.wait()
 
-    def take(self) -> NodeSample:
+    def take(self) -> Offered:
         """Take it out."""
         sample, self._sample = self._sample, None
         assert sample is not None, "nothing was put"

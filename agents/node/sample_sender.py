@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -10,8 +10,10 @@ from slacktide.agents.node.envelopes import of_sample
 from slacktide.schemas.bounds import PODS_MAX
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import RecordRefusedError
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.sample import Missing, NodeSample
-from slacktide.schemas.topics import SAMPLE
+from slacktide.schemas.sample_columns import SampleFormat
+from slacktide.schemas.topics import SAMPLE, SAMPLE_COLUMNS
 from slacktide.streams.kafka import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Sender
 from slacktide.streams.records import Out
 
@@ -22,8 +24,12 @@ ROOM_BYTES = 1_024
 class SampleSender:
     """One node's samples, in order. The connection for compressed records is made when the first one is due."""
 
-    def __init__(self, bootstrap: Cluster, *, client_id: str, sign: Callable[[Out], Out]) -> None:
+    def __init__(
+        self, bootstrap: Cluster, *, client_id: str, sign: Callable[[Out], Out], sample_format: SampleFormat
+    ) -> None:
         self._sign = sign
+        self._columns = sample_format == "v2"
+        self._topic = SAMPLE_COLUMNS.name if self._columns else SAMPLE.name
         self._plain = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks)
         self._compressed = Sender(bootstrap, client_id=client_id, acks=SAMPLE.acks, compress=True)
         self.too_large = ""
@@ -41,10 +47,18 @@ class SampleSender:
             LogError: Kafka is unavailable, or has no topic for samples.
 
         """
-        await self._plain.connect([SAMPLE.name])
+        await self._plain.connect([self._topic])
 
-    async def send(self, sample: NodeSample) -> Placed:
+    def out_of(self, sample: NodeSample, pods: Sequence[Pod]) -> Out:
+        """The record of a sample, unsigned; ``pods``: the list that it names."""
+        return of_sample(sample, pods if self._columns else None)
+
+    async def send(self, sample: NodeSample, pods: Sequence[Pod]) -> Placed:
         """Send one sample and wait for its acknowledgement; of one that is too large all but its pods and facts.
+
+        Args:
+            sample: to be sent.
+            pods: the list that it names.
 
         Raises:
             RecordRefusedError: Kafka takes it in no form.
@@ -54,7 +68,7 @@ class SampleSender:
         why = ""
         for form in _forms(sample):
             try:
-                placed = await self._in_some_coding(_named(form, why) if why else form)
+                placed = await self._in_some_coding(_named(form, why) if why else form, pods)
             except RecordRefusedError as exc:
                 why = str(exc)
             else:
@@ -69,10 +83,10 @@ class SampleSender:
         await self._plain.close()
         await self._compressed.close()
 
-    async def _in_some_coding(self, sample: NodeSample) -> Placed:
+    async def _in_some_coding(self, sample: NodeSample, pods: Sequence[Pod]) -> Placed:
         if len(sample.pods or ()) > PODS_MAX:
             raise RecordRefusedError(f"sample of {len(sample.pods or ()):,} pods exceeds {PODS_MAX:,}")
-        out = self._sign(of_sample(sample))
+        out = self._sign(self.out_of(sample, pods))
         size, refused = len(out.value or b""), ""
         for sender, limit in ((self._plain, PLAIN_BYTES_MAX), (self._compressed, COMPRESSED_BYTES_MAX)):
             if size + ROOM_BYTES > limit:
@@ -80,7 +94,7 @@ class SampleSender:
                 continue
             try:
                 if not sender.connected:
-                    await sender.connect([SAMPLE.name])
+                    await sender.connect([self._topic])
                 [placed] = await sender.send([out])
             except RecordRefusedError as exc:
                 refused = str(exc)

@@ -8,7 +8,7 @@ import logging
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -32,6 +32,7 @@ from slacktide.deploy.cli.settings import (
 )
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
+from slacktide.schemas.sample_columns import DEFAULT_FORMAT, SampleFormat
 
 if TYPE_CHECKING:
     from slacktide.agents.node.ahead.ahead import AheadSettings
@@ -98,6 +99,12 @@ class NodeSettings(PodListSettings):
         "long within how long, in milliseconds. The kernel watches, so it costs nothing while nobody stalls.",
         PressureTrigger(),
         default=str(Stall()),
+    )
+    sample_format: SampleFormat = setting(
+        "Form of its samples: v1, rows, on slacktide.node.sample.v1; or v2, columns, on slacktide.node.sample.v2. "
+        "Workers of this version read both.",
+        click.Choice(get_args(SampleFormat)),
+        default=DEFAULT_FORMAT,
     )
     metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
 
@@ -211,6 +218,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         removal=_removal(settings),
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
+        sample_format=settings.sample_format,
         agent=agent,
         ahead=_ahead(settings, kernel.hierarchy),
     )
