@@ -17,6 +17,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka.closing import close
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, record_of, trouble
 from slacktide.streams.kafka.connecting import client
+from slacktide.streams.kafka.fetched import at_once, records_in
 from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.records import Place, Record
 
@@ -27,6 +28,10 @@ COMMIT_S = 2.0
 leave samples unanswered for as long."""
 POLL_RECORDS_MAX = 250
 """Per turn: while they are answered nothing else of the process runs."""
+
+WHOLE_BYTES_MAX = 512 << 10
+"""Of each partition at once, where whole fetches are taken. A broker returns a batch that is larger only for the first
+partition of a fetch."""
 
 Fetched = tuple[dict[Place, list[Record]], dict[Place, int | None]]
 """By place: the records in order, and the offset at which it ends, where that is known."""
@@ -39,6 +44,9 @@ while a member does not know the first."""
 
 class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
     """One member of the group that shares partitions of topics out."""
+
+    _deserializer: Callable[[bytes], Any] | None = None
+    _partition_bytes_max = FETCH_BYTES_MAX
 
     def __init__(
         self,
@@ -78,10 +86,11 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
             enable_auto_commit=False,
             metadata_max_age_ms=METADATA_MS,
             fetch_max_wait_ms=fetch_wait_ms,
-            max_partition_fetch_bytes=FETCH_BYTES_MAX,
+            max_partition_fetch_bytes=self._partition_bytes_max,
             session_timeout_ms=session_timeout_ms,
             rebalance_timeout_ms=session_timeout_ms,
             heartbeat_interval_ms=session_timeout_ms // 6,
+            value_deserializer=self._deserializer,
         )
 
     async def join(self) -> None:
@@ -107,13 +116,17 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
             LogError: it cannot be read.
 
         """
+        fetched, ends = await self._fetch(POLL_RECORDS_MAX)
+        return {place: [record_of(read) for read in batch] for place, batch in fetched.items()}, ends
+
+    async def _fetch(self, most: int | None) -> tuple[dict[Place, Sequence[Any]], dict[Place, int | None]]:
         await self._gathering.turn()
         with trouble(f"cannot read {self._what}"):
-            fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000), max_records=POLL_RECORDS_MAX)
+            fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000), max_records=most)
         if fetched:
-            self._gathering.began(sum(map(len, fetched.values())))
-        batches = {Place(*place): [record_of(read) for read in batch] for place, batch in fetched.items()}
-        return batches, {Place(*place): self._consumer.highwater(place) for place in fetched}
+            self._gathering.began(sum(records_in(batch) for batch in fetched.values()))
+        ends = {Place(*place): self._consumer.highwater(place) for place in fetched}
+        return {Place(*place): batch for place, batch in fetched.items()}, ends
 
     async def commit(self, offsets: Mapping[Place, int] | Mapping[Place, tuple[int, str]]) -> bool:
         """Say how far all is done, with a note where there is one.
@@ -141,6 +154,22 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
     async def on_partitions_revoked(self, revoked: Iterable[TopicPartition]) -> None:
         """Called by the client."""
         await self._revoked(frozenset(Place(*place) for place in revoked))
+
+
+class WholeGroup(Group):
+    """A member that takes all that was fetched of each partition at once, for ``streams.columns.batches``."""
+
+    _deserializer = staticmethod(at_once)
+    _partition_bytes_max = WHOLE_BYTES_MAX
+
+    async def fetch_whole(self) -> tuple[dict[Place, Sequence[Any]], dict[Place, int | None]]:
+        """As ``fetch``, but whole fetches for records.
+
+        Raises:
+            LogError: it cannot be read.
+
+        """
+        return await self._fetch(None)
 
 
 def _sticky() -> type[StickyPartitionAssignor]:

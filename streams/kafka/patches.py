@@ -18,6 +18,9 @@ from slacktide.streams.kafka import connecting, fetched
 WRITTEN_FOR = "0.14."
 """Versions that begin so; ``pyproject.toml`` and the lock file name the same."""
 
+READER_BYTES = 4 << 20
+"""The client holds the whole of what it awaits in any case."""
+
 
 def install() -> None:
     """Change aiokafka. A second call has no effect.
@@ -38,6 +41,8 @@ def install() -> None:
     client.AIOKafkaClient.close = connecting.close
     # The client takes a refused token for an accepted one.
     conn.OAuthAuthenticator = connecting.TokenLogin
+    # The client stops reading from its socket each 128 kB, and resumes: fifty times in a fetch of 6 MB.
+    conn.READER_LIMIT = READER_BYTES
     # A batch that the client cannot read stops its consumer there.
     fetcher.MemoryRecords, fetcher.PartitionRecords = fetched.FetchedBytes, fetched.FetchedRecords
 

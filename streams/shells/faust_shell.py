@@ -1,12 +1,12 @@
-"""The worker on Faust: group, rebalance, flow control and supervision are Faust's; a fetch is one event.
+"""The worker on Faust: group, rebalance, flow control and supervision are Faust's; a turn is one event.
 
-Faust's own path costs about 100 us a record. Here all that one fetch brought, of all partitions, is
-one message to Faust, and offsets are committed by what the log has acknowledged, not by what an
+Faust's own path costs about 100 us a record. Here a part of all that one fetch brought, of all partitions,
+is one message to Faust, and offsets are committed by what the log has acknowledged, not by what an
 agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly:
 
-* ``Consumer.getmany``: yields one message per fetch; Faust's read offsets and gaps do not apply to it. What comes
-  while the group is being shared out is dropped, as it may be another's, and fetched again from what is committed.
-  It waits while enough is fetched ahead: stock Faust pauses the partition of what comes to a full buffer until that
+* ``Consumer.getmany``: yields one message per turn, a part of a fetch; Faust's read offsets and gaps do not apply to
+  it. What comes while the group is being shared out is dropped, as it may be another's, and fetched again from what is
+  committed. It waits while enough is ahead: stock Faust pauses the partition of what comes to a full buffer until that
   is empty, which under a steady load is never.
 * ``Consumer.on_partitions_assigned``: nothing is fetched ahead any more.
 * ``Consumer._wait_next_records``: stock Faust sleeps a second while no partition is active, as after a join.
@@ -46,21 +46,23 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLES
+from slacktide.streams.columns.batches import Taken
 from slacktide.streams.kafka import (
     ASSIGNORS,
     METADATA_MS,
-    POLL_RECORDS_MAX,
+    WHOLE_BYTES_MAX,
     Gathering,
     close,
     committed,
     leave_first_generation,
     notes,
-    record_of,
 )
 from slacktide.streams.kafka.connecting import client
+from slacktide.streams.kafka.fetched import at_once
 from slacktide.streams.records import Place
 from slacktide.streams.shells.quarantine import Marked
 from slacktide.streams.shells.session import Session, ShellSettings, keep_connected
+from slacktide.streams.shells.turns import Turns
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -69,12 +71,10 @@ COMMIT_EVERY_S = 1.0
 STOP_S = 8.0
 POLL_S = 0.2
 IDLE_S = 0.02
-FETCHES_AHEAD_MAX = 2
+TURNS_AHEAD_MAX = 2
 """With the one that is being answered."""
 BUFFER_MAX = 1_000
 """Never full: partitions would be paused."""
-PARTITION_BYTES_MAX = 512 << 10
-"""Of each partition at once: a hundred samples. Partitions take turns by this."""
 
 
 async def run(
@@ -133,12 +133,11 @@ def _app(session: Session, settings: ShellSettings) -> _App:
         autodiscover=False,
         broker_commit_interval=COMMIT_EVERY_S,
         broker_heartbeat_interval=session_timeout_s / 6,
-        broker_max_poll_records=POLL_RECORDS_MAX,
         broker_rebalance_timeout=session_timeout_s,
         broker_session_timeout=session_timeout_s,
         TableManager=_Tables,
         consumer_auto_offset_reset="earliest",
-        consumer_max_fetch_size=PARTITION_BYTES_MAX,
+        consumer_max_fetch_size=WHOLE_BYTES_MAX,
         store="memory://",
         stream_buffer_maxsize=BUFFER_MAX,
         table_standby_replicas=0,  # else Faust's assignor, which other members of the group need not speak
@@ -166,21 +165,21 @@ def _app(session: Session, settings: ShellSettings) -> _App:
 
 def _answer(app: _App, session: Session) -> Callable[[faust.StreamT[Any]], Any]:
     async def answer(stream: faust.StreamT[Any]) -> None:
-        async for fetched in stream:
+        async for turn in stream:
             consumer = cast("_Consumer", app.consumer)
             session.quarantine.offsets = consumer
             if not session.failed:  # else the next session fetches it: Faust takes it for done, but it is not committed
-                consumer.answered |= await _answered(session, consumer, fetched)
-            consumer.make_room(fetched)
+                consumer.answered |= await _answered(session, consumer, turn)
+            consumer.make_room(turn)
 
     return answer
 
 
-async def _answered(session: Session, consumer: _Consumer, fetched: Mapping[TP, list[Any]]) -> dict[TP, int]:
+async def _answered(session: Session, consumer: _Consumer, turn: Mapping[Place, Taken]) -> dict[TP, int]:
     """By place how far all is done now."""
     try:
-        batches = {Place(*place): [record_of(read) for read in batch] for place, batch in fetched.items()}
-        ends = {Place(*place): consumer.highwater(place) for place in fetched}
+        batches = {place: taken.records(*place) for place, taken in turn.items()}
+        ends = {place: consumer.highwater(TP(*place)) for place in turn}
         done = await session.answer(batches, ends)
     except Exception as exc:  # noqa: BLE001 - told to Faust, it would drop the batch and answer the next
         session.fail(exc)
@@ -210,13 +209,13 @@ class _Thread(driver.AIOKafkaConsumerThread):
             partition_assignment_strategy=ASSIGNORS,
             enable_auto_commit=False,
             auto_offset_reset=conf.consumer_auto_offset_reset,
-            max_poll_records=conf.broker_max_poll_records,
             metadata_max_age_ms=METADATA_MS,
             max_partition_fetch_bytes=conf.consumer_max_fetch_size,
             fetch_max_wait_ms=cast("_Transport", transport).fetch_wait_ms,
             session_timeout_ms=int(conf.broker_session_timeout * 1_000),
             rebalance_timeout_ms=int(conf.broker_rebalance_timeout * 1_000),
             heartbeat_interval_ms=int(conf.broker_heartbeat_interval * 1_000),
+            value_deserializer=at_once,
         )
 
     async def notes(self, places: Collection[TP]) -> dict[TopicPartition, tuple[int, str]]:
@@ -250,7 +249,8 @@ class _Consumer(driver.Consumer):
         self.answered: dict[TP, int] = {}
         self._said: dict[TP, int] = {}
         self._gathering = Gathering()
-        self._ahead: list[Mapping[TP, list[Any]]] = []
+        self._turns = Turns()
+        self._ahead: list[Mapping[Place, Taken]] = []
         self._room = asyncio.Event()
         self._ended = False
 
@@ -267,51 +267,55 @@ class _Consumer(driver.Consumer):
         await self._gathering.turn()
         if not await self._has_room():
             return
-        generation = self.app.consumer_generation_id
-        records, _ = await self._wait_next_records(timeout)
-        if not records or self.should_stop:
-            return
+        generation, records = self.app.consumer_generation_id, None
+        if not self._turns:
+            records, _ = await self._wait_next_records(timeout)
+            if not records or self.should_stop:
+                return
         if not self.flow_active or self.app.consumer_generation_id != generation:
+            self._turns.clear()
             if self.assignment():
                 await self.perform_seek()  # these records are dropped: fetch them again
             return
-        fetched = {place: batch for place, batch in records.items() if batch}
-        self._gathering.began(sum(map(len, fetched.values())))
-        self._ahead.append(fetched)
-        for place, batch in fetched.items():
-            self._read_offset[place] = None  # no gaps and no repeats in Faust's eyes: offsets are ours
-            yield place, self._message(place, batch[-1], fetched)
+        if records:
+            self._gathering.began(self._turns.add({Place(*place): batch for place, batch in records.items()}))
+        turn = self._turns.next()
+        self._ahead.append(turn)
+        for place, taken in turn.items():
+            self._read_offset[TP(*place)] = None  # no gaps and no repeats in Faust's eyes: offsets are ours
+            yield TP(*place), self._message(TP(*place), taken, turn)
             return
 
-    def make_room(self, fetched: Mapping[TP, list[Any]]) -> None:
+    def make_room(self, turn: Mapping[Place, Taken]) -> None:
         """It was answered."""
-        self._ahead = [one for one in self._ahead if one is not fetched]
+        self._ahead = [one for one in self._ahead if one is not turn]
         self._room.set()
 
     async def _has_room(self) -> bool:
         """Whether more may be fetched, after a moment if not now."""
-        if len(self._ahead) >= FETCHES_AHEAD_MAX:
+        if len(self._ahead) >= TURNS_AHEAD_MAX:
             self._room.clear()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(POLL_S):
                     await self._room.wait()
-        return len(self._ahead) < FETCHES_AHEAD_MAX
+        return len(self._ahead) < TURNS_AHEAD_MAX
 
     async def on_partitions_assigned(self, assigned: set[TP], generation_id: int = 0) -> None:
         self._ahead.clear()  # Faust has dropped it
+        self._turns.clear()
         self._room.set()
         await super().on_partitions_assigned(assigned, generation_id)
 
-    def _message(self, place: TP, last: Any, fetched: dict[TP, Any]) -> ConsumerMessage:
+    def _message(self, place: TP, taken: Taken, turn: Mapping[Place, Taken]) -> ConsumerMessage:
         return ConsumerMessage(
             place.topic,
             place.partition,
-            last.offset,
-            last.timestamp / 1_000,
-            last.timestamp_type,
+            taken.offsets[-1],
+            taken.times_ms[-1] / 1_000,
+            0,
             [],
             None,
-            cast("bytes", fetched),
+            cast("bytes", turn),
             None,
             0,
             0,

@@ -7,9 +7,10 @@ from collections.abc import Callable
 
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLES
-from slacktide.streams.kafka import Fetched, Group
-from slacktide.streams.records import Place
+from slacktide.streams.kafka import WholeGroup
+from slacktide.streams.records import Place, Record
 from slacktide.streams.shells.session import Session, ShellSettings, keep_connected
+from slacktide.streams.shells.turns import Turns
 from slacktide.streams.worker import Worker
 
 COMMIT_EVERY_S = 1.0
@@ -44,9 +45,11 @@ class _Member:
     def __init__(self, session: Session, settings: ShellSettings) -> None:
         self._session = session
         self._done: dict[Place, int] = {}
+        self._turns = Turns()
+        self._ends: dict[Place, int | None] = {}
         # Held from a batch to its answers and offsets: partitions are given back between batches, not within one.
         self._busy = asyncio.Lock()
-        self._group = Group(
+        self._group = WholeGroup(
             settings.bootstrap,
             [topic.name for topic in SAMPLES],
             settings.group,
@@ -68,26 +71,32 @@ class _Member:
     async def _answer(self, stop: asyncio.Event) -> None:
         loop = asyncio.get_running_loop()
         commit_at_s = loop.time() + COMMIT_EVERY_S
-        while fetched := await self._fetched(stop):
+        while not stop.is_set() and (self._turns or await self._fetched(stop)):
             async with self._busy:
-                if fetched[0]:
-                    self._done |= await self._session.answer(*fetched)
+                if self._turns:
+                    self._done |= await self._session.answer(self._records(), self._ends)
                 if loop.time() >= commit_at_s:
                     await self._commit()
                     commit_at_s = loop.time() + COMMIT_EVERY_S
         async with self._busy:
             await self._give_back()
 
-    async def _fetched(self, stop: asyncio.Event) -> Fetched | None:
-        """What the next fetch brings, maybe nothing; None: told to stop. Not while busy: it waits out a rebalance."""
-        fetching = asyncio.ensure_future(self._group.fetch())
+    def _records(self) -> dict[Place, list[Record]]:
+        """Of the next turn."""
+        return {place: taken.records(*place) for place, taken in self._turns.next().items()}
+
+    async def _fetched(self, stop: asyncio.Event) -> bool:
+        """Fetch, maybe nothing; False: told to stop. Not while busy: it waits out a rebalance."""
+        fetching = asyncio.ensure_future(self._group.fetch_whole())
         stopped = asyncio.ensure_future(stop.wait())
         await asyncio.wait((fetching, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         if stop.is_set():
             fetching.cancel()
-            return None
-        return fetching.result()
+            return False
+        fetched, self._ends = fetching.result()
+        self._turns.add(fetched)
+        return True
 
     async def _commit(self) -> None:
         if self._done and await self._group.commit(self._session.quarantine.marked(self._done)):
@@ -104,4 +113,5 @@ class _Member:
     async def _revoked(self, _: frozenset[Place]) -> None:
         async with self._busy:
             await self._give_back()
+            self._turns.clear()
         self._session.revoked()

@@ -37,6 +37,17 @@ def test_what_is_installed_is_what_they_are_written_for() -> None:
     assert patches.WRITTEN_FOR == "0.14."
 
 
+async def test_a_connection_reads_a_fetch_without_stopping() -> None:
+    async with SlowBroker() as broker:
+        host, port = broker.address
+        connection = aiokafka.conn.AIOKafkaConnection(host, port)
+        broker.may_answer.set()
+        await connection.connect()
+        assert connection._reader._limit == patches.READER_BYTES
+        connection.close()
+        await asyncio.wait_for(broker.closed.wait(), 2.0)
+
+
 class SlowBroker:
     """Accepts a connection and answers which requests it knows, once it may; it answers nothing else."""
 

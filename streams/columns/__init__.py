@@ -1,0 +1,1 @@
+"""What a stream worker does for many records at once, in arrays."""

@@ -1,0 +1,276 @@
+"""Record batches as columns: all records of a fetch are taken apart at once.
+
+On the wire a record is a row of varints with its key, value and headers between them. Here the same varint of
+all records is read in one step. A batch with a record that is damaged is read again with care, by ``streams.kafka``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate, chain
+from operator import itemgetter
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slacktide.streams.columns.unread import Headers, UnreadHeaders, headers_in
+from slacktide.streams.kafka.fetched import FETCH_BYTES_MAX
+from slacktide.streams.kafka.frames import HEADERS_MAX
+from slacktide.streams.kafka.walk import FetchedBatches, walked
+from slacktide.streams.records import Record
+
+Numbers: TypeAlias = NDArray[np.int64]
+
+FEW = 24
+"""Records that are read one by one in less time than arrays take."""
+_VARINT_BITS = 63
+"""A longer one is for the careful reader."""
+_SMALL = 0x80
+_ZIGZAG = np.array([number >> 1 ^ -(number & 1) for number in range(_SMALL)], np.int64)
+
+
+@dataclass(slots=True)
+class Taken:
+    """Records of one partition, in order; a list for each field."""
+
+    offsets: list[int] = field(default_factory=list)
+    times_ms: list[int] = field(default_factory=list)
+    """When each was appended, or when its producer says it was made: the topic's choice."""
+    keys: list[bytes | None] = field(default_factory=list)
+    values: list[bytes | None] = field(default_factory=list)
+    """An ``UnreadableBatch`` among them stands for a batch, and has its last offset."""
+    headers: list[bytes | Headers] = field(default_factory=list)
+    """As they lie on the wire; of a batch that was read with care, parsed."""
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def part(self, begin: int, end: int) -> Taken:
+        """The records from ``begin`` up to ``end``, by place."""
+        return Taken(
+            self.offsets[begin:end],
+            self.times_ms[begin:end],
+            self.keys[begin:end],
+            self.values[begin:end],
+            self.headers[begin:end],
+        )
+
+    def headers_of(self, place: int) -> Headers:
+        """One record's headers; none where a name is no UTF-8."""
+        headers = self.headers[place]
+        return headers_in(headers) if isinstance(headers, bytes) else headers
+
+    def records(self, topic: str, partition: int) -> list[Record]:
+        """The records as objects. Their headers are parsed when somebody looks at them."""
+        rows = zip(self.offsets, self.times_ms, self.keys, self.values, self.headers, strict=True)
+        return [
+            Record(
+                topic=topic,
+                partition=partition,
+                offset=offset,
+                timestamp_ms=time_ms,
+                key=key,
+                value=value,
+                headers=UnreadHeaders(headers) if isinstance(headers, bytes) else headers,
+            )
+            for offset, time_ms, key, value, headers in rows
+        ]
+
+    def extend(self, other: Taken) -> None:
+        """Append records."""
+        self.offsets += other.offsets
+        self.times_ms += other.times_ms
+        self.keys += other.keys
+        self.values += other.values
+        self.headers += other.headers
+
+
+def taken_apart(raw: bytes, position: int) -> tuple[Taken, int]:
+    """The records in what one fetch brought of one partition, and the position behind them.
+
+    Args:
+        raw: record batches; the last one may be cut off.
+        position: the offset that was asked for.
+
+    """
+    fetched = walked(raw, position, FETCH_BYTES_MAX)
+    return columns([fetched])[0], fetched.position
+
+
+def taken(fetched: Sequence[Sequence[Any]]) -> list[Taken]:
+    """The records of each partition, as its consumer hands them over: whole fetches, or records one by one.
+
+    Args:
+        fetched: of each partition what ``getmany`` of aiokafka gave.
+
+    """
+    if all(isinstance(one, FetchedBatches) for items in fetched for one in items):
+        found = iter(columns([one for items in fetched for one in items]))
+        return [_joined([next(found) for _ in items]) for items in fetched]
+    return [_columns_of(items) for items in fetched]
+
+
+def _joined(parts: Sequence[Taken]) -> Taken:
+    if len(parts) == 1:
+        return parts[0]
+    whole = Taken()
+    for part in parts:
+        whole.extend(part)
+    return whole
+
+
+def columns(fetches: Sequence[FetchedBatches]) -> list[Taken]:
+    """The records of each fetch, all of them taken apart together."""
+    if sum(len(one.starts) for one in fetches) < FEW:
+        return [_spliced(Taken(), one, range(len(one.plain))) for one in fetches]
+    table = _Table(fetches)
+    taken, damaged = table.taken(), table.damaged()
+    made: list[Taken] = []
+    record = batch = 0
+    for one in fetches:
+        records, batches = record + len(one.starts), batch + len(one.plain)
+        mine = [number - batch for number in damaged if batch <= number < batches]
+        made.append(_spliced(taken.part(record, records) if len(fetches) > 1 else taken, one, mine))
+        record, batch = records, batches
+    return made
+
+
+def _spliced(taken: Taken, fetched: FetchedBatches, damaged: Sequence[int]) -> Taken:
+    """The records of all batches in their order.
+
+    Args:
+        taken: those of the plain batches.
+        fetched: what was fetched.
+        damaged: which plain batches are to be read with care instead, by number.
+
+    """
+    pieces = [(at, at, records) for at, records in fetched.others]
+    pieces += [(*fetched.span(number), fetched.read_again(number)) for number in damaged]
+    if not pieces:
+        return taken
+    whole, done = Taken(), 0
+    for begin, end, records in sorted(pieces, key=itemgetter(0, 1)):
+        whole.extend(taken.part(done, begin))
+        whole.extend(_columns_of(records))
+        done = end
+    whole.extend(taken.part(done, len(taken)))
+    return whole
+
+
+def _columns_of(records: Sequence[Any]) -> Taken:
+    return Taken(
+        [record.offset for record in records],
+        [record.timestamp for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        [record.headers for record in records],
+    )
+
+
+class _Table:
+    """The records of the plain batches of some fetches: a row for each."""
+
+    def __init__(self, fetches: Sequence[FetchedBatches]) -> None:
+        self._raw = b"".join(one.raw for one in fetches)
+        shifts = [0, *accumulate(len(one.raw) for one in fetches)]
+        starts = np.concatenate([_shifted(one.starts, by) for one, by in zip(fetches, shifts, strict=False)])
+        self._ends = np.concatenate([_shifted(one.ends, by) for one, by in zip(fetches, shifts, strict=False)])
+        _, bases, last_deltas, times, by_broker, _ = np.array(
+            list(chain.from_iterable(one.plain for one in fetches)), np.int64
+        ).T
+        counts = list(chain.from_iterable(one.counts() for one in fetches))
+        self._batch = np.repeat(np.arange(len(counts)), counts)
+        row = _Row(self._raw, starts)
+        plain = row.number() == 0  # attributes: none are in use
+        since_ms, delta = row.number(), row.number()
+        self._key_at, self._key_bytes = row.sized()
+        self._value_at, self._value_bytes = row.sized()
+        self._headers_at = row.at
+        row.pass_headers()
+        self._offsets = bases[self._batch] + delta
+        self._times_ms = times[self._batch] + np.where(by_broker[self._batch], 0, since_ms)
+        rises = np.ones(len(delta), np.bool_)
+        rises[1:] = (delta[1:] > delta[:-1]) | (self._batch[1:] != self._batch[:-1])
+        placed = rises & (delta >= 0) & (delta <= last_deltas[self._batch])
+        self._sound = plain & placed & row.sound & (row.at == self._ends)
+
+    def damaged(self) -> list[int]:
+        """Batches with a record that is not as it should be, by number."""
+        return [] if self._sound.all() else np.unique(self._batch[~self._sound]).tolist()
+
+    def taken(self) -> Taken:
+        """All records. Of a damaged batch they mean nothing."""
+        raw = self._raw
+        headers = zip(self._headers_at.tolist(), self._ends.tolist(), strict=True)
+        return Taken(
+            self._offsets.tolist(),
+            self._times_ms.tolist(),
+            _slices(raw, self._key_at, self._key_bytes),
+            _slices(raw, self._value_at, self._value_bytes),
+            [raw[begin:end] for begin, end in headers],
+        )
+
+
+class _Row:
+    """Reads one field after the other, each of all records.
+
+    What it reads beyond a record's end means nothing; the record is not ``sound``, or its end is passed for good.
+    """
+
+    def __init__(self, raw: bytes, starts: Numbers) -> None:
+        self._bytes = np.frombuffer(raw, np.uint8)
+        self.at = starts
+        """Where each record's next field begins."""
+        self.sound = np.ones(len(starts), np.bool_)
+
+    def number(self) -> Numbers:
+        """A varint."""
+        byte = self._bytes.take(self.at, mode="clip")
+        self.at = self.at + 1
+        if byte.max() < _SMALL:
+            return _ZIGZAG.take(byte)
+        value, more = (byte & 0x7F).astype(np.int64), byte >= _SMALL
+        for shift in range(7, _VARINT_BITS, 7):
+            byte = self._bytes.take(self.at, mode="clip")
+            value |= np.where(more, (byte & 0x7F).astype(np.int64) << shift, 0)
+            self.at = self.at + more
+            more &= byte >= _SMALL
+            if not more.any():
+                break
+        self.sound &= ~more
+        return (value >> 1) ^ -(value & 1)
+
+    def sized(self, least: int = -1) -> tuple[Numbers, Numbers]:
+        """Where a field of so many bytes begins, and how many; -1: there is none."""
+        size = self.number()
+        self.sound &= size >= least
+        begin = self.at
+        self.at = begin + np.minimum(np.maximum(size, 0), len(self._bytes))
+        return begin, size
+
+    def pass_headers(self) -> None:
+        """Headers are passed over, and checked to end where they should."""
+        count = self.number()
+        self.sound &= (count >= 0) & (count <= HEADERS_MAX)
+        count = np.where(self.sound, count, 0)
+        fewest, most = int(count.min()), int(count.max())
+        for number in range(most):
+            before = self.at
+            sound = self.sound
+            self.sized(least=0)
+            self.sized()
+            if number >= fewest:  # some records have no more
+                none = number >= count
+                self.at = np.where(none, before, self.at)
+                self.sound = np.where(none, sound, self.sound)
+
+
+def _shifted(places: Sequence[int], by: int) -> Numbers:
+    return np.array(places, np.int64) + by
+
+
+def _slices(raw: bytes, begins: Numbers, sizes: Numbers) -> list[bytes | None]:
+    places = zip(begins.tolist(), (begins + sizes).tolist(), strict=True)
+    return [raw[begin:end] if begin <= end else None for begin, end in places]

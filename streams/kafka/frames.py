@@ -1,0 +1,179 @@
+"""One batch of records read with care: whatever its bytes are, it costs itself only.
+
+A batch is unreadable when its checksum or structure is wrong, when its format is older than Kafka 0.11, when it does
+not inflate, or when it would take too much memory. One record then stands for it, whose value is an
+``UnreadableBatch``. Aborted transactions are not left out: nobody here reads committed records only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka.record.default_records import DefaultRecordBatch
+
+from slacktide.schemas.unreadable import UnreadableBatch
+from slacktide.streams.kafka.inflation import UnreadableError
+from slacktide.streams.kafka.payload import records_of
+
+HEADERS_MAX: Final = 64
+"""Kept of a record."""
+
+_FRAME_BYTES, _HEADER_BYTES = 12, 61
+_LENGTH_AT, _MAGIC_AT, _DELTA_AT, _COUNT_AT = 8, 16, 23, 57
+_FORMAT = 2
+"""Of batches, since Kafka 0.11."""
+
+
+class Frame(NamedTuple):
+    """One batch as it was fetched."""
+
+    raw: memoryview
+    behind: memoryview
+    """What was fetched behind it."""
+    whole: bool
+
+    def following(self) -> int | None:
+        """Offset of the first record of the batch behind it; None: nothing behind it is a batch with its checksum.
+
+        Where the length is damaged, anything may stand there.
+        """
+        end = _end(self.behind, 0)
+        if end is None or end < _HEADER_BYTES or self.behind[_MAGIC_AT] != _FORMAT:
+            return None
+        batch = DefaultRecordBatch(self.behind[:end])
+        return batch.base_offset if batch.validate_crc() else None
+
+
+class Found(NamedTuple):
+    """What a batch holds."""
+
+    records: list[ConsumerRecord[bytes, bytes]]
+    """From the position on; or the one that stands for it."""
+    position: int
+    """Behind it."""
+    ends: bool
+    """Whether it ends where its length says. If not, the broker finds the next batch, by the next fetch."""
+
+
+def frame_at(fetched: memoryview, begin: int) -> Frame | None:
+    """The batch that begins there; None: it is cut off, and comes whole with the next fetch.
+
+    Args:
+        fetched: what one fetch brought of one partition.
+        begin: where a batch before it ends, or 0.
+
+    """
+    end = _end(fetched, begin)
+    if end is None:
+        return Frame(fetched, fetched[:0], whole=False) if fetched and begin == 0 else None
+    return Frame(fetched[begin:end], fetched[end:], whole=True)
+
+
+def read(place: TopicPartition, frame: Frame, position: int) -> Found:
+    """Read a batch with care.
+
+    Args:
+        place: its partition.
+        frame: the batch.
+        position: of the fetch; it may lie within the batch.
+
+    """
+    batch = _read(frame, position)
+    if isinstance(batch, _Unreadable):
+        ends = batch.checked or frame.following() is not None
+        return Found([batch.record(place, position)], batch.last + 1, ends)
+    return Found(list(_from(place, batch, position)), batch.last + 1, ends=True)
+
+
+def _from(place: TopicPartition, batch: _Batch, position: int) -> Iterator[ConsumerRecord[bytes, bytes]]:
+    topic, partition = place
+    for record in batch.records:
+        offset = record.offset
+        if not position <= offset <= batch.last:
+            continue
+        position = offset + 1
+        key, value = record.key, record.value
+        yield ConsumerRecord(
+            topic,
+            partition,
+            offset,
+            record.timestamp,
+            record.timestamp_type,
+            key,
+            value,
+            None,
+            -1 if key is None else len(key),
+            -1 if value is None else len(value),
+            tuple(record.headers[:HEADERS_MAX]),
+        )
+
+
+class _Batch(NamedTuple):
+    """Its records."""
+
+    records: Sequence[Any]
+    last: int
+    """Offset of its last record, which may have been compacted away."""
+
+
+class _Unreadable(NamedTuple):
+    """Why there are none."""
+
+    last: int
+    reason: str
+    timestamp_ms: int = 0
+    checked: bool = False
+    """Its checksum and its offsets are right."""
+
+    def record(self, place: TopicPartition, position: int) -> ConsumerRecord[bytes, bytes]:
+        """What stands for the batch; whoever has it has read up to its end."""
+        value = UnreadableBatch(position, f"a batch cannot be read: {self.reason}")
+        return ConsumerRecord(
+            place.topic, place.partition, self.last, self.timestamp_ms, 0, None, value, None, -1, 0, ()
+        )  # fmt: skip
+
+
+def _end(fetched: memoryview, begin: int) -> int | None:
+    """Where the batch ends that begins there; None: not within what was fetched, or its length is no batch's."""
+    length = _number(fetched, begin + _LENGTH_AT, 4)
+    end = begin + _FRAME_BYTES + length
+    return end if begin + _MAGIC_AT < end <= len(fetched) else None
+
+
+def _number(raw: memoryview, at: int, size: int) -> int:
+    return int.from_bytes(raw[at : at + size], "big", signed=True)
+
+
+def _read(frame: Frame, position: int) -> _Batch | _Unreadable:
+    raw = frame.raw
+    if not frame.whole:
+        return _Unreadable(_presumed(frame, position), "it is cut off, or its length is damaged")
+    if raw[_MAGIC_AT] != _FORMAT or len(raw) < _HEADER_BYTES:
+        return _Unreadable(_presumed(frame, position), f"its format is {raw[_MAGIC_AT]}, and only {_FORMAT} is read")
+    batch = DefaultRecordBatch(raw)
+    if not batch.validate_crc():
+        return _Unreadable(_presumed(frame, position), "its checksum is wrong")
+    last: int = batch.next_offset - 1
+    if last < position or (batch.base_offset > position and (frame.following() or last + 1) <= last):
+        return _Unreadable(_presumed(frame, position), f"its offset {batch.base_offset} is damaged")
+    try:
+        records = () if batch.is_control_batch else records_of(batch, raw)
+    except UnreadableError as exc:
+        return _Unreadable(last, str(exc), batch.max_timestamp, checked=True)
+    return _Batch(records, last)
+
+
+def _presumed(frame: Frame, position: int) -> int:
+    """The last offset of a batch that is damaged, and does not tell it for certain; at least one is given up."""
+    raw, following = frame.raw, frame.following()
+    if following is not None:
+        return max(position, following - 1)
+    if len(raw) > _MAGIC_AT and raw[_MAGIC_AT] < _FORMAT:
+        return max(position, _number(raw, 0, 8))  # of a compressed one its last
+    if frame.whole and len(raw) >= _HEADER_BYTES:
+        base, delta, count = _number(raw, 0, 8), _number(raw, _DELTA_AT, 4), _number(raw, _COUNT_AT, 4)
+        if base <= position <= base + delta and delta + 1 == count:
+            return base + delta
+    return position

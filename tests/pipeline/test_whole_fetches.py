@@ -1,0 +1,134 @@
+"""Whole fetches on real brokers: the worker's consumer takes them, and they hold what every other reader finds."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from slacktide.agents.clock import SystemClock
+from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.columns.batches import Taken, taken
+from slacktide.streams.kafka import WholeGroup, read_topic, record_of
+from slacktide.streams.records import Place, Record
+from slacktide.streams.shells import faust_shell
+from testbed.batches import append, batch
+from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
+from testbed.samples import keyframe, sample
+from testbed.stream_rig import Rig, Shell
+
+BEGIN_MS = round(SystemClock().wall_ms()) - 60_000
+BATCH_MS = BEGIN_MS + 1_000
+CODECS = (None, "gzip", "snappy", None, "lz4", "zstd")
+
+
+class Member(WholeGroup):
+    """A member of a group of its own."""
+
+    def __init__(self, bootstrap: str, group: str) -> None:
+        super().__init__(
+            Cluster(bootstrap), [SAMPLE.name], group, session_timeout_ms=6_000, fetch_wait_ms=100,
+            assigned=self.hear, revoked=self.hear,
+        )  # fmt: skip
+
+    async def hear(self, _: frozenset[Place]) -> None:
+        """Whatever it has, it reads."""
+
+
+class OneByOne(Member):
+    """Has the client make a record of each, as its public interface does."""
+
+    _deserializer = None
+
+
+async def fetched(member: Member, count: int) -> list[Record]:
+    """So many records, by partition and offset."""
+    found: dict[Place, Taken] = {}
+    await member.join()
+    try:
+        async with asyncio.timeout(30):
+            while sum(map(len, found.values())) < count:
+                by_place, ends = await member.fetch_whole()
+                for place, more in zip(by_place, taken(list(by_place.values())), strict=True):
+                    found.setdefault(place, Taken()).extend(more)
+                    assert (ends[place] or 0) > more.offsets[-1]
+    finally:
+        await member.leave()
+    return [record for place, one in sorted(found.items()) for record in one.records(*place)]
+
+
+async def as_others_read(bootstrap: str) -> list[Record]:
+    async with aclosing(read_topic(Cluster(bootstrap), SAMPLE.name)) as records:
+        found = [record if isinstance(record, Record) else record_of(record) async for record in records]
+    return sorted(found, key=lambda record: (record.partition, record.offset))
+
+
+async def write(bootstrap: str, codec: str | None, values: list[bytes], partition: int = 0) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=bootstrap, compression_type=codec, linger_ms=5) as producer:
+        sent = [
+            await producer.send(
+                SAMPLE.name, value, key=b"node-1", partition=partition, timestamp_ms=BEGIN_MS + at,
+                headers=[("ce_id", b"%d" % at), ("ce_none", b"")],
+            )
+            for at, value in enumerate(values)
+        ]  # fmt: skip
+        await asyncio.gather(*sent)
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("dated_by", ["clients", "broker"])
+async def test_batches_of_every_codec_on_one_partition_are_read_as_by_every_other_reader(
+    kafka_broker: KafkaBroker, dated_by: str
+) -> None:
+    kafka_broker.apply_topics(2, DATED_BY_CLIENTS if dated_by == "clients" else {})
+    bootstrap = kafka_broker.bootstrap
+    for round_, codec in enumerate(CODECS * 2):
+        values = [b"%d/%d " % (round_, at) * (at + 1) for at in range(40 if round_ % 2 else 1)]
+        await write(bootstrap, codec, values, partition=round_ % 5 // 4)
+    await append(bootstrap, SAMPLE.name, 0, batch(0, [b"x" * 400_000], key=b"node-1", timestamp_ms=BATCH_MS))
+
+    others = await as_others_read(bootstrap)
+    found = await fetched(Member(bootstrap, "whole"), len(others))
+
+    assert found == others
+    assert await fetched(OneByOne(bootstrap, "one-by-one"), len(others)) == others
+    fixed = {record.timestamp_ms for record in found} <= set(range(BEGIN_MS, BEGIN_MS + 100)) | {BATCH_MS}
+    assert fixed == (dated_by == "clients")
+
+
+async def test_so_they_are_on_the_embedded_broker(embedded_broker: EmbeddedBroker) -> None:
+    embedded_broker.apply_topics(2)
+    for number in range(30):
+        await write(embedded_broker.bootstrap, None, [b"%d/%d" % (number, at) for at in range(number % 3 + 1)])
+
+    others = await as_others_read(embedded_broker.bootstrap)
+    assert await fetched(Member(embedded_broker.bootstrap, "whole"), len(others)) == others
+
+
+async def test_a_worker_answers_as_well_by_the_clients_public_interface(
+    rig: Rig, shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(WholeGroup, "_deserializer", None)
+    monkeypatch.setattr(faust_shell, "at_once", None)
+    samples = [keyframe(1), *(sample(seq) for seq in range(2, 600))]
+    await rig.send(samples)
+    async with rig.worker(shell):
+        await rig.answered(samples)
+
+    assert all(len(each) == 1 for each in rig.answers.values()), "answered once"
+
+
+async def test_other_consumers_of_the_process_read_records(rig: Rig) -> None:
+    """Whole fetches are one consumer's choice."""
+    samples = [keyframe(1), sample(2)]
+    async with rig.worker("faust"):
+        await rig.send(samples)
+        await rig.answered(samples)
+        async with AIOKafkaConsumer(
+            SAMPLE.name, bootstrap_servers=rig.bootstrap, auto_offset_reset="earliest"
+        ) as consumer:
+            assert [(await consumer.getone()).value for _ in samples] == [encode(one) for one in samples]
