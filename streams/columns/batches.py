@@ -15,9 +15,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from slacktide.streams.columns.unread import Headers, UnreadHeaders, headers_in
 from slacktide.streams.kafka.fetched import FETCH_BYTES_MAX
 from slacktide.streams.kafka.frames import HEADERS_MAX
+from slacktide.streams.kafka.unread import Headers, UnreadHeaders, headers_in
 from slacktide.streams.kafka.walk import FetchedBatches, walked
 from slacktide.streams.records import Record
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -21,6 +21,7 @@ from aiokafka.errors import (
     RecordTooLargeError,
 )
 from aiokafka.partitioner import DefaultPartitioner
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RecordRefusedError
@@ -28,6 +29,7 @@ from slacktide.streams.kafka.batch import Batch, batches, check_size
 from slacktide.streams.kafka.closing import abandon
 from slacktide.streams.kafka.common import METADATA_MS
 from slacktide.streams.kafka.connecting import client, silent, told
+from slacktide.streams.kafka.rendered import Part, Rendered, RenderedBatch, out_of, parts
 from slacktide.streams.records import Out
 
 log = logging.getLogger(__name__)
@@ -177,6 +179,34 @@ class Sender:
                 await self._begin_anew()
         return results
 
+    async def send_rendered(self, batches: Sequence[Rendered]) -> list[Refused | None]:
+        """Write records that are rendered already, not compressed; one that the broker refuses costs only itself.
+
+        Returns:
+            For each record in order why it is refused; None: it was acknowledged.
+
+        Raises:
+            LogError: as ``send``, for any other reason.
+
+        """
+        results: list[Refused | None] = [None] * sum(len(batch.records) for batch in batches)
+        async with self._one_by_one:
+            left = parts(batches)
+            while left:
+                again: list[Part] = []
+                answers = await self._attempt_rendered(left)
+                for part, error in zip(left, answers, strict=True):
+                    if not isinstance(error, _CONTENT):
+                        again += [] if error is None else [part]
+                    elif len(part.records) > 1:
+                        again += part.halves()
+                    else:
+                        results[part.first] = _refusal(out_of(part.place, part.records[0]), error)
+                if any(answers):
+                    await self._begin_anew()
+                left = again
+        return results
+
     async def check(self, topics: Sequence[str]) -> None:
         """Look whether the broker is there and has the topics; for those who send seldom.
 
@@ -210,25 +240,55 @@ class Sender:
             LogError: for any other failure; disconnected.
 
         """
+        results: list[Placed | Refused | None] = [None] * len(records)
+        async with self._connected() as producer:
+            made = await self._batched(producer, records, results)
+            written = [await self._queued(producer, batch.place, batch.builder) for batch in made]
+            answers: list[Any] = await asyncio.gather(*written, return_exceptions=True)
+            for batch, answer in zip(made, answers, strict=True):
+                _settle(batch, answer, records, results)
+        return [result for result in results if result is not None]
+
+    @asynccontextmanager
+    async def _connected(self) -> AsyncIterator[AIOKafkaProducer]:
+        """For one attempt.
+
+        Raises:
+            LogError: what the attempt raised, or the time is over; disconnected.
+
+        """
         producer = self._producer
         if producer is None or _cut_off(producer):
             await self.close()
             raise LogError(f"{self._bootstrap}: the connection was lost")
-        results: list[Placed | Refused | None] = [None] * len(records)
         try:
             async with asyncio.timeout(2 * self._timeout_s):
-                made = await self._batched(producer, records, results)
-                written = [await self._queued(producer, batch) for batch in made]
-                answers: list[Any] = await asyncio.gather(*written, return_exceptions=True)
-            for batch, answer in zip(made, answers, strict=True):
-                _settle(batch, answer, records, results)
+                yield producer
         except (KafkaError, OSError, TimeoutError) as exc:
             await self.close()
             raise LogError(f"{self._bootstrap}: {told(exc)}") from exc
         except LogError:
             await self.close()
             raise
-        return [result for result in results if result is not None]
+
+    async def _attempt_rendered(self, left: Sequence[Part]) -> list[BaseException | None]:
+        """Write all at once; of each batch why it is to be written again, in parts.
+
+        Raises:
+            LogError: for any other failure; disconnected.
+
+        """
+        async with self._connected() as producer:
+            made_ms = producer.create_batch().append(timestamp=None, key=None, value=b"").timestamp
+            written = [await self._queued(producer, part.place, RenderedBatch(part.records, made_ms)) for part in left]
+            answers: list[Any] = await asyncio.gather(*written, return_exceptions=True)
+            errors = [answer if isinstance(answer, BaseException) else None for answer in answers]
+            spoiled = {part.place for part, error in zip(left, errors, strict=True) if isinstance(error, _CONTENT)}
+            for part, error in zip(left, errors, strict=True):
+                # Behind a batch that an idempotent producer was refused, the broker misses it.
+                if error is not None and part.place not in spoiled:
+                    raise error
+        return errors
 
     async def _batched(
         self, producer: AIOKafkaProducer, records: Sequence[Out], results: list[Placed | Refused | None]
@@ -247,10 +307,12 @@ class Sender:
                 placed.append((TopicPartition(out.topic, partition), number, out))
         return batches(producer, placed)
 
-    async def _queued(self, producer: AIOKafkaProducer, batch: Batch) -> asyncio.Future[object]:
-        topic, number = batch.place
+    async def _queued(
+        self, producer: AIOKafkaProducer, place: TopicPartition, builder: BatchBuilder | RenderedBatch
+    ) -> asyncio.Future[object]:
+        topic, number = place
         try:
-            future: asyncio.Future[object] = await producer.send_batch(batch.builder, topic, partition=number)
+            future: asyncio.Future[object] = await producer.send_batch(builder, topic, partition=number)
         except AssertionError as exc:  # the client's way to say so
             raise LogError(f"{topic} has no partition {number}: slacktide topics plan") from exc
         return future

@@ -57,12 +57,12 @@ def headers_in(raw: bytes) -> Headers:
 
     """
     found: list[tuple[str, bytes]] = []
-    count, at = _varint(raw, 0)
+    count, at = varint_at(raw, 0)
     for _ in range(count):
-        size, at = _varint(raw, at)
+        size, at = varint_at(raw, at)
         name = raw[at : at + size]
         at += size
-        size, at = _varint(raw, at)
+        size, at = varint_at(raw, at)
         value = raw[at : at + size] if size >= 0 else None
         at += max(0, size)
         try:
@@ -72,7 +72,7 @@ def headers_in(raw: bytes) -> Headers:
     return tuple(found)
 
 
-def _varint(raw: bytes, at: int) -> tuple[int, int]:
+def varint_at(raw: bytes, at: int) -> tuple[int, int]:
     """A varint, and where it ends."""
     value = shift = 0
     while True:

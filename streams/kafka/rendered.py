@@ -1,0 +1,200 @@
+"""Records that are put together as bytes before they are sent: what many records share is rendered once.
+
+A rendered record goes from the length of its key to its last header. What goes before depends on its place in a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from struct import Struct
+from typing import Final, NamedTuple
+
+import msgspec
+from aiokafka import TopicPartition
+from google_crc32c import value as crc32c
+
+from slacktide.streams.kafka.unread import headers_in, varint_at
+from slacktide.streams.records import Out
+
+RENDERED_BYTES_MAX: Final = 900_000
+"""Of a batch. By default a broker takes 1 MiB."""
+_AROUND_BYTES: Final = 10
+"""Of a record at most, for its length and its place in the batch."""
+_FRONT: Final = Struct(">qiibI")
+"""Base offset, length of what follows, leader epoch, format, checksum of what follows."""
+_HEADER: Final = Struct(">hiqqqhii")
+"""Attributes, last offset delta, first and last timestamp, producer id and epoch, base sequence, count of records."""
+_HEADER_BYTES: Final = _FRONT.size + _HEADER.size
+_UNCHECKED_BYTES = 9
+"""Leader epoch, format and checksum."""
+_FORMAT = 2
+
+
+class Rendered(msgspec.Struct, gc=False):
+    """Records of one partition, in order."""
+
+    topic: str
+    partition: int
+    records: list[bytes]
+    """Made by ``rendered``."""
+
+
+def rendered(key: bytes, value: bytes | None, headers: bytes) -> bytes:
+    """A record.
+
+    Args:
+        key: made by ``rendered_key``.
+        value: None: a tombstone.
+        headers: made by ``rendered_headers``.
+
+    """
+    return b"".join((key, varint(-1), headers) if value is None else (key, varint(len(value)), value, headers))
+
+
+def rendered_key(key: bytes | None) -> bytes:
+    """A record's key."""
+    return varint(-1) if key is None else varint(len(key)) + key
+
+
+def rendered_headers(headers: Sequence[tuple[str, bytes]]) -> bytes:
+    """A record's headers."""
+    parts = [varint(len(headers))]
+    for name, value in headers:
+        text = name.encode()
+        parts += (varint(len(text)), text, varint(len(value)), value)
+    return b"".join(parts)
+
+
+@lru_cache(maxsize=1 << 14)
+def varint(number: int) -> bytes:
+    """A number as records have it: zigzag, seven bits a byte."""
+    number = number << 1 ^ number >> 63
+    written = bytearray()
+    while number > 0x7F:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def out_of(place: TopicPartition, record: bytes) -> Out:
+    """A rendered record as it was before."""
+    key, at = _field(record, 0)
+    value, at = _field(record, at)
+    return Out(topic=place.topic, partition=place.partition, key=key, value=value, headers=headers_in(record[at:]))
+
+
+def _field(record: bytes, at: int) -> tuple[bytes | None, int]:
+    size, at = varint_at(record, at)
+    return (None, at) if size < 0 else (record[at : at + size], at + size)
+
+
+class Part(NamedTuple):
+    """Rendered records that go out as one batch."""
+
+    place: TopicPartition
+    first: int
+    """Its first record, among all that are to be written."""
+    records: list[bytes]
+
+    def halves(self) -> list[Part]:
+        """The same in two batches."""
+        half = len(self.records) // 2
+        return [
+            Part(self.place, self.first, self.records[:half]),
+            Part(self.place, self.first + half, self.records[half:]),
+        ]
+
+
+def parts(batches: Sequence[Rendered]) -> list[Part]:
+    """As few batches as hold the records, each partition's first ones before any second one.
+
+    A partition's next batch waits for the one before it: begun with, it would hold up all others.
+    """
+    made: list[tuple[int, Part]] = []
+    turns: dict[TopicPartition, int] = {}
+    first = 0
+    for batch in batches:
+        place = TopicPartition(batch.topic, batch.partition)
+        for records in _split(batch.records):
+            turn = turns[place] = turns.get(place, -1) + 1
+            made.append((turn, Part(place, first, records)))
+            first += len(records)
+    made.sort(key=lambda one: one[0])
+    return [part for _, part in made]
+
+
+def _split(records: list[bytes]) -> Iterator[list[bytes]]:
+    if size_bytes(records) <= RENDERED_BYTES_MAX:
+        if records:
+            yield records
+        return
+    begin, room_bytes = 0, RENDERED_BYTES_MAX - _HEADER_BYTES
+    for number, record in enumerate(records):
+        room_bytes -= len(record) + _AROUND_BYTES
+        if room_bytes < 0 and number > begin:
+            yield records[begin:number]
+            begin, room_bytes = number, RENDERED_BYTES_MAX - _HEADER_BYTES - len(record) - _AROUND_BYTES
+    yield records[begin:]
+
+
+def size_bytes(records: Sequence[bytes]) -> int:
+    """What a batch of them has at most."""
+    return _HEADER_BYTES + sum(map(len, records)) + _AROUND_BYTES * len(records)
+
+
+class RenderedBatch:
+    """A batch of rendered records; ``AIOKafkaProducer.send_batch`` takes it in place of a ``BatchBuilder``.
+
+    Args:
+        records: in order, at least one.
+        timestamp_ms: of all of them.
+
+    """
+
+    def __init__(self, records: Sequence[bytes], timestamp_ms: int) -> None:
+        self._records = records
+        self._count = len(records)
+        self._timestamp_ms = timestamp_ms
+        self._producer = -1, -1, -1
+        self._buffer = b""
+
+    def record_count(self) -> int:
+        """How many records it has."""
+        return self._count
+
+    def closed(self) -> bool:
+        """Nothing is added."""
+        return True
+
+    def close(self) -> None:
+        """It is closed."""
+
+    def size(self) -> int:
+        """Bytes; at most, before it is built."""
+        return len(self._buffer) or size_bytes(self._records)
+
+    def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
+        self._producer = producer_id, producer_epoch, base_sequence
+
+    def _build(self) -> bytes:
+        if not self._buffer:
+            self._buffer = self._built()
+            self._records = ()  # the bytes are held once
+        return self._buffer
+
+    def _built(self) -> bytes:
+        at_ms, count = self._timestamp_ms, self._count
+        pieces = [_HEADER.pack(0, count - 1, at_ms, at_ms, *self._producer, count)]
+        for place, record in enumerate(self._records):
+            around = _around(place)
+            pieces += (varint(len(around) + len(record)), around, record)
+        checked = b"".join(pieces)
+        return _FRONT.pack(0, len(checked) + _UNCHECKED_BYTES, -1, _FORMAT, crc32c(checked)) + checked
+
+
+@lru_cache(maxsize=1 << 14)
+def _around(place: int) -> bytes:
+    """Attributes, time since the batch's first record, place in the batch."""
+    return b"\0\0" + varint(place)
