@@ -12,7 +12,7 @@ TURN_RECORDS_MAX = 250
 
 
 class Turns:
-    """Whole fetches in, a part of each partition out: partitions share a turn evenly."""
+    """Whole fetches in, turns out."""
 
     def __init__(self) -> None:
         self._left: dict[Place, tuple[Taken, int]] = {}
@@ -28,12 +28,21 @@ class Turns:
         return sum(map(len, columns))
 
     def next(self) -> dict[Place, Taken]:
-        """The next turn, by place; empty when all is out."""
-        share = max(1, TURN_RECORDS_MAX // max(1, len(self._left)))
-        turn = {place: one.part(done, done + share) for place, (one, done) in self._left.items()}
-        self._left = {
-            place: (one, done + share) for place, (one, done) in self._left.items() if done + share < len(one)
-        }
+        """The next turn, by place; empty when all is out.
+
+        As few places as fill it: each costs a write of its own for each topic that is written.
+        """
+        turn: dict[Place, Taken] = {}
+        room = TURN_RECORDS_MAX
+        for place, (one, done) in list(self._left.items()):
+            turn[place] = one.part(done, done + room)
+            taken_up = len(turn[place])
+            room -= taken_up
+            self._left[place] = one, done + taken_up
+            if done + taken_up == len(one):
+                del self._left[place]
+            if not room:
+                break
         return turn
 
     def clear(self) -> None:
