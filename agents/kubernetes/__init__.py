@@ -8,10 +8,12 @@ cached, nothing retried: what to do about an error is the caller's.
 from __future__ import annotations
 
 from slacktide.agents.kubernetes.access import Access, access
-from slacktide.agents.kubernetes.api_server import ApiServer, Listed
+from slacktide.agents.kubernetes.api_server import ApiServer, Listed, Patch
 from slacktide.agents.kubernetes.errors import ApiAwayError, ApiError, ApiRefusedError
 from slacktide.agents.kubernetes.follow import Changed, Gone, Over, Trouble, Whole, follow
 from slacktide.agents.kubernetes.resource import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
     CONFIGMAPS,
     EVENTS,
     LEASES,
@@ -22,12 +24,15 @@ from slacktide.agents.kubernetes.resource import (
     PRIORITY_CLASSES,
     PROFILES,
     SECRETS,
+    SERVICE_ACCOUNTS,
     TOKEN_REVIEWS,
     Resource,
 )
 from slacktide.agents.kubernetes.watch import Event
 
 __all__ = [
+    "CLUSTER_ROLES",
+    "CLUSTER_ROLE_BINDINGS",
     "CONFIGMAPS",
     "EVENTS",
     "LEASES",
@@ -38,6 +43,7 @@ __all__ = [
     "PRIORITY_CLASSES",
     "PROFILES",
     "SECRETS",
+    "SERVICE_ACCOUNTS",
     "TOKEN_REVIEWS",
     "Access",
     "ApiAwayError",
@@ -49,6 +55,7 @@ __all__ = [
     "Gone",
     "Listed",
     "Over",
+    "Patch",
     "Resource",
     "Trouble",
     "Whole",

@@ -63,8 +63,8 @@ class BridgeCommandSettings(process.ProcessSettings):
         "Its port; 0: any free one, said at start. None: no agent can enrol.", PORT, default=None
     )
     deployment: str | None = setting(
-        "The bridge's Deployment, as NAMESPACE/NAME: where the API server has it no more as the bridge ends, it "
-        "removes batch and mid resources from all Nodes. None: Nodes keep them.",
+        "The bridge's Deployment, as NAMESPACE/NAME: where it or the bridge's rights are deleted, the bridge removes "
+        "batch and mid resources from the Nodes that it wrote. None: Nodes keep them.",
         WorkloadName(),
         default=None,
     )
@@ -77,7 +77,7 @@ def command(settings: BridgeCommandSettings) -> None:
     """Tell the log of Kubernetes' nodes and policy, and Kubernetes of the batch and mid resources that the log says.
 
     Run two: one works, by the lease slacktide-bridge, the other waits. SIGTERM: gives the lease back; where
-    its --deployment is deleted, it removes the resources from all Nodes.
+    its --deployment is deleted, it removes the resources from Nodes.
     """
     from slacktide.agents.cluster.bridge import bridge  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.cluster.bridge.sources import ConfigMapName  # noqa: PLC0415

@@ -47,6 +47,8 @@ LEASES, SECRETS = "leases.coordination.k8s.io", "secrets"
 PROFILES, METRICS = "clustercolocationprofiles.config.koordinator.sh", "nodemetrics.slo.koordinator.sh"
 WORKLOADS = ("daemonsets", "deployments")
 ADMISSION, POLICY = "admissionregistration.k8s.io", "slo-controller-config"
+RBAC = "rbac.authorization.k8s.io"
+OWN_RIGHTS = (f"clusterroles.{RBAC}", f"clusterrolebindings.{RBAC}", "serviceaccounts")
 NEEDED = {
     "slacktide-agent": [
         Act(verb="get", resource="nodes/pods", name="node-1"),
@@ -65,6 +67,7 @@ NEEDED = {
         Act(verb="create", resource=LEASES, namespace=SYSTEM),
         *(Act(verb=verb, resource=LEASES, namespace=SYSTEM, name="slacktide-bridge") for verb in ("get", "update")),
         Act(verb="get", resource="deployments.apps", namespace=SYSTEM, name="slacktide-bridge"),
+        *(Act(verb=verb, resource=kind, name="slacktide-bridge") for kind in OWN_RIGHTS for verb in ("get", "patch")),
     ],
     "slacktide-webhook": [
         *(Act(verb=verb, resource=PROFILES) for verb in ("list", "watch")),
@@ -119,7 +122,9 @@ BEYOND = [
     ),
     *(Act(verb="get", resource=f"{kind}.apps", namespace=SYSTEM, name="slacktide-webhook") for kind in WORKLOADS),
     *(Act(verb="get", resource=f"{kind}.apps", namespace="default", name="slacktide-agent") for kind in WORKLOADS),
-    *(Act(verb=verb, resource="clusterroles.rbac.authorization.k8s.io") for verb in ("get", "bind", "escalate")),
+    *(Act(verb=verb, resource=f"clusterroles.{RBAC}") for verb in ("get", "patch", "bind", "escalate")),
+    *(Act(verb=verb, resource=kind, name="slacktide-bridge") for kind in OWN_RIGHTS for verb in ("update", "delete")),
+    *(Act(verb="patch", resource=kind, name="slacktide-agent") for kind in OWN_RIGHTS),
     Act(verb="impersonate", resource="users"),
 ]
 """What nobody needs, or one part alone."""

@@ -18,7 +18,7 @@ from slacktide.agents.cluster.bridge.lease import TIMING, Timing, epoch_of
 from slacktide.agents.cluster.bridge.mirror import Mirror
 from slacktide.agents.cluster.bridge.node_status import Shown
 from slacktide.agents.cluster.bridge.past import Past, read_back
-from slacktide.agents.cluster.bridge.removal import withdraw_if_removed
+from slacktide.agents.cluster.bridge.removal import Removal
 from slacktide.agents.cluster.bridge.sources import ConfigMapName, NodeSource, PolicySource
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.descheduler.cluster import Place
@@ -63,7 +63,9 @@ class BridgeSettings:
     enrolment: EnrolmentSettings | None = None
     """Where agents get their keys; None: nowhere."""
     deployment: str | None = None
-    """The bridge's own, as NAMESPACE/NAME: once it is deleted, Nodes lose their resources; None: they keep them."""
+    """The bridge's own, as NAMESPACE/NAME: once it or the bridge's rights are deleted, Nodes lose their resources.
+
+    None: they keep them."""
 
 
 async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> None:
@@ -79,6 +81,8 @@ async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> 
             timing=settings.timing,
         )
         ring = Ring(api, settings.namespace, lambda: clock.mono_ns() / 1e9)
+        removal = None if settings.deployment is None else Removal(api, settings.deployment, NAME)
+        over = asyncio.Event()
         beside = [asyncio.create_task(_tell_of_waiting(election, health))]
         if settings.enrolment is not None:
             enrolment = Enrolment(api, settings.enrolment, ring, clock.wall_ms)
@@ -86,15 +90,23 @@ async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> 
                 asyncio.create_task(_lasting(enrolment.run)),
                 asyncio.create_task(_lasting(partial(follow, ring))),
             ]
+        beside.append(asyncio.create_task(_end(over, stop.wait())))
+        if removal is not None:
+            beside.append(asyncio.create_task(_end(over, removal.begun())))
         try:
-            await election.run(stop, lambda: _lead(settings, api, election, health, clock, ring))
-            if settings.deployment is not None:
+            await election.run(over, lambda: _lead(settings, api, election, health, clock, ring, removal))
+            if removal is not None:
                 # Whoever led or not: the replica that ends last does it last.
-                await withdraw_if_removed(api, settings.deployment)
+                await removal.finish(leads=election.leader == settings.replica)
         finally:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
+
+
+async def _end(over: asyncio.Event, reason: Awaitable[object]) -> None:
+    await reason
+    over.set()
 
 
 async def _lasting(work: Callable[[], Awaitable[None]]) -> None:
@@ -116,9 +128,17 @@ async def _tell_of_waiting(election: Election, health: Health) -> None:
 
 
 async def _lead(
-    settings: BridgeSettings, api: ApiServer, election: Election, health: Health, clock: Clock, ring: Ring
+    settings: BridgeSettings,
+    api: ApiServer,
+    election: Election,
+    health: Health,
+    clock: Clock,
+    ring: Ring,
+    removal: Removal | None,
 ) -> None:
     """A leader's work, until it is cancelled."""
+    if removal is not None:
+        await removal.hold()
     health.not_ready = "leading: what an earlier leader left in the log is being read"
     past = await _past(settings.bootstrap, health)
     epoch = epoch_of(election.transitions, past.epoch)

@@ -1,67 +1,204 @@
-"""Where the bridge's Deployment is deleted, each replica that ends removes batch and mid resources from all Nodes."""
+"""Where the bridge is removed from the cluster, it removes batch and mid resources from the Nodes that it wrote.
+
+Either its Deployment is deleted, or its own rights are, as `kubectl delete -k` and the deletion of the namespace do.
+A finalizer keeps these rights until the Nodes are done. The leader adds it before it writes to Nodes: a bridge that
+never wrote holds nothing.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 
-from slacktide.agents.cluster.bridge.node_status import WITHDRAWN
-from slacktide.agents.cluster.bridge.sources import Node
-from slacktide.agents.kubernetes import NODES, ApiError, ApiRefusedError, ApiServer
+import msgspec
+
+from slacktide.agents.cluster.bridge.node_status import NAMES, WITHDRAWN, shown
+from slacktide.agents.cluster.bridge.sources import Status
+from slacktide.agents.kubernetes import (
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
+    NODES,
+    SERVICE_ACCOUNTS,
+    ApiError,
+    ApiRefusedError,
+    ApiServer,
+    Patch,
+    Resource,
+)
 from slacktide.agents.workload import Standing, path_of, standing
 
 log = logging.getLogger(__name__)
 
-ANSWER_S = 2.0
-WITHDRAW_S = 5.0
-"""Both together are below the 9 s after which a process that ends is cut short."""
+FINALIZER = "slacktide.io/batch-resources"
+LOOK_S = 2.0
+HEAD_START_S = 3.0
+"""The leader looks within ``LOOK_S``, and stops writing then: a replica that does not lead waits for it."""
+LAST_S = 8.0
+"""For all that is done at the end: below the 9 s after which a process that ends is cut short."""
 AT_ONCE = 16
+NOT_FOUND = 404
 REMEDY = "docs/kubernetes.md#remove-it"
 
 
-async def withdraw_if_removed(api: ApiServer, deployment: str) -> None:
-    """Ask for the Deployment, and remove the resources where it is deleted. Never raises.
+class _Metadata(msgspec.Struct, rename="camel"):
+    resource_version: str = ""
+    deletion_timestamp: str | None = None
+    finalizers: list[str] = []
+
+
+class _Right(msgspec.Struct):
+    metadata: _Metadata
+
+    @property
+    def finalizers(self) -> list[str]:
+        return self.metadata.finalizers
+
+
+class _Fields(msgspec.Struct, rename={"fields": "fieldsV1"}):
+    manager: str = ""
+    fields: msgspec.Raw = msgspec.Raw()
+
+
+class _NodeMetadata(msgspec.Struct, rename="camel"):
+    name: str
+    managed_fields: list[_Fields] = []
+
+
+class _Node(msgspec.Struct):
+    metadata: _NodeMetadata
+    status: Status = Status()
+
+    def sold_by(self, manager: str) -> bool:
+        """Whether it has batch or mid resources, and none that another writer wrote last, as Koordinator on its nodes.
+
+        Where the API server does not know who wrote, they are this writer's.
+        """
+        if not self.metadata.managed_fields:
+            return shown(self.status.capacity, self.status.allocatable).any
+        written = [bytes(one.fields) for one in self.metadata.managed_fields if one.manager == manager]
+        ours = any(f'"f:{name}"'.encode() in fields for fields in written for name in NAMES.values())
+        return ours and shown(self.status.capacity, self.status.allocatable).any
+
+
+class Removal:
+    """Watches over the rights of one bridge, and cleans up as it ends.
 
     Args:
         api: the API server.
-        deployment: NAMESPACE/NAME.
+        deployment: the bridge's, as NAMESPACE/NAME. Its ClusterRole, ClusterRoleBinding and ServiceAccount share NAME.
+        manager: the bridge's name as a writer of Nodes.
 
     """
-    now = await _standing(api, deployment)
-    if now == "refused":
-        # `kubectl delete -k` deletes the account first: then nothing can be written any more.
-        log.error(
-            "the bridge may not read its Deployment: if that is deleted, Nodes keep batch resources",
-            extra={"deployment": deployment, "remedy": REMEDY},
+
+    def __init__(self, api: ApiServer, deployment: str, manager: str) -> None:
+        self._api = api
+        self._deployment = deployment
+        self._manager = manager
+        namespace, _, self._name = deployment.partition("/")
+        self._rights: tuple[tuple[Resource, str], ...] = (
+            (SERVICE_ACCOUNTS, namespace),
+            (CLUSTER_ROLES, ""),
+            (CLUSTER_ROLE_BINDINGS, ""),
         )
-    if now != "deleted":
-        return
-    try:
-        async with asyncio.timeout(WITHDRAW_S):
-            listed = await api.list(NODES, Node)
-            nodes = [node.metadata.name for node in listed.items if node.shown().any]
-            few = asyncio.Semaphore(AT_ONCE)
-            results = await asyncio.gather(*(_withdraw(api, name, few) for name in nodes), return_exceptions=True)
-            failures = [one for one in results if one is not None]
-            if failures:
-                raise failures[0]
-    except (ApiError, TimeoutError) as exc:
-        why = str(exc) or f"not done within {WITHDRAW_S:g} s"
-        log.error("some Nodes keep batch resources", extra={"why": why, "remedy": REMEDY})  # noqa: TRY400 - it tells all
-    else:
-        log.info("the bridge is removed: Nodes have no batch and mid resources any more", extra={"nodes": len(nodes)})
+
+    async def hold(self) -> None:
+        """Add the finalizer to each right. Never raises."""
+        try:
+            for (resource, namespace), right in zip(self._rights, await self._read(), strict=True):
+                if not right.metadata.deletion_timestamp and FINALIZER not in right.finalizers:
+                    patch = self._patch(resource, namespace, right, [*right.finalizers, FINALIZER])
+                    await self._api.patch(resource, self._name, patch.body, _Right, namespace=namespace)
+        except ApiError as exc:
+            why = "no finalizer on the bridge's rights: Nodes keep batch resources where these are deleted first"
+            log.warning(why, extra={"why": str(exc), "remedy": "kubectl apply -k deploy/kubernetes"})
+
+    async def begun(self) -> None:
+        """Return once a right is being deleted."""
+        while await self._being_deleted() != "deleted":  # noqa: ASYNC110 - no right to watch, nobody tells
+            await asyncio.sleep(LOOK_S)
+
+    async def finish(self, *, leads: bool) -> None:
+        """As the bridge ends: remove the resources from Nodes if the bridge is removed, and the finalizer then.
+
+        Never raises.
+
+        Args:
+            leads: this replica wrote to Nodes until now. Another waits until the leader has stopped.
+
+        """
+        try:
+            async with asyncio.timeout(LAST_S):
+                if await self._removed(leads=leads):
+                    nodes = await self._withdraw()
+                    await self._release()
+                    log.info("the bridge is removed: Nodes have no batch resources any more", extra={"nodes": nodes})
+        except (ApiError, TimeoutError) as exc:
+            why = str(exc) or f"not done within {LAST_S:g} s"
+            log.error("some Nodes keep batch resources", extra={"why": why, "remedy": REMEDY})  # noqa: TRY400 - it tells all
+
+    async def _removed(self, *, leads: bool) -> bool:
+        rights = await self._being_deleted()
+        if rights == "deleted" and not leads:
+            await asyncio.sleep(HEAD_START_S)
+            return await self._being_deleted() == "deleted"
+        if rights == "deleted":
+            return True
+        if rights == "refused" and leads:
+            log.error(
+                "the bridge has lost its rights: if it is removed, Nodes keep batch resources",
+                extra={"deployment": self._deployment, "remedy": REMEDY},
+            )
+        return rights != "refused" and await self._standing() == "deleted"
+
+    async def _being_deleted(self) -> Standing:
+        """How the rights stand; ``deleted``: one is being deleted, and held."""
+        try:
+            return "deleted" if any(one.metadata.deletion_timestamp for one in await self._read()) else "there"
+        except ApiRefusedError as exc:
+            return "refused" if exc.status in {401, 403, NOT_FOUND} else "unknown"
+        except ApiError:
+            return "unknown"
+
+    async def _standing(self) -> Standing:
+        try:
+            return standing(200, (await self._api.text(path_of("deployments", self._deployment))).encode())
+        except ApiRefusedError as exc:
+            return standing(exc.status, b"")
+        except ApiError:
+            return "unknown"
+
+    async def _withdraw(self) -> int:
+        """Remove the resources from all Nodes that this bridge wrote last; returns from how many."""
+        listed = await self._api.list(NODES, _Node)
+        names = [node.metadata.name for node in listed.items if node.sold_by(self._manager)]
+        few = asyncio.Semaphore(AT_ONCE)
+
+        async def one(name: str) -> None:
+            async with few:
+                try:
+                    await self._api.patch(NODES, name, WITHDRAWN.body, _Node, sub="status")
+                except ApiRefusedError as exc:
+                    if exc.status != NOT_FOUND:
+                        raise
+
+        await asyncio.gather(*(one(name) for name in names))
+        return len(names)
+
+    async def _release(self) -> None:
+        """Remove the finalizer from all rights at the same time: with the first of them that goes, all are lost."""
+        held = zip(self._rights, await self._read(), strict=True)
+        patches = [self._patch(*where, right, _others(right)) for where, right in held if FINALIZER in right.finalizers]
+        await self._api.patch_together(patches)
+
+    async def _read(self) -> list[_Right]:
+        return await asyncio.gather(
+            *(self._api.get(resource, self._name, _Right, namespace=namespace) for resource, namespace in self._rights)
+        )
+
+    def _patch(self, resource: Resource, namespace: str, right: _Right, finalizers: list[str]) -> Patch:
+        body = {"metadata": {"resourceVersion": right.metadata.resource_version, "finalizers": finalizers}}
+        return Patch(path=resource.path(namespace=namespace, name=self._name), body=body)
 
 
-async def _withdraw(api: ApiServer, name: str, few: asyncio.Semaphore) -> None:
-    async with few:
-        await api.patch(NODES, name, WITHDRAWN.body, Node, sub="status")
-
-
-async def _standing(api: ApiServer, deployment: str) -> Standing:
-    try:
-        async with asyncio.timeout(ANSWER_S):
-            return standing(200, (await api.text(path_of("deployments", deployment))).encode())
-    except ApiRefusedError as exc:
-        return standing(exc.status, b"")
-    except (ApiError, TimeoutError):
-        return "unknown"
+def _others(right: _Right) -> list[str]:
+    return [one for one in right.finalizers if one != FINALIZER]

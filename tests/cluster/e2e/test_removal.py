@@ -96,14 +96,15 @@ def test_without_its_workloads_nothing_is_held_and_nothing_sold(slacktide: Insta
     assert [one.name for one in state.iterdir()] == ["lock"]
 
 
-def test_all_deleted_at_once_nothing_is_held(slacktide: Installed, pod: HeldPod) -> None:
-    """The account and its rights are gone before the agent ends."""
+def test_all_deleted_at_once_nothing_is_held_and_nothing_sold(slacktide: Installed, pod: HeldPod) -> None:
+    """Accounts and rights are deleted before the pods; the bridge's are held until Nodes are done."""
     node = slacktide.node
     base = node.kubectl("kustomize", str(MANIFESTS / "base"))
     node.kubectl("delete", "-f", "-", "--wait=false", given=base)
     node.wait(lambda: not node.exists(f"/api/v1/namespaces/{OWN}"), "the namespace is gone")
 
     assert pod.free
+    assert not pod.sold
 
 
 def test_a_node_that_its_daemon_set_leaves_stays_held_until_it_is_restored_by_hand(

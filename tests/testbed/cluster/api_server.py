@@ -139,6 +139,8 @@ class ApiServer:
     def _send(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], token: str | None
     ) -> tuple[int, bytes]:
+        # The API server keeps track of who wrote what (managedFields) where a client gives its name.
+        headers = {**headers, "User-Agent": "slacktide-tests"}
         if token is not None:
             headers = {**headers, "Authorization": f"Bearer {token}"}
         tls = self._tls if token is None else self._tls_bare

@@ -1,0 +1,156 @@
+"""`kubectl delete -k` on a real API server while a bridge sells: Nodes lose what it wrote, and nothing stays held."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shlex
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from slacktide.agents.cluster.bridge.removal import FINALIZER
+from testbed.brokers import EmbeddedBroker
+from testbed.cluster.api_server import ApiServer, RefusedError
+from testbed.cluster.bridge_rig import GIB, BridgeRig, bridged, until
+from testbed.cluster.manifests import MANIFESTS, SYSTEM, applied
+
+pytestmark = pytest.mark.cluster
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+RIGHTS = (
+    f"/api/v1/namespaces/{SYSTEM}/serviceaccounts/slacktide-bridge",
+    f"{RBAC}/clusterroles/slacktide-bridge",
+    f"{RBAC}/clusterrolebindings/slacktide-bridge",
+)
+DEPLOYMENT = f"{SYSTEM}/slacktide-bridge"
+NOTHING = {"capacity": {}, "allocatable": {}}
+SOLD = {"kubernetes.io/batch-cpu": "2k", "kubernetes.io/batch-memory": str(GIB)}
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    """An API server of its own: the test deletes what the manifests made."""
+    with applied() as api:
+        yield api
+
+
+@pytest.fixture
+async def own(server: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncIterator[BridgeRig]:
+    embedded_broker.apply_topics(3)
+    async with bridged(server, embedded_broker.bootstrap) as rig:
+        rig.say_policy(colocation={"enable": True})
+        yield rig
+
+
+async def sold(rig: BridgeRig) -> str:
+    """A node with batch resources that the bridge wrote."""
+    node = rig.cluster.node(labels={"of": "ours"})
+    rig.say(node, cpu=2_000, mem=GIB)
+    rig.replica("leads", deployment=DEPLOYMENT)
+    await until(lambda: rig.resources(node)["allocatable"] == SOLD)
+    return node
+
+
+def held(server: ApiServer) -> list[bool]:
+    """Of each right whether the bridge holds it."""
+    return [FINALIZER in server.get(path)["metadata"].get("finalizers", []) for path in RIGHTS]
+
+
+def delete_all(server: ApiServer) -> None:
+    server.kubectl("delete", "-k", str(MANIFESTS / "base"), "--wait=false")
+
+
+async def gone(server: ApiServer) -> None:
+    await until(lambda: not any(server.exists(path) for path in RIGHTS), 20)
+
+
+async def test_all_deleted_at_once_nodes_lose_what_the_bridge_wrote(own: BridgeRig) -> None:
+    server, node = own.cluster, await sold(own)
+    own.replica("waits", deployment=DEPLOYMENT)
+    others = server.node(labels={"of": "others"})
+    theirs = {"status": {part: {"kubernetes.io/batch-cpu": "1k"} for part in ("capacity", "allocatable")}}
+    server.patch(f"/api/v1/nodes/{others}/status", theirs)
+    assert held(server) == [True, True, True]
+    delete_all(server)
+    await until(lambda: own.resources(node) == NOTHING, 20)
+    await gone(server)
+    await asyncio.sleep(1)
+
+    assert own.resources(node) == NOTHING, "nobody wrote it again"
+    assert own.resources(others)["capacity"] == {"kubernetes.io/batch-cpu": "1k"}, "another writer's"
+
+
+async def test_a_bridge_that_ends_while_all_is_deleted_removes_them_first(own: BridgeRig) -> None:
+    node = await sold(own)
+    delete_all(own.cluster)
+    await own.end()
+
+    assert own.resources(node) == NOTHING
+    await gone(own.cluster)
+
+
+async def test_a_replica_that_waits_does_it_where_the_leader_was_killed(own: BridgeRig) -> None:
+    node = await sold(own)
+    own.replica("waits", deployment=DEPLOYMENT)
+    await asyncio.sleep(1)
+    await own._replicas[0].kill()
+    delete_all(own.cluster)
+    await own._replicas.pop().stop()
+    own._replicas.clear()
+
+    assert own.resources(node) == NOTHING
+    await gone(own.cluster)
+
+
+async def test_a_rollout_and_another_apply_keep_the_resources_and_the_hold(own: BridgeRig) -> None:
+    node = await sold(own)
+    own.cluster.kubectl("apply", "-k", str(MANIFESTS))
+    await own.end()
+
+    assert own.resources(node)["allocatable"] == SOLD
+    assert held(own.cluster) == [True, True, True]
+
+
+async def test_without_its_deployment_the_bridge_lets_its_rights_go(own: BridgeRig) -> None:
+    node = await sold(own)
+    own.cluster.kubectl("delete", "deployment", "slacktide-bridge", "-n", SYSTEM, "--wait=false")
+    await own.end()
+
+    assert own.resources(node) == NOTHING
+    assert held(own.cluster) == [False, False, False]
+
+
+async def test_where_no_bridge_is_left_the_commands_of_the_docs_let_the_rights_go(own: BridgeRig) -> None:
+    node = await sold(own)
+    await own._replicas.pop().kill()
+    delete_all(own.cluster)
+    assert held(own.cluster) == [True, True, True]
+    page = (MANIFESTS.parents[1] / "docs/kubernetes.md").read_text()
+    (commands,) = [block for block in re.findall(r"```\w*\n(.*?)```", page, re.DOTALL) if "finalizers" in block]
+    for command in commands.strip().splitlines():
+        own.cluster.kubectl(*shlex.split(command)[1:])
+
+    assert not any(own.cluster.exists(path) for path in RIGHTS)
+    assert own.resources(node)["allocatable"] == SOLD, "removed by hand, as the docs show"
+
+
+def test_a_bridge_that_never_sold_holds_nothing(server: ApiServer) -> None:
+    delete_all(server)
+
+    assert not any(server.exists(path) for path in RIGHTS)
+
+
+async def test_of_its_rights_the_bridge_may_write_the_finalizer_alone(own: BridgeRig) -> None:
+    server = own.cluster
+    token = server.account(SYSTEM, "slacktide-bridge").token
+    for path in RIGHTS:
+        for body in ({"metadata": {"labels": {"a": "b"}}}, {"metadata": {"finalizers": ["example.com/other"]}}):
+            with pytest.raises(RefusedError, match="and nothing else"):
+                server.request("PATCH", path, body, token=token)
+        server.request("PATCH", path, {"metadata": {"finalizers": [FINALIZER]}}, token=token)
+    subjects = [
+        *server.get(RIGHTS[2])["subjects"],
+        {"kind": "ServiceAccount", "name": "default", "namespace": "default"},
+    ]
+    with pytest.raises(RefusedError, match="and nothing else"):
+        server.request("PATCH", RIGHTS[2], {"subjects": subjects}, token=token)
