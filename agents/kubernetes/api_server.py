@@ -176,11 +176,22 @@ class ApiServer:
                 raise ApiAwayError(f"WATCH {self._where(path)}: {exc}") from exc
 
     async def create(
-        self, resource: Resource, body: object, kind: type[T], *, namespace: str = "", name: str = "", sub: str = ""
+        self,
+        resource: Resource,
+        body: object,
+        kind: type[T],
+        *,
+        namespace: str = "",
+        name: str = "",
+        sub: str = "",
+        dry_run: bool = False,
     ) -> T:
-        """Create an object; with ``name`` and ``sub``, post to a subresource such as ``eviction``."""
-        path = resource.path(namespace=namespace, name=name, sub=sub)
-        return _read(await self._asked("POST", path, body=body, content_type=JSON), kind)
+        """Create an object; with ``name`` and ``sub``, post to a subresource such as ``eviction``.
+
+        With ``dry_run`` the server admits it or refuses it, and keeps nothing.
+        """
+        path, query = resource.path(namespace=namespace, name=name, sub=sub), {"dryRun": "All" if dry_run else ""}
+        return _read(await self._asked("POST", path, query=query, body=body, content_type=JSON), kind)
 
     async def replace(
         self, resource: Resource, name: str, body: object, kind: type[T], *, namespace: str = "", sub: str = ""

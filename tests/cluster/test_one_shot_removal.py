@@ -8,8 +8,10 @@ import shlex
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
+from click.testing import CliRunner
 
 from slacktide.agents.cluster.bridge.removal import FINALIZER
+from slacktide.deploy.cli.main import cli
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer, RefusedError
 from testbed.cluster.bridge_rig import GIB, BridgeRig, bridged, until
@@ -46,8 +48,10 @@ async def sold(rig: BridgeRig) -> str:
     """A node with batch resources that the bridge wrote."""
     node = rig.cluster.node(labels={"of": "ours"})
     rig.say(node, cpu=2_000, mem=GIB)
-    rig.replica("leads", deployment=DEPLOYMENT)
+    health = rig.replica("leads", deployment=DEPLOYMENT).health
     await until(lambda: rig.resources(node)["allocatable"] == SOLD)
+    # Who is killed while it connects leaves a warning of its Kafka client.
+    await until(lambda: not health.not_ready and "log:" not in health.not_fresh)
     return node
 
 
@@ -125,6 +129,10 @@ async def test_where_no_bridge_is_left_the_commands_of_the_docs_let_the_rights_g
     await own._replicas.pop().kill()
     delete_all(own.cluster)
     assert held(own.cluster) == [True, True, True]
+    asked = ["doctor", "--kubeconfig", str(own.cluster.kubeconfig)]
+    told = await asyncio.to_thread(CliRunner().invoke, cli, asked)
+    assert "serviceaccount/slacktide-bridge, clusterrole/slacktide-bridge" in " ".join(told.output.split())
+    assert "docs/kubernetes.md#remove-it" in told.output
     page = (MANIFESTS.parents[1] / "docs/kubernetes.md").read_text()
     (commands,) = [block for block in re.findall(r"```\w*\n(.*?)```", page, re.DOTALL) if "finalizers" in block]
     for command in commands.strip().splitlines():

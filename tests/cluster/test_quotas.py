@@ -11,30 +11,11 @@ import pytest
 from testbed.brokers import running
 from testbed.cluster.api_server import ApiServer, RefusedError
 from testbed.cluster.manifests import SYSTEM
+from testbed.cluster.quotas import CRITICAL, LIMITED, in_force
 from testbed.cluster.webhook import Webhook, install
 
 pytestmark = pytest.mark.cluster
 
-CRITICAL = ["system-node-critical", "system-cluster-critical"]
-LIMITED = {
-    "apiVersion": "apiserver.config.k8s.io/v1",
-    "kind": "AdmissionConfiguration",
-    "plugins": [
-        {
-            "name": "ResourceQuota",
-            "configuration": {
-                "apiVersion": "apiserver.config.k8s.io/v1",
-                "kind": "ResourceQuotaConfiguration",
-                "limitedResources": [
-                    {
-                        "resource": "pods",
-                        "matchScopes": [{"scopeName": "PriorityClass", "operator": "In", "values": CRITICAL}],
-                    }
-                ],
-            },
-        }
-    ],
-}
 BATCH: dict[str, Any] = {"app-type": "batch"}
 REQUESTS = {"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}
 
@@ -51,13 +32,6 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     with running(Limited) as api:
         install(api)
         yield api
-
-
-def in_force(server: ApiServer, namespace: str, quota: str) -> None:
-    """As the quota controller does: what is allowed goes into the status."""
-    path = f"/api/v1/namespaces/{namespace}/resourcequotas/{quota}"
-    hard = server.get(path)["spec"]["hard"]
-    server.patch(f"{path}/status", {"status": {"hard": hard, "used": dict.fromkeys(hard, "0")}})
 
 
 def quota(server: ApiServer, namespace: str, **spec: Any) -> None:

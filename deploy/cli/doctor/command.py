@@ -19,6 +19,7 @@ from slacktide.deploy.cli.doctor import agent_facts, api_facts, cgroup_facts, ho
 from slacktide.deploy.cli.doctor.agent_checks import agent_findings, node_findings
 from slacktide.deploy.cli.doctor.api_checks import api_findings
 from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings, writable
+from slacktide.deploy.cli.doctor.cluster_checks import cluster_findings
 from slacktide.deploy.cli.doctor.finding import Finding, ready
 from slacktide.deploy.cli.doctor.host_checks import host_findings
 from slacktide.deploy.cli.doctor.log_checks import log_findings
@@ -43,6 +44,12 @@ class DoctorSettings:
     api_server: str | None = setting(API_SERVER, default=None)
     api_token: Path | None = setting(API_TOKEN, file(), default=None)
     api_ca: Path | None = setting(API_CA, file(), default=None)
+    kubeconfig: Path | None = setting(
+        "Look at this cluster instead of this machine: critical pods without requests, quotas that refuse pods, and "
+        "what a removal left. It takes the right to list pods and resourcequotas.",
+        file(),
+        default=None,
+    )
     policy: Path | None = setting("A policy: what of it would do nothing on this machine.", file(), default=None)
     kubepods: str | None = setting(KUBEPODS, default=None)
     host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
@@ -82,7 +89,7 @@ def command(settings: DoctorSettings) -> None:
     """Say whether this machine, and the log and the cluster it would talk to, is ready for an agent and a worker.
 
     Changes nothing: control files are opened for writing and not written, and no record is sent. Run it as the user
-    that the agent will be, and with its token, as in its pod.
+    that the agent will be, and with its token, as in its pod. With --kubeconfig, look at a cluster as its operator.
 
     Exit code 0: nothing failed, warnings are allowed; 1: something failed.
 
@@ -96,6 +103,15 @@ def command(settings: DoctorSettings) -> None:
 
 
 def _findings(settings: DoctorSettings) -> Iterator[Finding]:
+    if settings.kubeconfig is None:
+        yield from _of_machine(settings)
+        return
+    yield from _of_cluster(settings.kubeconfig)
+    if settings.bootstrap is not None:
+        yield from _of_log(settings.bootstrap)
+
+
+def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
     host = None
     if settings.host_workloads is not None:
         host = host_facts.gather(settings.host_workloads, settings.cgroup_mount, settings.proc_mount)
@@ -112,7 +128,7 @@ def _findings(settings: DoctorSettings) -> Iterator[Finding]:
     if settings.bootstrap is not None:
         from slacktide.deploy.cli.doctor import log_facts  # noqa: PLC0415 - loads Kafka: not for --help
 
-        yield from log_findings(asyncio.run(log_facts.gather(settings.bootstrap)))
+        yield from _of_log(settings.bootstrap)
         explained = asyncio.run(log_facts.node(settings.bootstrap, settings.node_name))
         if explained is not None:
             yield from node_findings(settings.node_name, explained, runs=agent is not None)
@@ -121,6 +137,19 @@ def _findings(settings: DoctorSettings) -> Iterator[Finding]:
         yield from api_findings(api_facts.gather(access))
     if settings.policy is not None:
         yield from policy_findings(str(settings.policy), _policy(settings.policy), cgroups, machine.cpus)
+
+
+def _of_cluster(kubeconfig: Path) -> Iterator[Finding]:
+    from slacktide.deploy.cli.doctor import cluster_facts  # noqa: PLC0415 - loads HTTP: not for --help
+
+    facts = asyncio.run(cluster_facts.gather(kubeconfig))
+    yield from cluster_findings(facts)
+
+
+def _of_log(bootstrap: Cluster) -> Iterator[Finding]:
+    from slacktide.deploy.cli.doctor import log_facts  # noqa: PLC0415 - loads Kafka: not for --help
+
+    yield from log_findings(asyncio.run(log_facts.gather(bootstrap)))
 
 
 def _policy(path: Path) -> Parsed | ConfigError:

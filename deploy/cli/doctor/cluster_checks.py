@@ -1,0 +1,135 @@
+"""PURE: what of a cluster keeps Slacktide's pods or batch pods from starting, and what it leaves behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
+
+NAMED_MAX = 3
+SYSTEM = "slacktide-system"
+_COUNTED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
+"""What a quota may count of CPU and memory: a pod must then state it, and a batch pod does not."""
+BATCH_CLASS = "koord-batch"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scope:
+    """One requirement of a quota's scopes."""
+
+    name: str
+    operator: str = "Exists"
+    values: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """A ResourceQuota."""
+
+    namespace: str
+    name: str
+    hard: Sequence[str]
+    scopes: Sequence[Scope] = ()
+
+    def refuses_batch(self) -> bool:
+        """Whether a batch pod is refused, for it states no native CPU or memory."""
+        return bool(_COUNTED.intersection(self.hard)) and all(_takes_batch(scope) for scope in self.scopes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterFacts:
+    """A cluster as an operator meets it. A text in place of a list says why it is not known."""
+
+    url: str
+    critical: Sequence[str] | str
+    """Critical pods without requests, as NAMESPACE/NAME."""
+    quotas: Sequence[Quota] | str
+    critical_tried: str
+    """What the API server answered to a critical pod, in a dry run; "": it was accepted."""
+    critical_in: str
+    """The namespace where that was tried."""
+    held: Sequence[str] | str
+    """Rights of the bridge that are deleted, and kept by its finalizer: as KIND/NAME."""
+
+
+def cluster_findings(facts: ClusterFacts) -> Iterator[Finding]:
+    """All of them."""
+    yield _critical_pods(facts)
+    yield _batch_quotas(facts)
+    yield _critical_quota(facts)
+    yield _held(facts)
+
+
+def _takes_batch(scope: Scope) -> bool:
+    """Whether the quota's scope covers batch pods, which are BestEffort to Kubernetes."""
+    if scope.name == "PriorityClass":
+        there = BATCH_CLASS in scope.values
+        return {"In": there, "NotIn": not there, "DoesNotExist": False}.get(scope.operator, True)
+    return scope.name not in {"NotBestEffort", "CrossNamespacePodAffinity"}
+
+
+def _critical_pods(facts: ClusterFacts) -> Finding:
+    check, needed = "cluster.critical-pods", "CPU requests on critical pods"
+    if isinstance(facts.critical, str):
+        return _unknown(check, facts.critical, needed, "list pods")
+    if not facts.critical:
+        return good(check, "all have requests", needed)
+    advice = (
+        "it lies in the best-effort tier. On its node the agent holds each other pod of the tier by its own quota, and "
+        "an idle pod leaves its part unused. Give it CPU requests: kubectl set resources daemonset/kube-proxy "
+        "-n kube-system --requests=cpu=10m"
+    )
+    return warned(check, f"without requests: {_some(facts.critical)}", needed, advice)
+
+
+def _batch_quotas(facts: ClusterFacts) -> Finding:
+    check, needed = "cluster.batch-quota", "quotas that accept batch pods"
+    if isinstance(facts.quotas, str):
+        return _unknown(check, facts.quotas, needed, "list resourcequotas")
+    refusing = [f"{one.namespace}/{one.name}" for one in facts.quotas if one.refuses_batch()]
+    if not refusing:
+        return good(check, "no quota refuses batch pods", needed)
+    advice = (
+        "it counts CPU or memory, and a batch pod has only batch resources: each is refused with `must specify "
+        "requests.cpu`. Where batch pods shall run, add `scopes: [NotBestEffort]` to its spec (create it anew: scopes "
+        "cannot be changed)"
+    )
+    return warned(check, f"ResourceQuota {_some(refusing)}", needed, advice)
+
+
+def _critical_quota(facts: ClusterFacts) -> Finding:
+    check, needed = "cluster.critical-quota", f"critical pods accepted in {SYSTEM}"
+    where, tried = facts.critical_in, facts.critical_tried
+    if not tried:
+        return good(check, f"accepted in {where}", needed)
+    if "insufficient quota" not in tried:
+        return warned(check, f"unknown: {tried}", needed, f"ask with the right to create pods in {where}")
+    found = f"refused in {where}: critical PriorityClasses need a ResourceQuota there"
+    keep = "keep ResourceQuota slacktide-critical-pods of deploy/kubernetes/base in your kustomization"
+    if where == SYSTEM:
+        return failed(check, found, needed, f"no agent, bridge or webhook is created: {keep}, and apply it")
+    return warned(check, found, needed, f"{keep}: without it no agent, bridge or webhook is created")
+
+
+def _held(facts: ClusterFacts) -> Finding:
+    check, needed = "cluster.removal", "no right of a removed bridge that is still held"
+    if isinstance(facts.held, str):
+        return _unknown(check, facts.held, needed, "get clusterroles, clusterrolebindings and serviceaccounts")
+    if not facts.held:
+        return good(check, "none is held", needed)
+    found = f"deleted, and held by the finalizer slacktide.io/batch-resources: {_some(facts.held)}"
+    advice = (
+        "a bridge removes batch resources from Nodes within a minute, and then the finalizer. Where no bridge is left, "
+        "do both by hand: docs/kubernetes.md#remove-it has the commands"
+    )
+    return failed(check, found, needed, advice)
+
+
+def _unknown(check: str, why: str, needed: str, right: str) -> Finding:
+    return warned(check, f"unknown: {why}", needed, f"ask with a kubeconfig that may {right}")
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"{', '.join(names[:NAMED_MAX])}{more}"
