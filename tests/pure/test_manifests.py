@@ -12,11 +12,13 @@ import pytest
 import yaml
 
 from slacktide.agents.cluster.bridge import bridge
+from slacktide.agents.cluster.bridge.removal import FINALIZER
 from slacktide.agents.cluster.enrolment import bundle, enrolment, review, ring
 from slacktide.agents.cluster.scheduler import server
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER
 from slacktide.agents.cluster.webhook import webhook
 from slacktide.agents.cluster.webhook.fence import BRIDGE, NODE_CLAIM
+from slacktide.agents.kubernetes import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, SERVICE_ACCOUNTS
 from slacktide.agents.listening import ALL
 from slacktide.agents.node.enrolment import PORT
 from slacktide.deploy.cli.agent import command as agent_command
@@ -204,6 +206,7 @@ def test_rights_by_name_are_for_the_names_in_the_code() -> None:
     assert by_name == {
         ("daemonsets", asked["daemon-set"].removeprefix(f"{SYSTEM}/")),
         ("deployments", asked["deployment"].removeprefix(f"{SYSTEM}/")),
+        *((right.plural, bridge.NAME) for right in (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, SERVICE_ACCOUNTS)),
         ("leases", bridge.NAME),
         ("secrets", webhook.SECRET),
         ("secrets", enrolment.SECRET),
@@ -215,6 +218,13 @@ def test_rights_by_name_are_for_the_names_in_the_code() -> None:
     }
     assert named("Service", webhook.NAME)
     assert policy["policy_namespace"] == "koordinator-system"
+
+
+def test_the_bridge_may_write_the_finalizer_that_the_code_writes() -> None:
+    (validation,) = named("ValidatingAdmissionPolicy", "slacktide-bridge-finalizer")["spec"]["validations"]
+
+    assert validation["expression"].count(f"'{FINALIZER}'") == 2
+    assert f"request.name == '{bridge.NAME}'" in validation["expression"]
 
 
 def test_the_fence_is_for_whoever_of_ours_evicts_and_asks_for_the_claim_that_the_code_reads() -> None:
