@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from slacktide.schemas import heartbeat
 from slacktide.schemas.access import IN_THE_LOOP, STREAM, STREAM_GROUP, Part
-from slacktide.schemas.topics import SAMPLES, TOPICS, Topic
+from slacktide.schemas.heartbeat import Heartbeat
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, SAMPLES, SCORE, TOPICS, Topic
 
 Json = dict[str, object]
 
 VERSION = "3.0.0"
+BEATEN = (METRIC, ALLOCATABLE, SCORE)
+"""Topics that carry heartbeats, too."""
 BINDING = "0.5.0"
 SCHEMA_FORMAT = "application/schema+json;version=draft-2020-12"
 EXAMPLES = Path(__file__).resolve().parent / "examples"
@@ -58,8 +62,42 @@ def document() -> Json:
         },
         "components": {
             "schemas": {"headers": HEADERS},
-            "messages": {topic.name: _message(topic) for topic in TOPICS},
+            "messages": {topic.name: _message(topic) for topic in TOPICS} | {heartbeat.KIND: _heartbeat()},
         },
+    }
+
+
+def _messages(topic: Topic) -> dict[str, str]:
+    """What a topic carries: its record, and in topics of latest figures heartbeats."""
+    record = {"record": topic.name}
+    return record | {"heartbeat": heartbeat.KIND} if topic in BEATEN else record
+
+
+def _heartbeat() -> Json:
+    """The message that has no payload: its body is in a header."""
+    examples = [json.loads(path.read_bytes()) for path in sorted((EXAMPLES / heartbeat.KIND).glob("*.json"))]
+    body: Json = {
+        "type": "string",
+        "description": f"JSON by {SCHEMAS}/{heartbeat.KIND}.json.",
+        "contentMediaType": "application/json",
+    }
+    return {
+        "name": Heartbeat.__name__,
+        "description": " ".join((Heartbeat.__doc__ or "").split()),
+        "headers": {
+            "allOf": [{"$ref": "#/components/schemas/headers"}],
+            "type": "object",
+            "properties": {heartbeat.HEADER: body},
+            "required": [heartbeat.HEADER],
+        },
+        "payload": {"type": "null"},
+        "bindings": {
+            "kafka": {"key": {"type": "string", "const": heartbeat.KEY}, "bindingVersion": BINDING},
+        },
+        "examples": [
+            {"name": str(number), "headers": {heartbeat.HEADER: json.dumps(one)}}
+            for number, one in enumerate(examples, 1)
+        ],
     }
 
 
@@ -69,7 +107,7 @@ def _channel(topic: Topic) -> Json:
     return {
         "address": topic.name,
         "description": f"{', '.join(topic.producers)} -> {', '.join(topic.consumers)}; key: {topic.key}",
-        "messages": {"record": {"$ref": f"#/components/messages/{topic.name}"}},
+        "messages": {name: {"$ref": f"#/components/messages/{of}"} for name, of in _messages(topic).items()},
         "bindings": {
             "kafka": {
                 "topic": topic.name,
@@ -106,7 +144,7 @@ def _operation(part: Part, action: str, topic: Topic) -> Json:
         "action": action,
         "summary": part.what,
         "channel": {"$ref": channel},
-        "messages": [{"$ref": f"{channel}/messages/record"}],
+        "messages": [{"$ref": f"{channel}/messages/{name}"} for name in _messages(topic)],
     }
     if part is STREAM and action == "receive" and topic in SAMPLES:
         group = {"type": "string", "enum": [STREAM_GROUP]}

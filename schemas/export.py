@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from slacktide.schemas import asyncapi
+from slacktide.schemas import asyncapi, heartbeat
+from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import HOUR_MS, TOPICS, Topic
 
@@ -25,14 +26,19 @@ BEGIN, END = "<!-- topics -->\n", "<!-- /topics -->"
 
 
 def json_schema(topic: Topic) -> dict[str, object]:
-    """The topic's body as JSON Schema: descriptions are the docstrings, units the ends of the names."""
-    schema = msgspec.json.schema(topic.message)
+    """The topic's body as JSON Schema."""
+    return schema_of(topic.name, topic.message)
+
+
+def schema_of(name: str, message: type[Message]) -> dict[str, object]:
+    """A message as JSON Schema: descriptions are the docstrings, units the ends of the names."""
+    schema = msgspec.json.schema(message)
     kinds = {kind.__name__: kind for kind in Message.__subclasses__()}
     for definition in schema["$defs"].values():
         definition["description"] = _one_line(definition["description"])
         for field, text in _field_docs(kinds[definition["title"].partition("[")[0]]).items():
             definition["properties"][field]["description"] = _one_line(text)
-    return {"$schema": DIALECT, "$id": f"{topic.name}.json", "title": topic.name, **schema}
+    return {"$schema": DIALECT, "$id": f"{name}.json", "title": name, **schema}
 
 
 def _field_docs(kind: type[Message]) -> dict[str, str]:
@@ -80,6 +86,7 @@ def _duration(span_ms: int) -> str:
 def derived() -> dict[Path, str]:
     """Every derived file with the text that it should hold."""
     files = {FOLDER / f"{topic.name}.json": _written(json_schema(topic)) for topic in TOPICS}
+    files[FOLDER / f"{heartbeat.KIND}.json"] = _written(schema_of(heartbeat.KIND, Heartbeat))
     if ASYNCAPI.parent.is_dir():
         files[ASYNCAPI] = _written(asyncapi.document())
     if README.is_file() and BEGIN in (readme := README.read_text()):

@@ -8,12 +8,14 @@ from typing import NamedTuple, TypeAlias
 
 import msgspec
 
+from slacktide.schemas import heartbeat
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import VALUE_BYTES_MAX, DeadLetter
 from slacktide.schemas.headers import headers
+from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.score import NodeScore
@@ -36,6 +38,8 @@ from slacktide.schemas.window import NodeWindowSegment
 
 _OfNode: TypeAlias = NodeCommand | NodeMetric | NodeAllocatable | NodeScore | NodeWindowSegment
 TEXT_BYTES_MAX = 1_024
+FIGURES = (METRIC.name, ALLOCATABLE.name, SCORE.name)
+"""Topics of a node's latest figures. Heartbeats say which of them still hold."""
 HEADERS_MAX = 32
 """What a dead letter repeats of a bad record beside its value: so that the letter itself is never too large."""
 
@@ -189,6 +193,22 @@ class Writer:
         """Publish what a scheduler scores a node by."""
         return self._out(SCORE.name, score, partition, f"score/{_said(score)}")
 
+    def heartbeats(self, beat: Heartbeat, partition: int, now_ms: int) -> list[Out]:
+        """Cover nodes of a partition, in each topic of figures; ``now_ms``: UTC epoch, for the headers."""
+        outs = []
+        for key, nodes in heartbeat.parts(beat.nodes):
+            body = encode(msgspec.structs.replace(beat, nodes=list(nodes)))
+            lines = headers(
+                kind=heartbeat.KIND,
+                source=self._source,
+                subject=key.decode(),
+                event_id=f"{key.decode()[1:]}/{partition}/{beat.epoch}/{beat.ticked_ms}",
+                event_ms=now_ms,
+            )
+            lines = (*lines, (heartbeat.HEADER, body))
+            outs += [Out(topic=topic, partition=partition, key=key, value=None, headers=lines) for topic in FIGURES]
+        return outs
+
     def window(self, segment: NodeWindowSegment, partition: int) -> Out:
         """Say a minute of a node's window."""
         return self._out(WINDOW.name, segment, partition, f"window/{_which(segment)}/{segment.begin_ms}")
@@ -226,9 +246,7 @@ class Writer:
         """Withdraw what a removed node was granted."""
         return self._credit(node, None, event_id, event_ms)
 
-    def tombstones(
-        self, record: Record, node: str, topics: Sequence[str] = (METRIC.name, ALLOCATABLE.name, SCORE.name)
-    ) -> list[Out]:
+    def tombstones(self, record: Record, node: str, topics: Sequence[str] = FIGURES) -> list[Out]:
         """Withdraw the figures of a node whose inventory is gone with that record."""
         return [
             Out(

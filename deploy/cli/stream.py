@@ -59,6 +59,12 @@ class StreamSettings(process.ProcessSettings):
         click.IntRange(min=0),
         default=OPEN_NODES_MAX,
     )
+    republish: float = setting(
+        "Seconds after which figures that did not change are published again. Heartbeats cover them meanwhile. Above 5 "
+        "only where all who read figures know heartbeats (docs/silence.md).",
+        click.FloatRange(5, 30),
+        default=5.0,
+    )
     shadow: Path | None = setting(
         "A policy's file, as `slacktide policy lint` reads it, to decide the same samples by, beside the real answers, "
         "into topics that no agent reads. Open loop: it decides from the limits that the real policy has set. "
@@ -93,7 +99,8 @@ def command(settings: StreamSettings) -> None:
     verifier = Verifier()
     keys = proof_keys.followed(settings.proof_keys, verifier)
     judge = metrics.Counted(ByKeys(verifier))
-    worker = Worker(settings.worker_name, judge, open_nodes_max=settings.open_nodes_max)
+    republish_ms = round(settings.republish * 1000)
+    worker = Worker(settings.worker_name, judge, open_nodes_max=settings.open_nodes_max, republish_ms=republish_ms)
     worker.shadow = shadowing.shadow if shadowing else None
 
     async def work(stop: asyncio.Event, health: Health) -> None:
@@ -104,7 +111,9 @@ def command(settings: StreamSettings) -> None:
             session_timeout_ms=session_timeout_ms,
             fetch_wait_ms=settings.fetch_wait_ms,
         )
-        candidacy = GovernorSettings(bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms)
+        candidacy = GovernorSettings(
+            bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms, republish_ms=republish_ms
+        )
         governing = asyncio.create_task(govern(Governor(settings.worker_name, judge), candidacy, stop, now_ms))
         followed = [each.follow() for each in (shadowing, keys) if each is not None]
         beside = [governing, *(asyncio.create_task(follow) for follow in followed)]

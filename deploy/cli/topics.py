@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import click
 
@@ -18,13 +18,16 @@ from slacktide.deploy.cli.topic_plan import Change, changes, said
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
+from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.topics import HOUR_MS, SAMPLE, TOPICS, Topic
 from slacktide.streams.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
 from slacktide.streams.kafka.change import broker_count, set_configs
-from slacktide.streams.records import Record
+from slacktide.streams.records import FIGURES, Record
 
 PENDING = 2
 LAST = 10
+LATELY_MS = 40_000
+"""Figures are published again every 30 s at least."""
 
 bootstrap_option = settings.option(
     "--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
@@ -121,7 +124,7 @@ def _live(state: TopicState | None) -> str:
 def tail(topic: str, *, bootstrap: Cluster, key: str | None, since: int | None, last: int | None, follow: bool) -> None:
     """Print a topic's records, decoded, one a line: time, partition:offset, key, headers, body.
 
-    Short names will do: sample, node.sample, slacktide.node.sample.v1.
+    Heartbeats (docs/silence.md) are left out. Short names will do: sample, node.sample, slacktide.node.sample.v1.
     """
     meant = topic_named(topic)
     since_ms = None if since is None else SystemClock().wall_ms() - since
@@ -157,6 +160,11 @@ async def _records(bootstrap: Cluster, asked: _Asked) -> AsyncGenerator[Record, 
     if state is None:
         raise LogError(f"{bootstrap}: topic {asked.topic} is not there: slacktide topics apply")
     there = _there(bootstrap, asked, state)
+    if asked.limit is not None and asked.topic in FIGURES and asked.key is None and asked.since_ms is None:
+        lately_ms = SystemClock().wall_ms() - LATELY_MS
+        found = [one async for one in _last(_there(bootstrap, replace(asked, since_ms=lately_ms), state), asked.limit)]
+        if len(found) == asked.limit:
+            there = _these(found)
     async with aclosing(there):
         async for record in there if asked.limit is None else _last(there, asked.limit):
             yield record
@@ -164,19 +172,30 @@ async def _records(bootstrap: Cluster, asked: _Asked) -> AsyncGenerator[Record, 
         coming = read_topic(bootstrap, asked.topic, follow=True, key=asked.key, start=state.end)
         async with aclosing(coming):
             async for record in coming:
-                yield record
+                if not _beat(record):
+                    yield record
+
+
+async def _these(records: Sequence[Record]) -> AsyncGenerator[Record, None]:
+    for record in records:
+        yield record
+
+
+def _beat(record: Record) -> bool:
+    return record.topic in FIGURES and is_heartbeat(record.key)
 
 
 async def _there(bootstrap: Cluster, asked: _Asked, state: TopicState) -> AsyncGenerator[Record, None]:
     """Records before the ends that ``state`` names: what comes later belongs to what follows."""
     first = state.begin
-    # Without a key the last of each partition hold the last of all; records of one key may lie anywhere.
-    if asked.limit is not None and asked.key is None:
+    # Without a key the last of each partition hold the last of all; records of one key may lie anywhere, and so may
+    # those among heartbeats.
+    if asked.limit is not None and asked.key is None and asked.topic not in FIGURES:
         first = {part: max(state.begin[part], end - asked.limit) for part, end in state.end.items()}
     reading = read_topic(bootstrap, asked.topic, since_ms=asked.since_ms, key=asked.key, start=first)
     async with aclosing(reading):
         async for record in reading:
-            if record.offset < state.end[record.partition]:
+            if record.offset < state.end[record.partition] and not _beat(record):
                 yield record
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from slacktide.schemas.metric import UNSAID_MS
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.node_log import NodeLog
 from slacktide.streams.freshness.silence import REPUBLISH_MS, SILENT_MS
@@ -13,7 +14,7 @@ from slacktide.streams.worker.nodes import UNKNOWN_NODE
 UNANSWERED_MS = 3_000
 """An answer takes some ms; the guard acts after one second."""
 BEHIND_MS = 2 * REPUBLISH_MS
-"""Figures are published again although they did not change."""
+"""Figures are published again although they did not change, or heartbeats cover them."""
 PARTIAL_PCT = 90
 """Of the window: with less, the averages tell of a shorter while than the policy names."""
 
@@ -23,7 +24,7 @@ def freshness_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     yield from _skipped(log)
     yield from _agent(log, asked_ms)
     yield from _worker(log, asked_ms)
-    yield from _window(log)
+    yield from _window(log, asked_ms)
     yield from _policy(log)
 
 
@@ -95,7 +96,7 @@ def _worker(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     )
 
 
-def _window(log: NodeLog) -> Iterator[Finding]:
+def _window(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     metric, sample = log.metric, log.sample
     if metric is None:
         if sample is not None:
@@ -112,7 +113,7 @@ def _window(log: NodeLog) -> Iterator[Finding]:
         text = f"the workers call the node stale: it had been silent for {_s(body.stale_ms)} when they said so"
         yield Finding(name="window.stale", severity="problem", text=text)
     behind_ms = 0 if sample is None else sample.body.observed_ms - body.observed_ms
-    if behind_ms > BEHIND_MS:
+    if behind_ms > BEHIND_MS and log.unsaid_ms(metric, asked_ms) > UNSAID_MS:
         text = f"NodeMetric is {_s(behind_ms)} behind the newest sample (seq {body.seq})"
         advice = "the worker is behind (`slacktide topics lag`), or reads this node's partition no more"
         yield Finding(name="window.behind", severity="warning", text=text, advice=advice)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -18,6 +18,7 @@ from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, SCORE
+from slacktide.streams.explain.covered import Covered, covered_of
 from slacktide.streams.explain.evidence import Said, newest, place_of, said
 from slacktide.streams.records import Record
 from slacktide.streams.worker.boots import Boots
@@ -44,6 +45,13 @@ class NodeLog:
     refused: Sequence[Said[NodeCommand]]
     """Answers to samples that did not prove to be the node's. Neither they nor their samples are among the others."""
     outcomes: Sequence[Said[NodeOutcome]]
+    covered: Covered = field(default_factory=dict)
+    """When heartbeats covered what is published of it."""
+
+    def unsaid_ms(self, of: Said[NodeMetric] | Said[NodeAllocatable] | Said[NodeScore], now_ms: int) -> int:
+        """How long ago its figures were published, or covered by a heartbeat last."""
+        covered_ms = self.covered.get((of.place.topic, self.node), 0)
+        return min(of.age_ms(now_ms), max(0, now_ms - covered_ms))
 
     @property
     def known(self) -> bool:
@@ -86,12 +94,13 @@ def order(body: InOrder) -> tuple[str, int]:
     return body.boot_id, body.seq
 
 
-def node_log(node: str, records: Iterable[Record]) -> NodeLog:
+def node_log(node: str, records: Iterable[Record], covered: Covered | None = None) -> NodeLog:
     """Sort out what is said of a node.
 
     Args:
         node: its name, which is the records' key.
         records: of any topics and nodes, each partition in order.
+        covered: by heartbeats; None: these are among the records.
 
     """
     records = list(records)
@@ -120,6 +129,7 @@ def node_log(node: str, records: Iterable[Record]) -> NodeLog:
         commands=_believed([one for one in commands if one.body.proof in PROVEN], boots),
         refused=refused,
         outcomes=said(records, OUTCOME, NodeOutcome, node),
+        covered=covered_of(records) if covered is None else covered,
     )
 
 

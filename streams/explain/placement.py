@@ -94,10 +94,10 @@ def _node_room(log: NodeLog, asked: Resources, wish: Wish | None, asked_ms: int)
 
 
 def _stale_ms(log: NodeLog, asked: Resources, asked_ms: int) -> int:
-    """What is sold is good for as long as it is said again."""
+    """What is sold is good for as long as it is published again, or covered by heartbeats."""
     if log.allocatable is None:
         return 0
-    stale_ms, age_ms = log.allocatable.body.stale_ms, log.allocatable.age_ms(asked_ms)
+    stale_ms, age_ms = log.allocatable.body.stale_ms, log.unsaid_ms(log.allocatable, asked_ms)
     unsaid = age_ms > UNSAID_MS and any(getattr(asked, field) for field in SOLD)
     return stale_ms + age_ms if unsaid else stale_ms
 

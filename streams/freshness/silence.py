@@ -33,7 +33,7 @@ PAUSED_MS = 1_000
 LOST_MS = 3_600_000
 """A node that is silent for an hour may have been invented: where nobody lists the nodes, it is forgotten."""
 REPUBLISH_MS = 5_000
-"""What is said of a silent node is said again after this, as all latest state is."""
+"""By default what is said of a silent node is said again after this, as all latest state is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +50,8 @@ class Verdict:
     """How many there are."""
     lost: Collection[tuple[int, str]] = ()
     """Partition and name of nodes that have been silent for ``LOST_MS``."""
+    stale: frozenset[str] = frozenset()
+    """Nodes that are said to be stale, and were found silent by this very tick."""
 
     @property
     def alarm(self) -> str:
@@ -62,8 +64,11 @@ class Verdict:
 class Silence:
     """Told what a worker holds, reads and ticks."""
 
-    def __init__(self, *, session_timeout_ms: int, silent_ms: int = SILENT_MS) -> None:
+    def __init__(
+        self, *, session_timeout_ms: int, silent_ms: int = SILENT_MS, republish_ms: int = REPUBLISH_MS
+    ) -> None:
         self._session_timeout_ms = session_timeout_ms
+        self._republish_ms = republish_ms
         self._silent_ms = silent_ms
         self._quiet_ms = min(QUIET_MS, silent_ms)
         self._partitions: dict[int, Partition] = {}
@@ -129,11 +134,11 @@ class Silence:
         say: dict[str, int] = {}
         for node, (number, age_ms) in quiet.items():
             said_ms = self._said_ms.get(node)
-            due = node not in self._frozen if said_ms is None else self._at_ms - said_ms >= REPUBLISH_MS
+            due = node not in self._frozen if said_ms is None else self._at_ms - said_ms >= self._republish_ms
             if due and age_ms >= self._silent_ms:
                 self._said_ms[node] = self._at_ms
                 say[node] = age_ms + self._partitions[number].silent_before_ms.get(node, 0)
-        return self._verdict(say, lost)
+        return self._verdict(say, lost, stale=frozenset(self._said_ms.keys() & quiet.keys()))
 
     def _is_silent(self, quiet: tuple[int, int] | None) -> bool:
         return quiet is not None and quiet[1] >= self._silent_ms
@@ -159,7 +164,9 @@ class Silence:
     def _held(self, node: str, partitions: Iterable[int]) -> bool:
         return any(node in self._partitions[number].heard_ms for number in partitions)
 
-    def _verdict(self, say: Mapping[str, int], lost: Collection[tuple[int, str]] = ()) -> Verdict:
+    def _verdict(
+        self, say: Mapping[str, int], lost: Collection[tuple[int, str]] = (), stale: frozenset[str] = frozenset()
+    ) -> Verdict:
         self._said_ms = {node: at_ms for node, at_ms in self._said_ms.items() if self._held(node, self._partitions)}
         self._frozen = frozenset(node for node in self._frozen if self._held(node, self._partitions))
         # Who was said to be stale before the others fell silent counts with them, and stays what was said.
@@ -169,4 +176,5 @@ class Silence:
             frozen=self._frozen - self._said_ms.keys(),
             nodes=sum(len(partition.heard_ms) for partition in self._partitions.values()),
             lost=lost,
+            stale=stale,
         )

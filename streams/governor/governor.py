@@ -11,8 +11,10 @@ from slacktide.schemas.bounds import COUNT_MAX
 from slacktide.schemas.codec import decode
 from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT, EvictionCredit
 from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
+from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.governor.allocation import Round, certain_ms
 from slacktide.streams.governor.ledger import Ledger
 from slacktide.streams.governor.nodes import Held, Node
@@ -65,6 +67,7 @@ class Governor:
         self._granted = 0
         self._sure_ms = 0
         self._nodes: dict[str, Node] = {}
+        self._coverage = Coverage()
         self._hears = {
             POLICY.name: self._policy,
             METRIC.name: self._metric,
@@ -179,22 +182,33 @@ class Governor:
             self._policies.take(record.key, record.value, place_of(record))
 
     def _metric(self, record: Record, outs: list[Out], now_ms: int) -> None:
-        """A node lives. A null says that it was removed: its lease goes from the topic, too."""
+        """A node lives; or it was removed, or a heartbeat came."""
         if record.value is None:
-            node = self._nodes.get(text_of(record.key or b""))
-            if node is not None and node.held is not None:
-                node.heard_ms = node.held = None
-                outs.append(self._writer.credit_gone(node.name, f"{self.epoch}/{self._next()}", record.timestamp_ms))
+            self._unvalued(record, outs, now_ms)
             return
         try:
             seen = decode(record.value, Sighting)
         except BadMessageError:
             return  # it is the workers' own, and no agent's harm
-        if seen.stale_ms:
-            return  # said of a node that is silent
+        if seen.stale_ms:  # the node is silent
+            if (silent := self._nodes.get(seen.node)) is not None:
+                silent.stale = True
+            return
         node, ledger = self._known(seen.node, seen.boot_id, now_ms)
         if ledger is node.ledger:
-            node.heard_ms = now_ms
+            node.heard_ms, node.stale = now_ms, False
+
+    def _unvalued(self, record: Record, outs: list[Out], now_ms: int) -> None:
+        """A heartbeat covers nodes. Any other null removes one: its lease goes from the topic, too."""
+        if is_heartbeat(record.key):
+            for name in self._coverage.hear(record, now_ms / 1_000):
+                if (covered := self._nodes.get(name)) is not None:
+                    covered.cover(now_ms)
+            return
+        node = self._nodes.get(text_of(record.key or b""))
+        if node is not None and node.held is not None:
+            node.heard_ms = node.held = None
+            outs.append(self._writer.credit_gone(node.name, f"{self.epoch}/{self._next()}", record.timestamp_ms))
 
     def _outcome(self, record: Record, outs: list[Out], now_ms: int) -> None:
         """An eviction was made, or wanted without credit; all others are of no concern."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from slacktide.streams.governor.ledger import Ledger
 
 GONE_MS = 30_000
-"""A node whose metric is no younger lives: workers say it anew every 5 s."""
+"""A node whose metric was published or covered within this time lives: workers do either every few seconds."""
 ASKED_MS = 5_000
 """So long a refusal for want of credit asks for one: agents repeat it each second."""
 AGAIN_MS = 2_000
@@ -38,7 +38,9 @@ class Node:
     past: list[Ledger] = field(default_factory=list)
     """Of earlier boots, as long as they count."""
     heard_ms: int | None = None
-    """When its metric was last heard."""
+    """When its metric was last published, or covered by a heartbeat."""
+    stale: bool = False
+    """Its metric says so: the node is silent."""
     held: Held | None = None
     waits_since_ms: int | None = None
     """Since when it asks in vain."""
@@ -83,6 +85,11 @@ class Node:
     def counts(self, now_ms: int) -> bool:
         """Whether anything is to be remembered of it."""
         return self.lives(now_ms) or self.in_time(now_ms) or not all(one.empty for _, one in self.ledgers())
+
+    def cover(self, now_ms: int) -> None:
+        """A heartbeat says that its metric still holds."""
+        if self.heard_ms is not None and not self.stale:
+            self.heard_ms = now_ms
 
     def ask(self, namespace: str, now_ms: int) -> None:
         """It would evict, and has no credit."""

@@ -109,6 +109,12 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         leave_first_generation(self._consumer)
         await close(self._consumer)
 
+    @property
+    def generation(self) -> int:
+        """Of the group, in which this member was given its partitions: each new sharing out has a higher one."""
+        coordinator = self._consumer._coordinator  # noqa: SLF001 - it has no other face
+        return -1 if coordinator is None else int(coordinator.generation)
+
     async def fetch(self) -> Fetched:
         """Wait a moment for records, or for the end of a rebalance.
 

@@ -151,7 +151,7 @@ def _app(session: Session, settings: ShellSettings) -> _App:
     app.transport = transport
 
     async def assigned(_: Any, /, *places: Any, signal: Any, **__: Any) -> None:  # noqa: ARG001 - Faust's signature
-        session.assigned(frozenset(Place(*place) for place in places[0]))
+        session.assigned(frozenset(Place(*place) for place in places[0]), app.consumer_generation_id)
 
     async def revoked(_: Any, /, *__: Any, signal: Any, **___: Any) -> None:  # noqa: ARG001
         session.revoked()

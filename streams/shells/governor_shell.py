@@ -18,6 +18,7 @@ from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
+from slacktide.streams.freshness.silence import REPUBLISH_MS
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.kafka import WHOLE, Group, Refused, Sender, Tail, places_of, present
 from slacktide.streams.records import Out, Place, Record
@@ -33,6 +34,8 @@ STOP_S = 1.0
 SEND_S = 3.0
 FETCH_WAIT_MS = 200
 """Evictions are seldom: a fetch for them may be held longer than one for samples."""
+LATER_MS = 6_000
+"""Beyond the interval: a metric waits for a sample, and clocks differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +47,8 @@ class GovernorSettings:
     group: str = GOVERNOR_GROUP
     session_timeout_ms: int = 6_000
     """A governor silent for this long has lost its office."""
+    republish_ms: int = REPUBLISH_MS
+    """Workers publish the metric of each node again within so long."""
 
 
 async def govern(
@@ -163,7 +168,8 @@ class _Candidate:
         counts = await _checked_partitions(self._settings.bootstrap)
         governor.hear((await tail.read({(POLICY.name, 0): WHOLE})).records, _mono_ms())
         since_ms = self._now_ms() - governor.read_back_ms()
-        since = {POLICY.name: WHOLE, CREDIT.name: WHOLE, OUTCOME.name: since_ms, METRIC.name: None}
+        published_ms = self._now_ms() - self._settings.republish_ms - LATER_MS
+        since = {POLICY.name: WHOLE, CREDIT.name: WHOLE, OUTCOME.name: since_ms, METRIC.name: published_ms}
         read = (await tail.read(places_of(counts, since), _wanted)).records
         by_topic: dict[str, list[Record]] = {name: [] for name in counts}
         for record in read:

@@ -108,7 +108,7 @@ class _Member:
         self._done = {}  # committed or not: another may have gone further by the time they come back
 
     async def _assigned(self, places: frozenset[Place]) -> None:
-        self._session.assigned(places)
+        self._session.assigned(places, self._group.generation)
 
     async def _revoked(self, _: frozenset[Place]) -> None:
         async with self._busy:

@@ -223,10 +223,10 @@ class Session:
             return True
         return False
 
-    def assigned(self, places: frozenset[Place]) -> None:
-        """These are the worker's places now, and no others."""
+    def assigned(self, places: frozenset[Place], generation: int) -> None:
+        """These are the worker's places now, and no others, in this generation of the group."""
         metrics.REBALANCES.inc()
-        self._share(places)
+        self._share(places, generation)
         # The group may have been shared out anew because the log was made anew.
         self._latest.again()
         self._health.not_ready = ""
@@ -396,7 +396,7 @@ class Session:
         age_s = max(0.0, (self._now_ms() - last.timestamp_ms) / 1_000)
         metrics.lag(place, max(0, records), age_s if records > 0 else 0.0)
 
-    def _share(self, places: frozenset[Place]) -> None:
+    def _share(self, places: frozenset[Place], generation: int = 0) -> None:
         partitions = {place.partition for place in places}
         for place in self._next.keys() - places:
             del self._next[place]
@@ -406,7 +406,7 @@ class Session:
                 self._worker.forget(place.partition)
             metrics.gone(place)
         self._held = places
-        self._ticking.hold(places)
+        self._ticking.hold(places, max(0, generation))
         metrics.PARTITIONS.set(len(partitions))
 
     async def _hear(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:

@@ -1,4 +1,4 @@
-"""A worker's second: it says how far it has read, and which of its nodes are silent."""
+"""A worker's second: how far it has read, which of its nodes are silent, and which of their figures still hold."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ log = logging.getLogger(__name__)
 
 RECALL_TICKS = 5
 """After a takeover: who has not been heard of by then may be silent, and what was said of it is read back."""
-RECALL_MS = 30_000
-"""How far: its last owner said it again every 5 s, until a session timeout or so ago."""
+RECALL_MS = 60_000
+"""How far: its last owner published it again every 30 s at least, until a session timeout or so ago."""
 RECALL_WAIT_MS = 100
 
 
@@ -56,12 +56,13 @@ class Ticking:
         """What is wrong with the pipeline; "": nothing."""
         self._worker = worker
         self._writer = Writer(f"stream/{worker.name}")
-        self._silence = Silence(session_timeout_ms=session_timeout_ms)
+        self._silence = Silence(session_timeout_ms=session_timeout_ms, republish_ms=worker.republish_ms)
         self._bootstrap, self._group = bootstrap, group
         self._door = Ends(bootstrap)
         self._now_ms = now_ms
         self._write = write
         self._number = 0
+        self._epoch = 0
         self._positions: dict[Place, int | None] = {}
         """Of the places held; None: not known yet."""
         self._ends: dict[Place, int] = {}
@@ -93,8 +94,9 @@ class Ticking:
         metrics.TWO_BOOTS.set(0)
         await self._door.__aexit__(kind, exc, trace)
 
-    def hold(self, places: frozenset[Place]) -> None:
-        """These are the worker's places now, and no others."""
+    def hold(self, places: frozenset[Place], epoch: int = 0) -> None:
+        """These are the worker's places now, and no others; ``epoch``: the generation of the group."""
+        self._epoch = epoch
         partitions = {place.partition for place in places}
         for partition in partitions - self._partitions:
             self._recall_at[partition] = self._number + RECALL_TICKS
@@ -177,7 +179,17 @@ class Ticking:
         for partition, node in verdict.lost:
             self._worker.lost(partition, node)
         self._tell(verdict)
-        await self._write([*self._worker.silent(verdict.say), self._writer.tick(tick)])
+        outs = [*self._worker.silent(verdict.say), self._writer.tick(tick)]
+        await self._write([*outs, *self._heartbeats(verdict, TICK_MS + paused_ms)])
+
+    def _heartbeats(self, verdict: Verdict, passed_ms: int) -> list[Out]:
+        """All figures that there are by now, and what covers their nodes."""
+        self._worker.covering.tick(passed_ms)
+        now_ms, ticked_ms = self._now_ms(), round(asyncio.get_running_loop().time() * 1_000)
+        outs = self._worker.figures(now_ms)
+        return outs + self._worker.heartbeats(
+            sorted(self._partitions), self._epoch, verdict.stale, ticked_ms=ticked_ms, now_ms=now_ms
+        )
 
     def _reached(self) -> list[Reached]:
         """Of a partition all places or none: nodes are judged by all."""

@@ -1,7 +1,8 @@
 """What is published of a node: NodeMetric, and what batch and mid pods may ask for.
 
-Latest state is said again every 5 s; sooner, but with one sample of a second at most, where somebody would want to
-know: a figure moved by more than a hundredth of the node, or it was made of other pods, facts or thresholds.
+Latest state is published again after an interval that the operator sets, 5 s by default; sooner, but with one sample
+of a second at most, where somebody would want to know: a figure moved by more than a hundredth of the node, or it was
+made of other pods, facts or thresholds.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ AMOUNT_MAX = 2**53
 """Readers in other languages keep numbers up to this exact."""
 PUBLISH_MS_MIN = 900
 """Less than a second: samples of a second come some milliseconds sooner or later."""
-REPUBLISH_MS = 4_900
-"""Latest-state figures come again every 5 s although they did not change: a reader tells quiet from dead."""
+REPUBLISH_MS = 5_000
+"""By default figures that did not change are published again after so long."""
+SOONER_MS = 100
+"""Samples of a second come some milliseconds sooner or later."""
 WORTH_TELLING = 0.01
 """Of the node's capacity: node use, or system and pods together, have moved by more since they were last told."""
 NO_FORECAST = Use(cpu_milli=0, mem_bytes=0)
@@ -52,7 +55,9 @@ class Candidate(msgspec.Struct, frozen=True):
     """Samples of this boot that came too late."""
 
 
-def due(windows: Windows, candidates: Sequence[Candidate], policy: Policy) -> list[tuple[Candidate, NodeMetric]]:
+def due(
+    windows: Windows, candidates: Sequence[Candidate], policy: Policy, republish_ms: int = REPUBLISH_MS
+) -> list[tuple[Candidate, NodeMetric]]:
     """What to publish of these nodes, each of which is here once: those of which there is something to tell."""
     asked = [one for one in candidates if not _too_soon(one)]
     if not asked:
@@ -62,7 +67,9 @@ def due(windows: Windows, candidates: Sequence[Candidate], policy: Policy) -> li
     parts = np.split(found.values, ends[:-1])
     moved = _moved(asked, parts)
     places = [
-        at for at, one in enumerate(asked) if (moved[at] or _other(one, policy)) and not np.isnan(parts[at][:2]).any()
+        at
+        for at, one in enumerate(asked)
+        if (moved[at] or _other(one, policy, republish_ms)) and not np.isnan(parts[at][:2]).any()
     ]
     if not places:
         return []
@@ -87,10 +94,16 @@ def _too_soon(one: Candidate) -> bool:
     return told is not None and 0 <= one.sample.observed_ms - told.observed_ms < PUBLISH_MS_MIN
 
 
-def _other(one: Candidate, policy: Policy) -> bool:
+def holds(one: Candidate, republish_ms: int) -> bool:
+    """Whether what was published of the node last is young enough: ``due`` could have published more."""
+    told = one.window.told
+    return told is not None and 0 <= one.sample.observed_ms - told.observed_ms < republish_ms - SOONER_MS
+
+
+def _other(one: Candidate, policy: Policy, republish_ms: int) -> bool:
     """Whether it is time, or the figures are made of something else."""
     told = one.window.told
-    if told is None or not 0 <= one.sample.observed_ms - told.observed_ms < REPUBLISH_MS:
+    if told is None or not holds(one, republish_ms):
         return True
     return told.rows is not one.window.all_rows or told.revisions != _revisions(one, policy)
 

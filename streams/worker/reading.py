@@ -12,6 +12,7 @@ from slacktide.schemas.boot import boot_problem
 from slacktide.schemas.bounds import TIME_MS_MAX, Count, Name, Revision
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.heartbeat import RESERVED
 from slacktide.schemas.message import Message
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import UnknownPodsError, fields_of
@@ -109,12 +110,14 @@ def _decoded(record: Record, pods_of: PodsOf) -> SoundSample:
 
 
 def check_key(record: Record, wanted: str, kind: str) -> None:
-    """Refuse a body under another node's key.
+    """Refuse a body under another node's key, and a node whose name is reserved.
 
     Raises:
         BadMessageError: it is.
 
     """
+    if wanted.startswith(RESERVED):
+        raise BadMessageError(kind, f"node {wanted!r}: names that begin with {RESERVED} are reserved")
     if record.key != wanted.encode():
         raise BadMessageError(kind, f"the record's key is {record.key!r}, not {wanted!r}")
 

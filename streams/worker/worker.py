@@ -10,7 +10,7 @@ exist, and for one agent of each (``boots``).
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -18,14 +18,15 @@ from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.topics import METRIC
 from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
-from slacktide.streams.records import Out, Record, Writer, place_of, text_of
-from slacktide.streams.windows.figures import Candidate, allocatable_of, due
+from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
+from slacktide.streams.windows.figures import REPUBLISH_MS, Candidate, allocatable_of, due, holds
 from slacktide.streams.windows.node_window import NodeWindow
 from slacktide.streams.windows.segments import (
     MINUTE_MS,
@@ -38,6 +39,7 @@ from slacktide.streams.windows.segments import (
     segment,
 )
 from slacktide.streams.worker.answering import Answerer
+from slacktide.streams.worker.covering import Covering
 from slacktide.streams.worker.heard import Heard, Node, waves
 from slacktide.streams.worker.held import Held
 from slacktide.streams.worker.nodes import OPEN_NODES_MAX, UNKNOWN_NODE, Nodes
@@ -69,11 +71,20 @@ class Worker:
         name: of this worker in its records.
         judge: finds whether a sample proves its node; None: nobody has a key, and none does where it must.
         open_nodes_max: nodes without an inventory record that are taken in, where the policy lets them in at all.
+        republish_ms: figures that did not change are published again after so long.
 
     """
 
-    def __init__(self, name: str, judge: Judge | None = None, *, open_nodes_max: int = OPEN_NODES_MAX) -> None:
+    def __init__(
+        self,
+        name: str,
+        judge: Judge | None = None,
+        *,
+        open_nodes_max: int = OPEN_NODES_MAX,
+        republish_ms: int = REPUBLISH_MS,
+    ) -> None:
         self.name = name
+        self.republish_ms = republish_ms
         self.policies = policies.InForce()
         """Which policy is in force, and why the newest record of its topic is not."""
         self.inventories = 0
@@ -86,6 +97,8 @@ class Worker:
         """What decides the same samples by another policy, into topics of its own."""
         self.held = Held(Nodes(open_nodes_max))
         """State of nodes: of those that exist."""
+        self.covering = Covering()
+        """Which nodes the worker's heartbeats cover."""
         self._windows = self.held.windows
         self._writer = Writer(f"stream/{name}")
         self._judge = judge or ByKeys()
@@ -284,6 +297,7 @@ class Worker:
         self.held.forget(partition)
         self._held_back.discard(partition)
         self._last.forget(partition)
+        self.covering.forget(partition)
 
     def silent(self, nodes: Mapping[str, int]) -> list[Out]:
         """Say of nodes that they are stale: for how many milliseconds each has been silent.
@@ -296,6 +310,7 @@ class Worker:
                 outs += self._stale(partition, node, nodes[node])
             except Exception as exc:  # noqa: BLE001 - one node's figures: nothing is published until its next sample
                 self._last.drop(partition, node)
+                self.covering.drop(partition, node)
                 record = Record(
                     topic=METRIC.name, partition=partition, offset=0, timestamp_ms=0, key=node.encode(), value=None
                 )
@@ -312,8 +327,29 @@ class Worker:
         known = self.held.of(partition).get(node)
         if known is not None:
             known.window.told = None
+        self.covering.published(partition, node)
         if self.shadow is not None:
             self.shadow.silent(partition, said, silent_ms)
+        return outs
+
+    def heartbeats(
+        self, partitions: Iterable[int], epoch: int, stale: Container[str], *, ticked_ms: int, now_ms: int
+    ) -> list[Out]:
+        """Cover the nodes whose published figures still hold, partition by partition.
+
+        Args:
+            partitions: that the worker owns.
+            epoch: in which it owns them.
+            stale: nodes that it calls stale.
+            ticked_ms: by its monotonic clock.
+            now_ms: UTC epoch, for the headers.
+
+        """
+        outs: list[Out] = []
+        for partition in partitions:
+            nodes = self.covering.covered(partition, stale)
+            beat = Heartbeat(worker=self.name, epoch=epoch, ticked_ms=ticked_ms, nodes=nodes)
+            outs += self._writer.heartbeats(beat, partition, now_ms)
         return outs
 
     def recall(self, partition: int, told: Iterable[Said]) -> dict[str, int]:
@@ -333,6 +369,8 @@ class Worker:
         The refused record becomes a dead letter; a node whose answer it was is answered ``skipped``.
         """
         outs = [self._writer.refused(out, why, now_ms)]
+        if out.topic in FIGURES and out.partition is not None and out.key is not None:
+            self.covering.drop(out.partition, text_of(out.key))
         if out.answer in {"set", "keep"} and out.partition is not None:
             command = msgspec.structs.replace(
                 decode(out.value, NodeCommand),
@@ -493,10 +531,15 @@ class Worker:
             outs.append(self._failed("figures", of[one.window.row].record, error))
             return []
 
-        for candidate, metric in isolated(lambda some: due(self._windows, some, self.in_force), candidates, failed):
+        def publishable(some: Sequence[Candidate]) -> list[tuple[Candidate, NodeMetric]]:
+            return due(self._windows, some, self.in_force, self.republish_ms)
+
+        for candidate, metric in isolated(publishable, candidates, failed):
             each = of[candidate.window.row]
             each.metric = metric
             outs += self._said(each, candidate, metric, now_ms)
+        holding = [one for one in candidates if holds(one, self.republish_ms)]
+        self.covering.heard((of[one.window.row].node.partition, one.window.node) for one in holding)
         return outs
 
     def _may_publish(self, node: Node) -> bool:
@@ -517,7 +560,9 @@ class Worker:
             names = candidate.window.names
             said = Said(metric=metric, allocatable=allocatable, score=score, facts=facts, names=names)
             self._last.say(partition, said)
+            self.covering.published(partition, metric.node)
         except Exception as exc:  # noqa: BLE001 - as with an answer
+            self.covering.drop(partition, metric.node)
             return [self._writer.dead(each.record, failure("figures", exc), now_ms)]
         return outs
 
@@ -560,6 +605,7 @@ class Worker:
         if known is not None:
             self._unpublished = [each for each in self._unpublished if each.node is not known]
         self._last.drop(partition, name)
+        self.covering.drop(partition, name)
 
     def _node(self, partition: int, name: str) -> Node | str:
         """A node's state; or the reason why none is kept."""

@@ -8,7 +8,9 @@ import pytest
 from msgspec import inspect
 
 from slacktide.schemas.bounds import AMOUNT_MAX, INT64_MAX, PODS_MAX
-from slacktide.schemas.topics import TOPICS, Topic
+from slacktide.schemas.heartbeat import KIND, Heartbeat
+from slacktide.schemas.message import Message
+from slacktide.schemas.topics import TOPICS
 
 
 def unbounded(kind: inspect.Type, path: str, within: frozenset[type] = frozenset()) -> Iterator[str]:
@@ -40,10 +42,12 @@ def parts(kind: inspect.Type) -> list[tuple[str, inspect.Type]]:
             raise AssertionError(f"a new kind of field: {kind}")
 
 
-@pytest.mark.parametrize("topic", [pytest.param(topic, id=topic.name) for topic in TOPICS])
-def test_every_number_in_a_message_has_a_range(topic: Topic) -> None:
+@pytest.mark.parametrize(
+    "kind", [*(pytest.param(topic.message, id=topic.name) for topic in TOPICS), pytest.param(Heartbeat, id=KIND)]
+)
+def test_every_number_in_a_message_has_a_range(kind: type[Message]) -> None:
     """Types with ranges are in ``schemas/bounds.py``."""
-    assert list(unbounded(inspect.type_info(topic.message), "$")) == []
+    assert list(unbounded(inspect.type_info(kind), "$")) == []
 
 
 def test_a_number_without_a_range_is_found_at_any_depth() -> None:

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from slacktide.schemas.export import FOLDER, derived, json_schema
+from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
 from testbed.compatible import Schema, breaks
 
@@ -158,4 +159,4 @@ def test_every_derived_file_is_what_the_messages_say() -> None:
     behind = [path.name for path, text in derived().items() if not path.is_file() or path.read_text() != text]
 
     assert behind == []
-    assert sorted(path.stem for path in FOLDER.iterdir()) == sorted(BY_NAME)
+    assert sorted(path.stem for path in FOLDER.iterdir()) == sorted([*BY_NAME, KIND])

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from jsonschema import Draft202012Validator
 
-from slacktide.schemas import topics
+from slacktide.schemas import heartbeat, topics
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
@@ -26,6 +26,7 @@ from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.worker.scores import node_score
 
 SCHEMAS = Path(__file__).parents[2] / "schemas"
+KINDS = {topic.name: topic.message for topic in topics.TOPICS} | {heartbeat.KIND: heartbeat.Heartbeat}
 FILES = sorted((SCHEMAS / "examples").glob("*/*.json"))
 EACH = pytest.mark.parametrize("path", [pytest.param(path, id=f"{path.parent.name}-{path.stem}") for path in FILES])
 
@@ -62,7 +63,7 @@ def decided(number: int) -> Decision:
 def test_an_example_is_read_and_written_unchanged(path: Path) -> None:
     """Nothing in it goes unread, and nothing is written that could be left out."""
     raw = path.read_bytes()
-    kind = topics.BY_NAME[path.parent.name].message
+    kind = KINDS[path.parent.name]
 
     assert msgspec.json.format(encode(decode(raw, kind)), indent=2) == raw.rstrip()
 
@@ -74,10 +75,10 @@ def test_an_example_keeps_to_the_checked_in_schema(path: Path) -> None:
     Draft202012Validator(schema).validate(msgspec.json.decode(path.read_bytes()))
 
 
-def test_each_topic_has_three_examples_and_no_other_folder_stands_beside_them() -> None:
+def test_each_message_has_three_examples_and_no_other_folder_stands_beside_them() -> None:
     found = {folder.name: sorted(each.name for each in folder.iterdir()) for folder in (SCHEMAS / "examples").iterdir()}
 
-    assert found == {topic.name: ["1.json", "2.json", "3.json"] for topic in topics.TOPICS}
+    assert found == {name: ["1.json", "2.json", "3.json"] for name in KINDS}
 
 
 def test_the_revisions_name_the_content() -> None:

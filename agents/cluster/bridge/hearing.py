@@ -11,16 +11,18 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.topics import ALLOCATABLE, METRIC
+from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.kafka import Following, TailReader
 from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
 TOPICS = (ALLOCATABLE.name, METRIC.name)
-SAID_AGAIN_MS = 6_000
-"""Whatever still holds was said again within this."""
+PUBLISHED_AGAIN_MS = 36_000
+"""Whatever still holds was published again within this: workers do so every 30 s at least."""
 
 
 class Hearing:
@@ -37,12 +39,16 @@ class Hearing:
     def __init__(
         self, bootstrap: Cluster, writing: Writing, lay_aside: Callable[[Record, str], None], clock: Clock
     ) -> None:
-        reader = TailReader(
-            bootstrap, TOPICS, client_id="slacktide-bridge", back_ms=SAID_AGAIN_MS, now_ms=clock.wall_ms
+        self._reader = TailReader(
+            bootstrap, TOPICS, client_id="slacktide-bridge", back_ms=PUBLISHED_AGAIN_MS, now_ms=clock.wall_ms
         )
-        self._following = Following(reader, away="nothing is written", clock=clock)
+        self._following = Following(self._reader, away="nothing is written", clock=clock)
+        self._live = False
+        """Whether all was read that the topics held at connecting."""
+        self._coverage = Coverage()
         self._writing = writing
         self._lay_aside = lay_aside
+        self._clock = clock
 
     @property
     def trouble(self) -> str:
@@ -54,10 +60,17 @@ class Hearing:
         await self._following.run(self._forget, self._heard)
 
     async def _heard(self, records: list[Record], now_s: float) -> None:
+        now_ms = self._clock.wall_ms()
         for record in records:
-            self._hear(record, now_s)
+            # How old a record is that was there before, only the clocks say; of what comes, no clock has a say.
+            age_s = 0.0 if self._live else max(0, now_ms - record.timestamp_ms) / 1000
+            self._hear(record, now_s - age_s)
+        self._live = self._live or await self._reader.caught_up()
 
     def _hear(self, record: Record, now_s: float) -> None:
+        if is_heartbeat(record.key):
+            self._cover(record, now_s)
+            return
         node = (record.key or b"").decode(errors="replace")
         if record.value is None:  # the stream has removed what it said, with the node
             (self._writing.metrics if record.topic == METRIC.name else self._writing.allocatables).forget(node)
@@ -77,7 +90,17 @@ class Hearing:
         except Exception as exc:  # noqa: BLE001 - one record stops nothing
             self._lay_aside(record, failure("publish to Kubernetes", exc))
 
+    def _cover(self, record: Record, now_s: float) -> None:
+        try:
+            nodes = self._coverage.hear(record, now_s)
+        except BadMessageError as exc:
+            self._lay_aside(record, str(exc))
+            return
+        (self._writing.metrics if record.topic == METRIC.name else self._writing.allocatables).cover(nodes, now_s)
+
     def _forget(self) -> None:
+        self._live = False
+        self._coverage.clear()
         self._writing.metrics.clear()
         self._writing.allocatables.clear()
 

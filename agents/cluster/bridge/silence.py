@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -16,6 +17,7 @@ FROZEN_S = UNSAID_MS / 1000
 class _Heard(Generic[M]):
     said: M
     at_s: float
+    """When it was published, or covered by a heartbeat last."""
 
 
 class Latest(Generic[M]):
@@ -30,6 +32,13 @@ class Latest(Generic[M]):
         if last is not None and now_s < last.at_s + FROZEN_S and _order(said) < _order(last.said):
             return
         self._heard[said.node] = _Heard(said=said, at_s=now_s)
+
+    def cover(self, nodes: Iterable[str], now_s: float) -> None:
+        """A heartbeat says that what was published of these nodes last still holds."""
+        for node in nodes:
+            last = self._heard.get(node)
+            if last is not None and now_s > last.at_s:
+                self._heard[node] = replace(last, at_s=now_s)
 
     def forget(self, node: str) -> None:
         """The node is gone."""

@@ -17,10 +17,12 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SCORE
+from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.decisions.load_aware_args import Thresholds
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 from slacktide.streams.kafka import Following, TailReader
@@ -63,6 +65,7 @@ class Hearing:
         self._following = Following(self._reader, away="nodes freeze as they are", clock=clock)
         self._view = view
         self._epoch = 0
+        self._coverage = Coverage()
         self._policies = policies.InForce()
         self._args = args
         self._lay_aside = lay_aside
@@ -98,6 +101,8 @@ class Hearing:
                 self._governed(record)
             elif record.topic == INVENTORY.name:
                 self._described(record, node)
+            elif is_heartbeat(record.key):
+                self._view.cover(self._coverage.hear(record, heard_s), KINDS[record.topic], heard_s=heard_s)
             elif record.value is None:  # the stream has removed what it said, with the node
                 self._view.forget(node, KINDS[record.topic])
             else:

@@ -51,6 +51,9 @@ class KnownNode:
         self._unread = False
         """Whether there is a report to be made of the metric, or of pods that were not here when it was made."""
         self._heard_s: dict[type[Figures], float] = {}
+        """When each of them was published."""
+        self._covered_s: dict[type[Figures], float] = {}
+        """When it was published, or covered by a heartbeat last."""
         self._most: Amounts | None = None
         """The node's own capacity; None: not known."""
         self._asked: Resources | None = None
@@ -89,16 +92,32 @@ class KnownNode:
                 return False
             self._metric, self._logged_s, self._unread, same = figures, logged_s, True, False
         self._heard_s[type(figures)] = max(self._heard_s.get(type(figures), -inf), heard_s)
+        self._covered_s[type(figures)] = max(self._covered_s.get(type(figures), -inf), heard_s)
         if not same:
             self.until_s = -inf
         return not same
+
+    def cover(self, kind: type[Figures], heard_s: float) -> bool:
+        """A heartbeat says that what was published last of this kind still holds.
+
+        Returns:
+            Whether pods may find another node.
+
+        """
+        if kind not in self._covered_s:
+            return False
+        self._covered_s[kind] = max(self._covered_s[kind], heard_s)
+        if self._view.silent or self._view.expired:
+            self.until_s = -inf
+            return True
+        return False
 
     def _older(self, said: F, known: F | None, heard_s: float) -> bool:
         """Whether it is of an older boot or sequence number; of the same, what was said later holds.
 
         Where all that was newer is frozen, the older boot is the one that the workers believe.
         """
-        if known is None or heard_s >= self._heard_s.get(type(said), -inf) + FROZEN_S:
+        if known is None or heard_s >= self._covered_s.get(type(said), -inf) + FROZEN_S:
             return False
         return (said.boot_id, said.seq) < (known.boot_id, known.seq)
 
@@ -121,6 +140,7 @@ class KnownNode:
     def forget(self, kind: type[Figures]) -> None:
         """The log takes back what it said of the node in one topic: others may be ahead of it, or behind."""
         self._heard_s.pop(kind, None)
+        self._covered_s.pop(kind, None)
         if kind is NodeScore:
             self._score = None
         elif kind is NodeAllocatable:
@@ -186,15 +206,17 @@ class KnownNode:
 
     @property
     def _freezes_s(self) -> float:
-        """When any of it was said too long ago: the topics may be with different brokers."""
-        return min(self._heard_s.values(), default=inf) + FROZEN_S
+        """When any of it is fresh no more: the topics may be with different brokers."""
+        return min(self._covered_s.values(), default=inf) + FROZEN_S
 
     @property
     def _expires_s(self) -> float:
         """When the report is too old to go by; that of a node nobody spoke of is none."""
         if self._metric is None or self._args.expiration_s <= 0:
             return inf
-        return self._heard_s[NodeMetric] + self._args.expiration_s - self._metric.stale_ms / 1000
+        if self._metric.stale_ms:  # it grows no younger by being covered
+            return self._heard_s[NodeMetric] + self._args.expiration_s - self._metric.stale_ms / 1000
+        return self._covered_s[NodeMetric] + self._args.expiration_s
 
     def _changes_s(self, now_s: float) -> float:
         """When time alone makes the node another."""

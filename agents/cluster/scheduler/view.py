@@ -65,6 +65,13 @@ class View:
         if self._node(figures.node).hear(figures, heard_s=heard_s, logged_s=logged_s):
             self._note(figures.node)
 
+    def cover(self, nodes: Iterable[str], kind: type[Figures], *, heard_s: float) -> None:
+        """A heartbeat says that what was published of these nodes last still holds."""
+        for name in nodes:
+            known = self._nodes.get(name)
+            if known is not None and known.cover(kind, heard_s):
+                self._note(name)
+
     def forget(self, node: str, kind: type[Figures]) -> None:
         """The log takes back what it said of a node in one topic: the node was removed."""
         known = self._nodes.get(node)

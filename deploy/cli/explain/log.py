@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from slacktide.schemas.connection import Cluster, options
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
+from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
@@ -27,6 +28,7 @@ from slacktide.schemas.topics import (
     SCORE,
     Topic,
 )
+from slacktide.streams.explain.covered import covered_of
 from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evidence import Finding, Said, by_key, said
 from slacktide.streams.explain.node_log import NodeLog, node_log
@@ -37,10 +39,8 @@ from slacktide.streams.records import Record
 NODE_TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
 TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
-NEWEST_MS = 30_000
-"""Samples come each second, keyframes each 10 s."""
-FIGURES_MS = 12_000
-"""Figures come at least each 5 s."""
+NEWEST_MS = 36_000
+"""Samples come each second, keyframes each 10 s, figures at least each 30 s."""
 FETCH_WAIT_MS = 100
 MISSED_MS = 7 * 24 * 3_600_000
 """A pod that was missed stays as it is for as long as it runs: all that the topic keeps."""
@@ -65,7 +65,7 @@ class Log:
         key = name.encode()
 
         def wanted(record: Record) -> bool:
-            return record.key == key or record.topic == POLICY.name
+            return record.key == key or record.topic == POLICY.name or is_heartbeat(record.key)
 
         read = await self.tail.read(
             {at[INVENTORY]: WHOLE, at[POLICY]: WHOLE, at[OUTCOME]: since_ms}
@@ -86,7 +86,7 @@ class Log:
     async def figures(self) -> list[Record]:
         """What is latest of all nodes; figures further back where a node that there is has none lately."""
         whole = await self.tail.read(self._all((INVENTORY, POLICY), WHOLE))
-        lately = await self.tail.read(self._all(FIGURES, self.now_ms - FIGURES_MS))
+        lately = await self.tail.read(self._all(FIGURES, self.now_ms - NEWEST_MS))
         if by_key(lately.records, ALLOCATABLE).keys() >= by_key(whole.records, INVENTORY).keys() != set():
             return [*whole.records, *lately.records]
         older = await self.tail.read(self._all(FIGURES, WHOLE))
@@ -135,7 +135,7 @@ class Log:
     async def node_names(self) -> set[str]:
         """Whoever has an inventory or figures."""
         records = await self.figures()
-        return {name for topic in (INVENTORY, *FIGURES) for name in by_key(records, topic)}
+        return _names(records)
 
     def _all(self, topics: Iterable[Topic], since_ms: int | None) -> dict[tuple[str, int], int | None]:
         return {(topic.name, number): since_ms for topic in topics for number in range(self.partitions[topic.name])}
@@ -149,13 +149,14 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
 
     """
     records = await log.figures()
-    names = {key for topic in (INVENTORY, *FIGURES) for key in by_key(records, topic)}
+    names, covered = _names(records), covered_of(records)
     of_all = [record for record in records if record.topic == POLICY.name]
     by_name: dict[str, list[Record]] = {key: list(of_all) for key in names}
     for topic in (INVENTORY, *FIGURES):
         for key, some in by_key(records, topic).items():
-            by_name[key] += some
-    nodes = [one for one in (node_log(key, by_name[key]) for key in sorted(names)) if one.known]
+            if key in names:
+                by_name[key] += some
+    nodes = [one for one in (node_log(key, by_name[key], covered) for key in sorted(names)) if one.known]
     there = where_is(nodes, namespace, name)
     if there is not None:
         on: NodeLog | None = node_log(there[0].node, await log.keyframes([there[0].node]))
@@ -177,6 +178,12 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
         looks=looks(said(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
     )
     return found, [*outcomes.short, *told.short, *passes.short]
+
+
+def _names(records: Sequence[Record]) -> set[str]:
+    """Whoever has an inventory or figures."""
+    found = {name for topic in (INVENTORY, *FIGURES) for name in by_key(records, topic)}
+    return {name for name in found if not name.startswith(RESERVED)}
 
 
 def _missed(found: Iterable[Said[MissedPod]], namespace: str, name: str) -> MissedPod | None:

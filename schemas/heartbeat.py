@@ -1,0 +1,72 @@
+"""Which nodes' latest figures still hold. Topics of metric, allocatable and score, once a second in each partition.
+
+A heartbeat is a record with the key ``#heartbeat`` and no value. Its body is the JSON in the header
+``slacktide_heartbeat``. Kubernetes allows no ``#`` in a node's name. Workers refuse nodes whose names begin with it.
+
+The value is null for the sake of readers that do not know heartbeats: to them it is the removal of a node that does not
+exist, which changes nothing. Any other value would be a bad record to them, and each a dead letter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, TypeAlias
+
+from msgspec import Meta
+
+from slacktide.schemas.bounds import Count, Name, TimeMs
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.message import Message
+
+KIND = "slacktide.heartbeat.v1"
+"""The event's type, and the schema's name."""
+RESERVED = "#"
+"""No node's name begins with it."""
+KEY = f"{RESERVED}heartbeat"
+HEADER = "slacktide_heartbeat"
+BEAT_NODES_MAX = 2_000
+"""Of one record: it stays below the 1 MiB that a broker takes. A larger partition has ``#heartbeat-1`` and more."""
+_KEY = KEY.encode()
+Covered: TypeAlias = Annotated[list[Name], Meta(max_length=BEAT_NODES_MAX)]
+
+
+class Heartbeat(Message, frozen=True, kw_only=True):
+    """The owner of a partition lives, and what it published last of these nodes in this topic still holds."""
+
+    worker: Name
+    """The owner's name."""
+    epoch: Count
+    """The generation of the workers' consumer group in which it owns the partition. The highest one counts."""
+    ticked_ms: TimeMs
+    """By the worker's monotonic clock: how far heartbeats lie apart."""
+    nodes: Covered = []
+    """By name. The owner has published each since it took the partition over, and has read a sample of it within
+    seconds or calls it stale."""
+
+
+def is_heartbeat(key: bytes | None) -> bool:
+    """Whether a record of a latest-state topic is a heartbeat, and of no node."""
+    return key is not None and key.startswith(_KEY)
+
+
+def heartbeat_of(headers: Iterable[tuple[str, bytes]]) -> Heartbeat:
+    """Read a heartbeat.
+
+    Raises:
+        BadMessageError: the header is absent, or a field is refused.
+
+    """
+    for name, value in headers:
+        if name == HEADER:
+            return decode(value, Heartbeat)
+    raise BadMessageError(Heartbeat.__name__, f"the record has no header {HEADER}")
+
+
+def parts(nodes: Sequence[str]) -> list[tuple[bytes, Sequence[str]]]:
+    """Share nodes out among records: each one's key and nodes. Without nodes there is one record."""
+    found = []
+    for number, begin in enumerate(range(0, max(1, len(nodes)), BEAT_NODES_MAX)):
+        key = KEY if not number else f"{KEY}-{number}"
+        found.append((key.encode(), nodes[begin : begin + BEAT_NODES_MAX]))
+    return found

@@ -1,0 +1,25 @@
+"""Which nodes' latest figures heartbeats cover, as far as the records that were read tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.heartbeat import is_heartbeat
+from slacktide.streams.decisions.coverage import Coverage
+from slacktide.streams.records import FIGURES, Record
+
+Covered = Mapping[tuple[str, str], int]
+"""By topic and node, when the last heartbeat that covers it was appended, UTC epoch milliseconds."""
+
+
+def covered_of(records: Iterable[Record]) -> Covered:
+    """Read the heartbeats among records of any topics, each partition in order."""
+    coverage, found = Coverage(), dict[tuple[str, str], int]()
+    for record in records:
+        if record.topic in FIGURES and is_heartbeat(record.key):
+            with suppress(BadMessageError):
+                nodes = coverage.hear(record, record.timestamp_ms / 1_000)
+                found |= {(record.topic, node): record.timestamp_ms for node in nodes}
+    return found
