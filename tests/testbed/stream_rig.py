@@ -22,10 +22,12 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.health import Health
+from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, POLICY, SAMPLE
 from slacktide.streams.proofs import Judge
+from slacktide.streams.records import FIGURES
 from slacktide.streams.shells.session import ShellSettings
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.shadow import Shadow
@@ -161,7 +163,14 @@ class Rig:
         await self.put(POLICY.name, [(KEY.encode(), encode(policy), 0)])
 
     async def read(self, topic: str) -> list[ConsumerRecord]:
-        """All that a topic holds now."""
+        """All that a topic holds now, but heartbeats."""
+        return [one for one in await self._all(topic) if topic not in FIGURES or not is_heartbeat(one.key)]
+
+    async def beats(self, topic: str) -> list[ConsumerRecord]:
+        """All heartbeats that a topic holds now."""
+        return [one for one in await self._all(topic) if is_heartbeat(one.key)]
+
+    async def _all(self, topic: str) -> list[ConsumerRecord]:
         consumer = _reader(self.bootstrap)
         await consumer.start()
         try:

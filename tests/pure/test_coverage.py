@@ -1,0 +1,271 @@
+"""Which heartbeats count: of the owner of a partition, and only while it is one. What readers make of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.agents.cluster.bridge.hearing import Hearing
+from slacktide.agents.cluster.bridge.silence import FROZEN_S, Latest
+from slacktide.agents.cluster.bridge.writing import Writing
+from slacktide.agents.cluster.scheduler.view import View
+from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.heartbeat import BEAT_NODES_MAX, HEADER, KEY, Heartbeat, heartbeat_of, is_heartbeat
+from slacktide.schemas.metric import NodeMetric, Use
+from slacktide.schemas.score import NodeScore
+from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
+from slacktide.streams.decisions.coverage import LATE_MS, UNSAID_S, Coverage
+from slacktide.streams.decisions.pod_placement import PlacementArgs
+from slacktide.streams.explain.covered import covered_of
+from slacktide.streams.governor.governor import Governor
+from slacktide.streams.governor.nodes import GONE_MS
+from slacktide.streams.records import FIGURES, Record, Writer
+from testbed.beats import EPOCH_MS, beat
+from testbed.governed import metric_record
+
+NODE = ["a"]
+
+
+def metric(seq: int = 1, **said: Any) -> NodeMetric:
+    use = Use(cpu_milli=1, mem_bytes=1)
+    known = {"node": "a", "boot_id": "1-a", "seq": seq, "observed_ms": 1, "window_ms": 1, "covered_ms": 1, "samples": 1}
+    known |= {"policy_version": "p", "facts_revision": "f", "pods_revision": "r", "node_use": use, "system_use": use}
+    return NodeMetric(**known | said)
+
+
+def test_a_heartbeat_covers_the_nodes_that_it_names() -> None:
+    coverage = Coverage()
+    assert coverage.hear(beat(["a", "b"], 0), 0) == ["a", "b"]
+    assert coverage.hear(beat(["b"], 1), 1) == ["b"]
+
+
+def test_of_a_fenced_owner_no_heartbeat_counts_however_late_it_comes() -> None:
+    """Until nothing of the new owner came for 15 s: then its group was made anew, and the lower epoch is the newer."""
+    coverage = Coverage()
+    coverage.hear(beat(NODE, 0, worker="old", epoch=4), 0)
+    assert coverage.hear(beat([], 1, worker="new", epoch=5), 1) == []
+    assert coverage.hear(beat(NODE, 1.5, worker="old", epoch=4), 1.5) == ()
+    assert coverage.hear(beat(NODE, 15.9, worker="old", epoch=4), 15.9) == ()
+    assert coverage.hear(beat(NODE, 16, worker="again", epoch=0), 16) == NODE
+
+
+def test_within_an_epoch_one_worker_owns_a_partition() -> None:
+    coverage = Coverage()
+    coverage.hear(beat(NODE, 0, worker="w", epoch=4), 0)
+    assert coverage.hear(beat(NODE, 1, worker="other", epoch=4), 1) == ()
+    assert coverage.hear(beat(NODE, 1, worker="other", epoch=4, partition=1), 1) == NODE
+
+
+def test_a_heartbeat_that_waited_while_its_writer_was_paused_does_not_count_and_the_next_one_does() -> None:
+    coverage = Coverage()
+    coverage.hear(beat(NODE, 0, ticked_s=100), 0)
+    assert coverage.hear(beat(NODE, 21, ticked_s=101), 21) == ()
+    assert coverage.hear(beat(NODE, 22, ticked_s=122), 22) == NODE
+
+
+def test_one_that_comes_again_does_not_count() -> None:
+    coverage = Coverage()
+    coverage.hear(beat(NODE, 0, ticked_s=100), 0)
+    coverage.hear(beat(NODE, 1, ticked_s=101), 1)
+    assert coverage.hear(beat(NODE, 2, ticked_s=100), 2) == ()
+
+
+@given(st.floats(0.95, 1.05), st.integers(20, 200))
+def test_a_clock_that_runs_fast_or_slow_costs_no_heartbeat(rate: float, seconds: int) -> None:
+    coverage = Coverage()
+    for second in range(seconds):
+        assert coverage.hear(beat(NODE, second, ticked_s=1_000 + second * rate), second) == NODE
+
+
+OWNERS = st.lists(
+    st.tuples(
+        st.floats(0.0, 3 * UNSAID_S),  # since the event before
+        st.integers(0, 3),  # epoch: its owner is named after it
+        st.floats(0.0, 2 * LATE_MS / 1_000),  # how long the record waited on its way
+        st.sampled_from(["publish", "cover", "name nobody"]),
+    ),
+    max_size=30,
+)
+
+
+@given(OWNERS)
+def test_a_node_is_fresh_while_it_was_published_or_covered_by_a_heartbeat_that_counts(
+    events: list[tuple[float, int, float, str]],
+) -> None:
+    """As long as 15 s, and no longer; said here anew, over all that came."""
+    latest, coverage, now_s = Latest[NodeMetric](), Coverage(), 1_000.0
+    fresh_s: list[float] = []
+    owner: tuple[int, float, float, float] | None = None  # epoch, heard, appended, ticked
+    known = False
+    for number, (gap_s, epoch, wait_s, what) in enumerate(events):
+        now_s += gap_s
+        if what == "publish":
+            latest.hear(metric(number), now_s)
+            known = True
+            fresh_s.append(now_s)
+        else:
+            names = NODE if what == "cover" else []
+            ticked_s = now_s - wait_s
+            record = beat(names, now_s, worker=f"w{epoch}", epoch=epoch, ticked_s=ticked_s)
+            latest.cover(coverage.hear(record, now_s), now_s)
+            fenced = (
+                owner is not None
+                and now_s < owner[1] + UNSAID_S
+                and (epoch < owner[0] or (epoch == owner[0] and round(ticked_s * 1e3) < round(owner[3] * 1e3)))
+            )
+            if not fenced:
+                gaps_ms = (
+                    0
+                    if owner is None or owner[0] != epoch
+                    else (round(now_s * 1e3) - round(owner[2] * 1e3) - (round(ticked_s * 1e3) - round(owner[3] * 1e3)))
+                )
+                owner = epoch, now_s, now_s, ticked_s
+                if names and known and gaps_ms <= LATE_MS:
+                    fresh_s.append(now_s)
+        wanted = bool(fresh_s) and now_s < fresh_s[-1] + FROZEN_S
+        assert (latest.of("a", now_s) is not None) == wanted
+        if fresh_s:
+            assert latest.of("a", fresh_s[-1] + FROZEN_S) is None
+            assert latest.is_silent("a", fresh_s[-1] + FROZEN_S)
+
+
+def test_a_heartbeat_brings_no_node_of_which_nothing_was_published() -> None:
+    latest = Latest[NodeMetric]()
+    latest.cover(NODE, 0)
+    assert latest.of("a", 0) is None
+    assert not latest.is_silent("a", 0)
+
+
+def test_while_a_node_is_covered_an_older_samples_figures_displace_none() -> None:
+    latest = Latest[NodeMetric]()
+    latest.hear(metric(9), 0)
+    latest.cover(NODE, 14)
+    latest.hear(metric(8), 20)
+    assert latest.of("a", 20).seq == 9
+    latest.hear(metric(7), 14 + FROZEN_S)
+    assert latest.of("a", 14 + FROZEN_S).seq == 7
+
+
+def test_many_nodes_are_shared_out_among_records_that_a_broker_takes() -> None:
+    names = [f"{number:0253}" for number in range(BEAT_NODES_MAX + 1)]
+    message = Heartbeat(worker="w", epoch=2**53, ticked_ms=1, nodes=names)
+    outs = Writer("stream/w").heartbeats(message, 3, EPOCH_MS)
+    assert [(out.topic, out.key) for out in outs] == [
+        (topic, key) for key in (b"#heartbeat", b"#heartbeat-1") for topic in FIGURES
+    ]
+    assert all(out.value is None and is_heartbeat(out.key) and out.partition == 3 for out in outs)
+    read = [heartbeat_of(out.headers) for out in outs if out.topic == METRIC.name]
+    assert [name for one in read for name in one.nodes] == names
+    assert max(len(dict(out.headers)[HEADER]) for out in outs) < 1 << 20
+    coverage = Coverage()
+    heard = [coverage.hear(msgspec.structs.replace(beat([], 0), headers=out.headers), 0) for out in outs[::3]]
+    assert [name for one in heard for name in one] == names
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [(), ((HEADER, b"{"),), ((HEADER, encode(Heartbeat(worker="w", epoch=1, ticked_ms=1)).replace(b"1", b"-1")),)],
+    ids=["without its header", "no JSON", "a negative epoch"],
+)
+def test_one_that_cannot_be_read_covers_nobody_and_is_a_bad_record(headers: tuple[tuple[str, bytes], ...]) -> None:
+    bad = Record(topic=METRIC.name, partition=0, offset=3, timestamp_ms=0, key=KEY.encode(), value=None,
+                 headers=headers)  # fmt: skip
+    with pytest.raises(BadMessageError, match="Heartbeat"):
+        Coverage().hear(bad, 0)
+    assert covered_of([bad]) == {}
+    assert len(Governor("g").hear([bad], 0)) == 1
+    laid: list[str] = []
+    Hearing(Cluster("127.0.0.1:1"), Writing(), lambda _, why: laid.append(why), Still())._hear(bad, 0)
+    assert len(laid) == 1
+
+
+class Still:
+    """Time that stands still."""
+
+    def mono_ns(self) -> int:
+        return 0
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+def test_the_bridge_hears_each_topics_own_heartbeats() -> None:
+    """The topics may be with different brokers."""
+    writing = Writing()
+    hearing = Hearing(Cluster("127.0.0.1:1"), writing, lambda _, why: pytest.fail(why), Still())
+    writing.metrics.hear(metric(), 0)
+    hearing._hear(beat(NODE, 10, topic=ALLOCATABLE), 10)
+    assert writing.metrics.of("a", 20) is None
+    hearing._hear(beat(NODE, 11, topic=METRIC), 11)
+    assert writing.metrics.of("a", 20) is not None
+
+
+def test_the_bridge_counts_what_was_there_when_it_connected_by_its_age() -> None:
+    hearing = Hearing(Cluster("127.0.0.1:1"), Writing(), lambda _, why: pytest.fail(why), Still())
+    metrics = hearing._writing.metrics
+    metrics.hear(metric(), -20)
+    hearing._hear(beat(NODE, 0), -14)
+    assert metrics.of("a", 0.9) is not None
+    assert metrics.of("a", 1.0) is None
+
+
+def scored(view: View, heard_s: float, stale_ms: int = 0) -> None:
+    said = metric(stale_ms=stale_ms)
+    known = {name: getattr(said, name) for name in ("node", "boot_id", "seq", "observed_ms", "policy_version",
+                                                     "facts_revision", "pods_revision", "stale_ms")}  # fmt: skip
+    use = Use(cpu_milli=8_000, mem_bytes=1 << 34)
+    score = NodeScore(**known, allocatable=use, use=use, prod_use=use, batch_left=use)
+    for one in (said, score):
+        view.hear(one, heard_s=heard_s, logged_s=heard_s)
+
+
+def test_for_the_scheduler_a_node_is_fresh_while_all_of_it_is_covered() -> None:
+    view = View(PlacementArgs())
+    scored(view, 0)
+    view.cover(NODE, NodeMetric, heard_s=14)
+    assert view.counts(15.1)[1] == 1
+    view.cover([*NODE, "unknown"], NodeScore, heard_s=14)
+    assert view.counts(29.0) == (1, 0, 0)
+    assert view.counts(29.1)[1] == 1
+
+
+def test_a_node_that_froze_thaws_with_the_next_heartbeat() -> None:
+    view = View(PlacementArgs())
+    scored(view, 0)
+    assert view._nodes["a"].view(20).silent == "frozen"
+    for kind in (NodeMetric, NodeScore):
+        view.cover(NODE, kind, heard_s=20)
+    assert view._nodes["a"].view(20).silent == ""
+
+
+def test_a_stale_metric_grows_no_younger_by_being_covered() -> None:
+    view = View(PlacementArgs())
+    scored(view, 0, stale_ms=100_000)
+    for kind in (NodeMetric, NodeScore):
+        view.cover(NODE, kind, heard_s=81)
+    assert view._nodes["a"].view(80).expired is False
+    assert view._nodes["a"].view(81).expired is True
+    assert view._nodes["a"].view(81).silent == "stale"
+
+
+def test_for_the_governor_a_covered_node_lives_unless_its_metric_is_stale() -> None:
+    governor = Governor("g")
+    governor.hear([metric_record("a", "1-a"), metric_record("b", "1-a")], 0)
+    governor.hear([metric_record("b", "1-a", stale_ms=9_000)], 1_000)
+    governor.hear([beat(["a", "b", "c"], 20)], 20_000)
+    lives = {name for name, node in governor._nodes.items() if node.lives(GONE_MS + 1_000)}
+    assert lives == {"a"}
+    governor.hear([metric_record("b", "1-a")], 40_000)
+    governor.hear([beat(["b"], 60)], 60_000)
+    assert governor._nodes["b"].lives(60_000 + GONE_MS - 1)
+
+
+def test_explain_reads_when_a_node_was_covered_last_by_topic() -> None:
+    records = [beat(NODE, 1, epoch=2), beat(NODE, 2, epoch=1), beat(NODE, 3, topic=SCORE)]
+    assert covered_of(records) == {(METRIC.name, "a"): EPOCH_MS + 1_000, (SCORE.name, "a"): EPOCH_MS + 3_000}
