@@ -48,10 +48,11 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.shells.session import ShellSettings
 from slacktide.streams.worker import Worker
-shell, name, bootstrap, group, session_ms = sys.argv[1:]
+shell, name, bootstrap, group, session_ms, republish_ms = sys.argv[1:]
 run = importlib.import_module(f"slacktide.streams.shells.{shell}_shell").run
 settings = ShellSettings(bootstrap=Cluster(bootstrap), group=group, session_timeout_ms=int(session_ms))
-asyncio.run(run(Worker(name), settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
+worker = Worker(name, republish_ms=int(republish_ms))
+asyncio.run(run(worker, settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
 """
 
 
@@ -102,6 +103,7 @@ class Rig:
 
     bootstrap: str
     group: str = field(default_factory=lambda: f"group-{uuid.uuid4().hex[:8]}")
+    republish_ms: int = 5_000
     commands: list[ConsumerRecord] = field(default_factory=list)
     """All answers read so far, in the order of each partition."""
     answers: dict[tuple[str, str, int], list[NodeCommand]] = field(default_factory=dict)
@@ -243,14 +245,14 @@ class Rig:
         """Start a worker in this process."""
         run = importlib.import_module(f"slacktide.streams.shells.{shell}_shell").run
         settings = ShellSettings(bootstrap=self.cluster, group=self.group, session_timeout_ms=SESSION_MS)
-        worker, health, stop = Worker(name, judge), Health(), asyncio.Event()
+        worker, health, stop = Worker(name, judge, republish_ms=self.republish_ms), Health(), asyncio.Event()
         worker.shadow = shadow
         running = run(worker, settings, stop, health, lambda: time.time_ns() // 1_000_000)
         return Running(worker=worker, health=health, stop=stop, task=asyncio.create_task(running))
 
     def process(self, shell: Shell, name: str) -> subprocess.Popen[bytes]:
         """Start a worker as a process of its own."""
-        arguments = [shell, name, self.bootstrap, self.group, str(SESSION_MS)]
+        arguments = [shell, name, self.bootstrap, self.group, str(SESSION_MS), str(self.republish_ms)]
         return subprocess.Popen([sys.executable, "-c", PROCESS, *arguments], stdin=subprocess.DEVNULL)
 
 

@@ -1,0 +1,242 @@
+"""Heartbeats on real brokers: figures that did not change hold while their owner covers them, and no longer."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import signal
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import msgspec
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.heartbeat import KEY, Heartbeat, heartbeat_of
+from slacktide.schemas.inventory import NodeInventory, revision_of
+from slacktide.schemas.metric import UNSAID_MS, NodeMetric
+from slacktide.schemas.topics import INVENTORY, METRIC, SCORE
+from slacktide.streams.records import FIGURES, Writer
+from testbed.brokers import EmbeddedBroker, KafkaBroker
+from testbed.figure_readers import FigureReaders
+from testbed.samples import FACTS, SUPPRESS, keyframe
+from testbed.stream_rig import PARTITIONS, Rig, partition_of
+
+UNSAID_S = UNSAID_MS / 1_000
+NODES = [f"node-{number}" for number in range(24)]
+"""Six in each partition: so many that fall silent together freeze."""
+LONG_MS = 30_000
+SLACK_S = 4.0
+
+
+@pytest.fixture
+async def rig(broker: EmbeddedBroker | KafkaBroker) -> AsyncIterator[Rig]:
+    """Workers that publish again every 30 s."""
+    broker.apply_topics(PARTITIONS)
+    async with Rig(broker.bootstrap, republish_ms=LONG_MS) as rig:
+        await rig.publish(SUPPRESS)
+        yield rig
+
+
+class Agents:
+    """Nodes that send the same sample each second."""
+
+    def __init__(self, rig: Rig, alive: set[str]) -> None:
+        self._rig = rig
+        self.alive = alive
+
+    async def run(self) -> None:
+        for seq in itertools.count(1):
+            await self._rig.send([keyframe(seq, node) for node in sorted(self.alive)])
+            await asyncio.sleep(1.0)
+
+
+@contextlib.asynccontextmanager
+async def agents(rig: Rig, alive: set[str]) -> AsyncIterator[Agents]:
+    working = Agents(rig, set(alive))
+    task = asyncio.create_task(working.run())
+    try:
+        yield working
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def soon(true: Callable[[], bool], within_s: float, what: Callable[[], object]) -> float:
+    """Wait for it; how long that took."""
+    begun_s = time.monotonic()
+    while not true():
+        assert time.monotonic() < begun_s + within_s, what()
+        await asyncio.sleep(0.05)
+    return time.monotonic() - begun_s
+
+
+async def all_the_while(true: Callable[[], bool], for_s: float, what: Callable[[], object]) -> None:
+    until_s = time.monotonic() + for_s
+    while time.monotonic() < until_s:
+        assert true(), what()
+        await asyncio.sleep(0.05)
+
+
+async def times_published(rig: Rig, node: str) -> int:
+    return sum(one.key == node.encode() for one in await rig.read(METRIC.name))
+
+
+async def test_figures_hold_between_two_publications_until_their_worker_stops_and_then_freeze(rig: Rig) -> None:
+    """A reader that comes later finds the same at once."""
+    nodes = {"node-1", "node-2"}
+    async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers:
+        async with rig.worker("faust"):
+            await soon(lambda: readers.fresh() == nodes, 15, readers.fresh)
+            await all_the_while(lambda: readers.fresh() == nodes, UNSAID_S + SLACK_S, readers.fresh)
+            count = await times_published(rig, "node-1")
+            async with FigureReaders(rig.bootstrap) as late:
+                took_s = await soon(lambda: late.fresh() == nodes, 10, late.fresh)
+                laid_aside = late.laid_aside
+        assert readers.fresh() == nodes, "a restart may take a moment"
+        froze_s = await soon(lambda: readers.frozen() == nodes, UNSAID_S + SLACK_S, readers.frozen)
+
+    assert count <= 3, "while its window grew, and no more"
+    assert took_s < 6
+    assert froze_s > UNSAID_S - SLACK_S
+    assert [*laid_aside, *readers.laid_aside] == []
+
+
+async def test_of_a_partition_that_stops_only_its_nodes_freeze(embedded_broker: EmbeddedBroker) -> None:
+    embedded_broker.apply_topics(PARTITIONS)
+    stopped = set(NODES[1::PARTITIONS])
+    async with Rig(embedded_broker.bootstrap, republish_ms=LONG_MS) as rig:
+        await rig.publish(SUPPRESS)
+        async with (
+            agents(rig, set(NODES)) as working,
+            FigureReaders(rig.bootstrap) as readers,
+            rig.worker("plain") as running,
+        ):
+            await soon(lambda: readers.fresh() == set(NODES), 15, readers.fresh)
+            working.alive -= stopped
+            await soon(lambda: readers.frozen() == stopped, 2 * UNSAID_S, readers.frozen)
+            alarm, fresh = running.health.not_fresh, readers.fresh()
+            working.alive |= stopped
+            await soon(lambda: readers.fresh() == set(NODES), 15, readers.fresh)
+
+    assert fresh == set(NODES) - stopped
+    assert "6 of 24 nodes fell silent together" in alarm
+
+
+async def test_without_heartbeats_figures_hold_for_15_s_after_each_publication(embedded_broker: EmbeddedBroker) -> None:
+    """So do those of a worker of an older version, which publishes every 5 s. At 30 s its nodes freeze in between."""
+    embedded_broker.apply_topics(PARTITIONS)
+    nodes = {"node-1"}
+    async with Rig(embedded_broker.bootstrap) as rig:
+        await rig.publish(SUPPRESS)
+        async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers, rig.worker("plain") as running:
+            await soon(lambda: readers.fresh() == nodes, 15, readers.fresh)
+            await asyncio.sleep(2)
+            worker: Any = running.worker
+            worker.heartbeats = lambda *_, **__: []
+            beaten = len(await rig.beats(METRIC.name))
+            await all_the_while(lambda: readers.fresh() == nodes, UNSAID_S + SLACK_S, readers.fresh)
+            worker.republish_ms = LONG_MS
+            await soon(lambda: readers.frozen() == nodes, UNSAID_S + SLACK_S + 5, readers.frozen)
+            after = len(await rig.beats(METRIC.name))
+            del worker.heartbeats
+            await soon(lambda: readers.fresh() == nodes, 5, readers.fresh)
+
+    assert beaten > 0
+    assert after <= beaten + PARTITIONS, "one was on its way"
+
+
+async def test_when_another_owner_takes_over_the_old_ones_late_heartbeats_do_not_count(
+    broker: EmbeddedBroker | KafkaBroker,
+) -> None:
+    """The old one stands still for longer than its session, and goes on. Nothing freezes on the way."""
+    broker.apply_topics(PARTITIONS)
+    nodes = {"node-1", "node-2", "node-3"}
+    async with Rig(broker.bootstrap, republish_ms=LONG_MS) as rig:
+        await rig.publish(SUPPRESS)
+        old = rig.process("plain", "old")
+        try:
+            async with agents(rig, nodes), FigureReaders(rig.bootstrap) as readers:
+                await soon(lambda: readers.fresh() == nodes, 30, readers.fresh)
+                last = await beat_of(rig, "old")
+                old.send_signal(signal.SIGSTOP)
+                async with rig.worker("plain", "new"):
+                    next_ = await beat_of(rig, "new")
+                    old.send_signal(signal.SIGCONT)
+                    await pretend(rig, last)
+                    await all_the_while(lambda: not readers.frozen() - {"ghost"}, UNSAID_S, readers.frozen)
+                    ghost_frozen = "ghost" in readers.frozen()
+        finally:
+            old.kill()
+            old.wait()
+
+    assert next_.epoch > last.epoch
+    assert ghost_frozen, "only the old owner's heartbeats name it"
+
+
+async def beat_of(rig: Rig, worker: str) -> Heartbeat:
+    """Its last heartbeat of partition 1; waited for until it covers node-1."""
+    until_s = time.monotonic() + 15
+    while True:
+        read = [heartbeat_of(one.headers) for one in await rig.beats(METRIC.name) if one.partition == 1]
+        found = [beat for beat in read if beat.worker == worker]
+        if found and found[-1].nodes == ["node-1"]:
+            return found[-1]
+        assert time.monotonic() < until_s, found
+        await asyncio.sleep(0.2)
+
+
+async def pretend(rig: Rig, old: Heartbeat) -> None:
+    """A node's figures, published once, and the old owner's late heartbeats for it."""
+    [metric] = [one for one in await rig.read(METRIC.name) if one.key == b"node-1"][-1:]
+    ghost = msgspec.structs.replace(decode(metric.value, NodeMetric), node="ghost")
+    await rig.put(METRIC.name, [(b"ghost", encode(ghost), 1)])
+    producer = AIOKafkaProducer(bootstrap_servers=rig.bootstrap)
+    await producer.start()
+    try:
+        for second in range(round(UNSAID_S) + 1):
+            beat = msgspec.structs.replace(old, nodes=["ghost"], ticked_ms=old.ticked_ms + 1_000 * second)
+            for out in Writer("stream/old").heartbeats(beat, 1, time.time_ns() // 1_000_000):
+                await producer.send_and_wait(out.topic, None, key=out.key, partition=1, headers=list(out.headers))
+            await asyncio.sleep(1.0)
+    finally:
+        await producer.stop()
+
+
+async def test_a_node_that_fell_silent_long_after_its_last_publication_is_called_stale_by_the_next_owner(
+    embedded_broker: EmbeddedBroker,
+) -> None:
+    """Its agent and the worker end together, 25 s after its figures were published."""
+    embedded_broker.apply_topics(PARTITIONS)
+    nodes = {"node-1", "node-2", "node-3"}
+    async with Rig(embedded_broker.bootstrap, republish_ms=LONG_MS) as rig:
+        await rig.publish(SUPPRESS)
+        facts = {node: msgspec.structs.replace(FACTS, name=node) for node in nodes}
+        inventory = [NodeInventory(node=node, revision=revision_of(one), facts=one) for node, one in facts.items()]
+        await rig.put(INVENTORY.name, [(one.node.encode(), encode(one), partition_of(one.node)) for one in inventory])
+        async with agents(rig, nodes) as working, FigureReaders(rig.bootstrap) as readers:
+            async with rig.worker("plain", "first"):
+                await soon(lambda: readers.fresh() == nodes, 15, readers.fresh)
+                await asyncio.sleep(25)
+                working.alive.remove("node-3")
+            async with rig.worker("plain", "second"):
+                await soon(lambda: readers.stale() == {"node-3"}, 30, lambda: (readers.stale(), readers.frozen()))
+                await soon(lambda: readers.fresh() == nodes - {"node-3"}, 5, readers.fresh)
+                await all_the_while(lambda: readers.stale() == {"node-3"}, UNSAID_S + SLACK_S, readers.stale)
+
+
+async def test_a_compacted_heartbeat_names_no_node(rig: Rig) -> None:
+    """Its value is null: a reader that does not know heartbeats takes it for the removal of an unknown node."""
+    async with agents(rig, {"node-1"}), rig.worker("plain"):
+        until_s = time.monotonic() + 15
+        while not (beats := await rig.beats(SCORE.name)):
+            assert time.monotonic() < until_s
+            await asyncio.sleep(0.2)
+        others = [one for topic in FIGURES for one in await rig.read(topic)]
+
+    assert {(one.key, one.value) for one in beats} == {(KEY.encode(), None)}
+    assert {one.key for one in others} == {b"node-1"}
