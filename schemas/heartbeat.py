@@ -1,7 +1,7 @@
 """Which nodes' latest figures still hold. Topics of metric, allocatable and score, once a second in each partition.
 
 A heartbeat is a record with the key ``#heartbeat`` and no value. Its body is the JSON in the header
-``slacktide_heartbeat``. Kubernetes allows no ``#`` in a node's name. Workers refuse nodes whose names begin with it.
+``heartbeat``. Kubernetes allows no ``#`` in a node's name. Workers refuse nodes whose names begin with it.
 
 The value is null for the sake of readers that do not know heartbeats: to them it is the removal of a node that does not
 exist, which changes nothing. Any other value would be a bad record to them, and each a dead letter.
@@ -24,7 +24,7 @@ KIND = "slacktide.heartbeat.v1"
 RESERVED = "#"
 """No node's name begins with it."""
 KEY = f"{RESERVED}heartbeat"
-HEADER = "slacktide_heartbeat"
+HEADER = "heartbeat"
 BEAT_NODES_MAX = 2_000
 """Of one record: it stays below the 1 MiB that a broker takes. A larger partition has ``#heartbeat-1`` and more."""
 _KEY = KEY.encode()

@@ -6,8 +6,8 @@ from slacktide.schemas.bounds import Count, Name, Revision, TimeMs, Total
 from slacktide.schemas.message import Message
 
 UNSAID_MS = 15_000
-"""Of each node its metric, allocatable and score are said again within 5 s. What nobody has said for so long is no
-longer known: nothing is written or placed by it, and nothing withdrawn."""
+"""A node's metric, allocatable and score are fresh for so long after they were published, and after each heartbeat that
+covers the node. What is not fresh is not known: nothing is written or placed by it, and nothing withdrawn."""
 
 
 class Use(Message, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
 """The table of topics: what is said where, by whom, and how long it is kept.
 
-Of a node's latest state (metric, allocatable, score) each record comes again within 5 s. Whoever reads none of a
-partition for 15 s freezes it: nothing is placed there, nothing withdrawn. More in docs/silence.md.
+A node's latest state (metric, allocatable, score) is published again within 30 s, and covered by heartbeats in between.
+A reader freezes a node that was neither published nor covered for 15 s: nothing is placed there, nothing withdrawn. More
+in docs/silence.md.
 """
 
 from __future__ import annotations

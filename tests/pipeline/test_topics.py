@@ -20,11 +20,12 @@ from slacktide.deploy.cli.main import cli
 from slacktide.schemas.codec import encode
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.headers import headers
+from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.policy import DEFAULT
-from slacktide.schemas.topics import COMMAND, DEAD_LETTER, OUTCOME, POLICY, SAMPLE, TOPICS
+from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC, OUTCOME, POLICY, SAMPLE, TOPICS
 from slacktide.streams.kafka import Sender, describe_topics, read_topic
 from slacktide.streams.kafka.change import set_configs
-from slacktide.streams.records import Out, Record, dead_letter
+from slacktide.streams.records import Out, Record, Writer, dead_letter
 from testbed.samples import sample
 
 SLACKTIDE = str(Path(sys.executable).with_name("slacktide"))
@@ -124,6 +125,20 @@ async def test_tail_shows_the_last_records_decoded_with_their_headers(broker) ->
     assert " 0:11 policy [ce_specversion=1.0 ce_id=p11 ce_type=slacktide.policy.v1 " in lines[-1]
     assert lines[-1].endswith(f"] {encode(DEFAULT).decode()}")
     assert ids(slacktide(broker, "topics", "tail", "policy", "-n", "3").stdout.splitlines()) == ["p9", "p10", "p11"]
+
+
+async def test_tail_shows_the_last_figures_and_no_heartbeats(broker) -> None:
+    """However many heartbeats lie behind them, and however old they are."""
+    broker.apply_topics()
+    beat = Heartbeat(worker="w", epoch=1, ticked_ms=1, nodes=["node-1"])
+    beats = [out for out in Writer("stream/w").heartbeats(beat, 3, 0) if out.topic == METRIC.name]
+    figures = [Out(topic=METRIC.name, key=f"node-{number}".encode(), value=b"{}") for number in range(12)]
+    await write(broker, *figures, *beats * 50)
+
+    lines = slacktide(broker, "topics", "tail", "metric", "-n", "12").stdout.splitlines()
+    assert sorted(line.split()[2] for line in lines) == sorted(f"node-{number}" for number in range(12))
+    assert len(slacktide(broker, "topics", "tail", "metric", "-n", "20").stdout.splitlines()) == 12
+    assert len(slacktide(broker, "topics", "tail", "metric", "--since", "1h").stdout.splitlines()) == 12
 
 
 async def test_tail_since_prints_all_of_that_time(broker) -> None:

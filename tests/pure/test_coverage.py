@@ -17,16 +17,21 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import BEAT_NODES_MAX, HEADER, KEY, Heartbeat, heartbeat_of, is_heartbeat
+from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
 from slacktide.streams.decisions.coverage import LATE_MS, UNSAID_S, Coverage
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 from slacktide.streams.explain.covered import covered_of
+from slacktide.streams.explain.freshness import freshness_findings
+from slacktide.streams.explain.node_log import node_log
+from slacktide.streams.explain.placement import node_rooms
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.governor.nodes import GONE_MS
 from slacktide.streams.records import FIGURES, Record, Writer
 from testbed.beats import EPOCH_MS, beat
+from testbed.chains import Chain
 from testbed.governed import metric_record
 
 NODE = ["a"]
@@ -269,3 +274,24 @@ def test_for_the_governor_a_covered_node_lives_unless_its_metric_is_stale() -> N
 def test_explain_reads_when_a_node_was_covered_last_by_topic() -> None:
     records = [beat(NODE, 1, epoch=2), beat(NODE, 2, epoch=1), beat(NODE, 3, topic=SCORE)]
     assert covered_of(records) == {(METRIC.name, "a"): EPOCH_MS + 1_000, (SCORE.name, "a"): EPOCH_MS + 3_000}
+
+
+def test_to_explain_covered_figures_are_neither_behind_nor_stale() -> None:
+    """They were published 20 s ago, and did not change."""
+    chain = Chain()
+    chain.worker.republish_ms = 30_000
+    now_ms = chain.run(1, 22)
+    asked = Resources(batch_cpu_milli=1)
+    plain = node_log("node-1", chain.records)
+    outs = chain.worker.heartbeats([0], 1, (), ticked_ms=1, now_ms=now_ms)
+    covering = [
+        Record(topic=out.topic, partition=0, offset=99, timestamp_ms=now_ms, key=out.key, value=None,
+               headers=out.headers) for out in outs
+    ]  # fmt: skip
+    covered = node_log("node-1", [*chain.records, *covering])
+
+    assert "window.behind" in {one.name for one in freshness_findings(plain, now_ms)}
+    assert "window.behind" not in {one.name for one in freshness_findings(covered, now_ms)}
+    assert node_rooms([plain], asked, None, now_ms)[0].stale_ms > UNSAID_S * 1_000
+    assert node_rooms([covered], asked, None, now_ms + 15_000)[0].stale_ms == 0
+    assert node_rooms([covered], asked, None, now_ms + 15_001)[0].stale_ms == 15_001

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from slacktide.deploy.cli.main import cli
+from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
 from testbed.prometheus import all_metrics
 
@@ -47,7 +48,7 @@ def test_each_file_that_is_named_is_there(page: Path) -> None:
 
 @EACH_PAGE
 def test_each_topic_that_is_named_is_in_the_table(page: Path) -> None:
-    assert set(re.findall(r"\bslacktide\.[a-z.-]+\.v\d\b", page.read_text())) <= BY_NAME.keys()
+    assert set(re.findall(r"\bslacktide\.[a-z.-]+\.v\d\b", page.read_text())) <= {*BY_NAME, KIND}
 
 
 def served() -> dict[str, set[str]]:
