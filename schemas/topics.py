@@ -1,8 +1,8 @@
 """The table of topics: what is said where, by whom, and how long it is kept.
 
-A node's latest state (metric, allocatable, score) is published again within 30 s, and covered by heartbeats in between.
-A reader freezes a node that was neither published nor covered for 15 s: nothing is placed there, nothing withdrawn. More
-in docs/silence.md.
+A node's latest state (metric, allocatable, score) is published again within 30 s. Heartbeats cover it in between. A
+reader freezes a node that was neither published nor covered for 15 s: nothing is placed there, nothing withdrawn.
+docs/silence.md has the rule.
 """
 
 from __future__ import annotations

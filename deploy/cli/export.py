@@ -37,7 +37,8 @@ def command(
     facts that later ones name.
     """
     from slacktide.deploy.cli.replay import source  # noqa: PLC0415 - loads the streams' Kafka: not for --help
-    from slacktide.streams.records import Record  # noqa: PLC0415
+    from slacktide.schemas.heartbeat import is_heartbeat  # noqa: PLC0415
+    from slacktide.streams.records import FIGURES, Record  # noqa: PLC0415
     from slacktide.streams.replay import lines  # noqa: PLC0415
 
     now_ms = SystemClock().wall_ms()
@@ -53,6 +54,8 @@ def command(
             if isinstance(record.value, UnreadableBatch):
                 click.echo(f"left out: {line(record, BY_NAME[record.topic])}", err=True)
                 return
+            if record.topic in FIGURES and is_heartbeat(record.key):
+                return  # nothing is decided by them
             out.write(lines.line_of(record))
             written[record.topic] += 1
 

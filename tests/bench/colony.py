@@ -116,7 +116,9 @@ class Colony:
         self.meter.watch("virtual agents", fleet.process.pid)
         where = ["--bootstrap", self.bootstrap, "--kubeconfig", str(self.at.account.kubeconfig)]
         self.extender = self._part("scheduler", *where, "--port", str(self.at.port))
-        log.wait_for_end(self.bootstrap, SCORE, self.nodes, PATIENCE_S, worker, fleet)
+        log.wait_for_keys(self.bootstrap, SCORE, self.nodes, PATIENCE_S)
+        worker.check()
+        fleet.check()
 
     def start_bridge(self) -> None:
         """It fills in what nodes sell."""

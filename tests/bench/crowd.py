@@ -176,7 +176,11 @@ async def _read(bootstrap: str, topic: str, watched: Watched) -> None:
         await consumer.seek_to_end(place)
         while True:
             for records in (await consumer.getmany(timeout_ms=500)).values():
-                ages.extend(age_ms(record.timestamp, record.value) for record in records if STALE not in record.value)
+                ages.extend(
+                    age_ms(record.timestamp, record.value)
+                    for record in records
+                    if record.value and STALE not in record.value
+                )
 
 
 def age_ms(at_ms: int, body: bytes) -> int:

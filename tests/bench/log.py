@@ -87,6 +87,29 @@ def wait_for_end(bootstrap: str, topic: Topic, at_least: int, within_s: float, *
     asyncio.run(reach())
 
 
+def wait_for_keys(bootstrap: str, topic: Topic, at_least: int, within_s: float) -> None:
+    """Wait until a topic has records of so many keys, heartbeats aside.
+
+    Raises:
+        CannotRunError: it has not, in time.
+
+    """
+    keys: set[bytes | None] = set()
+
+    async def reach() -> None:
+        async with asyncio.timeout(within_s), aclosing(read_topic(Cluster(bootstrap), topic.name, follow=True)) as read:
+            async for record in read:
+                if record.value is not None:
+                    keys.add(record.key)
+                if len(keys) >= at_least:
+                    return
+
+    try:
+        asyncio.run(reach())
+    except TimeoutError as exc:
+        raise CannotRunError(f"{topic.name}: {len(keys)} of {at_least} keys after {within_s:g} s") from exc
+
+
 def wait_caught_up(bootstrap: str, at_least: int, within_s: float, *alive) -> None:
     """Wait until there are so many samples, and as many answers as samples.
 
