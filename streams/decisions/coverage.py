@@ -5,7 +5,7 @@ covers the node. A heartbeat counts while its writer owns the partition:
 
 * Of two epochs the higher one counts. When nothing of it came for 15 s, the next heartbeat counts, whatever its epoch:
   a consumer group that was deleted begins anew.
-* Within an epoch one worker owns the partition.
+* Within an epoch Kafka gives a partition to one worker, or to one for each topic of samples.
 * A heartbeat must not come more than 5 s later after the one before than by the worker's own clock. Otherwise it waited
   while its writer was paused or cut off. The next one counts.
 """
@@ -13,9 +13,9 @@ covers the node. A heartbeat counts while its writer owns the partition:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from slacktide.schemas.heartbeat import Heartbeat, heartbeat_of
+from slacktide.schemas.heartbeat import heartbeat_of
 from slacktide.schemas.metric import UNSAID_MS
 from slacktide.streams.records import Record
 
@@ -24,24 +24,25 @@ LATE_MS = 5_000
 """A heartbeat is sent once, and given up after 6 s."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Last:
-    """The newest heartbeat of an owner."""
+@dataclass(slots=True)
+class _Owners:
+    """Of one partition."""
 
-    beat: Heartbeat
-    appended_ms: int
+    epoch: int
     heard_s: float
+    last: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By worker, when its newest heartbeat was written by its own clock, and when it was appended, in milliseconds."""
 
 
 class Coverage:
     """Hears the heartbeats of any number of topics, in the order of each partition."""
 
     def __init__(self) -> None:
-        self._last: dict[tuple[str, int], _Last] = {}
+        self._owners: dict[tuple[str, int], _Owners] = {}
 
     def clear(self) -> None:
         """Nothing heard so far counts any more."""
-        self._last.clear()
+        self._owners.clear()
 
     def hear(self, record: Record, heard_s: float) -> Sequence[str]:
         """Take a heartbeat.
@@ -58,22 +59,21 @@ class Coverage:
 
         """
         beat, place = heartbeat_of(record.headers), (record.topic, record.partition)
-        last = self._last.get(place)
-        if last is not None and heard_s < last.heard_s + UNSAID_S and not _follows(beat, last.beat):
+        owners = self._owners.get(place)
+        if owners is None or _replaced(owners, beat.epoch, heard_s):
+            owners = self._owners[place] = _Owners(beat.epoch, heard_s)
+        elif beat.epoch < owners.epoch:
             return ()
-        self._last[place] = _Last(beat, record.timestamp_ms, heard_s)
-        return () if last is not None and _late(beat, record.timestamp_ms, last) else beat.nodes
+        owners.heard_s = heard_s
+        ticked_ms, appended_ms = owners.last.get(beat.worker, (beat.ticked_ms, record.timestamp_ms))
+        passed_ms = beat.ticked_ms - ticked_ms
+        if passed_ms < 0:
+            return ()
+        owners.last[beat.worker] = beat.ticked_ms, record.timestamp_ms
+        late = record.timestamp_ms - appended_ms - passed_ms > LATE_MS
+        return () if late else beat.nodes
 
 
-def _follows(beat: Heartbeat, last: Heartbeat) -> bool:
-    """Whether it is of a newer owner, or of the same one and not older."""
-    if beat.epoch != last.epoch:
-        return beat.epoch > last.epoch
-    return beat.worker == last.worker and beat.ticked_ms >= last.ticked_ms
-
-
-def _late(beat: Heartbeat, appended_ms: int, last: _Last) -> bool:
-    """Whether it waited on its way, as far as the owner's heartbeat before tells."""
-    if (beat.worker, beat.epoch) != (last.beat.worker, last.beat.epoch):
-        return False
-    return appended_ms - last.appended_ms - (beat.ticked_ms - last.beat.ticked_ms) > LATE_MS
+def _replaced(owners: _Owners, epoch: int, heard_s: float) -> bool:
+    """Whether a heartbeat of this epoch shows that there are other owners."""
+    return epoch > owners.epoch or (epoch < owners.epoch and heard_s >= owners.heard_s + UNSAID_S)

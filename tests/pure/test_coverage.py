@@ -60,11 +60,14 @@ def test_of_a_fenced_owner_no_heartbeat_counts_however_late_it_comes() -> None:
     assert coverage.hear(beat(NODE, 16, worker="again", epoch=0), 16) == NODE
 
 
-def test_within_an_epoch_one_worker_owns_a_partition() -> None:
+def test_within_an_epoch_two_workers_may_own_a_partition_one_for_each_topic_of_samples() -> None:
+    """Their clocks have nothing to do with one another."""
     coverage = Coverage()
-    coverage.hear(beat(NODE, 0, worker="w", epoch=4), 0)
-    assert coverage.hear(beat(NODE, 1, worker="other", epoch=4), 1) == ()
-    assert coverage.hear(beat(NODE, 1, worker="other", epoch=4, partition=1), 1) == NODE
+    assert coverage.hear(beat(NODE, 0, worker="w", epoch=4, ticked_s=900), 0) == NODE
+    assert coverage.hear(beat(["b"], 0.5, worker="other", epoch=4, ticked_s=5), 0.5) == ["b"]
+    assert coverage.hear(beat(NODE, 1, worker="w", epoch=4, ticked_s=901), 1) == NODE
+    assert coverage.hear(beat(["b"], 1.5, worker="other", epoch=4, ticked_s=6), 1.5) == ["b"]
+    assert coverage.hear(beat(["b"], 2, worker="w", epoch=3, partition=1), 2) == ["b"], "each partition alone"
 
 
 def test_a_heartbeat_that_waited_while_its_writer_was_paused_does_not_count_and_the_next_one_does() -> None:
@@ -106,33 +109,28 @@ def test_a_node_is_fresh_while_it_was_published_or_covered_by_a_heartbeat_that_c
     """As long as 15 s, and no longer; said here anew, over all that came."""
     latest, coverage, now_s = Latest[NodeMetric](), Coverage(), 1_000.0
     fresh_s: list[float] = []
-    owner: tuple[int, float, float, float] | None = None  # epoch, heard, appended, ticked
-    known = False
+    epoch_now, heard_s = -1, 0.0
+    last_ms: dict[int, tuple[int, int]] = {}  # of each owner in office, as it was written and appended
     for number, (gap_s, epoch, wait_s, what) in enumerate(events):
         now_s += gap_s
         if what == "publish":
             latest.hear(metric(number), now_s)
-            known = True
             fresh_s.append(now_s)
         else:
             names = NODE if what == "cover" else []
-            ticked_s = now_s - wait_s
-            record = beat(names, now_s, worker=f"w{epoch}", epoch=epoch, ticked_s=ticked_s)
+            written_ms, appended_ms = round((now_s - wait_s) * 1_000), round(now_s * 1_000)
+            record = beat(names, now_s, worker=f"w{epoch}", epoch=epoch, ticked_s=now_s - wait_s)
             latest.cover(coverage.hear(record, now_s), now_s)
-            fenced = (
-                owner is not None
-                and now_s < owner[1] + UNSAID_S
-                and (epoch < owner[0] or (epoch == owner[0] and round(ticked_s * 1e3) < round(owner[3] * 1e3)))
-            )
-            if not fenced:
-                gaps_ms = (
-                    0
-                    if owner is None or owner[0] != epoch
-                    else (round(now_s * 1e3) - round(owner[2] * 1e3) - (round(ticked_s * 1e3) - round(owner[3] * 1e3)))
-                )
-                owner = epoch, now_s, now_s, ticked_s
-                if names and known and gaps_ms <= LATE_MS:
-                    fresh_s.append(now_s)
+            if epoch > epoch_now or (epoch < epoch_now and now_s >= heard_s + UNSAID_S):
+                epoch_now, last_ms = epoch, {}
+            if epoch == epoch_now:
+                heard_s = now_s
+                before = last_ms.get(epoch, (written_ms, appended_ms))
+                if written_ms >= before[0]:
+                    last_ms[epoch] = written_ms, appended_ms
+                    waited_ms = (appended_ms - before[1]) - (written_ms - before[0])
+                    if names and fresh_s and waited_ms <= LATE_MS:
+                        fresh_s.append(now_s)
         wanted = bool(fresh_s) and now_s < fresh_s[-1] + FROZEN_S
         assert (latest.of("a", now_s) is not None) == wanted
         if fresh_s:
