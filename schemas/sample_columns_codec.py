@@ -237,18 +237,19 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
         "policy_version": of.policy_version,
         "facts_revision": of.facts_revision,
         "pods_revision": of.pods_revision,
-        "use": NodeUse(cpu_milli=now[3], mem_bytes=now[4], pressure=_pressure(rest.psi)),
+        "use": _use(now[3], now[4], rest.psi),
         "pod_use": [],
         "limits": of.limits,
         "since_raise_ms": None if now[5] == NONE else now[5],
         "facts": rest.facts,
         "pods": pods,
         "missing": rest.more.missing,
-        "evict": rest.more.evict,
         "drift": rest.more.drift,
         "burst": rest.more.burst,
         "ls_lately_cpu_milli": rest.more.ls_lately_cpu_milli,
     }
+    if rest.more.evict != _NO_MORE.evict:
+        fields["evict"] = rest.more.evict
     if uids is None:
         raise UnknownPodsError(fields)
     uses = _uses(of, now, uids, rest.throttled) + rest.more.others
@@ -337,8 +338,11 @@ def _uids(pods: Raw) -> Sequence[str]:
     return [pod.uid for pod in _read(_decode_uids, bytes(pods), "$.pods")]
 
 
-def _pressure(psi: Sequence[float | None] | None) -> Pressure:
-    return _NO_PRESSURE if psi is None else Pressure(**dict(zip(Pressure.__struct_fields__, psi, strict=True)))
+def _use(cpu_milli: int | None, mem_bytes: int | None, psi: Sequence[float | None] | None) -> NodeUse:
+    if psi is None:
+        return NodeUse(cpu_milli=cpu_milli, mem_bytes=mem_bytes)
+    pressure = Pressure(**dict(zip(Pressure.__struct_fields__, psi, strict=True)))
+    return NodeUse(cpu_milli=cpu_milli, mem_bytes=mem_bytes, pressure=pressure)
 
 
 def _end_of_now(value: bytes, cut: int) -> int:

@@ -19,7 +19,8 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import Limits
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SAMPLE, SHADOW_ALLOCATABLE, SHADOW_COMMAND
+from slacktide.schemas.sample_columns_codec import BEGIN, identity_of
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, SAMPLE, SAMPLE_COLUMNS, SHADOW_ALLOCATABLE, SHADOW_COMMAND
 from slacktide.streams.decisions.be_limits import measured, quota_rate
 from slacktide.streams.records import Record
 
@@ -288,10 +289,12 @@ def tell(compared: Comparison, record: Record, since_ms: int = 0) -> None:
         return
     with suppress(BadMessageError):
         match record.topic:
-            case SAMPLE.name | COMMAND.name | SHADOW_COMMAND.name if record.timestamp_ms < since_ms:
+            case SAMPLE.name | SAMPLE_COLUMNS.name | COMMAND.name | SHADOW_COMMAND.name if (
+                record.timestamp_ms < since_ms
+            ):
                 pass
-            case SAMPLE.name:
-                compared.sample(decode(record.value, Taken))
+            case SAMPLE.name | SAMPLE_COLUMNS.name:
+                compared.sample(_taken(record.value))
             case COMMAND.name:
                 compared.real(decode(record.value, NodeCommand))
             case SHADOW_COMMAND.name:
@@ -300,3 +303,10 @@ def tell(compared: Comparison, record: Record, since_ms: int = 0) -> None:
                 compared.sells(decode(record.value, NodeAllocatable))
             case SHADOW_ALLOCATABLE.name:
                 compared.would_sell(decode(record.value, NodeAllocatable))
+
+
+def _taken(value: bytes) -> Taken:
+    if not value.startswith(BEGIN):
+        return decode(value, Taken)
+    of, seq, _ = identity_of(value)
+    return Taken(node=of.node, boot_id=of.boot_id, seq=seq, limits=of.limits)

@@ -7,15 +7,18 @@ import binascii
 import difflib
 import json
 
+import msgspec
 import orjson
 
 from slacktide.deploy.cli.text import instant, printable
 from slacktide.schemas import codec
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.errors import BadMessageError, SlacktideError
-from slacktide.schemas.topics import BY_NAME, Topic
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import BY_NAME, SAMPLE, SAMPLE_COLUMNS, Topic
 from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.records import Record
+from slacktide.streams.rows import Rows
 
 
 class UnknownTopicError(SlacktideError):
@@ -46,6 +49,28 @@ def line(record: Record, topic: Topic) -> str:
     headers = " ".join(f"{_plain(name.encode())}={_plain(value)}" for name, value in record.headers)
     key = "-" if record.key is None else _plain(record.key)
     return f"{instant(record.timestamp_ms)} {record.partition}:{record.offset} {key} [{headers}] {_body(record, topic)}"
+
+
+def sample_lines(record: Record, rows: Rows) -> str:
+    """A sample in columns: a line for its node, then one for each pod, by name where its list is known.
+
+    Args:
+        record: to be shown.
+        rows: has read the records before it.
+
+    """
+    in_rows = rows.of(record)
+    if in_rows is record:  # none in columns, or its pod list is not known
+        return line(record, SAMPLE_COLUMNS)
+    sample = codec.decode(in_rows.value, NodeSample)
+    node = msgspec.structs.replace(sample, pod_use=[], pods=None, facts=None)
+    names = rows.names(record)
+    lines = [line(msgspec.structs.replace(record, value=codec.encode(node)), SAMPLE)]
+    for use in sample.pod_use:
+        body = orjson.loads(codec.encode(use))
+        uid = body.pop("uid")
+        lines.append(f"  {_plain(names.get(uid, uid).encode())} {orjson.dumps(body).decode()}")
+    return "\n".join(lines)
 
 
 def _body(record: Record, topic: Topic) -> str:

@@ -12,22 +12,25 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import acl, export, settings
-from slacktide.deploy.cli.records import line, topic_named
+from slacktide.deploy.cli.records import line, sample_lines, topic_named
 from slacktide.deploy.cli.text import Duration, Name, count, show, table
 from slacktide.deploy.cli.topic_plan import Change, changes, said
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.heartbeat import is_heartbeat
-from slacktide.schemas.topics import HOUR_MS, SAMPLE, TOPICS, Topic
+from slacktide.schemas.topics import HOUR_MS, SAMPLE, SAMPLE_COLUMNS, SAMPLES, TOPICS, Topic
 from slacktide.streams.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
 from slacktide.streams.kafka.change import broker_count, set_configs
 from slacktide.streams.records import FIGURES, Record
+from slacktide.streams.rows import Rows
 
 PENDING = 2
 LAST = 10
 LATELY_MS = 40_000
 """Figures are published again every 30 s at least."""
+KEYFRAMES_MS = 120_000
+"""Two intervals between keyframes and more."""
 
 bootstrap_option = settings.option(
     "--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
@@ -124,7 +127,9 @@ def _live(state: TopicState | None) -> str:
 def tail(topic: str, *, bootstrap: Cluster, key: str | None, since: int | None, last: int | None, follow: bool) -> None:
     """Print a topic's records, decoded, one a line: time, partition:offset, key, headers, body.
 
-    Heartbeats (docs/silence.md) are left out. Short names will do: sample, node.sample, slacktide.node.sample.v1.
+    Heartbeats (docs/silence.md) are left out. Short names will do: sample, node.sample, slacktide.node.sample.v1. Of a
+    sample in columns (node.sample.v2) each pod has a line of its own: with --key under its name, without it from the
+    node's next keyframe on.
     """
     meant = topic_named(topic)
     since_ms = None if since is None else SystemClock().wall_ms() - since
@@ -149,9 +154,20 @@ class _Asked:
 
 
 async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked) -> None:
+    rows = Rows()
+    if topic is SAMPLE_COLUMNS and asked.key is not None:
+        await _learn(bootstrap, asked, rows)
     async with aclosing(_records(bootstrap, asked)) as records:
         async for record in records:
-            click.echo(line(record, topic))
+            click.echo(line(record, topic) if topic is not SAMPLE_COLUMNS else sample_lines(record, rows))
+
+
+async def _learn(bootstrap: Cluster, asked: _Asked, rows: Rows) -> None:
+    """Read a node's keyframes of before what was asked: they carry the list that names its pods."""
+    since_ms = (asked.since_ms or SystemClock().wall_ms()) - KEYFRAMES_MS
+    async with aclosing(read_topic(bootstrap, asked.topic, since_ms=since_ms, key=asked.key)) as records:
+        async for record in records:
+            rows.of(record)
 
 
 async def _records(bootstrap: Cluster, asked: _Asked) -> AsyncGenerator[Record, None]:
@@ -219,7 +235,7 @@ command.add_command(export.command)
 @settings.option("--group", default=STREAM_GROUP, help="The workers' consumer group.")
 def lag(bootstrap: Cluster, group: str) -> None:
     """Show how far a worker group is behind, in records and seconds. Agents use no group."""
-    parts = asyncio.run(group_lag(bootstrap, group, [SAMPLE.name]))
+    parts = asyncio.run(group_lag(bootstrap, group, [topic.name for topic in SAMPLES]))
     if not parts:
         raise LogError(f"{bootstrap}: topic {SAMPLE.name} is not there: slacktide topics apply")
     head = ["GROUP", "TOPIC", "PARTITION", "COMMITTED", "END", "RECORDS", "SECONDS"]

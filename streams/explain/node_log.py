@@ -17,10 +17,11 @@ from slacktide.schemas.policy import InForce, Policy
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLE, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLES, SCORE
 from slacktide.streams.explain.covered import Covered, covered_of
 from slacktide.streams.explain.evidence import Said, newest, place_of, said
 from slacktide.streams.records import Record
+from slacktide.streams.rows import Rows
 from slacktide.streams.worker.boots import Boots
 
 M = TypeVar("M", NodeSample, NodeMetric, NodeAllocatable, NodeScore, NodeCommand)
@@ -103,16 +104,18 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
         covered: by heartbeats; None: these are among the records.
 
     """
-    records = list(records)
+    records = Rows().all(records)
     inventories = said(records, INVENTORY, NodeInventory, node)
     commands = said(records, COMMAND, NodeCommand, node)
     refused = [one for one in commands if one.body.proof not in PROVEN]
-    unproven = {(one.body.sample.partition, one.body.sample.offset) for one in refused if one.body.sample is not None}
+    unproven = {(its.topic, its.partition, its.offset) for one in refused if (its := one.body.sample) is not None}
     samples = [
         one
-        for one in said(records, SAMPLE, NodeSample, node)
-        if (one.place.partition, one.place.offset) not in unproven
+        for topic in SAMPLES
+        for one in said(records, topic, NodeSample, node)
+        if (one.place.topic, one.place.partition, one.place.offset) not in unproven
     ]
+    samples.sort(key=lambda one: one.place.logged_ms)
     policy, policy_refused = policy_of(records)
     boots = Boots()
     for one in samples:

@@ -87,7 +87,8 @@ class _Partition:
     answered_to: int = -1
     """The place of the last one that was answered."""
     worker: str = ""
-    last_offset: int = -1
+    last_offsets: dict[str, int] = field(default_factory=dict)
+    """By topic: a node's samples come in one of two."""
 
 
 _which = msgspec.json.Decoder(_Which)
@@ -115,10 +116,12 @@ class Answers:
     def sample(self, record: Record, answer: Out | None) -> None:
         """A sample of the trace, and what the replay's worker says to it; None: not even ``skipped``, or not asked."""
         partition = self._partitions[record.partition]
-        if record.offset <= partition.last_offset:  # the topic was made anew: nothing of before is answered any more
+        if record.offset <= partition.last_offsets.get(
+            record.topic, -1
+        ):  # the topic was made anew: nothing of before is answered any more
             partition.answered_to = -1
             partition.waiting.clear()
-        partition.last_offset = record.offset
+        partition.last_offsets[record.topic] = record.offset
         if answer is None or answer.value is None:
             return
         which = _which.decode(answer.value)

@@ -22,6 +22,7 @@ from slacktide.schemas.topics import (
     OUTCOME,
     POLICY,
     SAMPLE,
+    SAMPLE_COLUMNS,
     TICK,
 )
 from slacktide.streams.records import Record
@@ -31,7 +32,8 @@ VERSION = 1
 BASE64 = "base64"
 NULL = msgspec.Raw(b"null")
 REPLAYED = tuple(
-    topic.name for topic in (POLICY, INVENTORY, TICK, SAMPLE, COMMAND, METRIC, ALLOCATABLE, OUTCOME, CREDIT)
+    topic.name
+    for topic in (POLICY, INVENTORY, TICK, SAMPLE, SAMPLE_COLUMNS, COMMAND, METRIC, ALLOCATABLE, OUTCOME, CREDIT)
 )
 """What a replay needs, in the order in which records of one millisecond are read: causes before what they cause."""
 STATE = frozenset({POLICY.name, INVENTORY.name})

@@ -10,8 +10,9 @@ import msgspec
 
 from slacktide.schemas.command import Origin
 from slacktide.schemas.proof import PROVEN, Verdict
-from slacktide.schemas.topics import COMMAND, SAMPLE
-from slacktide.streams.records import Record
+from slacktide.schemas.topics import COMMAND
+from slacktide.streams.records import Place, Record
+from slacktide.streams.rows import SAMPLE_NAMES
 
 WAIT_MS = 30_000
 """A sample without an answer for this long counts as proven: a takeover takes less."""
@@ -52,7 +53,7 @@ class Proven:
         self._sink = sink
         self._checks = any(_REQUIRED in (record.value or b"") for record in policies)
         self._waiting: deque[Record] = deque()
-        self._partitions: dict[int, _Partition] = {}
+        self._partitions: dict[Place, _Partition] = {}
 
     def take(self, record: Record) -> None:
         """The next record of the trace."""
@@ -74,7 +75,7 @@ class Proven:
         except (msgspec.DecodeError, UnicodeDecodeError):
             return
         if answered.sample is not None:
-            partition = self._partition(record)
+            partition = self._partition(Place(answered.sample.topic, answered.sample.partition))
             partition.answered_to = max(partition.answered_to, answered.sample.offset)
             if answered.proof not in PROVEN:
                 partition.refused.add(answered.sample.offset)
@@ -83,8 +84,8 @@ class Proven:
         """Give out what waits for nothing, and what was appended by then; None: all."""
         while self._waiting:
             record = self._waiting[0]
-            if record.topic == SAMPLE.name:
-                partition = self._partition(record)
+            if record.topic in SAMPLE_NAMES:
+                partition = self._partition(record.place)
                 if record.offset <= partition.last:  # the topic was made anew
                     partition.answered_to = partition.last = -1
                 late = until_ms is None or record.timestamp_ms < until_ms
@@ -94,14 +95,14 @@ class Proven:
             self._give(self._waiting.popleft())
 
     def _give(self, record: Record) -> None:
-        if record.topic == SAMPLE.name and record.offset in self._partition(record).refused:
-            self._partition(record).refused.discard(record.offset)
+        if record.topic in SAMPLE_NAMES and record.offset in self._partition(record.place).refused:
+            self._partition(record.place).refused.discard(record.offset)
             self.dropped += 1
         elif record.topic != COMMAND.name or not _refuses(record):
             self._sink(record)
 
-    def _partition(self, record: Record) -> _Partition:
-        return self._partitions.setdefault(record.partition, _Partition())
+    def _partition(self, place: Place) -> _Partition:
+        return self._partitions.setdefault(place, _Partition())
 
 
 def _refuses(record: Record) -> bool:

@@ -14,7 +14,7 @@ from slacktide.schemas.command import Origin
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, SAMPLE, TICK
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, SAMPLE, SAMPLE_COLUMNS, TICK
 from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.answers import Answers
@@ -22,6 +22,7 @@ from slacktide.streams.replay.difference import Difference
 from slacktide.streams.replay.figures import EVER_MS, Figures
 from slacktide.streams.replay.policies import Following, Policies
 from slacktide.streams.replay.unsettled import Unsettled
+from slacktide.streams.rows import Rows
 from slacktide.streams.worker import Worker
 
 BATCH = 256
@@ -139,6 +140,7 @@ class Replay:
         self._differences: list[Difference] = []
         self._different = 0
         self._counts: Counter[str] = Counter()
+        self._rows = Rows()
         self._batch: list[Record] = []
         """Samples that the worker has not been handed yet: all of them before ``since_ms``, or none."""
         self._nodes: set[bytes | None] = set()
@@ -150,8 +152,8 @@ class Replay:
         if self._keys and record.key not in self._keys and record.topic != TICK.name:
             return
         match record.topic:
-            case SAMPLE.name:
-                self._sample(record)
+            case SAMPLE.name | SAMPLE_COLUMNS.name:
+                self._sample(self._rows.of(record))
             case COMMAND.name if record.timestamp_ms >= self._since_ms:
                 self._answers.command(record)
             case METRIC.name | ALLOCATABLE.name if record.timestamp_ms >= self._since_ms:
@@ -211,16 +213,16 @@ class Replay:
 
     def _answered(self, records: Sequence[Record]) -> None:
         now_ms = records[-1].timestamp_ms
-        answers: dict[tuple[int, int], Out] = {}
+        answers: dict[tuple[str, int, int], Out] = {}
         for out in self._following.worker.samples(records, now_ms):
             if out.topic == COMMAND.name and out.value is not None:
                 origin = _origin.decode(out.value).sample
-                answers[origin.partition, origin.offset] = out
+                answers[origin.topic, origin.partition, origin.offset] = out
             elif out.topic in {METRIC.name, ALLOCATABLE.name}:
                 self._figures.said(out, now_ms)
         for record in records:
             self._answers.remember(record)
-            self._answers.sample(record, answers.get((record.partition, record.offset)))
+            self._answers.sample(record, answers.get((*record.place, record.offset)))
             self._nodes.add(record.key)
         self._figures.advance(now_ms, self._following.changed_ms)
         self._counts["samples"] += len(records)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from slacktide.schemas.command import NodeCommand
-from slacktide.streams.records import Record, text_of
+from slacktide.streams.records import Place, Record, text_of
 
 SETTLE_MS = 30_000
 """A keyframe comes every 10 s, and a worker reads two of them back: after this it knows all that is named."""
@@ -20,16 +20,16 @@ class Unsettled:
         self._revisions: dict[str, str] = {}
         self._anew_ms: dict[int, int] = {}
         self._first: dict[int, Record] = {}
-        self._last: dict[int, Record] = {}
+        self._last: dict[Place, Record] = {}
         self._node_ms: dict[str, int] = {}
 
     def sample(self, record: Record) -> None:
         """A sample of the trace."""
         self._first.setdefault(record.partition, record)
-        before = self._last.get(record.partition)
+        before = self._last.get(record.place)
         if before is not None and record.offset <= before.offset:
             self._anew_ms[record.partition] = record.timestamp_ms
-        self._last[record.partition] = record
+        self._last[record.place] = record
         self._node_ms.setdefault(text_of(record.key or b""), record.timestamp_ms)
 
     def partition(self, number: int, at_ms: int) -> None:

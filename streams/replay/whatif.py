@@ -15,13 +15,14 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY, SAMPLE
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY
 from slacktide.streams.decisions.be_limits import measured
 from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.model import Hypothetical, allowed_milli, best_effort, used_milli
 from slacktide.streams.replay.policies import Following, Policies
 from slacktide.streams.replay.replay import BATCH
+from slacktide.streams.rows import SAMPLE_NAMES, Rows
 from slacktide.streams.worker import Worker
 
 INTERVAL_MS_MAX = 10_000
@@ -138,6 +139,7 @@ class WhatIf:
         )
         self._since_ms = since_ms
         self._keys = {node.encode() for node in nodes}
+        self._rows = Rows()
         self._nodes: dict[str, _Node] = {}
         self._wave: dict[bytes, _Asked] = {}
         self._samples = 0
@@ -152,8 +154,8 @@ class WhatIf:
             self._decide()
             self._recorded.worker.inventory(record)
             self._other.inventory(record)
-        elif record.topic == SAMPLE.name and record.value is not None:
-            self._sample(record)
+        elif record.topic in SAMPLE_NAMES and record.value is not None:
+            self._sample(self._rows.of(record))
 
     def finish(self) -> Change:
         """What came of it."""

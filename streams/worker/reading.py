@@ -15,9 +15,8 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import RESERVED
 from slacktide.schemas.message import Message
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns_codec import UnknownPodsError, fields_of
+from slacktide.schemas.sample_columns_codec import BEGIN, UnknownPodsError, fields_of
 from slacktide.schemas.sample_columns_codec import identity_of as identity_of_columns
-from slacktide.schemas.topics import SAMPLE_COLUMNS
 from slacktide.streams.records import Record
 
 NOT_SAID = Raw()
@@ -70,7 +69,7 @@ PodsOf: TypeAlias = Callable[[str], Sequence[str] | None]
 
 
 def sample_of(record: Record, pods_of: PodsOf = lambda _: None) -> SoundSample:
-    """Decode it, in whichever form its topic has.
+    """Decode it, in whichever form it has: a replay hands over rows where columns were written.
 
     Args:
         record: a sample.
@@ -103,7 +102,7 @@ def sample_of(record: Record, pods_of: PodsOf = lambda _: None) -> SoundSample:
 
 
 def _decoded(record: Record, pods_of: PodsOf) -> SoundSample:
-    if record.topic == SAMPLE_COLUMNS.name:
+    if _in_columns(record):
         return SoundSample(**fields_of(record.value, pods_of))
     sample: SoundSample = decode(record.value, SoundSample)
     return sample
@@ -129,9 +128,13 @@ def identity_of(record: Record) -> Identity:
         BadMessageError: the record does not say, or is not of the node that its key names.
 
     """
-    found = _identity_in_columns(record) if record.topic == SAMPLE_COLUMNS.name else decode(record.value, Identity)
+    found = _identity_in_columns(record) if _in_columns(record) else decode(record.value, Identity)
     check_key(record, found.node, "NodeSample")
     return msgspec.structs.replace(found, observed_ms=min(max(found.observed_ms, 0), TIME_MS_MAX))
+
+
+def _in_columns(record: Record) -> bool:
+    return record.value is not None and record.value.startswith(BEGIN)
 
 
 def _identity_in_columns(record: Record) -> Identity:

@@ -204,7 +204,7 @@ async def test_lag_counts_what_no_worker_has_read(broker) -> None:
     done = slacktide(broker, "topics", "lag")
 
     assert done.exit_code == 0, done.stderr
-    assert len(done.stdout.splitlines()) == 1 + SAMPLE.partitions + 2
+    assert len(done.stdout.splitlines()) == 1 + 2 * SAMPLE.partitions + 2
     assert done.stdout.splitlines()[-2].startswith("5 records, ")
     assert "group slacktide-stream has never committed here" in done.stdout
 

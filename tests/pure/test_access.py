@@ -54,7 +54,8 @@ def named_in(files: Iterable[Path]) -> set[str]:
         if isinstance(node, ast.ImportFrom) and node.module == "slacktide.schemas.topics"
         for alias in node.names
     }
-    rows = [getattr(topics, name) for name in imported]
+    named = [getattr(topics, name) for name in imported if name != "TOPICS"]
+    rows = [row for one in named for row in (one if isinstance(one, tuple) else (one,))]
     return {row.name for row in rows if isinstance(row, Topic)}
 
 

@@ -14,6 +14,7 @@ from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.pods.description import Lister
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
+from slacktide.schemas.sample_columns import DEFAULT_FORMAT, SampleFormat
 from testbed.one_machine import NODE, VirtualNode
 
 INTERVAL_MS = 250
@@ -29,6 +30,7 @@ async def agent_of(
     lister: Lister | None = None,
     enrol: Access | None = None,
     keyframe_ms: int = 10_000,
+    sample_format: SampleFormat = DEFAULT_FORMAT,
 ) -> AsyncIterator[Health]:
     """The agent of a virtual node, in this process; stopped in order at the end."""
     state = folder / "state"
@@ -45,6 +47,7 @@ async def agent_of(
         enrol=enrol,
         sample_interval_ms=INTERVAL_MS,
         fetch_wait_ms=20,
+        sample_format=sample_format,
         agent=AgentSettings(guard_deadline_ms=500, keyframe_ms=keyframe_ms),
     )
     stop, health = asyncio.Event(), Health()

@@ -12,8 +12,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLE, Topic
+from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLES, Topic
 from slacktide.streams.kafka import read_topic
+from slacktide.streams.rows import Rows
 from testbed.history.acts import done_twice
 from testbed.history.limits import torn
 
@@ -27,7 +28,9 @@ def records(bootstrap: str, topic: Topic, kind: type[M], key: str | None = None)
 
     async def read() -> list[M]:
         async with aclosing(read_topic(Cluster(bootstrap), topic.name, key=key)) as found:
-            return [decode(value, kind) for value in {one.value: None async for one in found} if value is not None]
+            rows = Rows()
+            values = {rows.value(one.key, one.value): None async for one in found if one.value is not None}
+            return [decode(value, kind) for value in values]
 
     return asyncio.run(read())
 
@@ -42,7 +45,7 @@ class Audit:
 
     def samples(self) -> list[NodeSample]:
         """All, live or as history: each is in the log once it can be."""
-        read = (records(self._bootstrap, topic, NodeSample, self._node) for topic in (SAMPLE, BACKFILL))
+        read = (records(self._bootstrap, topic, NodeSample, self._node) for topic in (*SAMPLES, BACKFILL))
         return [each for told in read for each in told if (each.boot_id, each.seq) > self._begun]
 
     def _places(self) -> set[Place]:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Self
 
@@ -23,9 +23,11 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.health import Health
 from slacktide.schemas.heartbeat import is_heartbeat
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, POLICY, SAMPLE
+from slacktide.schemas.sample_columns_codec import encoded
+from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, POLICY, SAMPLE, SAMPLE_COLUMNS
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import FIGURES
 from slacktide.streams.shells.session import ShellSettings
@@ -149,6 +151,11 @@ class Rig:
         await self.put(SAMPLE.name, [(s.node.encode(), encode(s), where(s.node)) for s in samples])
         return [where(s.node) for s in samples]
 
+    async def send_columns(self, samples: Iterable[NodeSample], pods: Sequence[Pod]) -> None:
+        """The same in columns; all of them name this list."""
+        records = [(s.node.encode(), encoded(s, pods), partition_of(s.node)) for s in samples]
+        await self.put(SAMPLE_COLUMNS.name, records)
+
     async def put(
         self, topic: str, records: Iterable[tuple[bytes | None, bytes | None, int]], at_ms: int | None = None
     ) -> None:
@@ -196,12 +203,12 @@ class Rig:
 
         return await soon(letters, f"{count} dead letters", PATIENCE_S, enough=lambda found: len(found) >= count)
 
-    async def committed(self) -> dict[int, int]:
+    async def committed(self, topic: str = SAMPLE.name) -> dict[int, int]:
         """How far the group says that all is done, where it says so."""
         admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
         await admin.start()
         try:
-            places = [TopicPartition(SAMPLE.name, number) for number in range(PARTITIONS)]
+            places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
             told = await admin.list_consumer_group_offsets(self.group, partitions=places)
             return {place.partition: offset.offset for place, offset in told.items() if offset.offset >= 0}
         finally:

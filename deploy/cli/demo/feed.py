@@ -12,8 +12,11 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, Topic
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, OUTCOME, SAMPLE, SAMPLES, Topic
 from slacktide.streams.kafka import read_topic
+from slacktide.streams.records import Record
+from slacktide.streams.rows import Rows
 
 M = TypeVar("M", bound=Message)
 
@@ -34,7 +37,7 @@ async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
     readers = [
         asyncio.create_task(_follow(bootstrap, topic, tell, key), name=f"reads {topic.name}")
         for topic, tell in (
-            (SAMPLE, _decoded(SAMPLE, story.sample)),
+            *((topic, _samples(story.sample)) for topic in SAMPLES),
             (COMMAND, _decoded(COMMAND, story.command)),
             (OUTCOME, _decoded(OUTCOME, story.outcome)),
             (ALLOCATABLE, _decoded(ALLOCATABLE, story.allocatable)),
@@ -48,19 +51,25 @@ async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
         await asyncio.gather(*readers, return_exceptions=True)
 
 
-async def _follow(bootstrap: Cluster, topic: Topic, tell: Callable[[bytes], None], key: str | None) -> None:
+async def _follow(bootstrap: Cluster, topic: Topic, tell: Callable[[Record], None], key: str | None) -> None:
     async with aclosing(read_topic(bootstrap, topic.name, follow=True, key=key)) as records:
         async for record in records:
             if record.value is not None:
-                tell(record.value)
+                tell(record)
 
 
-def _decoded(topic: Topic, tell: Callable[[M], None]) -> Callable[[bytes], None]:
+def _samples(tell: Callable[[NodeSample], None]) -> Callable[[Record], None]:
+    """In either form."""
+    rows, in_rows = Rows(), _decoded(SAMPLE, tell)
+    return lambda record: in_rows(rows.of(record))
+
+
+def _decoded(topic: Topic, tell: Callable[[M], None]) -> Callable[[Record], None]:
     kind: type[M] = topic.message  # type: ignore[assignment] # the table pairs them
 
-    def told(value: bytes) -> None:
+    def told(record: Record) -> None:
         try:
-            message = decode(value, kind)
+            message = decode(record.value, kind)
         except BadMessageError:  # the worker has put it among the dead letters
             return
         tell(message)

@@ -11,7 +11,7 @@ from slacktide.deploy.cli.explain.log import opened
 from slacktide.deploy.cli.topic_plan import changes
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RightsError
-from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE, STAMPED, TIMESTAMP_TYPE, TOPICS
+from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLES, STAMPED, TIMESTAMP_TYPE, TOPICS
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.freshness import freshness_findings
 from slacktide.streams.explain.node_log import node_log
@@ -65,7 +65,7 @@ async def _topics(bootstrap: Cluster) -> dict[str, TopicState] | None:
 
 async def _newest(bootstrap: Cluster, topics: Mapping[str, TopicState]) -> Newest | None:
     """The newest record of a topic that is written all the time, else of one that is written at times."""
-    for topic in (SAMPLE, INVENTORY, POLICY):
+    for topic in (*SAMPLES, INVENTORY, POLICY):
         state = topics.get(topic.name)
         last = {} if state is None else {part: end - 1 for part, end in state.end.items() if end > state.begin[part]}
         if state is not None and last:

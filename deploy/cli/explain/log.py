@@ -13,7 +13,6 @@ from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
-from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
@@ -24,7 +23,7 @@ from slacktide.schemas.topics import (
     OUTCOME,
     PLACEMENT,
     POLICY,
-    SAMPLE,
+    SAMPLES,
     SCORE,
     Topic,
 )
@@ -35,8 +34,9 @@ from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodLog, last_placement, where_is
 from slacktide.streams.kafka import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, partition_counts, partition_of
 from slacktide.streams.records import Record
+from slacktide.streams.rows import SAMPLE_NAMES
 
-NODE_TOPICS = (SAMPLE, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
+NODE_TOPICS = (*SAMPLES, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
 TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 36_000
@@ -69,15 +69,15 @@ class Log:
 
         read = await self.tail.read(
             {at[INVENTORY]: WHOLE, at[POLICY]: WHOLE, at[OUTCOME]: since_ms}
-            | {at[topic]: latest_ms for topic in (*FIGURES, SAMPLE, COMMAND)},
+            | {at[topic]: latest_ms for topic in (*FIGURES, *SAMPLES, COMMAND)},
             wanted,
         )
         there = {record.topic for record in read.records}
-        if {SAMPLE.name, METRIC.name, ALLOCATABLE.name} <= there:
+        if {METRIC.name, ALLOCATABLE.name} <= there and there & SAMPLE_NAMES:
             return read
         more = await self.tail.read(
             {at[topic]: WHOLE for topic in FIGURES}
-            | {at[topic]: min(since_ms, latest_ms) for topic in (SAMPLE, COMMAND)},
+            | {at[topic]: min(since_ms, latest_ms) for topic in (*SAMPLES, COMMAND)},
             wanted,
         )
         kept = [record for record in read.records if record.topic in {INVENTORY.name, POLICY.name, OUTCOME.name}]
@@ -95,13 +95,13 @@ class Log:
     async def keyframes(self, nodes: Collection[str]) -> list[Record]:
         """Of these nodes, samples of the last while that carry their pods."""
         keys = {name.encode() for name in nodes}
-        parts = {partition_of(name, self.partitions[SAMPLE.name]) for name in nodes}
+        places = {(topic.name, partition_of(name, self.partitions[topic.name])) for topic in SAMPLES for name in nodes}
 
         def wanted(record: Record) -> bool:
             return record.key in keys and _PODS in (record.value or b"")
 
         since_ms = self.now_ms - NEWEST_MS
-        return (await self.tail.read({(SAMPLE.name, part): since_ms for part in sorted(parts)}, wanted)).records
+        return (await self.tail.read(dict.fromkeys(sorted(places), since_ms), wanted)).records
 
     async def listing(self, name: str) -> set[str]:
         """Nodes whose keyframes of the last while carry a pod of this name."""
@@ -111,8 +111,8 @@ class Log:
             value = record.value or b""
             return _PODS in value and named in value
 
-        read = await self.tail.read(self._all((SAMPLE,), self.now_ms - NEWEST_MS), wanted)
-        return set(by_key(read.records, SAMPLE))
+        read = await self.tail.read(self._all(SAMPLES, self.now_ms - NEWEST_MS), wanted)
+        return {node for topic in SAMPLES for node in by_key(read.records, topic)}
 
     async def pod_outcomes(self, since_ms: int) -> Read:
         """All outcomes of acts on pods, of all nodes, since that time."""
@@ -205,8 +205,8 @@ async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:
     unsaid = [one.node for one in nodes if one.score is None]
     if not unsaid:
         return list(nodes)
-    keyframes = by_key(await log.keyframes(unsaid), SAMPLE)
-    return [replace(one, samples=said(keyframes.get(one.node, ()), SAMPLE, NodeSample)) for one in nodes]
+    keyframes = await log.keyframes(unsaid)
+    return [replace(one, samples=node_log(one.node, keyframes).samples) for one in nodes]
 
 
 def shortened(places: Iterable[Place]) -> list[Finding]:

@@ -19,7 +19,6 @@ from slacktide.deploy.cli.not_found import NotFoundError, near
 from slacktide.deploy.cli.text import Name, instant, show
 from slacktide.schemas import policy as policies
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.topics import SAMPLE
 
 if TYPE_CHECKING:
     from slacktide.streams.records import Record
@@ -82,6 +81,7 @@ def _asked(  # one argument per option
     from slacktide.deploy.cli.replay.jobs import Jobs, Plan  # noqa: PLC0415
     from slacktide.streams.records import text_of  # noqa: PLC0415
     from slacktide.streams.replay.lines import REPLAYED  # noqa: PLC0415
+    from slacktide.streams.rows import SAMPLE_NAMES  # noqa: PLC0415
 
     other = None if policy is None else policies.parse(load_yaml(policy), str(policy)).policy
     made: list[Jobs] = []
@@ -96,7 +96,7 @@ def _asked(  # one argument per option
         made.append(Jobs(plan, jobs))
 
         def take(record: Record) -> None:
-            if record.topic == SAMPLE.name:
+            if record.topic in SAMPLE_NAMES:
                 known.add(record.key)
             made[0].take(record)
 

@@ -15,14 +15,15 @@ from slacktide.deploy.cli.moment import Moment
 from slacktide.deploy.cli.progress import Progress
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, SlacktideError
-from slacktide.schemas.topics import COMMAND, POLICY, SAMPLE
+from slacktide.schemas.topics import COMMAND, POLICY
 from slacktide.streams.kafka import Span, Spans, partition_counts
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import STATE, header_of, records_of
 from slacktide.streams.replay.replay import READ_BACK_MS
+from slacktide.streams.rows import SAMPLE_NAMES
 
 FETCH_WAIT_MS = 100
-EARLY = STATE | {SAMPLE.name, COMMAND.name}
+EARLY = STATE | SAMPLE_NAMES | {COMMAND.name}
 """What is given out from before the span, too: the answers say which of the samples prove their node."""
 BUFFER_BYTES = 1 << 20
 Sink = Callable[[Record], None]

@@ -25,14 +25,15 @@ from slacktide.schemas.topics import (
     METRIC,
     OUTCOME,
     POLICY,
-    SAMPLE,
+    SAMPLES,
     TICK,
     Topic,
 )
 from slacktide.streams.kafka import read_topic
+from slacktide.streams.rows import Rows
 
 M = TypeVar("M", bound=Message)
-READ = (SAMPLE, BACKFILL, COMMAND, OUTCOME, CREDIT, METRIC, ALLOCATABLE, TICK, POLICY, DEAD_LETTER)
+READ = (*SAMPLES, BACKFILL, COMMAND, OUTCOME, CREDIT, METRIC, ALLOCATABLE, TICK, POLICY, DEAD_LETTER)
 """What the invariants are about."""
 DONE = frozenset({"applied", "unchanged", "failed"})
 """Results of acts; the others say why there was none."""
@@ -95,10 +96,11 @@ class History:
     def of(self, topic: Topic, kind: type[M]) -> list[Entry[M]]:
         """A topic's records that decode, in the order of each partition; of honest nodes where they are named."""
         found = []
+        rows = Rows()
         for record in self.records:
             if record.topic == topic.name and record.value is not None:
                 try:
-                    body = decode(record.value, kind)
+                    body = decode(rows.value(record.key, record.value), kind)
                 except BadMessageError:
                     continue
                 if self._honest(record, body):
@@ -114,7 +116,7 @@ class History:
     @cached_property
     def samples(self) -> list[Entry[NodeSample]]:
         """Live samples, in the order of each partition."""
-        return self.of(SAMPLE, NodeSample)
+        return [entry for topic in SAMPLES for entry in self.of(topic, NodeSample)]
 
     @cached_property
     def outcomes(self) -> dict[str, list[NodeOutcome]]:
@@ -137,7 +139,7 @@ class History:
     def pods(self) -> dict[str, list[Pod]]:
         """Every pod list that a sample carried, by its revision."""
         found: dict[str, list[Pod]] = {}
-        for topic in (SAMPLE, BACKFILL):
+        for topic in (*SAMPLES, BACKFILL):
             for entry in self.of(topic, NodeSample):
                 if entry.body.pods is not None:
                     found[entry.body.pods_revision] = entry.body.pods

@@ -1,0 +1,61 @@
+"""Samples in rows, whichever form they came in: for all who read them but workers. Pure."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns_codec import BEGIN, to_sample
+from slacktide.schemas.topics import SAMPLES
+from slacktide.streams.records import Record
+
+SAMPLE_NAMES = frozenset(topic.name for topic in SAMPLES)
+LISTS_KEPT = 4
+"""Pod lists per node: what a sample that comes again may still name."""
+
+
+class Rows:
+    """Remembers the pod lists that samples in columns carry, for those that name them later."""
+
+    def __init__(self) -> None:
+        self._lists: defaultdict[bytes | None, OrderedDict[str, Sequence[str]]] = defaultdict(OrderedDict)
+        self._names: dict[bytes | None, dict[str, str]] = {}
+
+    def of(self, record: Record) -> Record:
+        """The record with its sample in rows; as it is where it is none in columns, or names an unknown list."""
+        value = record.value
+        if value is None or (in_rows := self.value(record.key, value)) is value:
+            return record
+        return msgspec.structs.replace(record, value=in_rows)
+
+    def value(self, key: bytes | None, value: bytes) -> bytes:
+        """The same of a record's key and body alone."""
+        if not value.startswith(BEGIN):
+            return value
+        try:
+            return encode(self._sample(key, value))
+        except BadMessageError:
+            return value
+
+    def all(self, records: Iterable[Record]) -> list[Record]:
+        """All of them, in their order."""
+        return [self.of(record) for record in records]
+
+    def names(self, record: Record) -> Mapping[str, str]:
+        """Of the newest list of the record's node: namespace and name by uid."""
+        return self._names.get(record.key, {})
+
+    def _sample(self, key: bytes | None, value: bytes) -> NodeSample:
+        lists = self._lists[key]
+        sample = to_sample(value, lists.get)
+        if sample.pods is not None:
+            lists[sample.pods_revision] = [pod.uid for pod in sample.pods]
+            self._names[key] = {pod.uid: f"{pod.namespace}/{pod.name}" for pod in sample.pods}
+            while len(lists) > LISTS_KEPT:
+                lists.popitem(last=False)
+        return sample
