@@ -163,12 +163,12 @@ class Publisher:
 
     def _out(self, topic: str, key: str, body: Policy | NodeInventory | None) -> Out:
         now_ms = self._now_ms()
-        if isinstance(body, Policy):
-            body = msgspec.structs.replace(body, installation=self._installation)
+        if body is not None:
+            body = msgspec.structs.replace(body, installation=self._installation, published_ms=now_ms)
         return Out(
             topic=topic,
             key=key.encode(),
-            value=None if body is None else encode(msgspec.structs.replace(body, published_ms=now_ms)),
+            value=None if body is None else encode(body),
             headers=headers(kind=topic, source=self._source, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms),
         )
 

@@ -19,6 +19,7 @@ from slacktide.schemas.bounds import (
     Int32,
     Int64,
     Name,
+    Revision,
     TimeMs,
     TopologyId,
     WriterEpoch,
@@ -137,6 +138,8 @@ class NodeInventory(Message, frozen=True, kw_only=True):
     node: Name
     revision: str
     facts: NodeFacts
+    installation: Revision = ""
+    """As the policy of the same writer has it: epochs compare within it. "": a writer of an older release."""
     writer_epoch: WriterEpoch = 0
     published_ms: TimeMs = 0
 

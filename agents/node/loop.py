@@ -43,6 +43,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample_columns import DEFAULT_FORMAT, SampleFormat
+from slacktide.schemas.writer import LastWriter
 from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
@@ -125,7 +126,7 @@ class AgentLoop:
         self._state = State(settings.state_folder)
         self._spool = DiskSpool(settings.state_folder / "spool")
         self._inventory = description
-        self._inventory_epoch = 0
+        self._writer = LastWriter()
         self._refused = ""
         self._noted: set[str] = set()
         self._unheld = Unheld(settings.node, settings.desk, clock.wall_ms)
@@ -249,8 +250,7 @@ class AgentLoop:
 
         def described_anew(inventory: NodeInventory) -> None:
             nonlocal news
-            if inventory.writer_epoch >= self._inventory_epoch and inventory.facts.name == self._settings.node:
-                self._inventory_epoch = inventory.writer_epoch
+            if inventory.facts.name == self._settings.node and self._writer.take(inventory):
                 news = description.tell(inventory.facts) or news
 
         self._each(records, NodeInventory, described_anew)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.policy.message import DEFAULT, KEY, Policy, read
+from slacktide.schemas.writer import supersedes
 
 
 class InForce:
@@ -64,13 +65,3 @@ class InForce:
 
     def _refuse(self, why: str, *, by_epoch: bool = False) -> None:
         self.refused, self.by_epoch = why, by_epoch
-
-
-def supersedes(policy: Policy, held: Policy) -> bool:
-    """Whether a policy that was just read takes the place of the one that is held.
-
-    A writer of an older release names no installation: its epoch is compared with whatever is held.
-    """
-    if policy.installation and policy.installation != held.installation:
-        return True
-    return policy.writer_epoch >= held.writer_epoch

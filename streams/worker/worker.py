@@ -23,6 +23,7 @@ from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.topics import METRIC
+from slacktide.schemas.writer import LastWriter
 from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
 from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
@@ -103,7 +104,7 @@ class Worker:
         self._writer = Writer(f"stream/{name}")
         self._judge = judge or ByKeys()
         self._unproven = Unproven(self._writer)
-        self._inventory_epoch = 0
+        self._described_by = LastWriter()
         self._unknown_letter_ms: dict[int, int] = {}
         self._last = LastSaid()
         self._held_back: set[int] = set()
@@ -138,8 +139,7 @@ class Worker:
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), record.timestamp_ms)]
         self.inventories += 1
-        if inventory.writer_epoch >= self._inventory_epoch:
-            self._inventory_epoch = inventory.writer_epoch
+        if self._described_by.take(inventory):
             self.held.existing.describe(record.partition, inventory, record.value)
             self.held.describe(record.partition, inventory.node)
         return []

@@ -75,6 +75,7 @@ async def test_nodes_and_policy_come_into_the_log_and_follow_what_becomes_of_the
     [policy] = await _policies(rig)
     assert policy.resource_threshold.cpu_suppress_threshold_pct == 60
     assert policy.writer_epoch == told.writer_epoch == _leads(rig) > 0
+    assert policy.installation == told.installation != ""
 
     said = len(await _told(rig, node))
     rig.cluster.patch(f"/api/v1/nodes/{node}/status", {"status": {"conditions": [

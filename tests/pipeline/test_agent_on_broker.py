@@ -260,10 +260,12 @@ async def test_a_policy_that_an_agent_refuses_is_an_error_until_one_comes_that_i
     assert len(errors) == 2, "each refusal is logged once"
 
 
-def inventory_record(epoch: int, **labels: str) -> Out:
+def inventory_record(epoch: int, installation: str = "", **labels: str) -> Out:
     size = Resources(cpu_milli=8_000, mem_bytes=2**34, batch_cpu_milli=3_000)
     facts = NodeFacts(name=NODE, capacity=size, allocatable=size, labels=labels)
-    told = NodeInventory(node=NODE, revision=revision_of(facts), facts=facts, writer_epoch=epoch)
+    told = NodeInventory(
+        node=NODE, revision=revision_of(facts), facts=facts, installation=installation, writer_epoch=epoch
+    )
     return Out(topic=INVENTORY.name, key=NODE.encode(), value=encode(told))
 
 
@@ -283,6 +285,10 @@ async def test_a_node_is_as_the_log_tells_and_stays_so_without_it(
             removed = Out(topic=INVENTORY.name, key=NODE.encode(), value=None)
             await put(where, inventory_record(1, pool="of an older bridge"), removed)
             await put(where, inventory_record(3, pool="batch"))
+            await until(lambda: _ends(pools, "batch"))
+            await put(where, inventory_record(1, "another", pool="of another installation"))
+            await until(lambda: _ends(pools, "of another installation"))
+            await put(where, inventory_record(1, "another", pool="batch"))
             await until(lambda: _ends(pools, "batch"))
         assert "of an older bridge" not in await pools()
         embedded_broker.forget()

@@ -20,10 +20,10 @@ from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
-from slacktide.schemas.inventory import Resources
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, Resources
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, SCORE
 from slacktide.streams.decisions.load_aware_args import Aggregation, Percents, Thresholds
 from slacktide.streams.decisions.pod_placement import Choice, PlacementArgs
 from slacktide.streams.records import Record
@@ -479,3 +479,20 @@ def test_what_an_annotation_says_is_read_kind_by_kind() -> None:
 def test_an_annotation_that_cannot_be_read_is_refused(text: str) -> None:
     with pytest.raises(BadMessageError, match=ANNOTATION):
         own_thresholds({ANNOTATION: text})
+
+
+async def test_a_node_of_another_installation_is_described_whatever_its_epoch() -> None:
+    view = View(PlacementArgs())
+    hearing = Hearing(Cluster("127.0.0.1:1"), view, PlacementArgs(), lambda _record, why: pytest.fail(why), Still())
+    hearing._live = True
+    limits = []
+    view.limit = lambda _node, thresholds: limits.append(thresholds)  # type: ignore[method-assign]
+    for installation, epoch in (("old", 7), ("new", 1), ("new", 0)):
+        size = Resources(cpu_milli=1_000, mem_bytes=GIB)
+        facts = NodeFacts(name="a", capacity=size, allocatable=size)
+        told = NodeInventory(node="a", revision="r", facts=facts, installation=installation, writer_epoch=epoch)
+        record = Record(topic=INVENTORY.name, partition=0, offset=0, timestamp_ms=0, key=b"a", value=encode(told),
+                        headers=[])  # fmt: skip
+        await hearing._heard([record], NOW_S)
+
+    assert len(limits) == 2, "the third is of an older epoch"

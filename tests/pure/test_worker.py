@@ -268,6 +268,21 @@ def test_a_removed_node_is_not_brought_back_by_a_writer_of_an_older_epoch(worker
     assert METRIC.name in {out.topic for out in tell(worker, keyframe(2))}
 
 
+def test_a_node_of_another_installation_is_taken_whatever_its_epoch(worker: Worker) -> None:
+    """A Kafka that was made anew knows nothing of the epochs of the old one."""
+
+    def told(installation: str, epoch: int) -> NodeInventory:
+        return NodeInventory(node="node-1", revision="r", facts=FACTS, installation=installation, writer_epoch=epoch)
+
+    worker.inventory(inventory_record(told("old", 7)))
+    worker.inventory(inventory_record(None))
+    worker.inventory(inventory_record(told("new", 1)))
+    assert METRIC.name in {out.topic for out in tell(worker, keyframe(1))}
+    worker.inventory(inventory_record(None))
+    worker.inventory(inventory_record(told("new", 0)))
+    assert [out.topic for out in tell(worker, keyframe(2))] == [COMMAND.name]
+
+
 @given(
     told=st.lists(
         st.tuples(st.sampled_from(["node-1", "node-2", "node-3"]), st.integers(100, 4_000)), min_size=1, max_size=30

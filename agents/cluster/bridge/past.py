@@ -12,8 +12,8 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.policy.in_force import supersedes
 from slacktide.schemas.topics import INVENTORY, POLICY
+from slacktide.schemas.writer import supersedes
 from slacktide.streams.kafka import read_topic
 
 ROUNDS = 3

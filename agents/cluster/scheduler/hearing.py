@@ -22,6 +22,7 @@ from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SCORE
+from slacktide.schemas.writer import LastWriter
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.decisions.load_aware_args import Thresholds
 from slacktide.streams.decisions.pod_placement import PlacementArgs
@@ -64,7 +65,7 @@ class Hearing:
         )
         self._following = Following(self._reader, away="nodes freeze as they are", clock=clock)
         self._view = view
-        self._epoch = 0
+        self._writer = LastWriter()
         self._coverage = Coverage()
         self._policies = policies.InForce()
         self._args = args
@@ -126,9 +127,8 @@ class Hearing:
         told = decode(record.value, NodeInventory)
         if told.node != node:
             raise BadMessageError("NodeInventory", f"the record's key is {node!r}, its node {told.node!r}")
-        if told.writer_epoch < self._epoch:
+        if not self._writer.take(told):
             return
-        self._epoch = told.writer_epoch
         self._view.has(node, told.facts.capacity)
         try:
             self._view.limit(node, own_thresholds(told.facts.annotations))
