@@ -25,7 +25,7 @@ RIGHTS = (
     f"{RBAC}/clusterrolebindings/slacktide-bridge",
 )
 DEPLOYMENT = f"{SYSTEM}/slacktide-bridge"
-NOTHING = {"capacity": {}, "allocatable": {}}
+NOTHING: dict[str, dict[str, str]] = {"capacity": {}, "allocatable": {}}
 SOLD = {"kubernetes.io/batch-cpu": "2k", "kubernetes.io/batch-memory": str(GIB)}
 
 

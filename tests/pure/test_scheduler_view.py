@@ -486,7 +486,7 @@ async def test_a_node_of_another_installation_is_described_whatever_its_epoch() 
     hearing = Hearing(Cluster("127.0.0.1:1"), view, PlacementArgs(), lambda _record, why: pytest.fail(why), Still())
     hearing._live = True
     limits = []
-    view.limit = lambda _node, thresholds: limits.append(thresholds)  # type: ignore[method-assign]
+    view.limit = lambda node, own: limits.append((node, own))  # type: ignore[method-assign]
     for installation, epoch in (("old", 7), ("new", 1), ("new", 0)):
         size = Resources(cpu_milli=1_000, mem_bytes=GIB)
         facts = NodeFacts(name="a", capacity=size, allocatable=size)
