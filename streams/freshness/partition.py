@@ -41,6 +41,8 @@ class Partition:
     def __init__(self) -> None:
         self.heard_ms: dict[str, int] = {}
         """By node, the first tick at which its newest record was known to be in the log."""
+        self._since_ms: dict[str, int] = {}
+        """By node, when it was heard first."""
         self.silent_before_ms: dict[str, int] = {}
         """By node, how long it had been silent already, as another worker said."""
         self._held_ms: int | None = None
@@ -59,6 +61,7 @@ class Partition:
                 self._fresh.add(node)
             else:
                 self.heard_ms[node] = max(fetched_ms, self.heard_ms.get(node, 0))
+                self._since_ms.setdefault(node, self.heard_ms[node])
 
     def known(self, silent_ms: Mapping[str, int]) -> None:
         """Nodes are there of which nothing was read: they have been waited for since the partition came."""
@@ -75,6 +78,7 @@ class Partition:
         """Nobody waits for it any more."""
         self._fresh.discard(node)
         self.heard_ms.pop(node, None)
+        self._since_ms.pop(node, None)
         self.silent_before_ms.pop(node, None)
 
     def nodes(self) -> frozenset[str]:
@@ -92,7 +96,9 @@ class Partition:
         """
         if self._held_ms is None:
             self._held_ms = at_ms
-        self.heard_ms.update(dict.fromkeys(self._fresh, at_ms))
+        for node in self._fresh:
+            self.heard_ms[node] = at_ms
+            self._since_ms.setdefault(node, at_ms)
         self._fresh.clear()
         for topic, end in ends.items():
             if end is not None:
@@ -101,3 +107,8 @@ class Partition:
     def quiet_ms(self, at_ms: int, longest_ms: int) -> Iterable[tuple[str, int]]:
         """Nodes of which nothing had come for so long or longer at that time, each with how long."""
         return [(node, at_ms - heard_ms) for node, heard_ms in self.heard_ms.items() if at_ms - heard_ms >= longest_ms]
+
+    def alive_ms(self, node: str) -> int:
+        """From a node's first record to its newest, as far as the worker had the partition."""
+        heard_ms = self.heard_ms[node]
+        return heard_ms - self._since_ms.get(node, heard_ms)

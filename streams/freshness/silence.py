@@ -32,6 +32,9 @@ PAUSED_MS = 1_000
 """Beyond a second: a worker that did not tick for 2 s has paused."""
 LOST_MS = 3_600_000
 """A node that is silent for an hour may have been invented: where nobody lists the nodes, it is forgotten."""
+FROZEN_MIN_MS = 120_000
+"""So is a frozen node that is silent for so long, and for longer than it was there: invented names freeze others no
+longer than that."""
 REPUBLISH_MS = 5_000
 """By default what is said of a silent node is said again after this, as all latest state is."""
 
@@ -49,7 +52,7 @@ class Verdict:
     nodes: int
     """How many there are."""
     lost: Collection[tuple[int, str]] = ()
-    """Partition and name of nodes that have been silent for ``LOST_MS``."""
+    """Partition and name of nodes that are forgotten where nobody lists the nodes."""
     stale: frozenset[str] = frozenset()
     """Nodes that are said to be stale, and were found silent by this very tick."""
 
@@ -126,7 +129,7 @@ class Silence:
             for number in read
             for node, age_ms in self._partitions[number].quiet_ms(judged_ms, self._quiet_ms)
         }
-        lost = [(number, node) for node, (number, age_ms) in quiet.items() if age_ms >= LOST_MS]
+        lost = [(number, node) for node, (number, age_ms) in quiet.items() if age_ms >= self._lost_ms(number, node)]
         self._freeze(read, quiet)
         back = [node for node in self._said_ms if self._held(node, read) and not self._is_silent(quiet.get(node))]
         for node in back:
@@ -139,6 +142,11 @@ class Silence:
                 self._said_ms[node] = self._at_ms
                 say[node] = age_ms + self._partitions[number].silent_before_ms.get(node, 0)
         return self._verdict(say, lost, stale=frozenset(self._said_ms.keys() & quiet.keys()))
+
+    def _lost_ms(self, partition: int, node: str) -> int:
+        if node not in self._frozen:
+            return LOST_MS
+        return min(LOST_MS, max(FROZEN_MIN_MS, self._partitions[partition].alive_ms(node)))
 
     def _is_silent(self, quiet: tuple[int, int] | None) -> bool:
         return quiet is not None and quiet[1] >= self._silent_ms

@@ -245,6 +245,35 @@ def test_figures_thaw_when_enough_of_them_are_back_and_who_is_not_is_stale(world
     assert set(world.said) == set(TEN[:2])
 
 
+GHOSTS = [f"ghost-{number}" for number in range(13)]
+MANY = [f"node-{number}" for number in range(100)]
+
+
+@pytest.mark.parametrize("alive_s", [1, 30, 300])
+def test_invented_names_freeze_the_others_no_longer_than_they_were_there_or_two_minutes(alive_s: int) -> None:
+    """Where nobody lists the nodes, 13 names beside a hundred nodes look like a pipeline that broke."""
+    world = World()
+    world.hold(0)
+    for second in range(310):
+        world.second(MANY + (GHOSTS if second >= 310 - alive_s else []))
+    going, silent_s = set(MANY) - {"node-7"}, 0
+    while "node-7" not in world.said:
+        silent_s += 1
+        assert silent_s < max(alive_s, 120) + EVERY_S, "node-7 is said to be stale"
+        for partition, name in world.second(going).lost:
+            world.silence.gone(partition, name)
+    assert not set(GHOSTS) & world.said.keys()
+
+
+def test_nodes_that_were_there_for_long_stay_frozen_for_as_long(world: World) -> None:
+    """As with a pipeline that broke."""
+    for _ in range(600):
+        world.second(TEN)
+    still = [world.second(TEN[6:]) for _ in range(590)]
+    assert [verdict.lost for verdict in still] == [[]] * 590
+    assert still[-1].frozen == frozenset(TEN[:6])
+
+
 def test_four_are_nodes_that_stopped(world: World) -> None:
     world.seconds(5, TEN)
     verdicts = world.seconds(12, TEN[4:])
