@@ -19,7 +19,7 @@ from testbed.history.answers import Name, name_of
 from testbed.history.records import READ, History, read_history
 from testbed.hosts import HERE, Host
 from testbed.one_machine import CPUS, MEM_BYTES, VirtualNode, eventually
-from testbed.parts import Part
+from testbed.parts import SLACKTIDE, Part
 from testbed.policies import policy_from
 
 AMOUNTS = Resources(cpu_milli=1000 * CPUS, mem_bytes=MEM_BYTES)
@@ -30,13 +30,17 @@ STRATEGY = {
     "enable": True,
     "cpuSuppressThresholdPercent": 65,
     "cpuSuppressPolicy": "cfsQuota",
+    "memoryEvictThresholdPercent": 60,
+    "memoryEvictLowerPercent": 50,
 }
+BUDGET = {"clusterMax": 20, "nodeMax": 5, "namespaceMax": 15, "intervalSeconds": 5, "leaseSeconds": 3}
+"""Leases short enough to end and begin again while a test runs."""
 
 
 def policy_with(**strategy: object) -> Policy:
     """What the operator asks for, with further fields of the cluster's strategy."""
     colocation = {"enable": True, "metricAggregateDurationSeconds": 10}
-    policy = policy_from(colocation=colocation, threshold={"clusterStrategy": STRATEGY | strategy})
+    policy = policy_from(colocation=colocation, threshold={"clusterStrategy": STRATEGY | strategy}, budget=BUDGET)
     return msgspec.structs.replace(policy, node_source="inventory")
 
 
@@ -53,6 +57,7 @@ class System:
         hosts: Mapping[str, Host] | None = None,
         worker_options: Sequence[str] = (),
         agent_options: Sequence[str] = (),
+        agent_program: Sequence[str] = (SLACKTIDE,),
     ) -> None:
         self.bootstrap = bootstrap
         self._hosts = hosts or {}
@@ -60,6 +65,7 @@ class System:
         """Up to then all samples were seen to be answered."""
         self._states: dict[str, Path] = {}
         self._worker_options, self._agent_options = worker_options, agent_options
+        self._agent_program = agent_program
         self.temporary = folder / "tmp"
         """Where parts make what is temporary."""
         self.temporary.mkdir()
@@ -99,12 +105,12 @@ class System:
         state = self._states[name] = folder / f"state-{node.name}"
         arguments = ["agent", "--bootstrap", self.bootstrap, *node.arguments, "--state-folder", str(state)]
         arguments += ["--fetch-wait-ms", "50", *self._agent_options]
-        return self._part(name, folder, arguments)
+        return self._part(name, folder, arguments, self._agent_program)
 
-    def _part(self, name: str, folder: Path, arguments: Sequence[str]) -> Part:
+    def _part(self, name: str, folder: Path, arguments: Sequence[str], program: Sequence[str] = (SLACKTIDE,)) -> Part:
         host = self._hosts.get(name, HERE)
         prefix = [*host.prefix, "env", f"TMPDIR={self.temporary}"]
-        return Part(name, folder, arguments, prefix=prefix, inside=host.inside)
+        return Part(name, folder, arguments, program=program, prefix=prefix, inside=host.inside)
 
     def __enter__(self) -> Self:
         for node in self.nodes:

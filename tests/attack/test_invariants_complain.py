@@ -18,7 +18,7 @@ from slacktide.schemas.sample import Limits
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, CREDIT, DEAD_LETTER, METRIC, OUTCOME, SAMPLE, Topic
 from slacktide.streams.records import Record
 from testbed.chains import Chain, evicted, logged, outcome
-from testbed.history import checks
+from testbed.history import acts, checks
 from testbed.history.records import History, Shown
 from testbed.samples import BOOT, PODS, START_MS
 
@@ -99,6 +99,14 @@ def test_a_whole_history_breaks_nothing_and_every_invariant_has_cases() -> None:
 
     assert not checks.broken(verdicts), checks.report(verdicts)
     assert without == ["only silent nodes stale"]
+
+
+def test_a_throttle_and_its_end_are_two_acts_and_two_throttles_are_one_too_many() -> None:
+    throttled = act(4, 90_000, 2_000, rule="BEMemoryEvict", bound="throttled")
+    lifted = act(4, 2_000, 90_000, rule="BEMemoryEvict", bound="lifted")
+
+    assert acts.done_twice([throttled, lifted]) == []
+    assert acts.done_twice([throttled, lifted, throttled]) == [acts.act_of(throttled)]
 
 
 def no_answer(run: Run) -> None:

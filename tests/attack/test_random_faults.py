@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 
 from attack.faults import Saboteur, schedule, seed_of_this_run
 from attack.system import System
+from attack.tenants import Tenants
 from testbed.brokers import KafkaBroker, KafkaCluster
 from testbed.history import checks
 from testbed.history.records import History
@@ -20,12 +22,14 @@ from testbed.history.records import History
 pytestmark = [pytest.mark.kafka, pytest.mark.attack]
 PARTITIONS = 4
 LASTS_S, BRIEFLY_S = 25.0, 15.0
+AGENT = [sys.executable, str(Path(__file__).parents[1] / "testbed/plain_groups_agent.py")]
+ABOUT_EVICTIONS = "evictions within credit", "no pod evicted twice"
 
 
 def survive(
     folder: Path, brokers: Sequence[KafkaBroker], lasts_s: float, heal: Callable[[], None], tell: Callable[..., None]
 ) -> History:
-    """Faults for a while, then everything is whole again and goes quiet.
+    """Faults for a while, then everything is whole again and goes quiet. Pods are evicted before, after and meanwhile.
 
     Raises:
         AssertionError: an invariant is broken, or it does not go quiet; with the seed, the faults and the parts.
@@ -33,15 +37,21 @@ def survive(
     """
     seed = seed_of_this_run()
     dice = random.Random(seed)
-    with System(folder, ",".join(broker.bootstrap for broker in brokers)) as system:
+    bootstrap = ",".join(broker.bootstrap for broker in brokers)
+    with (
+        System(folder, bootstrap, agent_program=AGENT, agent_options=["--eviction-grace", "2"]) as system,
+        Tenants(system.nodes, folder) as tenants,
+    ):
         counts = {"agents": len(system.agents), "workers": len(system.workers), "brokers": len(brokers)}
         faults = schedule(dice, lasts_s, **counts)
         saboteur = Saboteur(system, brokers, dice)
         told = "\n".join([f"seed {seed}", *map(str, faults)])
         try:
+            tenants.wait_evicted()
             saboteur.run(faults)
             heal()
             system.heal()
+            tenants.wait_evicted()
             system.wait_quiet()
         except AssertionError as wrong:
             raise AssertionError(f"{wrong}\n{told}\n{system.described()}") from wrong
@@ -51,6 +61,8 @@ def survive(
     verdicts = checks.judge(history)
     tell("figures", f"seed {seed}, {len(faults)} faults; " + "; ".join(each.line for each in verdicts))
     assert not checks.broken(verdicts), f"{checks.report(verdicts)}\n{told}"
+    checked = {each.invariant: each.checked for each in verdicts}
+    assert min(checked[about] for about in ABOUT_EVICTIONS) >= 2, checks.report(verdicts)
     return history
 
 

@@ -58,6 +58,8 @@ class VirtualNode:
         self.policy.write_text(json.dumps(policy()))
         self._changes: deque[Callable[[], None]] = deque()
         """Asked for by others than the thread that drives the machine."""
+        self._processes: deque[tuple[str, int]] = deque()
+        """Groups, and the process that is to be seen in each."""
         self._describing = threading.Lock()
         self._stop = threading.Event()
         self._driver = threading.Thread(target=self._drive, name="virtual node", daemon=True)
@@ -85,12 +87,14 @@ class VirtualNode:
         text = (self._files.cgroup_mount / model.BEST_EFFORT / "cpu.max").read_text().split()[0]
         return None if text == "max" else int(text)
 
-    def add_batch(self, name: str, *, cpu_milli: int = 300, mem_bytes: int = 0) -> None:
-        """A best-effort pod comes; the node's description names it from now on."""
+    def add_batch(self, name: str, *, cpu_milli: int = 300, mem_bytes: int = 0, pid: int = 0) -> None:
+        """A best-effort pod comes, with a process if one is named; the node's description names it from now on."""
 
         def start() -> None:
             pod = self.machine.add_pod(f"uid-{name}", "BestEffort")
             pod.demand_milli, pod.mem_bytes = cpu_milli, mem_bytes
+            if pid:
+                self._processes.append((pod.path, pid))
 
         self._changes.append(start)
         with self._describing:
@@ -138,6 +142,9 @@ class VirtualNode:
             self._change()
             self.machine.step(dt_ms)
             self._files.write_files()
+            while self._processes:
+                group, pid = self._processes.popleft()
+                (self._files.cgroup_mount / group / "cgroup.procs").write_text(f"{pid}\n")
 
     def _look(self, begun_ms: int) -> None:
         self.shown.append(Shown(begun_ms, _wall_ms(), self.machine.best_effort.quota_us))

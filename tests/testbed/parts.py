@@ -32,6 +32,7 @@ class Part:
         folder: Path,
         arguments: Sequence[str],
         *,
+        program: Sequence[str] = (SLACKTIDE,),
         prefix: Sequence[str] = (),
         inside: Callable[[Callable[[], str]], str] = HERE.inside,
     ) -> None:
@@ -41,6 +42,7 @@ class Part:
             name: for messages, and of its log's file.
             folder: for its log.
             arguments: of ``slacktide``, without those about endpoints.
+            program: another one that takes the same arguments.
             prefix: a command that runs it elsewhere.
             inside: does something where its endpoints can be reached.
 
@@ -53,7 +55,7 @@ class Part:
         self._inside = inside
         self.port = free_port()
         endpoints = ["--metrics-port", str(self.port), "--log-format", "json"]
-        self._command = [*prefix, SLACKTIDE, *arguments, *endpoints]
+        self._command = [*prefix, *program, *arguments, *endpoints]
         self._child: subprocess.Popen[bytes] | None = None
 
     @property

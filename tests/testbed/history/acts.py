@@ -12,13 +12,17 @@ from slacktide.schemas.outcome import NodeOutcome
 from testbed.history.records import DONE, History, Shown
 from testbed.history.verdict import Verdict, verdict
 
+LIFTED = "lifted"
 WRITTEN_MS = 150
 """Within so much of an act a look may see the limit before it or after it."""
 
 
 def act_of(outcome: NodeOutcome) -> tuple[object, ...]:
-    """Which rule acted on what, for which sample, and which step of it: an evicted pod is asked to go, then gone."""
-    step = outcome.bound if outcome.pod is not None else ""
+    """Which rule acted on what, for which sample, and which step of it.
+
+    An evicted pod is asked to go, then gone. While none may go the group is throttled, then that is lifted.
+    """
+    step = outcome.bound if outcome.pod is not None or outcome.bound == LIFTED else ""
     return outcome.boot_id, outcome.seq, outcome.rule, outcome.target, outcome.knob and outcome.knob.knob, step
 
 
