@@ -82,11 +82,13 @@ def asked(part: Part) -> str:
 def kill_again_and_again(target: Target) -> Callable[[], None]:
     """Nothing temporary is left by processes that could not tidy up."""
     left = {path.name for path in target.system.temporary.iterdir()}
-    for part in target.dice.sample(target.system.parts, 2):
-        for _ in range(2):
+    parts = target.dice.sample(target.system.parts, 2)
+    for _ in range(2):
+        for part in parts:
             part.kill()
             part.start()
-            time.sleep(target.dice.uniform(0.3, 2.0))
+        time.sleep(target.dice.uniform(0.3, 2.0))
+    for part in parts:
         part.wait_ready()
 
     def nothing_left() -> None:

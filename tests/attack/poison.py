@@ -15,7 +15,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 
 from attack.listing import attack, now_ms, restart_a_worker
-from attack.target import Target
+from attack.target import GROWS_MB_MAX, Target
 from attack.wire import Raw, of
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
@@ -164,4 +164,4 @@ def bomb(target: Target, topic: Topic, node: str, inflated_mb: int) -> None:
 def a_bomb_in_one_batch(target: Target) -> None:
     """What is small on its way and huge in memory, in a topic of workers, and in one of agents."""
     for topic in (SAMPLE, target.dice.choice([COMMAND, POLICY, CREDIT, INVENTORY, OUTCOME, BACKFILL])):
-        bomb(target, topic, target.ghost(), target.dice.randrange(350, 500))
+        bomb(target, topic, target.ghost(), target.dice.randrange(2 * round(GROWS_MB_MAX), 400))

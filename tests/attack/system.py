@@ -179,7 +179,7 @@ class System:
             left = self.unanswered()
             return not left
 
-        assert eventually(answered, QUIET_S, every_s=1.0), f"{len(left)} samples unanswered: {left[:5]}"
+        assert eventually(answered, QUIET_S, every_s=0.5), f"{len(left)} samples unanswered: {left[:5]}"
         time.sleep(settle_s)
 
     def unanswered(self, moment_ms: int = MOMENT_MS) -> list[Name]:

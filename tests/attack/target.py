@@ -75,7 +75,7 @@ class Target:
             seen = self._unwell(since_ms)
             return not seen
 
-        assert eventually(well, PATIENCE_S, every_s=1.0), f"{'; '.join(seen)}\n{self.system.described()}"
+        assert eventually(well, PATIENCE_S, every_s=0.5), f"{'; '.join(seen)}\n{self.system.described()}"
         for part in self.system.parts:
             self._assert_alive(part)
 

@@ -22,7 +22,7 @@ from testbed.history import checks
 from testbed.history.letters import place_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.attack]
-OPTIONS = {"agent_options": ["--guard-deadline", str(DEADLINE_MS / 1_000)]}
+OPTIONS = {"agent_options": ["--guard-deadline", str(DEADLINE_MS / 1_000), "--sample-interval", "0.5"]}
 
 
 class Standing:

@@ -372,9 +372,9 @@ class KafkaCluster:
         self._administer(_await_brokers)
 
     def stop(self) -> None:
-        """End all."""
+        """End all at once: asked to end, each would wait for a quorum that is gone."""
         with concurrent.futures.ThreadPoolExecutor(len(self.nodes)) as threads:
-            list(threads.map(KafkaBroker.stop, self.nodes))
+            list(threads.map(lambda node: node.stop(signal.SIGKILL), self.nodes))
 
     def apply_topics(self, partitions: int | None = None) -> None:
         """Create what the table of topics lists and is not there yet, replicated as it says."""
