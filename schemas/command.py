@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from functools import lru_cache
 from typing import Literal
 
 from slacktide.schemas.bounds import Count, KnobValue, Name, Revision, TimeMs
@@ -89,6 +90,16 @@ class NodeCommand(Message, frozen=True, kw_only=True):
 
 
 def command_id(node: str, boot_id: str, seq: int, rule: str, target: str, policy_version: str) -> str:
-    """The same decision, made anywhere and any number of times, has one id."""
-    text = "\x00".join((node, boot_id, str(seq), rule, target, policy_version))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Return one id for the same decision, made anywhere and any number of times.
+
+    A hash of all but the sequence number, then that number: a reader of many samples of a boot hashes once.
+
+    >>> command_id("node-1", "000000000001-a", 7, "answer", "node-1", "p")
+    '2dab9525f849-0000000007'
+    """
+    return f"{_of_boot(node, boot_id, rule, target, policy_version)}-{seq:010d}"
+
+
+@lru_cache(maxsize=4_096)
+def _of_boot(*parts: str) -> str:
+    return hashlib.sha256("\x00".join(parts).encode()).hexdigest()[:12]

@@ -40,8 +40,25 @@ def headers(*, kind: str, source: str, subject: str, event_id: str, event_ms: in
     )
     if not trace:
         return lines
-    span_id = hashlib.sha256(f"{kind}/{source}/{event_id}".encode()).hexdigest()[:16]
-    return (*lines, ("traceparent", f"00-{_trace_id(trace)}-{span_id}-01".encode()))
+    boot, _, seq = trace.rpartition("/")
+    return (*lines, ("traceparent", traceparent(boot, kind, source) % (int(seq), int(seq) & 0xFFFFFFFF)))
+
+
+@lru_cache(maxsize=4_096)
+def traceparent(boot: str, kind: str, source: str) -> bytes:
+    """Give the header of all that one part writes of a node's boot, with places for the sequence number.
+
+    Args:
+        boot: ``node/boot_id``.
+        kind: of the record.
+        source: who wrote it.
+
+    Returns:
+        A template for the whole sequence number, and for its last 32 bits.
+
+    """
+    trace, span = _hash(boot)[:16], _hash(f"{kind}/{source}/{boot}")[:8]
+    return f"00-{trace}%016x-{span}%08x-01".encode()
 
 
 @lru_cache(maxsize=256)
@@ -64,7 +81,5 @@ def _second(epoch_s: int) -> bytes:
     return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()
 
 
-@lru_cache(maxsize=4_096)
-def _trace_id(trace: str) -> str:
-    """One for all records that follow from a sample."""
-    return hashlib.sha256(trace.encode()).hexdigest()[:32]
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

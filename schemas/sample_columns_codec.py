@@ -186,6 +186,17 @@ def identity_of(value: bytes) -> tuple[Of, Any, Any]:
     return decode_of(value[:cut]), first[0], first[1]
 
 
+def carried(value: bytes) -> tuple[Raw, Raw]:
+    """Read what a sample carries of facts and of the whole pod list, undecoded; nothing of it where it does not.
+
+    Raises:
+        BadMessageError: what stands behind ``now`` cannot be read.
+
+    """
+    rest = _read(_decode_rest, b"{" + value[_end_of_now(value, head_of(value)) :], "$")
+    return rest.facts, Raw() if rest.pods_part or bytes(rest.pods) == _NULL else rest.pods
+
+
 def to_sample(value: bytes | None, pods_of_revision: Callable[[str], Sequence[str] | None]) -> NodeSample:
     """Read a sample as the scalar rules take it.
 

@@ -85,6 +85,10 @@ class Out(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     unproven: str = ""
     """Of a command: why its sample does not prove its node; "": it does, or need not."""
 
+    def written_headers(self) -> Sequence[tuple[str, bytes]]:
+        """Give the headers that are written with it."""
+        return self.headers
+
 
 def place_of(record: Record) -> str:
     """Where a record stands, for messages."""
@@ -317,7 +321,7 @@ class Writer:
 
 
 def _which(message: _OfNode) -> str:
-    return f"{message.node}/{message.boot_id}/{message.seq}"
+    return f"{message.node}/{message.boot_id}/{message.seq:010d}"
 
 
 def _said(message: NodeMetric | NodeAllocatable | NodeScore) -> str:

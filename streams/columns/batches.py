@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from slacktide.streams.kafka.fetched import FETCH_BYTES_MAX
 from slacktide.streams.kafka.frames import HEADERS_MAX
-from slacktide.streams.kafka.unread import Headers, UnreadHeaders, headers_in
+from slacktide.streams.kafka.unread import Headers, UnreadHeaders
 from slacktide.streams.kafka.walk import FetchedBatches, walked
 from slacktide.streams.records import Record
+from slacktide.streams.rendering import headers_in
 
 Numbers: TypeAlias = NDArray[np.int64]
 

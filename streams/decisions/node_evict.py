@@ -69,6 +69,11 @@ def _acting(threshold: ResourceThreshold) -> frozenset[str]:
     return frozenset(name for name, lacks in _LACKS.items() if not lacks(threshold))
 
 
+def evicts_by_memory_alone(threshold: ResourceThreshold) -> bool:
+    """Whether no feature acts but those that look at the memory used, or none at all."""
+    return _acting(threshold) <= _BY_MEMORY_USED
+
+
 def mem_below_line(sample: NodeSample, facts: NodeFacts, threshold: ResourceThreshold) -> bool:
     """Whether a look at the node's memory tells that none is to be released, as of most samples."""
     used, capacity, line_pct = sample.use.mem_bytes, facts.capacity.mem_bytes, threshold.mem_evict_threshold_pct

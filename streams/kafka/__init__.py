@@ -37,7 +37,7 @@ from slacktide.streams.kafka.group import (
 )
 from slacktide.streams.kafka.history import History
 from slacktide.streams.kafka.node_reader import NodeReader, NodeRecords
-from slacktide.streams.kafka.rendered import Rendered, rendered, rendered_headers, rendered_key
+from slacktide.streams.kafka.rendered import Rendered
 from slacktide.streams.kafka.sender import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Refused, Sender
 from slacktide.streams.kafka.span import Span, Spans
 from slacktide.streams.kafka.tail import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, last_of_each_key, places_of
@@ -90,7 +90,4 @@ __all__ = [
     "present",
     "read_topic",
     "record_of",
-    "rendered",
-    "rendered_headers",
-    "rendered_key",
 ]

@@ -26,7 +26,7 @@ class Batch:
 
     def add(self, number: int, out: Out) -> bool:
         """Whether there was room. The first one always has it."""
-        taken = self.builder.append(timestamp=None, key=out.key, value=out.value, headers=list(out.headers))
+        taken = self.builder.append(timestamp=None, key=out.key, value=out.value, headers=list(out.written_headers()))
         if taken is None:
             return False
         self.numbers.append(number)
@@ -65,6 +65,6 @@ def check_size(out: Out, most_bytes: int) -> None:
 
     """
     if len(out.value or b"") + len(out.key or b"") > most_bytes >> 2:
-        size = DefaultRecordBatchBuilder.estimate_size_in_bytes(out.key, out.value, list(out.headers))
+        size = DefaultRecordBatchBuilder.estimate_size_in_bytes(out.key, out.value, list(out.written_headers()))
         if size > most_bytes:
             raise MessageSizeTooLargeError(f"the record has {size:,} bytes, more than {most_bytes:,}")

@@ -14,8 +14,8 @@ import msgspec
 from aiokafka import TopicPartition
 from google_crc32c import value as crc32c
 
-from slacktide.streams.kafka.unread import headers_in, varint_at
 from slacktide.streams.records import Out
+from slacktide.streams.rendering import headers_in, varint, varint_at
 
 RENDERED_BYTES_MAX: Final = 900_000
 """Of a batch. By default a broker takes 1 MiB."""
@@ -38,44 +38,6 @@ class Rendered(msgspec.Struct, gc=False):
     partition: int
     records: list[bytes]
     """Made by ``rendered``."""
-
-
-def rendered(key: bytes, value: bytes | None, headers: bytes) -> bytes:
-    """A record.
-
-    Args:
-        key: made by ``rendered_key``.
-        value: None: a tombstone.
-        headers: made by ``rendered_headers``.
-
-    """
-    return b"".join((key, varint(-1), headers) if value is None else (key, varint(len(value)), value, headers))
-
-
-def rendered_key(key: bytes | None) -> bytes:
-    """A record's key."""
-    return varint(-1) if key is None else varint(len(key)) + key
-
-
-def rendered_headers(headers: Sequence[tuple[str, bytes]]) -> bytes:
-    """A record's headers."""
-    parts = [varint(len(headers))]
-    for name, value in headers:
-        text = name.encode()
-        parts += (varint(len(text)), text, varint(len(value)), value)
-    return b"".join(parts)
-
-
-@lru_cache(maxsize=1 << 14)
-def varint(number: int) -> bytes:
-    """A number as records have it: zigzag, seven bits a byte."""
-    number = number << 1 ^ number >> 63
-    written = bytearray()
-    while number > 0x7F:
-        written.append(number & 0x7F | 0x80)
-        number >>= 7
-    written.append(number)
-    return bytes(written)
 
 
 def out_of(place: TopicPartition, record: bytes) -> Out:

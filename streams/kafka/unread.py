@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias, overload
 
+from slacktide.streams.rendering import headers_in
+
 Headers: TypeAlias = Sequence[tuple[str, bytes]]
 
 
@@ -44,41 +46,3 @@ class UnreadHeaders(Sequence[tuple[str, bytes]]):
 
     def __repr__(self) -> str:
         return repr(self._all())
-
-
-def headers_in(raw: bytes) -> Headers:
-    """A record's headers from its bytes, which were checked to be as long as they say.
-
-    Args:
-        raw: from the count of headers on.
-
-    Returns:
-        The headers; none where a name is no UTF-8.
-
-    """
-    found: list[tuple[str, bytes]] = []
-    count, at = varint_at(raw, 0)
-    for _ in range(count):
-        size, at = varint_at(raw, at)
-        name = raw[at : at + size]
-        at += size
-        size, at = varint_at(raw, at)
-        value = raw[at : at + size] if size >= 0 else None
-        at += max(0, size)
-        try:
-            found.append((name.decode(), value))  # type: ignore[arg-type]  # as the client has it: None, though seldom
-        except UnicodeDecodeError:
-            return ()
-    return tuple(found)
-
-
-def varint_at(raw: bytes, at: int) -> tuple[int, int]:
-    """A varint, and where it ends."""
-    value = shift = 0
-    while True:
-        byte = raw[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if byte < 0x80:
-            return value >> 1 ^ -(value & 1), at
-        shift += 7

@@ -20,7 +20,16 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import COMMAND
 from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
-from slacktide.streams.replay.difference import ABSENT, Difference, Field, content, difference, fields
+from slacktide.streams.replay.difference import (
+    ABSENT,
+    Difference,
+    Field,
+    content,
+    difference,
+    fields,
+    has_ids_by_sample,
+    has_own_id,
+)
 from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.unsettled import Unsettled
 from slacktide.streams.worker import FULL, NO_FACTS, NO_PODS, TWO_BOOTS, UNKNOWN_NODE, Worker
@@ -216,8 +225,8 @@ class Answers:
         command = self._decoded(record)
         if command is None:
             return
-        own = command_id(command.node, command.boot_id, command.seq, "answer", command.node, command.policy_version)
-        if command.id != own:
+        if not has_own_id(command):
+            own = command_id(command.node, command.boot_id, command.seq, "answer", command.node, command.policy_version)
             self._differs(
                 difference(record, "its id is not its own", [Field(path="id", recorded=command.id, replayed=own)])
             )
@@ -243,25 +252,26 @@ class Answers:
 
     def _judge(self, record: Record, command: NodeCommand, asked: _Asked) -> None:
         """The bytes differ from what the replay's worker says: is it what a worker could rightly have said?"""
-        wanted = content(command)
+        ids = not has_ids_by_sample(command)
+        wanted = content(command, ids=ids)
         near: Out | None = asked.answers[-1]
         for how, out in self._others(record, command, asked):
-            if out.value is not None and content(decode(out.value, NodeCommand)) == wanted:
+            if out.value is not None and content(decode(out.value, NodeCommand), ids=ids) == wanted:
                 self._equal(asked, record, how)
                 return
             near = out
         replayed = decode(near.value, NodeCommand) if near is not None else command
         answer = decode(asked.answers[-1].value, NodeCommand)
-        own = command_id(command.node, command.boot_id, command.seq, "answer", command.node, command.policy_version)
+        own = has_own_id(command)
         unknown = answer.reason in {NO_PODS, NO_FACTS}
-        if unknown and command.id == own and self._unsettled.cold(asked.records[0]):
+        if unknown and own and self._unsettled.cold(asked.records[0]):
             self.counts["not compared: pods or facts were said before the span"] += 1
-        elif command.id == own and self._knew_other(command, answer, record):
+        elif own and self._knew_other(command, answer, record):
             self.counts["not compared: the worker knew other nodes or boots"] += 1
-        elif self._policies.record(command.policy_version) is None and command.id == own:
+        elif self._policies.record(command.policy_version) is None and own:
             self.counts["not compared: by a policy that the trace does not have"] += 1
         else:
-            found = fields(wanted, content(replayed)) or [Field(path="", recorded=ABSENT, replayed=ABSENT)]
+            found = fields(wanted, content(replayed, ids=ids)) or [Field(path="", recorded=ABSENT, replayed=ABSENT)]
             self._differs(difference(record, "another answer than the replay's", found))
 
     def _knew_other(self, command: NodeCommand, replayed: NodeCommand, record: Record) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
 
+from slacktide.schemas.command import NodeCommand, command_id
 from slacktide.schemas.message import Message
 from slacktide.streams.records import Record, text_of
 
@@ -53,10 +55,36 @@ def difference(record: Record, why: str, fields: list[Field] | None = None) -> D
     )
 
 
-def content(message: Message) -> dict[str, Any]:
-    """The body without what is evidence."""
+def content(message: Message, *, ids: bool = True) -> dict[str, Any]:
+    """The body without what is evidence; ``ids``: whether those of its parts count."""
     plain: dict[str, Any] = msgspec.to_builtins(message)
-    return {name: value for name, value in plain.items() if name not in EVIDENCE}
+    left = {name: value for name, value in plain.items() if name not in EVIDENCE}
+    if ids:
+        return left
+    parts = {name: [_without_id(one) for one in value] for name, value in left.items() if isinstance(value, list)}
+    return _without_id(left | parts)
+
+
+def _without_id(part: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in part.items() if name != "id"}
+
+
+def has_own_id(command: NodeCommand) -> bool:
+    """Whether a recorded command's id is the one that it must have; in an older recording, in the form of that time."""
+    return command.id in {_id(command_id, command), _id(_command_id_by_sample, command)}
+
+
+def has_ids_by_sample(command: NodeCommand) -> bool:
+    """Whether its ids have the form of older recordings: a hash of the whole, the sequence number included."""
+    return command.id == _id(_command_id_by_sample, command)
+
+
+def _id(form: Callable[[str, str, int, str, str, str], str], one: NodeCommand) -> str:
+    return form(one.node, one.boot_id, one.seq, "answer", one.node, one.policy_version)
+
+
+def _command_id_by_sample(*parts: str | int) -> str:
+    return hashlib.sha256("\x00".join(map(str, parts)).encode()).hexdigest()[:16]
 
 
 def fields(recorded: dict[str, Any], replayed: dict[str, Any]) -> list[Field]:

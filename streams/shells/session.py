@@ -37,6 +37,7 @@ from slacktide.streams.shells import metrics
 from slacktide.streams.shells.partitions import checked_partitions
 from slacktide.streams.shells.quarantine import Quarantine
 from slacktide.streams.shells.rebuilding import Rebuilding
+from slacktide.streams.shells.sending import sent
 from slacktide.streams.shells.shadow_shell import ShadowDoor
 from slacktide.streams.shells.ticking import Ticking
 from slacktide.streams.worker import Worker
@@ -383,14 +384,14 @@ class Session:
             LogError: a write failed, this one or the one that ends the session.
 
         """
-        sending = asyncio.ensure_future(self._sender.send_each(outs))
+        sending = asyncio.ensure_future(sent(self._sender, outs))
         try:
             await asyncio.wait((sending, self._failed), return_when=asyncio.FIRST_COMPLETED)
         finally:
             unsent = sending.cancel()
         if unsent:
             raise LogError("the session has ended")
-        return [result for result in sending.result() if isinstance(result, Refused)]
+        return sending.result()
 
     def _tell_lag(self, place: Place, records: int, last: Record) -> None:
         age_s = max(0.0, (self._now_ms() - last.timestamp_ms) / 1_000)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isnan
+from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
@@ -19,14 +20,13 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.policy import Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
-from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.batch_resource import batch_resource
 from slacktide.streams.decisions.mid_resource import mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.decisions.published_floor import published_floor
 from slacktide.streams.windows.node_window import NodeWindow, Told
 from slacktide.streams.windows.rings import Floats, Spreads, or_zero
-from slacktide.streams.windows.windows import Averages, Windows
+from slacktide.streams.windows.windows import Averages, Windows, averages_of
 
 AMOUNT_MAX = 2**53
 """Readers in other languages keep numbers up to this exact."""
@@ -42,11 +42,39 @@ NO_FORECAST = Use(cpu_milli=0, mem_bytes=0)
 """What production pods will leave of what they asked for: nobody predicts it, so mid pods are sold nothing of it."""
 
 
+class Named(Protocol):
+    """A sample, as figures name it: the fields of ``NodeSample``."""
+
+    @property
+    def node(self) -> str:  # noqa: D102
+        ...
+
+    @property
+    def boot_id(self) -> str:  # noqa: D102
+        ...
+
+    @property
+    def seq(self) -> int:  # noqa: D102
+        ...
+
+    @property
+    def observed_ms(self) -> int:  # noqa: D102
+        ...
+
+    @property
+    def facts_revision(self) -> str:  # noqa: D102
+        ...
+
+    @property
+    def pods_revision(self) -> str:  # noqa: D102
+        ...
+
+
 class Candidate(msgspec.Struct, frozen=True):
     """A node whose newest sample is in its window, and what that sample names."""
 
     window: NodeWindow
-    sample: NodeSample
+    sample: Named
     facts: NodeFacts
     """That sold figures go by."""
     pods: Sequence[Pod]
@@ -55,13 +83,35 @@ class Candidate(msgspec.Struct, frozen=True):
     """Samples of this boot that came too late."""
 
 
+class Worth(NamedTuple):
+    """Nodes of which there is something to publish, and their averages."""
+
+    nodes: Sequence[Candidate]
+    values: Sequence[Floats]
+    """float64 [S, 2] of each: its own, then of its pods; NaN: not known."""
+    counts: Sequence[Sequence[float]]
+    """Of each: what is covered in milliseconds, and by how many samples."""
+
+    def averages(self, at: int) -> Averages:
+        """Give one of them in numbers."""
+        return averages_of(self.nodes[at].window, self.values[at], self.counts[at])
+
+
 def due(
     windows: Windows, candidates: Sequence[Candidate], policy: Policy, republish_ms: int = REPUBLISH_MS
 ) -> list[tuple[Candidate, NodeMetric]]:
     """What to publish of these nodes, each of which is here once: those of which there is something to tell."""
+    found = worth_publishing(windows, candidates, policy, republish_ms)
+    told = metrics_of(windows, found, range(len(found.nodes)), policy)
+    publishing(found, policy)
+    return list(zip(found.nodes, told, strict=True))
+
+
+def worth_publishing(windows: Windows, candidates: Sequence[Candidate], policy: Policy, republish_ms: int) -> Worth:
+    """Find the nodes of which there is something to publish: each is here once at most."""
     asked = [one for one in candidates if not _too_soon(one)]
     if not asked:
-        return []
+        return Worth((), (), ())
     found = windows.averages([one.window for one in asked])
     ends = np.cumsum([len(one.window.all_rows) for one in asked])
     parts = np.split(found.values, ends[:-1])
@@ -71,22 +121,29 @@ def due(
         for at, one in enumerate(asked)
         if (moved[at] or _other(one, policy, republish_ms)) and not np.isnan(parts[at][:2]).any()
     ]
+    return Worth([asked[at] for at in places], [parts[at] for at in places], [found.counts[at] for at in places])
+
+
+def metrics_of(windows: Windows, found: Worth, places: Sequence[int], policy: Policy) -> list[NodeMetric]:
+    """Put the averages of some of these nodes together."""
     if not places:
         return []
-    spreads = windows.spreads([asked[at].window for at in places])
-    told = [
-        (asked[at], _metric(asked[at], policy, found.of(at, asked[at].window, parts[at]), _aggregates(spreads, place)))
-        for place, at in enumerate(places)
+    spreads = windows.spreads([found.nodes[at].window for at in places])
+    return [
+        _metric(found.nodes[at], policy, found.averages(at), _aggregates(spreads, number))
+        for number, at in enumerate(places)
     ]
-    for at in places:  # after all that may raise
-        one = asked[at]
+
+
+def publishing(found: Worth, policy: Policy) -> None:
+    """Remember what is published; after all that may raise."""
+    for one, values in zip(found.nodes, found.values, strict=True):
         one.window.told = Told(
             observed_ms=one.sample.observed_ms,
-            revisions=_revisions(one, policy),
+            revisions=revisions(one, policy),
             rows=one.window.all_rows,
-            values=parts[at].copy(),  # else all nodes of the wave stay in memory with it
+            values=values.copy(),  # else all nodes of the wave stay in memory with it
         )
-    return told
 
 
 def _too_soon(one: Candidate) -> bool:
@@ -105,10 +162,11 @@ def _other(one: Candidate, policy: Policy, republish_ms: int) -> bool:
     told = one.window.told
     if told is None or not holds(one, republish_ms):
         return True
-    return told.rows is not one.window.all_rows or told.revisions != _revisions(one, policy)
+    return told.rows is not one.window.all_rows or told.revisions != revisions(one, policy)
 
 
-def _revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str]:
+def revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str]:
+    """What figures are made of: facts, inventory, pods and policy."""
     return one.sample.facts_revision, one.inventory_revision, one.sample.pods_revision, policy.version
 
 
@@ -122,12 +180,13 @@ def _moved(asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
     begins = np.cumsum([0, *(len(part) for part in parts[:-1])])
     of_node = moves[begins]
     of_rest = np.add.reduceat(moves, begins) - of_node
-    bands = np.array([_bands(one.facts) for one in asked])
-    found: list[bool] = (np.maximum(of_node, of_rest) > bands).any(1).tolist()
+    most = np.array([bands(one.facts) for one in asked])
+    found: list[bool] = (np.maximum(of_node, of_rest) > most).any(1).tolist()
     return found
 
 
-def _bands(facts: NodeFacts) -> tuple[float, float]:
+def bands(facts: NodeFacts) -> tuple[float, float]:
+    """How far CPU in millicores and memory in bytes may move before that is worth publishing."""
     return (facts.capacity.cpu_milli or 0) * WORTH_TELLING, (facts.capacity.mem_bytes or 0) * WORTH_TELLING
 
 

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
 from slacktide.schemas.inventory import Pod
-from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.known_pods import PodName, known
-from slacktide.streams.windows.rings import Floats, Ints
+from slacktide.streams.windows.rings import Floats, Ints, grown
 from slacktide.streams.windows.series import Series, slot_ms
 
 OWN = 3
 """Series of a node: its use, its system's, and how much is covered by how many samples."""
+NEVER = -1
 _NO_ROWS = np.zeros(0, np.int64)
 _NO_FIGURES = np.zeros(0)
 
@@ -33,23 +34,71 @@ class Told:
     """CPU and memory of each."""
 
 
+class Marks:
+    """How far the time of all nodes has come, int64 each: so that many are compared at once."""
+
+    NAMES: ClassVar = ("window_ms", "slot_ms", "slots", "slot", "watermark_ms", "minute", "told_ms")
+
+    def __init__(self, rows: int) -> None:
+        self.window_ms = np.zeros(rows, np.int64)
+        self.slot_ms = np.full(rows, 1_000)
+        self.slots = np.ones(rows, np.int64)
+        self.slot = np.full(rows, -1)
+        """The newest, by number."""
+        self.watermark_ms = np.zeros(rows, np.int64)
+        self.minute = np.zeros(rows, np.int64)
+        """Of event time: the first of which no segment has been published."""
+        self.told_ms = np.full(rows, NEVER)
+        """Event time of what was last published."""
+
+    def grow(self, rows: int) -> None:
+        """Make room for so many."""
+        for name in self.NAMES:
+            setattr(self, name, grown(getattr(self, name), rows))
+
+    def clear(self, row: int) -> None:
+        """Begin a node."""
+        self.slot[row], self.told_ms[row] = -1, NEVER
+        self.watermark_ms[row] = self.minute[row] = 0
+
+
+class _Mark:
+    """A node's entry of one of the arrays."""
+
+    def __set_name__(self, _: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, window: _Marked, _: type) -> int:
+        return int(getattr(window.marks, self._name)[window.row])
+
+    def __set__(self, window: _Marked, value: int) -> None:
+        getattr(window.marks, self._name)[window.row] = value
+
+
+class _Marked:
+    """A node's entries of the arrays, by name."""
+
+    __slots__ = ()
+    row: int
+    marks: Marks
+    window_ms = _Mark()
+    slot_ms = _Mark()
+    slots = _Mark()
+    slot = _Mark()
+    watermark_ms = _Mark()
+    minute = _Mark()
+
+
 @dataclass(slots=True)
-class NodeWindow:
+class NodeWindow(_Marked):
     """A node's place in the arrays. Its watermark is the end of the newest sample and never goes back."""
 
     node: str
     row: int
     """In the rings, and of what else is kept per node."""
+    marks: Marks
     own: list[int]
     """In the series: of node, system and coverage."""
-    window_ms: int = 0
-    slot_ms: int = 1_000
-    slots: int = 1
-    slot: int = -1
-    """The newest, by number."""
-    watermark_ms: int = 0
-    minute: int = 0
-    """Of event time: the first of which no segment has been said."""
     uids: list[str] = field(default_factory=list)
     """Of the newest sample, in its order."""
     cpu_milli: Floats = field(default_factory=lambda: _NO_FIGURES)
@@ -64,7 +113,19 @@ class NodeWindow:
     """The pod list that ``kept`` goes by."""
     names: list[PodName] = field(default_factory=list)
     """Of each in ``kept``, as a list named it last; without a name: none has."""
-    told: Told | None = None
+    gone: bool = False
+    """Its place is another's."""
+    _told: Told | None = None
+
+    @property
+    def told(self) -> Told | None:
+        """What was last published; None: nothing, or it has to be published anew."""
+        return self._told
+
+    @told.setter
+    def told(self, told: Told | None) -> None:
+        self._told = told
+        self.marks.told_ms[self.row] = NEVER if told is None else told.observed_ms
 
     def begin(self, window_ms: int, series: Series) -> None:
         """Begin the averages anew, over a window of this length; what is kept of pods stays."""
@@ -78,17 +139,16 @@ class NodeWindow:
         """Series of ``kept``, by uid: put together when asked, for it is rarely."""
         return dict(zip(self.kept, self.all_rows[OWN:].tolist(), strict=True))
 
-    def follow(self, sample: NodeSample, uids: list[str], pods: Sequence[Pod] | None, series: Series) -> None:
-        """Keep series of the pods that this sample or its pod list names, and of no others.
+    def follow(self, group: AbstractSet[str], uids: list[str], pods: Sequence[Pod] | None, series: Series) -> None:
+        """Keep series of the pods that a sample or its pod list names, and of no others.
 
         A pod that only one of them names is kept: the two are read at different times. Until the other follows it
         counts by what is known of it, so that a pod come or gone makes no dip in what is sold.
         """
         named = known(pods or ()).names
-        groups = {use.uid for use in sample.pod_use if use.best_effort_group}
         before = {name.uid: name for name in self.names}
         self._keep(named.keys() | set(uids), series)
-        self.names = [named.get(uid) or _renamed(before.get(uid), uid, best_effort=uid in groups) for uid in self.kept]
+        self.names = [named.get(uid) or _renamed(before.get(uid), uid, best_effort=uid in group) for uid in self.kept]
         same, rows = {uid: uid for uid in self.kept}, self.rows  # each uid is in memory once
         self.uids, self.listed = [same[uid] for uid in uids], pods
         self.use_rows = _array(rows[uid] for uid in uids)

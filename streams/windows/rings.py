@@ -169,15 +169,38 @@ class Rings:
 
     def spreads(self, rows: Ints) -> list[Spreads]:
         """Nearest-rank percentiles of seconds, and averages by what is covered of them, over 5, 10 and 30 minutes."""
+        return [
+            Spreads(length_s, covered_ms.tolist(), figures.tolist())
+            for length_s, (covered_ms, figures) in zip(LENGTHS_S, self._spreads(rows), strict=True)
+        ]
+
+    def spread_columns(self, rows: Ints) -> tuple[Ints, NDArray[np.bool_]]:
+        """The same in whole numbers, and of which nodes all of it is known.
+
+        Returns:
+            int64 [n, 3, 21]: by length what is covered in milliseconds, then average and percentiles of each figure.
+
+        """
+        found = np.empty((len(rows), len(LENGTHS_S), 1 + FIGURES * (1 + len(PERCENTS))))
+        for at, (covered_ms, figures) in enumerate(self._spreads(rows)):
+            found[:, at, 0] = covered_ms
+            found[:, at, 1:] = figures.reshape(len(rows), -1)
+        known: NDArray[np.bool_] = np.asarray(~np.isnan(found).any((1, 2)))
+        if not known.all():
+            found[~known] = 0
+        return np.rint(found).astype(np.int64), known
+
+    def _spreads(self, rows: Ints) -> list[tuple[Ints, Floats]]:
+        """Of each length: what is covered [n], and by figure the average, then the percentiles [n, 4, 5]."""
         reach = int(np.minimum(self._newest[rows] - self._oldest[rows] + 1, SECONDS).max(initial=1))
         values, covered = self._latest(rows, reach)
         unknown = np.isnan(values)
         gaps = bool(unknown.any())  # mostly there is none, and half of the work not to be done
         weighted = (np.where(unknown, np.float32(0), values) if gaps else values) * covered[:, None, :]
-        found: list[Spreads] = []
-        for length_s in LENGTHS_S:
-            if found and reach <= found[-1].length_s:
-                found.append(Spreads(length_s, found[-1].covered_ms, found[-1].figures))
+        found: list[tuple[Ints, Floats]] = []
+        for number, length_s in enumerate(LENGTHS_S):
+            if number and reach <= LENGTHS_S[number - 1]:
+                found.append(found[-1])
                 continue
             within = slice(0, length_s)
             sums = weighted[..., within].sum(-1, dtype=np.float64)
@@ -187,8 +210,8 @@ class Rings:
                 known_ms = np.where(unknown[..., within], 0, covered[:, None, within]).sum(-1, dtype=np.int64)
                 missing = unknown[..., within].sum(-1)
             averages = np.divide(sums, known_ms, out=np.full_like(sums, np.nan), where=known_ms > 0)
-            ranked = np.concatenate([averages[..., None], _percentiles(values[..., within], missing)], -1)
-            found.append(Spreads(length_s, covered_ms.tolist(), ranked.tolist()))
+            ranked = _percentiles(values[..., within], missing, gaps=gaps)
+            found.append((covered_ms, np.concatenate([averages[..., None], ranked], -1)))
         return found
 
     def _latest(self, rows: Ints, reach: int) -> tuple[Floats, Floats]:
@@ -266,9 +289,12 @@ def _average(sums: Floats, weights: Floats) -> Floats:
     return np.rint(np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0))
 
 
-def _percentiles(values: Floats, missing: Ints) -> Floats:
+def _percentiles(values: Floats, missing: Ints, *, gaps: bool) -> Floats:
     """Nearest rank over the last axis, of what is known; so many are NaN, which sorts last."""
     counts = values.shape[-1] - missing
     ranks = np.stack([np.maximum((counts * percent + 99) // 100 - 1, 0) for percent in PERCENTS], -1)
-    ranked: Floats = np.take_along_axis(np.sort(values, axis=-1), ranks, -1)
+    ordered = values.copy()
+    # Of what is not negative the bits have the same order, and whole numbers sort faster.
+    (ordered if gaps else ordered.view(np.int32)).sort(axis=-1)
+    ranked: Floats = np.take_along_axis(ordered, ranks, -1)
     return ranked

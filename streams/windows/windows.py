@@ -7,16 +7,18 @@ sample and its pod list name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.windows.node_window import OWN, NodeWindow
+from slacktide.streams.windows.node_window import OWN, Marks, NodeWindow
 from slacktide.streams.windows.rings import SECONDS, Floats, Ints, Rings, Spreads, grown, or_zero
 from slacktide.streams.windows.series import Series
 
@@ -35,6 +37,27 @@ class Arrival(msgspec.Struct, frozen=True):
     """The policy's; another length than before begins the averages anew."""
     restarted: bool = False
     """The node has a new boot or clock epoch, so that its time may have been set back."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Wave:
+    """Samples of many nodes, each once and in time, in columns: in order of the nodes, or of their pods."""
+
+    nodes: Sequence[NodeWindow]
+    ends_ms: Ints
+    intervals_ms: Ints
+    node: Floats
+    """float64 [n, 2]: CPU in millicores and memory in bytes; NaN: not known."""
+    uids: Sequence[list[str]]
+    """Of the pods whose use each sample has."""
+    pods: Floats
+    """float64 [N, 2]: the same figures of all of these, one node after the other."""
+    listed: Sequence[Sequence[Pod] | None]
+    """The pod list that each sample names; None: it is not known."""
+    groups: Callable[[int], AbstractSet[str]]
+    """By place of a node: which of its pods lie in the best-effort group."""
+    settled: bool = False
+    """Whether all of these windows go by these lists already."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -56,18 +79,26 @@ class Found:
     values: Floats
     counts: list[list[float]]
 
-    def of(self, at: int, window: NodeWindow, values: Floats) -> Averages:
-        """One of the nodes, by its place and its part of the values; node and system are known."""
-        covered_ms, samples, *_ = self.counts[at]
-        node, system, _, *pods = values.tolist()
-        return Averages(
-            # Slots may be a little longer together than the window.
-            covered_ms=min(window.window_ms, round(covered_ms)),
-            samples=round(samples),
-            node=Use(cpu_milli=round(node[0]), mem_bytes=round(node[1])),
-            system=Use(cpu_milli=round(system[0]), mem_bytes=round(system[1])),
-            pods=pods,
-        )
+
+def averages_of(window: NodeWindow, values: Floats, counts: Sequence[float]) -> Averages:
+    """Give one node's averages; its node's and system's are known.
+
+    Args:
+        window: of the node.
+        values: float64 [S, 2], in order of its ``all_rows``.
+        counts: what is covered in milliseconds, and by how many samples.
+
+    """
+    covered_ms, samples, *_ = counts
+    node, system, _, *pods = values.tolist()
+    return Averages(
+        # Slots may be a little longer together than the window.
+        covered_ms=min(window.window_ms, round(covered_ms)),
+        samples=round(samples),
+        node=Use(cpu_milli=round(node[0]), mem_bytes=round(node[1])),
+        system=Use(cpu_milli=round(system[0]), mem_bytes=round(system[1])),
+        pods=pods,
+    )
 
 
 class Windows:
@@ -76,6 +107,7 @@ class Windows:
     def __init__(self) -> None:
         self.rings = Rings(ROWS)
         self.series = Series(ROWS * 8)
+        self.marks = Marks(ROWS)
         self.system_milli = np.full(ROWS, np.nan)
         self._free = list(range(ROWS - 1, -1, -1))
 
@@ -84,27 +116,55 @@ class Windows:
         if not self._free:
             rows = len(self.system_milli)
             self.rings.grow(2 * rows)
+            self.marks.grow(2 * rows)
             self.system_milli = grown(self.system_milli, 2 * rows)
             self._free += range(2 * rows - 1, rows - 1, -1)
         own = self.series.take(OWN)
-        window = NodeWindow(node, self._free.pop(), own, all_rows=np.array(own, np.int64))
+        window = NodeWindow(node, self._free.pop(), self.marks, own, all_rows=np.array(own, np.int64))
+        self.marks.clear(window.row)
         self.system_milli[window.row] = np.nan
         window.begin(window_ms, self.series)
         return window
 
     def drop(self, window: NodeWindow) -> None:
         """Its place is another's from now on."""
+        window.gone = True
         self.rings.clear(window.row)
         self.series.give_back(window.all_rows.tolist())
         self._free.append(window.row)
 
     def merge(self, arrivals: Sequence[Arrival]) -> list[bool]:
         """Take in samples, each of another node, for the time since the one before it; False: it comes too late."""
-        merged = [self._ready(arrival) for arrival in arrivals]
+        merged = [
+            self.ready(arrival.window, arrival.sample.observed_ms, arrival.window_ms, restarted=arrival.restarted)
+            for arrival in arrivals
+        ]
         wave = [arrival for arrival, taken in zip(arrivals, merged, strict=True) if taken]
         if wave:
-            _Wave(self, wave).merge()
+            self.merge_wave(_wave_of(wave))
         return merged
+
+    def merge_wave(self, wave: Wave) -> None:
+        """Take in samples whose places are ready."""
+        _Merge(self, wave).merge()
+
+    def ready(self, window: NodeWindow, end_ms: int, window_ms: int, *, restarted: bool = False) -> bool:
+        """See to it that a sample's place is there; False: it comes too late.
+
+        Args:
+            window: of its node.
+            end_ms: when it was taken.
+            window_ms: the policy's; another length than before begins the averages anew.
+            restarted: the node has a new boot or clock epoch, so that its time may have been set back.
+
+        """
+        if restarted and end_ms <= window.watermark_ms:
+            self.rings.clear(window.row)
+            window.begin(window_ms, self.series)
+            window.watermark_ms = window.minute = 0
+        elif window_ms != window.window_ms:
+            window.begin(window_ms, self.series)
+        return end_ms > window.watermark_ms
 
     def fill(self, window: NodeWindow, sample: NodeSample) -> int:
         """Fill with a late sample what nothing covers yet of the seconds that it tells of; how much that was, ms.
@@ -131,25 +191,30 @@ class Windows:
         """Time has come to this; what is in between may be filled later."""
         if end_ms > window.watermark_ms:
             self.rings.advance(window.row, (end_ms - 1) // 1_000)
-            self.open_slots([window], [end_ms])
+            self.open_slots([window], np.array([window.row]), np.array([end_ms]))
             window.watermark_ms = end_ms
 
-    def open_slots(self, windows: Sequence[NodeWindow], ends_ms: Sequence[int]) -> None:
+    def open_slots(self, windows: Sequence[NodeWindow], rows: Ints, ends_ms: Ints) -> None:
         """Begin the slots that time has come to."""
+        marks = self.marks
+        slots, before = (ends_ms - 1) // marks.slot_ms[rows], marks.slot[rows]
+        later = np.nonzero(slots > before)[0]
+        if not len(later):
+            return
         opened: list[tuple[NodeWindow, int]] = []
-        for window, end_ms in zip(windows, ends_ms, strict=True):
-            slot = (end_ms - 1) // window.slot_ms
-            if slot - window.slot >= window.slots:
+        for at in later.tolist():
+            window, slot, newest, count = windows[at], int(slots[at]), int(before[at]), int(marks.slots[rows[at]])
+            if slot - newest >= count:
                 self.series.clear(window.all_rows)
-            elif slot > window.slot:
-                for number in range(window.slot + 1, slot):
-                    self.series.open(window.all_rows, np.full(len(window.all_rows), number % window.slots))
-                opened.append((window, slot % window.slots))
-            window.slot = max(slot, window.slot)
+            else:
+                for number in range(newest + 1, slot):
+                    self.series.open(window.all_rows, np.full(len(window.all_rows), number % count))
+                opened.append((window, slot % count))
+        marks.slot[rows[later]] = slots[later]
         if opened:
-            rows = np.concatenate([window.all_rows for window, _ in opened])
-            slots = np.repeat([slot for _, slot in opened], [len(window.all_rows) for window, _ in opened])
-            self.series.open(rows, slots)
+            its = np.concatenate([window.all_rows for window, _ in opened])
+            of = np.repeat([slot for _, slot in opened], [len(window.all_rows) for window, _ in opened])
+            self.series.open(its, of)
 
     def averages(self, windows: Sequence[NodeWindow]) -> Found:
         """What is known of each window."""
@@ -160,17 +225,6 @@ class Windows:
     def spreads(self, windows: Sequence[NodeWindow]) -> list[Spreads]:
         """Percentiles of each node's last 5, 10 and 30 minutes."""
         return self.rings.spreads(np.array([window.row for window in windows]))
-
-    def _ready(self, arrival: Arrival) -> bool:
-        """See to it that the sample's place is there; False: it comes too late."""
-        window, end_ms = arrival.window, arrival.sample.observed_ms
-        if arrival.restarted and end_ms <= window.watermark_ms:
-            self.rings.clear(window.row)
-            window.begin(arrival.window_ms, self.series)
-            window.watermark_ms = window.minute = 0
-        elif arrival.window_ms != window.window_ms:
-            window.begin(arrival.window_ms, self.series)
-        return end_ms > window.watermark_ms
 
     def _fill_slot(self, window: NodeWindow, slot: int, weight_ms: int, rows: list[int], values: Floats) -> None:
         if not weight_ms or not window.slot - window.slots < slot <= window.slot:
@@ -187,60 +241,60 @@ class Windows:
             self.series.add(np.array([window.own[2]]), np.array([slot % window.slots]), amounts)
 
 
-class _Wave:
-    """One merge. Everything here is in order of the wave's nodes, or of their pods."""
+class _Merge:
+    """One merge of a wave."""
 
-    def __init__(self, windows: Windows, wave: Sequence[Arrival]) -> None:
+    def __init__(self, windows: Windows, wave: Wave) -> None:
         self._windows, self._series = windows, windows.series
-        self._wave = wave
-        self._nodes = [arrival.window for arrival in wave]
+        self._wave, self._nodes = wave, wave.nodes
+        self._rows = np.array([window.row for window in wave.nodes])
+        self._pods = wave.pods
+        self._counts = np.array([len(uids) for uids in wave.uids])
+        self._of = np.repeat(np.arange(len(wave.nodes)), self._counts)
+        self._figures = np.empty((len(wave.nodes), 4))
+        self._figures[:, :2] = wave.node
         self._left_milli: list[tuple[int, float, bool]] = []
 
     def merge(self) -> None:
-        rows = np.array([window.row for window in self._nodes])
-        ends_ms = np.array([arrival.sample.observed_ms for arrival in self._wave])
-        begins_ms = np.array([_begin_ms(arrival) for arrival in self._wave])
-        self._values()
-        self._follow()
+        wave, rows, marks = self._wave, self._rows, self._windows.marks
+        begins_ms = np.maximum(np.maximum(wave.ends_ms - wave.intervals_ms, marks.watermark_ms[rows]), 0)
+        if wave.settled:
+            self._keep_figures()
+        else:
+            self._follow()
         self._system(rows)
-        self._windows.rings.add(rows, begins_ms, ends_ms, self._figures)
-        self._windows.open_slots(self._nodes, ends_ms.tolist())
-        self._add()
-        for arrival in self._wave:
-            arrival.window.watermark_ms = arrival.sample.observed_ms
-
-    def _values(self) -> None:
-        """What the samples say, per node and per pod."""
-        samples = [arrival.sample for arrival in self._wave]
-        self._uids = [[use.uid for use in sample.pod_use] for sample in samples]
-        self._cpu = [[use.cpu_milli for use in sample.pod_use] for sample in samples]
-        cpu = [milli for each in self._cpu for milli in each]
-        mem = [use.mem_bytes for sample in samples for use in sample.pod_use]
-        self._pods = np.array([cpu, mem], np.float64).T
-        self._of = np.repeat(np.arange(len(samples)), [len(each) for each in self._uids])
-        self._figures = np.empty((len(samples), 4))
-        self._figures[:, 0] = [sample.use.cpu_milli for sample in samples]
-        self._figures[:, 1] = [sample.use.mem_bytes for sample in samples]
+        self._windows.rings.add(rows, np.maximum(begins_ms, wave.ends_ms - RING_MS), wave.ends_ms, self._figures)
+        self._windows.open_slots(self._nodes, rows, wave.ends_ms)
+        self._add(begins_ms)
+        marks.watermark_ms[rows] = wave.ends_ms
 
     def _follow(self) -> None:
         """Keep series of the pods that are there now; note whose coming or going blurs what the system used."""
         all_milli, begin = self._pods[:, 0], 0
-        for at, (arrival, uids) in enumerate(zip(self._wave, self._uids, strict=True)):
-            window, sample = arrival.window, arrival.sample
-            if uids != window.uids:
-                if window.watermark_ms and sample.observed_ms - sample.interval_ms <= window.watermark_ms:
-                    self._note_change(at, window, uids)
-                window.follow(sample, uids, arrival.pods, self._series)
-            elif arrival.pods is not window.listed:
-                window.follow(sample, uids, arrival.pods, self._series)
-            window.cpu_milli = all_milli[begin : begin + len(uids)]
-            begin += len(uids)
+        wave = self._wave
+        for at, (window, uids, listed) in enumerate(zip(self._nodes, wave.uids, wave.listed, strict=True)):
+            end = begin + len(uids)
+            if uids is not window.uids and uids != window.uids:
+                its_end, interval_ms = int(wave.ends_ms[at]), int(wave.intervals_ms[at])
+                if window.watermark_ms and its_end - interval_ms <= window.watermark_ms:
+                    self._note_change(at, window, uids, all_milli[begin:end])
+                window.follow(wave.groups(at), uids, listed, self._series)
+            elif listed is not window.listed:
+                window.follow(wave.groups(at), uids, listed, self._series)
+            window.cpu_milli = all_milli[begin:end]
+            begin = end
 
-    def _note_change(self, at: int, window: NodeWindow, uids: list[str]) -> None:
+    def _keep_figures(self) -> None:
+        of_pods, ends = self._pods[:, 0], np.cumsum(self._counts).tolist()
+        for window, begin, end in zip(self._nodes, [0, *ends], ends, strict=False):
+            window.cpu_milli = of_pods[begin:end]
+
+    def _note_change(self, at: int, window: NodeWindow, uids: Sequence[str], cpu_milli: Floats) -> None:
         now, before = set(uids), set(window.uids)
         used = zip(window.uids, or_zero(window.cpu_milli).tolist(), strict=True)
         left = sum(milli for uid, milli in used if uid not in now)
-        unknown = any(milli is None and uid not in before for uid, milli in zip(uids, self._cpu[at], strict=True))
+        unmeasured = np.isnan(cpu_milli).tolist()
+        unknown = any(lacks and uid not in before for uid, lacks in zip(uids, unmeasured, strict=True))
         if left or unknown:
             self._left_milli.append((at, left, unknown))
 
@@ -250,7 +304,8 @@ class _Wave:
         A pod that has left was there for a part of the time, up to what it used before; one that has come with its
         CPU use not known yet leaves the system's where it was. Else either would pass for the system's for a moment.
         """
-        of_pods = [np.bincount(self._of, or_zero(self._pods[:, of]), minlength=len(self._wave)) for of in range(2)]
+        nodes = len(self._nodes)
+        of_pods = [np.bincount(self._of, or_zero(self._pods[:, of]), minlength=nodes) for of in range(2)]
         self._figures[:, 2] = np.maximum(0, self._figures[:, 0] - of_pods[0])
         self._figures[:, 3] = np.maximum(0, self._figures[:, 1] - of_pods[1])
         for at, left_milli, unknown in self._left_milli:
@@ -259,44 +314,35 @@ class _Wave:
                 self._figures[at, 2] = before_milli if unknown else max(before_milli, milli - left_milli)
         self._windows.system_milli[rows] = self._figures[:, 2]
 
-    def _add(self) -> None:
+    def _add(self, begins_ms: Ints) -> None:
         """Add what the samples say to the slots that they cover, at most one of each node at a time."""
-        ends = [arrival.sample.observed_ms for arrival in self._wave]
-        todo = {at: self._first_ms(at) for at in range(len(ends))}
-        todo = {at: begin_ms for at, begin_ms in todo.items() if begin_ms < ends[at]}
-        while todo:
-            pieces = []
-            for at, begin_ms in list(todo.items()):
-                window = self._nodes[at]
-                slot = min(begin_ms // window.slot_ms, window.slot)
-                end_ms = min(ends[at], (slot + 1) * window.slot_ms)
-                pieces.append((at, slot % window.slots, end_ms - begin_ms, end_ms == ends[at]))
-                todo[at] = end_ms
-                if end_ms == ends[at]:
-                    del todo[at]
-            self._add_pieces(pieces)
+        ends_ms, rows, marks = self._wave.ends_ms, self._rows, self._windows.marks
+        lengths_ms, newest, slots = marks.slot_ms[rows], marks.slot[rows], marks.slots[rows]
+        oldest_ms = np.maximum((newest - slots + 1) * lengths_ms, ends_ms - marks.window_ms[rows])
+        begins_ms = np.maximum(begins_ms, oldest_ms)
+        left = np.nonzero(begins_ms < ends_ms)[0]
+        while len(left):
+            numbers = np.minimum(begins_ms[left] // lengths_ms[left], newest[left])
+            until_ms = np.minimum(ends_ms[left], (numbers + 1) * lengths_ms[left])
+            self._add_pieces(left, numbers % slots[left], until_ms - begins_ms[left], until_ms == ends_ms[left])
+            begins_ms[left] = until_ms
+            left = left[until_ms < ends_ms[left]]
 
-    def _first_ms(self, at: int) -> int:
-        window, sample = self._nodes[at], self._wave[at].sample
-        end_ms = sample.observed_ms
-        oldest_ms = max((window.slot - window.slots + 1) * window.slot_ms, end_ms - window.window_ms)
-        return max(end_ms - sample.interval_ms, window.watermark_ms, oldest_ms, 0)
-
-    def _add_pieces(self, pieces: list[tuple[int, int, int, bool]]) -> None:
-        nodes = np.array([at for at, _, _, _ in pieces])
-        slots, weights_ms = np.array([slot for _, slot, _, _ in pieces]), np.array([ms for _, _, ms, _ in pieces])
+    def _add_pieces(self, nodes: Ints, slots: Ints, weights_ms: Ints, lasts: NDArray[np.bool_]) -> None:
+        """Add a piece of each of these nodes' samples to a slot of each."""
         pods, of = self._pods, self._of
-        if len(pieces) < len(self._wave):
-            place = np.full(len(self._wave), -1)
+        if len(nodes) < len(self._nodes):
+            place = np.full(len(self._nodes), -1)
             place[nodes] = np.arange(len(nodes))
             there = place[of] >= 0
             pods, of = pods[there], place[of[there]]
-        own = np.array([self._nodes[at].own for at, _, _, _ in pieces])
-        rows = np.concatenate([own[:, 0], own[:, 1], own[:, 2], *(self._nodes[at].use_rows for at, _, _, _ in pieces)])
+        these = [self._nodes[at] for at in nodes.tolist()]
+        own = np.array([window.own for window in these])
+        rows = np.concatenate([own[:, 0], own[:, 1], own[:, 2], *(window.use_rows for window in these)])
         figures = self._figures[nodes]
-        counts = np.zeros((len(pieces), 4))
+        counts = np.zeros((len(nodes), 4))
         counts[:, 0] = weights_ms
-        counts[:, 1] = [last and self._wave[at].sample.interval_ms > 0 for at, _, _, last in pieces]
+        counts[:, 1] = lasts & (self._wave.intervals_ms[nodes] > 0)
         amounts = [
             _amounts(figures[:, :2], weights_ms),
             _amounts(figures[:, 2:], weights_ms),
@@ -306,10 +352,25 @@ class _Wave:
         self._series.add(rows, np.concatenate([slots, slots, slots, slots[of]]), np.concatenate(amounts))
 
 
-def _begin_ms(arrival: Arrival) -> int:
-    sample = arrival.sample
-    end_ms = sample.observed_ms
-    return max(end_ms - sample.interval_ms, arrival.window.watermark_ms, end_ms - RING_MS, 0)
+def _wave_of(arrivals: Sequence[Arrival]) -> Wave:
+    """The same samples in columns."""
+    samples = [arrival.sample for arrival in arrivals]
+    cpu = [use.cpu_milli for sample in samples for use in sample.pod_use]
+    mem = [use.mem_bytes for sample in samples for use in sample.pod_use]
+
+    def groups(at: int) -> AbstractSet[str]:
+        return {use.uid for use in samples[at].pod_use if use.best_effort_group}
+
+    return Wave(
+        nodes=[arrival.window for arrival in arrivals],
+        ends_ms=np.array([sample.observed_ms for sample in samples]),
+        intervals_ms=np.array([sample.interval_ms for sample in samples]),
+        node=np.array([[sample.use.cpu_milli, sample.use.mem_bytes] for sample in samples], np.float64),
+        uids=[[use.uid for use in sample.pod_use] for sample in samples],
+        pods=np.array([cpu, mem], np.float64).T,
+        listed=[arrival.pods for arrival in arrivals],
+        groups=groups,
+    )
 
 
 def _amounts(values: Floats, weights_ms: Ints) -> Floats:

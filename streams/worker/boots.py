@@ -76,6 +76,15 @@ class Boots:
             return self.see(boot_id, at_ms)
         return "believed" if boot_id == self.believed and not self.two else "older"
 
+    def only(self, boot_id: str) -> bool:
+        """Whether samples of this boot are believed, and nobody else sends under the node's name."""
+        return boot_id == self.believed and not self.two and not self._others
+
+    def saw(self, at_ms: int) -> None:
+        """Note a sample of the only boot, as ``see`` does."""
+        self._since_ms = self._since_ms or at_ms
+        self.last_ms = max(self.last_ms, at_ms)
+
     def adopt(self, boot_id: str) -> None:
         """Begin with the boot that the partition's last owner believed; another one is believed as soon as it sends."""
         if not self.believed:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, cast
 
 import msgspec
 
@@ -19,7 +20,7 @@ from slacktide.streams.windows.node_window import NodeWindow
 from slacktide.streams.windows.windows import Arrival
 from slacktide.streams.worker.boots import Boots
 from slacktide.streams.worker.nodes import Described
-from slacktide.streams.worker.reading import SoundSample
+from slacktide.streams.worker.reading import Naming, SoundSample
 from slacktide.streams.worker.shadow import Seen
 
 T = TypeVar("T")
@@ -27,6 +28,7 @@ T = TypeVar("T")
 REVISIONS_KEPT = 4
 """Of pods and of facts, per node: what a redelivered sample may still name."""
 NULL = b"null"
+SEGMENT_SPREAD_MS = 4_000
 WAVE = 128
 """Nodes whose windows are filled and published together: what fits a processor's cache."""
 
@@ -92,6 +94,12 @@ class Node:
     """The newest boot of which samples came too late for its window, and how many."""
     in_force: tuple[NodeFacts, Policy, int] | None = None
     """The window's length, by which facts and policy."""
+    spread_ms: int = 0
+    """After a minute's end its segment is published so much later: not all nodes' at once."""
+
+    def __post_init__(self) -> None:
+        """Choose by the node's name."""
+        self.spread_ms = zlib.crc32(self.window.node.encode()) % SEGMENT_SPREAD_MS
 
     def window_ms(self, facts: NodeFacts | None, policy: Policy) -> int:
         """Without facts nothing tells which strategy holds: the window stays as it is, and begins as the cluster's."""
@@ -115,7 +123,7 @@ class Node:
         """How many of the newest boot came too late."""
         return self.late[1] if self.late[0] == boot_id else 0
 
-    def hear(self, record: Record, sample: SoundSample, *, late: bool = False) -> Heard:
+    def hear(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> Heard:
         """Remember what the sample carries, and find what it names.
 
         Args:
@@ -140,7 +148,8 @@ class Node:
             if sample.boot_id < self.late[0]:
                 self.late = "", 0
         two = standing == "two boots"
-        return Heard(record, sample, self, facts, pods, newer, restarted, self.described, two)
+        whole = cast("SoundSample", sample)  # of what only names, nobody reads figures
+        return Heard(record, whole, self, facts, pods, newer, restarted, self.described, two)
 
 
 class Heard(msgspec.Struct):

@@ -51,11 +51,13 @@ class Held:
             self._nodes.setdefault(partition, {})[name] = node
         return node
 
-    def describe(self, partition: int, name: str) -> None:
-        """The node's inventory may be another."""
-        node = self.of(partition).get(name)
-        if node is not None:
-            node.described = self.existing.described(partition, name)
+    def describe(self, partition: int, name: str) -> bool:
+        """The node's inventory may be another; whether it is."""
+        node, described = self.of(partition).get(name), self.existing.described(partition, name)
+        if node is None or node.described is described:
+            return False
+        node.described = described
+        return True
 
     def follow(self, source: NodeSource) -> list[tuple[int, str]]:
         """Return partition and name of nodes that do not exist any more now that this decides."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -15,7 +15,8 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.heartbeat import RESERVED
 from slacktide.schemas.message import Message
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.sample_columns_codec import BEGIN, UnknownPodsError, fields_of
+from slacktide.schemas.sample_columns import Of
+from slacktide.schemas.sample_columns_codec import BEGIN, UnknownPodsError, carried, decode_of, fields_of, head_of
 from slacktide.schemas.sample_columns_codec import identity_of as identity_of_columns
 from slacktide.streams.records import Record
 
@@ -45,6 +46,21 @@ class Identity(Message, frozen=True, kw_only=True):
 
 
 Answerable: TypeAlias = NodeSample | Identity
+
+
+class Naming(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a sample in columns names; its figures are read with those of others."""
+
+    of: Of
+    seq: int
+    pods: Raw
+    facts: Raw
+
+    node: ClassVar = property(lambda self: self.of.node)
+    boot_id: ClassVar = property(lambda self: self.of.boot_id)
+    clock_epoch: ClassVar = property(lambda self: self.of.clock_epoch)
+    facts_revision: ClassVar = property(lambda self: self.of.facts_revision)
+    pods_revision: ClassVar = property(lambda self: self.of.pods_revision)
 
 
 class UnsoundError(BadMessageError):
@@ -106,6 +122,26 @@ def _decoded(record: Record, pods_of: PodsOf) -> SoundSample:
         return SoundSample(**fields_of(record.value, pods_of))
     sample: SoundSample = decode(record.value, SoundSample)
     return sample
+
+
+def naming_of(record: Record, seq: int) -> Naming:
+    """Read what a sample in columns names.
+
+    Args:
+        record: of the sample.
+        seq: its own.
+
+    Raises:
+        BadMessageError: it cannot be used. ``sample_of`` states why.
+
+    """
+    value = record.value or b""
+    of = decode_of(value[: head_of(value)])
+    check_key(record, of.node, "NodeSample")
+    if why := boot_problem(of.boot_id, record.timestamp_ms):
+        raise BadMessageError("NodeSample", why)
+    facts, pods = carried(value)
+    return Naming(of=of, seq=seq, pods=pods, facts=facts)
 
 
 def check_key(record: Record, wanted: str, kind: str) -> None:

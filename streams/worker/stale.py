@@ -24,6 +24,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.score import NOTHING, NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
+from slacktide.streams.columns.publish import Figures
 from slacktide.streams.decisions.degraded import degraded
 from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.published_floor import published_floor
@@ -58,6 +59,13 @@ class _Packed(NamedTuple):
     """Of each of these, CPU and memory."""
 
 
+class _Written(NamedTuple):
+    """The same as it was written."""
+
+    figures: Figures
+    facts: NodeFacts
+
+
 _Records = tuple[NodeMetric, NodeAllocatable, NodeScore]
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Records)
 
@@ -66,11 +74,15 @@ class LastSaid:
     """Of each node of each partition held."""
 
     def __init__(self) -> None:
-        self._said: dict[int, dict[str, _Packed]] = {}
+        self._said: dict[int, dict[str, _Packed | _Written]] = {}
 
     def say(self, partition: int, said: Said) -> None:
         """It is being published."""
         self._said.setdefault(partition, {})[said.metric.node] = _packed(said)
+
+    def say_written(self, partition: int, node: str, figures: Figures, facts: NodeFacts) -> None:
+        """It is being published, as these bytes."""
+        self._said.setdefault(partition, {})[node] = _Written(figures, facts)
 
     def recall(self, partition: int, said: Said) -> None:
         """Another worker has published it; what was said here came later."""
@@ -102,7 +114,15 @@ def _packed(said: Said) -> _Packed:
     return _Packed(_encoder.encode((bare, said.allocatable, said.score)), said.facts, said.names, uses)
 
 
-def _unpacked(packed: _Packed) -> Said:
+def _unpacked(packed: _Packed | _Written) -> Said:
+    if isinstance(packed, _Written):
+        of = packed.figures
+        return Said(
+            metric=decode(of.metric, NodeMetric),
+            allocatable=decode(of.allocatable, NodeAllocatable),
+            score=decode(of.score, NodeScore),
+            facts=packed.facts,
+        )
     metric, allocatable, score = _decoder.decode(packed.records)
     if packed.names:
         uses = zip(packed.uses[::2], packed.uses[1::2], strict=True)

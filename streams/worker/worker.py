@@ -9,8 +9,7 @@ exist, and for one agent of each (``boots``).
 
 from __future__ import annotations
 
-import zlib
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
@@ -20,40 +19,42 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.inventory import NodeInventory
-from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.topics import METRIC
 from slacktide.schemas.writer import LastWriter
+from slacktide.streams.columns.block import Block
+from slacktide.streams.columns.head import Head
 from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
 from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
-from slacktide.streams.windows.figures import REPUBLISH_MS, Candidate, allocatable_of, due, holds
+from slacktide.streams.windows.figures import REPUBLISH_MS
 from slacktide.streams.windows.node_window import NodeWindow
 from slacktide.streams.windows.segments import (
     MINUTE_MS,
     Minute,
     minute_of,
-    oldest_minute,
     restore,
     said_minute,
     said_seconds,
-    segment,
 )
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.covering import Covering
+from slacktide.streams.worker.fast import Fast
 from slacktide.streams.worker.heard import Heard, Node, waves
 from slacktide.streams.worker.held import Held
 from slacktide.streams.worker.nodes import OPEN_NODES_MAX, UNKNOWN_NODE, Nodes
+from slacktide.streams.worker.publishing import Publishing
 from slacktide.streams.worker.reading import (
     Answerable,
+    Naming,
     SoundSample,
     UnlistedError,
     UnsoundError,
     check_key,
     identity_of,
+    naming_of,
     sample_of,
 )
-from slacktide.streams.worker.scores import node_score
 from slacktide.streams.worker.shadow import Shadow
 from slacktide.streams.worker.stale import LastSaid, Said
 
@@ -61,8 +62,6 @@ FILLED_AT_ONCE = 16
 """Nodes whose last minutes are filled in one step, which takes some milliseconds."""
 UNKNOWN_LETTER_MS = 60_000
 """Of samples of unknown nodes one in so long becomes a dead letter, per partition: the names may be without number."""
-SEGMENT_SPREAD_MS = 4_000
-"""Over so long after its end a minute's segments are said, node by node: not all at once."""
 
 
 class Worker:
@@ -92,8 +91,6 @@ class Worker:
         """Inventory records read."""
         self.unknown_samples = 0
         """Samples of nodes that do not exist by the policy's ``node_source``."""
-        self.late_samples = 0
-        """Samples that were answered but are in no window: repeated, or older than what came before."""
         self.shadow: Shadow | None = None
         """What decides the same samples by another policy, into topics of its own."""
         self.held = Held(Nodes(open_nodes_max))
@@ -107,8 +104,9 @@ class Worker:
         self._described_by = LastWriter()
         self._unknown_letter_ms: dict[int, int] = {}
         self._last = LastSaid()
-        self._held_back: set[int] = set()
-        self._unpublished: list[Heard] = []
+        self._unpublished: list[Heard | Block[Node]] = []
+        self._fast = Fast(name, self, self._verdict)
+        self._publishing = Publishing(self, self._last, self._fast, self._writer)
 
     def policy(self, record: Record) -> list[Out]:
         """Take a policy over. A null changes nothing; a bad one is a dead letter, the last good one stays."""
@@ -117,6 +115,7 @@ class Worker:
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), record.timestamp_ms)]
         if taken:
+            self._fast.forget_all()
             for partition, node in self.held.follow(self.in_force.node_source):
                 self._drop(partition, node)
         return []
@@ -141,7 +140,8 @@ class Worker:
         self.inventories += 1
         if self._described_by.take(inventory):
             self.held.existing.describe(record.partition, inventory, record.value)
-            self.held.describe(record.partition, inventory.node)
+            if self.held.describe(record.partition, inventory.node):
+                self._fast.forget(inventory.node)
         return []
 
     def knows(self, partition: int, node: str) -> bool:
@@ -163,7 +163,7 @@ class Worker:
         proven = [record for record in records if self._verdict(record) in PROVEN]
         heard = [each for record in proven if (each := self._known(record)) is not None]
         for wave in waves(heard):
-            self._merge(wave, [])
+            self._publishing.merge(wave, [])
         return proven
 
     def fill(self, records: Iterable[Record]) -> list[Out]:
@@ -185,7 +185,7 @@ class Worker:
             else:
                 heard += [each] if isinstance(each, Heard) else []
         for wave in waves(heard):
-            for each, merged in zip(wave, self._merge(wave, outs), strict=True):
+            for each, merged in zip(wave, self._publishing.merge(wave, outs), strict=True):
                 if not merged:
                     outs += self._fill(each)
         return outs
@@ -254,13 +254,16 @@ class Worker:
 
     def hold_back(self, partition: int) -> None:
         """Publish nothing of its nodes until ``publish``: their windows are being filled."""
-        self._held_back.add(partition)
+        self._publishing.hold_back(partition)
 
     def publish(self, partition: int) -> None:
-        """Its windows are as full as they will be, or fuller than before: each node's next sample says so."""
-        self._held_back.discard(partition)
-        for node in self.held.of(partition).values():
-            node.window.told = None
+        """Its windows are as full as they will be, or fuller than before: each node's next sample shows it."""
+        self._publishing.publish(partition)
+
+    @property
+    def late_samples(self) -> int:
+        """Samples that were answered but are in no window: repeated, or older than what came before."""
+        return self._publishing.late_samples
 
     def samples(self, records: Iterable[Record], now_ms: int) -> list[Out]:
         """Answer each sample once, then publish; a null is a deletion and asks nothing."""
@@ -268,34 +271,28 @@ class Worker:
 
     def answers(self, records: Iterable[Record], now_ms: int) -> list[Out]:
         """Answer each sample once. What they come to is for ``figures``: a node waits for its answer, not for that."""
-        outs: list[Out] = []
         answerer = Answerer(worker=self.name, policy=self.in_force, now_ms=now_ms)
-        for record in records:
-            if record.value is not None:
-                outs += self._sample(record, answerer)
-        return outs
+        if self.shadow is not None:  # it decides by whole samples
+            return [out for record in records if record.value is not None for out in self.alone(record, answerer)]
+        return self._fast.answers(list(records), answerer, self._unpublished.append)
 
     @property
     def unpublished(self) -> int:
         """Samples that are answered and in no window yet."""
-        return len(self._unpublished)
+        return sum(len(one.values) if isinstance(one, Block) else 1 for one in self._unpublished)
 
     def figures(self, now_ms: int) -> list[Out]:
         """Take what was answered into the windows, and publish what there is to say."""
-        heard, self._unpublished = self._unpublished, []
-        outs: list[Out] = []
-        for wave in waves(heard):
-            outs += self._published(wave, now_ms)
-        if self.shadow is not None:
-            for each in heard:
-                self.shadow.saw(each.seen())
-        return outs
+        answered, self._unpublished = self._unpublished, []
+        return self._publishing.figures(answered, now_ms, self.shadow)
 
     def forget(self, partition: int) -> None:
         """The partition has moved away, and with it its nodes."""
-        self._unpublished = [each for each in self._unpublished if each.node.partition != partition]
+        self._leave_out(lambda node: node.partition == partition)
+        for name in self.held.of(partition):
+            self._fast.forget(name)
         self.held.forget(partition)
-        self._held_back.discard(partition)
+        self._publishing.forget(partition)
         self._last.forget(partition)
         self.covering.forget(partition)
 
@@ -387,8 +384,61 @@ class Worker:
         """Lay a record aside without reading it."""
         return self._writer.dead(record, why, now_ms)
 
-    def _sample(self, record: Record, answerer: Answerer) -> list[Out]:
-        """Answer one sample, and keep it where a window can take it."""
+    def node(self, record: Record) -> Node | None:
+        """The state of a record's node; None: there is none."""
+        return self.held.of(record.partition).get(text_of(record.key or b""))
+
+    def meet(self, record: Record, seq: int) -> Heard | None:
+        """Take in what a sample in columns names; None: it is answered alone, and nothing was taken in."""
+        node = self.node(record)
+        if node is None:
+            return None
+        try:
+            naming = naming_of(record, seq)
+        except BadMessageError:
+            return None
+        each = self._heard(record, naming)
+        return None if isinstance(each, str) else each
+
+    def decide(self, each: Heard, answerer: Answerer) -> list[Out]:
+        """Answer a sample of which ``meet`` took in what it names."""
+        record, verdict = each.record, self._verdict(each.record)
+        try:
+            each.sample = self._read(record)
+        except UnlistedError as exc:
+            command = _proven(answerer.decided(record, exc.sample, each.facts, None), verdict)
+            return [self._writer.answer(command, record.partition)]
+        except BadMessageError as exc:
+            return self._unread(record, exc, answerer, verdict)
+        return self._decided(each, answerer, verdict)
+
+    def _decided(self, each: Heard, answerer: Answerer, verdict: Verdict) -> list[Out]:
+        """Decide a sample by the rule, and keep it where a window can take it."""
+        record, sample = each.record, each.sample
+        try:
+            command = _proven(answerer.decided(record, sample, each.facts, each.pods), verdict)
+            out = self._writer.answer(command, record.partition)
+        except Exception as exc:  # noqa: BLE001 - whatever odd figures do to the arithmetic, the next record is read
+            return self._refused(record, sample, failure("decide", exc), answerer)
+        self._unpublished.append(each)
+        return [out]
+
+    def by_rule(self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict) -> list[Out]:
+        """Answer a sample by the rule itself; its figures are in the windows with those of others."""
+        try:
+            sample = sample_of(record, head.uids_of)
+        except UnsoundError as exc:
+            return self._refused(record, exc.sample, str(exc), answerer)
+        except BadMessageError as exc:
+            return [self._writer.dead(record, str(exc), answerer.now_ms)]
+        try:
+            command = _proven(answerer.decided(record, sample, head.facts, head.pods), verdict)
+            return [self._writer.answer(command, record.partition)]
+        except Exception as exc:  # noqa: BLE001 - as in ``alone``
+            return self._refused(record, sample, failure("decide", exc), answerer)
+
+    def alone(self, record: Record, answerer: Answerer) -> list[Out]:
+        """Answer one sample by itself, and keep it where a window can take it."""
         verdict = self._verdict(record)
         if verdict not in PROVEN:
             return self._of_nobody(record, verdict, answerer)
@@ -398,14 +448,13 @@ class Worker:
             return self._unread(record, exc, answerer, verdict)
         try:
             each = self._heard(record, sample)
-            if isinstance(each, str):
-                return self._uncounted(record, sample, each, answerer, verdict)
-            command = _proven(answerer.decided(record, sample, each.facts, each.pods), verdict)
-            out = self._writer.answer(command, record.partition)
-        except Exception as exc:  # noqa: BLE001 - whatever odd figures do to the arithmetic, the next record is read
+        except Exception as exc:  # noqa: BLE001 - as with its figures
             return self._refused(record, sample, failure("decide", exc), answerer)
-        self._unpublished.append(each)
-        return [out]
+        if isinstance(each, str):
+            return self._uncounted(record, sample, each, answerer, verdict)
+        outs = self._decided(each, answerer, verdict)
+        self._fast.learn(each, self.in_force)
+        return outs
 
     def _read(self, record: Record) -> SoundSample:
         """Decode a sample by what is known of its node.
@@ -482,105 +531,18 @@ class Worker:
             return None
         return None if isinstance(each, str) else each
 
-    def _heard(self, record: Record, sample: SoundSample, *, late: bool = False) -> Heard | str:
+    def _heard(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> Heard | str:
         """The sample with what it names; or why it does not count: its node does not exist, or two agents use it."""
         node = self._node(record.partition, sample.node)
         if isinstance(node, str):
             return node
         each = node.hear(record, sample, late=late)
+        if not node.boots.only(sample.boot_id):
+            self._fast.forget(sample.node)
         return node.boots.reason if each.two_boots else each
 
     def _failed(self, stage: str, record: Record, error: Exception) -> Out:
         return self._writer.dead(record, failure(stage, error), record.timestamp_ms)
-
-    def _merge(self, wave: Sequence[Heard], outs: list[Out]) -> list[bool]:
-        """Take a wave into its windows; which samples of it were in time. A node that fails begins a new window."""
-
-        def failed(each: Heard, error: Exception) -> list[bool]:
-            node = each.node
-            self._windows.drop(node.window)
-            node.window = self._windows.window(node.window.node, node.window.window_ms)
-            outs.append(self._failed("window", each.record, error))
-            return [False]
-
-        return isolated(self._merged, wave, failed)
-
-    def _merged(self, wave: Sequence[Heard]) -> list[bool]:
-        newer = [each.arrival(self.in_force) for each in wave if each.newer]
-        merged = iter(self._windows.merge(newer))
-        return [each.newer and next(merged) for each in wave]
-
-    def _published(self, wave: Sequence[Heard], now_ms: int) -> list[Out]:
-        """Merge, then say what there is to say of those nodes."""
-        candidates: list[Candidate] = []
-        of: dict[int, Heard] = {}
-        outs: list[Out] = []
-        for each, merged in zip(wave, self._merge(wave, outs), strict=True):
-            node, sample = each.node, each.sample
-            if not merged:
-                self.late_samples += 1
-                node.too_late(sample.boot_id)
-            elif each.facts is not None and each.pods is not None and self._may_publish(node):
-                sold_by, late = each.sold_by or each.facts, node.late_of(sample.boot_id)
-                candidates.append(Candidate(node.window, sample, sold_by, each.pods, each.inventory_revision, late))
-                of[node.window.row] = each
-            if merged:
-                outs += self._segments(each)
-
-        def failed(one: Candidate, error: Exception) -> list[tuple[Candidate, NodeMetric]]:
-            outs.append(self._failed("figures", of[one.window.row].record, error))
-            return []
-
-        def publishable(some: Sequence[Candidate]) -> list[tuple[Candidate, NodeMetric]]:
-            return due(self._windows, some, self.in_force, self.republish_ms)
-
-        for candidate, metric in isolated(publishable, candidates, failed):
-            each = of[candidate.window.row]
-            each.metric = metric
-            outs += self._said(each, candidate, metric, now_ms)
-        holding = [one for one in candidates if holds(one, self.republish_ms)]
-        self.covering.heard((of[one.window.row].node.partition, one.window.node) for one in holding)
-        return outs
-
-    def _may_publish(self, node: Node) -> bool:
-        may = self.held.existing.may_publish(node.partition, node.window.node)
-        return may and node.partition not in self._held_back
-
-    def _said(self, each: Heard, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
-        """Put the three records of a node's figures together."""
-        partition, facts, pods = each.record.partition, candidate.facts, candidate.pods
-        try:
-            allocatable = allocatable_of(metric, facts, pods, self.in_force, candidate.inventory_revision)
-            score = node_score(metric, allocatable, candidate.sample, facts, pods, self.in_force, own_facts=each.facts)
-            outs = [
-                self._writer.metric(metric, partition),
-                self._writer.allocatable(allocatable, partition),
-                self._writer.score(score, partition),
-            ]
-            names = candidate.window.names
-            said = Said(metric=metric, allocatable=allocatable, score=score, facts=facts, names=names)
-            self._last.say(partition, said)
-            self.covering.published(partition, metric.node)
-        except Exception as exc:  # noqa: BLE001 - as with an answer
-            self.covering.drop(partition, metric.node)
-            return [self._writer.dead(each.record, failure("figures", exc), now_ms)]
-        return outs
-
-    def _segments(self, each: Heard) -> list[Out]:
-        """Each minute of event time once, when it is over: mostly one, more after a gap or a long sample."""
-        node, window = each.node, each.node.window
-        over = (window.watermark_ms - zlib.crc32(window.node.encode()) % SEGMENT_SPREAD_MS) // MINUTE_MS
-        if over <= window.minute or node.partition in self._held_back:
-            return []
-        first, window.minute = max(window.minute, oldest_minute(self._windows, window)), over
-        try:
-            said = [
-                segment(self._windows, window, minute, boot_id=node.newest[0], seq=node.newest[1])
-                for minute in range(first, over)
-            ]
-            return [self._writer.window(one, node.partition) for one in said if one is not None]
-        except Exception as exc:  # noqa: BLE001 - one node's minute
-            return [self._failed("segment", each.record, exc)]
 
     def _fill(self, each: Heard) -> list[Out]:
         try:
@@ -603,9 +565,21 @@ class Worker:
         """Forget all that is known of a node."""
         known = self.held.drop(partition, name)
         if known is not None:
-            self._unpublished = [each for each in self._unpublished if each.node is not known]
+            self._fast.forget(name)
+            self._leave_out(lambda node: node is known)
         self._last.drop(partition, name)
         self.covering.drop(partition, name)
+
+    def _leave_out(self, gone: Callable[[Node], bool]) -> None:
+        """Take samples of nodes that are known no more out of what waits for the windows."""
+        kept: list[Heard | Block[Node]] = []
+        for one in self._unpublished:
+            if isinstance(one, Block):
+                left = one.without(gone)
+                kept += [left] if left.heads else []
+            elif not gone(one.node):
+                kept.append(one)
+        self._unpublished = kept
 
     def _node(self, partition: int, name: str) -> Node | str:
         """A node's state; or the reason why none is kept."""

@@ -7,9 +7,10 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from slacktide.streams.kafka import Rendered, rendered, rendered_headers, rendered_key
+from slacktide.streams.kafka import Rendered
 from slacktide.streams.kafka.rendered import RENDERED_BYTES_MAX, RenderedBatch, out_of, parts, size_bytes
 from slacktide.streams.records import Out
+from slacktide.streams.rendering import rendered, rendered_headers, rendered_key
 
 PLACE = TopicPartition("slacktide.node.command.v1", 3)
 AT_MS = 1_700_000_000_000

@@ -19,7 +19,7 @@ from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.windows.rings import LENGTHS_S, SECONDS
 from slacktide.streams.windows.segments import Minute, minute_of, restore, said_minute, said_seconds, segment
 from slacktide.streams.windows.series import SLOTS_MAX, slot_ms
-from slacktide.streams.windows.windows import Arrival, Averages, Windows
+from slacktide.streams.windows.windows import Arrival, Averages, Windows, averages_of
 from testbed.samples import START_MS, sample
 
 
@@ -41,7 +41,7 @@ class OneNode:
     @property
     def averages(self) -> Averages:
         found = self.windows.averages([self.window])
-        return found.of(0, self.window, found.values)
+        return averages_of(self.window, found.values, found.counts[0])
 
     @property
     def knows_nothing(self) -> bool:

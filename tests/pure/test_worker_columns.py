@@ -126,14 +126,14 @@ def worker() -> Worker:
 
 
 def bodies(outs: list[Out]) -> list[tuple[str, bytes | None, Any]]:
-    """What was written, without where its sample lies."""
+    """What was written, without where its sample lies; each node's records in their order."""
     found = []
     for out in outs:
         body = msgspec.json.decode(out.value or b"null")
         if out.topic == COMMAND.name:
             del body["sample"]
         found.append((out.topic, out.key, body))
-    return found
+    return sorted(found, key=lambda one: one[1] or b"")
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -1,0 +1,226 @@
+"""The figures of a turn's samples as columns. A node may be in it several times; what its samples name is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import compress
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from slacktide.schemas.bounds import AMOUNT_MAX, TIME_MS_MAX
+from slacktide.schemas.sample_columns import NODE_NUMBERS, NONE
+from slacktide.streams.columns.head import Head
+from slacktide.streams.columns.screen import Bools, Samples
+from slacktide.streams.windows.rings import Floats, Ints
+from slacktide.streams.windows.windows import Wave
+
+N = TypeVar("N")
+
+SEQ_MAX: Final = 9_999_999_999
+"""What fits an id's ten digits. A node that sends once a second gets there after three hundred years."""
+_LEAST: Final = np.array([0, 0, 0, 0, 0, NONE])
+_MOST: Final = np.array([SEQ_MAX, TIME_MS_MAX, TIME_MS_MAX, AMOUNT_MAX, AMOUNT_MAX, TIME_MS_MAX])
+
+
+class Columns(NamedTuple):
+    """Numbers of samples, in order of the samples or of their pods."""
+
+    node: Ints
+    """int64 [n, 6], see ``sample_columns.NUMBERS``."""
+    pods: Ints
+    """int64 [N, 2]: CPU in millicores and memory in bytes of all pods, one sample after the other."""
+    counts: Ints
+    """Of each sample's pods."""
+
+    @property
+    def ends(self) -> Ints:
+        """Where each sample's pods end."""
+        found: Ints = np.cumsum(self.counts)
+        return found
+
+
+def columns(flat: Ints, counts: Ints) -> Columns:
+    """Part the numbers of nodes and pods.
+
+    Args:
+        flat: all lists, one after the other.
+        counts: of each sample's pods.
+
+    """
+    width = NODE_NUMBERS + 2 * counts
+    if (counts == counts[0]).all():
+        table = flat.reshape(len(counts), width[0])
+        return Columns(table[:, :NODE_NUMBERS], table[:, NODE_NUMBERS:].reshape(-1, 2), counts)
+    begins = np.cumsum(width) - width
+    places = begins[:, None] + np.arange(NODE_NUMBERS)
+    of_pods = np.ones(len(flat), np.bool_)
+    of_pods[places.ravel()] = False
+    return Columns(flat[places], flat[of_pods].reshape(-1, 2), counts)
+
+
+def sums(values: Ints, counts: Ints) -> Ints:
+    """Add up each sample's part of the values, exactly.
+
+    Args:
+        values: int64 [N].
+        counts: how many of them are each sample's.
+
+    """
+    totals = np.concatenate([[0], np.cumsum(values)])
+    ends = np.cumsum(counts)
+    found: Ints = totals[ends] - totals[ends - counts]
+    return found
+
+
+def sound(its: Columns) -> Bools:
+    """Tell which samples have figures that a machine can have: as ``sample_columns_codec`` accepts them."""
+    good: Any = ((its.node >= _LEAST) & (its.node <= _MOST)).all(1)
+    absent = (its.pods == NONE).all(1)
+    of_pods = absent | ((its.pods >= 0) & (its.pods <= AMOUNT_MAX)).all(1)
+    if not of_pods.all():
+        good = good & (sums((~of_pods).astype(np.int64), its.counts) == 0)
+    found: Bools = good
+    return found
+
+
+def samples(its: Columns, heads: Sequence[Head[N]], quotas_us: Ints) -> Samples:
+    """Give what the suppress rule reads of samples that are sound."""
+    used_milli = np.maximum(its.pods[:, 0], 0)
+    best_effort = np.concatenate([head.best_effort for head in heads])
+    return Samples(
+        quota_us=quotas_us,
+        node_milli=its.node[:, 3],
+        node_bytes=its.node[:, 4],
+        be_milli=sums(used_milli * best_effort, its.counts),
+        all_milli=sums(used_milli, its.counts),
+        since_raise_ms=its.node[:, 5],
+    )
+
+
+class Named(NamedTuple):
+    """Which sample figures were made of."""
+
+    node: str
+    boot_id: str
+    seq: int
+    observed_ms: int
+    facts_revision: str
+    pods_revision: str
+
+
+class Block(NamedTuple, Generic[N]):
+    """Samples that were answered, on their way into the windows."""
+
+    heads: Sequence[Head[N]]
+    values: Sequence[bytes]
+    """Their records' bodies."""
+    quotas_us: Sequence[int]
+    """In force, as ``screen.quota_of`` has it."""
+    newer: Bools
+    """By seq, than all before it of its node."""
+    columns: Columns
+    met: Bools
+    """Which are the first of their head."""
+
+    def named(self, at: int) -> Named:
+        """Give one sample as figures name it."""
+        of = self.heads[at].of
+        seq, observed_ms = self.columns.node[at, :2].tolist()
+        return Named(of.node, of.boot_id, seq, observed_ms, of.facts_revision, of.pods_revision)
+
+    def without(self, gone: Callable[[N], bool]) -> Block[N]:
+        """Leave out the samples of some nodes."""
+        kept = np.array([not gone(head.node) for head in self.heads], np.bool_)
+        places = np.nonzero(kept)[0].tolist()
+        its = self.columns
+        return Block(
+            heads=[self.heads[at] for at in places],
+            values=[self.values[at] for at in places],
+            quotas_us=[self.quotas_us[at] for at in places],
+            newer=self.newer[kept],
+            columns=Columns(its.node[kept], its.pods[np.repeat(kept, its.counts)], its.counts[kept]),
+            met=self.met[kept],
+        )
+
+    @property
+    def rows(self) -> Ints:
+        """Of each sample's node, its place in the windows."""
+        return np.array([head.row for head in self.heads])
+
+    def figures(self) -> Floats:
+        """Give the pods' figures; NaN: the pod has no control group."""
+        values = self.columns.pods.astype(np.float64)
+        values[values < 0] = np.nan
+        return values
+
+
+def waves(rows: Ints, most: int) -> list[Ints]:
+    """Part samples so that no row is twice in a wave, and each row's keep their order.
+
+    Args:
+        rows: of the samples.
+        most: how many a wave may have.
+
+    Returns:
+        Places in ``rows``, each wave's in ascending order.
+
+    """
+    order = np.argsort(rows, kind="stable")
+    sorted_rows = rows[order]
+    begins = np.concatenate([[True], sorted_rows[1:] != sorted_rows[:-1]])
+    place = np.arange(len(rows))
+    turns = np.empty(len(rows), np.int64)
+    turns[order] = place - np.maximum.accumulate(np.where(begins, place, 0))
+    found: list[Ints] = []
+    for turn in range(int(turns.max()) + 1):
+        its = np.nonzero(turns == turn)[0]
+        found += [its[at : at + most] for at in range(0, len(its), most)]
+    return found
+
+
+def wave(heads: Sequence[Head[N]], node: Ints, pods: Floats, counts: Ints) -> Wave:
+    """Give samples as windows take them.
+
+    Args:
+        heads: of each.
+        node: int64 [n, 6].
+        pods: float64 [N, 2]: of all their pods; NaN: the pod has no control group.
+        counts: of each sample's pods.
+
+    """
+    absent = np.isnan(pods[:, 0])
+    uids: list[list[str]] = [head.uids for head in heads]
+    settled = all(head.settled for head in heads)
+    if absent.any():
+        settled = False
+        ends = np.cumsum(counts)
+        for at in np.unique(np.searchsorted(ends, np.nonzero(absent)[0], side="right")).tolist():
+            there = ~absent[ends[at] - counts[at] : ends[at]]
+            uids[at] = list(compress(heads[at].uids, there.tolist()))
+            heads[at].settled = False
+        pods = pods[~absent]
+    return Wave(
+        nodes=[head.window for head in heads],
+        ends_ms=node[:, 1],
+        intervals_ms=node[:, 2],
+        node=node[:, 3:5].astype(np.float64),
+        uids=uids,
+        pods=pods,
+        listed=[head.pods for head in heads],
+        groups=lambda at: heads[at].group,
+        settled=settled,
+    )
+
+
+def of_samples(which: Ints, counts: Ints) -> Bools:
+    """Tell which pods are of these samples.
+
+    Args:
+        which: places of samples.
+        counts: of each sample's pods.
+
+    """
+    its = np.zeros(len(counts), np.bool_)
+    its[which] = True
+    return np.repeat(its, counts)

@@ -1,0 +1,210 @@
+"""From a block and its nodes' windows to what is published of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from slacktide.schemas.policy import Policy
+from slacktide.streams.columns.block import Block
+from slacktide.streams.columns.head import Head
+from slacktide.streams.columns.marked import MarksError
+from slacktide.streams.columns.market import Market, market_of
+from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
+from slacktide.streams.columns.screen import NONE, OTHER_LIMITS, UNFIT, Bools
+from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
+from slacktide.streams.windows.figures import PUBLISH_MS_MIN, SOONER_MS, Candidate, Worth, revisions
+from slacktide.streams.windows.node_window import NEVER, OWN
+from slacktide.streams.windows.rings import Floats, Ints, or_zero
+from slacktide.streams.windows.windows import Windows
+
+N = TypeVar("N")
+
+_UNLIMITED_MILLI = 1 << 62
+
+
+class Found(NamedTuple):
+    """What is to be published of a wave."""
+
+    places: Sequence[int]
+    """Of each node's sample in the block."""
+    of: Worth
+
+
+def worth(
+    windows: Windows,
+    block: Block[N],
+    merged: Sequence[int],
+    policy: Policy,
+    republish_ms: int,
+    candidate: Callable[[Block[N], int], Candidate | None],
+) -> Found:
+    """Find the nodes of which there is something to publish, as ``figures.worth_publishing`` does.
+
+    Args:
+        windows: of the worker.
+        block: of the samples.
+        merged: which of them came into the windows; no node twice.
+        policy: in force.
+        republish_ms: figures that did not change are published again after so long.
+        candidate: what may be published is made of; None: nothing may be.
+
+    """
+    if not merged:
+        return Found((), Worth((), (), ()))
+    taken = np.array(merged, np.int64)
+    rows = np.array([block.heads[at].row for at in merged])
+    observed, told_ms = block.columns.node[taken, 1], windows.marks.told_ms[rows]
+    since_ms = observed - told_ms
+    asked = (told_ms == NEVER) | (since_ms < 0) | (since_ms >= PUBLISH_MS_MIN)
+    if not asked.any():
+        return Found((), Worth((), (), ()))
+    taken, since_ms, told_ms = taken[asked], since_ms[asked], told_ms[asked]
+    places = taken.tolist()
+    heads = [block.heads[at] for at in places]
+    same = np.array(
+        [_same(block, at, head, policy, candidate) for at, head in zip(places, heads, strict=True)], np.bool_
+    )
+    lengths = np.array([len(head.window.all_rows) for head in heads])
+    begins = np.cumsum(lengths) - lengths
+    values = windows.series.averages(np.concatenate([head.window.all_rows for head in heads]))
+    known = ~np.isnan(values[begins]).any(1) & ~np.isnan(values[begins + 1]).any(1)
+    moved = _moved(heads, values, begins, same)
+    due = known & (moved | ~same | (told_ms == NEVER) | (since_ms < 0) | (since_ms >= republish_ms - SOONER_MS))
+    which = np.nonzero(due)[0].tolist()
+    of_block = [(at, candidate(block, places[at])) for at in which]
+    chosen = [(at, one) for at, one in of_block if one is not None]
+    counts = windows.series.totals(np.array([heads[at].window.own[2] for at, _ in chosen], np.int64)).tolist()
+    return Found(
+        [places[at] for at, _ in chosen],
+        Worth(
+            [one for _, one in chosen],
+            [values[begins[at] : begins[at] + lengths[at]] for at, _ in chosen],
+            counts,
+        ),
+    )
+
+
+def holding(windows: Windows, block: Block[N], merged: Sequence[int], republish_ms: int) -> list[int]:
+    """Find the samples with which what was published of their nodes still holds, as ``figures.holds`` does."""
+    rows = np.array([block.heads[at].row for at in merged], np.int64)
+    its, told_ms = np.array(merged, np.int64), windows.marks.told_ms[rows]
+    since_ms = block.columns.node[its, 1] - told_ms
+    found: list[int] = its[(told_ms != NEVER) & (since_ms >= 0) & (since_ms < republish_ms - SOONER_MS)].tolist()
+    return found
+
+
+def _same(
+    block: Block[N], place: int, head: Head[N], policy: Policy, candidate: Callable[[Block[N], int], Candidate | None]
+) -> bool:
+    """Whether what was published last is made of the same pods, facts and policy."""
+    told = head.window.told
+    if told is None:
+        return False
+    if told is not head.told:
+        one = candidate(block, place)
+        if one is None or told.revisions != revisions(one, policy):
+            return False
+        head.told = told
+    return told.rows is head.window.all_rows
+
+
+def _moved(heads: Sequence[Head[N]], values: Floats, begins: Ints, same: Bools) -> Bools:
+    """Of which nodes the use, or system and pods together, moved by more than is worth publishing."""
+    if not same.any():
+        return same
+    ends = [*begins[1:].tolist(), len(values)]
+    before = np.concatenate(
+        [
+            head.window.told.values if alike and head.window.told is not None else values[begin:end]
+            for head, alike, begin, end in zip(heads, same.tolist(), begins.tolist(), ends, strict=True)
+        ]
+    )
+    moves = np.abs(or_zero(values) - or_zero(before))
+    of_node = moves[begins]
+    of_rest = np.add.reduceat(moves, begins) - of_node
+    found: Bools = (np.maximum(of_node, of_rest) > np.array([head.bands for head in heads])).any(1)
+    return found
+
+
+def publish_columns(
+    windows: Windows, block: Block[N], places: Sequence[int], found: Worth, policy: Policy
+) -> list[Figures | None]:
+    """Put together what is published of nodes; None: the scalar rules do it.
+
+    Args:
+        windows: of the worker.
+        block: of the nodes' samples.
+        places: of each node, where its sample stands in the block.
+        found: what is to be published.
+        policy: in force.
+
+    """
+    results: list[Figures | None] = [None] * len(places)
+    markets = [_market(block.heads[place], one, policy) for place, one in zip(places, found.nodes, strict=True)]
+    plain = [
+        at
+        for at, market in enumerate(markets)
+        if market.plain
+        and block.heads[places[at]].fit is not UNFIT
+        and block.quotas_us[places[at]] != OTHER_LIMITS
+        and not np.isnan(found.values[at][OWN:]).any()
+    ]
+    if not plain:
+        return results
+    rows = np.array([found.nodes[at].window.row for at in plain])
+    aggregates, known = windows.rings.spread_columns(rows)
+    plain = [at for at, whole in zip(plain, known.tolist(), strict=True) if whole]
+    if not plain:
+        return results
+    of = Worth(
+        [found.nodes[at] for at in plain], [found.values[at] for at in plain], [found.counts[at] for at in plain]
+    )
+    due = _due(block, [places[at] for at in plain], of, [markets[at] for at in plain], aggregates[known])
+    try:
+        published = publish(due, policy.version)
+    except MarksError:
+        return results
+    for at, one in zip(plain, published, strict=True):
+        results[at] = one
+    return results
+
+
+def _market(head: Head[N], one: Candidate, policy: Policy) -> Market:
+    names, market = one.window.names, head.market
+    if market is None or not market.holds(names, head.pods, one.facts, policy):
+        before = {} if market is None else market.pod_lines
+        market = head.market = market_of(names, head.pods, one.facts, policy, pod_line, before)
+    return market
+
+
+def _due(block: Block[N], places: Sequence[int], found: Worth, markets: Sequence[Market], aggregates: Ints) -> Due:
+    """Put the columns of some nodes together."""
+    nodes, values, counts = found
+    whole = np.rint(np.concatenate(values))
+    whole[np.isnan(whole)] = 0  # coverage is no average
+    lengths = np.array([len(one) for one in values])
+    begins = np.cumsum(lengths) - lengths
+    own = np.zeros(len(whole), np.bool_)
+    own[(begins[:, None] + np.arange(OWN)).ravel()] = True
+    figures = whole.astype(np.int64)
+    quotas = np.array([block.quotas_us[place] for place in places], np.int64)
+    fits = np.array([block.heads[place].fit for place in places], np.int64)
+    used = block.columns.node[places, 4]
+    return Due(
+        named=[block.named(place) for place in places],
+        markets=markets,
+        windows_ms=[one.window.window_ms for one in nodes],
+        inventory_revisions=[one.inventory_revision for one in nodes],
+        late=[one.late for one in nodes],
+        covered_ms=[min(one.window.window_ms, round(its[0])) for one, its in zip(nodes, counts, strict=True)],
+        samples=[round(its[1]) for its in counts],
+        own=figures[own].reshape(-1, OWN, 2)[:, :2],
+        pods=figures[~own],
+        counts=lengths - OWN,
+        aggregates=aggregates,
+        suppressed_milli=np.where(quotas == NONE, _UNLIMITED_MILLI, quotas * 1_000 // PERIOD_US),
+        over_line=(used > 0) & (used * 100 // np.maximum(fits[:, 4], 1) >= fits[:, 5]),
+    )

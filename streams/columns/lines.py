@@ -1,0 +1,153 @@
+"""Answers as templates: what all have in common is put together once, what a node's have in common once a list."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Final, TypeAlias
+
+from slacktide.schemas.codec import encode
+from slacktide.schemas.command import Hold, NodeCommand, Origin, command_id
+from slacktide.schemas.headers import headers, traceparent
+from slacktide.schemas.proof import Verdict
+from slacktide.schemas.sample import Limits
+from slacktide.streams.columns.marked import FIRST, escaped, mark, template, text
+from slacktide.streams.columns.screen import BOUNDS, MINIMUM, names
+from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
+from slacktide.streams.rendering import rendered_headers
+
+Case: TypeAlias = tuple[int, bool, bool]
+"""Bound, whether the minimum holds, whether a quota was in force."""
+KEEP_CASE: Final[Case] = (0, False, False)
+_SEQ: Final = 0
+"""The sequence number is always the first mark."""
+_TIME: Final = b"2026-01-01T00:00:00.000Z"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Boot:
+    """A boot of a node, as its records name it."""
+
+    node: bytes
+    boot_id: bytes
+    answer_id: bytes
+    """Of its answers' ids what does not change."""
+    hold_id: bytes
+    tails: dict[str, bytes] = field(default_factory=dict)
+    """Templates of headers, by topic."""
+
+
+def boot_of(node: str, boot_id: str, policy_version: str) -> Boot:
+    """Put it together."""
+    return Boot(
+        node=text(node),
+        boot_id=text(boot_id),
+        answer_id=_id_of(node, boot_id, "answer", node, policy_version),
+        hold_id=_id_of(node, boot_id, RULE, TARGET, policy_version),
+    )
+
+
+def _id_of(node: str, boot_id: str, rule: str, target: str, policy_version: str) -> bytes:
+    return command_id(node, boot_id, 0, rule, target, policy_version).partition("-")[0].encode()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Names:
+    """What a node's answers name beside its boot, as texts of JSON."""
+
+    policy_version: bytes
+    facts_revision: bytes
+    pods_revision: bytes
+
+
+class Line:
+    """An answer of one node: takes its numbers."""
+
+    __slots__ = ("columns", "line")
+
+    def __init__(self, line: bytes, columns: Sequence[int]) -> None:
+        self.line = line
+        """Takes seq as often as it stands there, observed_ms, quota and terms if it sets one, decided_ms, offset."""
+        self.columns = columns
+        """Which of ``Screened.terms`` it shows."""
+
+
+@lru_cache(maxsize=256)
+def _shared(case: Case, worker: str, topic: str, partition: int, proof: Verdict) -> tuple[bytes, list[int]]:
+    """Of all nodes' answers."""
+    bound, minimum, limited = case
+    columns = names(bound, minimum=minimum, limited=limited) if bound else {}
+    seq, observed, quota = FIRST, FIRST + 1, FIRST + 2
+    first_term = FIRST + (3 if bound else 2)
+    decided = first_term + len(columns)
+    id_, node, boot, policy, facts, pods, hold_id = map(mark, range(7))
+    hold = Hold(
+        id=f"{hold_id}-{seq}",
+        rule=RULE,
+        target=TARGET,
+        limits=Limits(be_cfs_quota_us=quota),
+        bound=MINIMUM if minimum else BOUNDS.get(bound, ""),
+        terms={name: first_term + number for number, name in enumerate(columns)},
+    )
+    command = NodeCommand(
+        id=f"{id_}-{seq}",
+        node=node,
+        boot_id=boot,
+        seq=seq,
+        observed_ms=observed,
+        policy_version=policy,
+        facts_revision=facts,
+        pods_revision=pods,
+        answer="set" if bound else "keep",
+        hold=[hold] if bound else [],
+        decided_ms=decided,
+        worker=worker,
+        sample=Origin(topic=topic, partition=partition, offset=decided + 1),
+        proof=proof,
+    )
+    texts = [id_.encode(), *(f'"{one}"'.encode() for one in (node, boot, policy, facts, pods))]
+    if bound:
+        texts.append(hold_id.encode())
+    return template(encode(command), texts, decided + 2 - FIRST, again=_SEQ), list(columns.values())
+
+
+def line_of(case: Case, boot: Boot, its: Names, *, worker: str, topic: str, partition: int, proof: Verdict) -> Line:
+    """Give a node's template of one kind of answer.
+
+    Raises:
+        MarksError: the worker's name looks like a mark.
+
+    """
+    shared, columns = _shared(case, worker, topic, partition, proof)
+    texts = [boot.answer_id, boot.node, boot.boot_id, its.policy_version, its.facts_revision, its.pods_revision]
+    if case[0]:
+        texts.append(boot.hold_id)
+    return Line(shared % tuple(texts), columns)
+
+
+def tail_line(kind: str, source: str, node: str, boot_id: str, event_id: str) -> bytes:
+    """Give the headers of all that one part writes of a boot into a topic, as a template of ``rendered_headers``.
+
+    It takes seq for the event's id, the second and the milliseconds of its time, seq, and seq's last 32 bits.
+
+    Args:
+        kind: the topic.
+        source: who writes.
+        node: whose record it is.
+        boot_id: of its sample.
+        event_id: ends with ``FIRST``.
+
+    """
+    boot = f"{node}/{boot_id}"
+    lines = headers(kind=kind, source=source, subject=node, event_id=event_id, event_ms=0, trace=f"{boot}/{FIRST}")
+    parent = traceparent(boot, kind, source)
+    written = parent % (FIRST, FIRST & 0xFFFFFFFF)
+    raw = rendered_headers([(name, _TIME if name == "ce_time" else value) for name, value in lines])
+    id_ = event_id.encode()
+    places = {id_: escaped(id_.removesuffix(b"%d" % FIRST)) + b"%010d", _TIME: b"%b.%03dZ", written: parent}
+    pieces: list[bytes] = []
+    for one, line in places.items():
+        before, _, raw = raw.partition(one)
+        pieces += escaped(before), line
+    return b"".join((*pieces, escaped(raw)))

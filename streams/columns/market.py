@@ -1,0 +1,148 @@
+"""What a node's figures are made of beside its averages, as whole numbers: made once for a list and a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.effective import colocation_on
+from slacktide.schemas.policy.strategies import Colocation
+from slacktide.streams.columns.screen import Bools
+from slacktide.streams.decisions.batch_resource import Capacity, cpu_policy
+from slacktide.streams.decisions.known_pods import LOW_CLASSES, KnownPods, PodName
+from slacktide.streams.decisions.mid_resource import STATIC
+from slacktide.streams.decisions.node_reserved import node_reserved
+from slacktide.streams.windows.rings import Ints
+
+USAGE, REQUEST, LARGER = range(3)
+"""How high-priority pods are counted."""
+_POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LARGER}
+PROD: Final = "koord-prod"
+_EXACT: Final = 1 << 53
+"""A strategy that comes to more than any machine has is the scalar rules'."""
+
+
+@dataclass(slots=True, eq=False)
+class Market:
+    """One node's. It holds as long as names, pods, facts and policy are the same objects."""
+
+    names: Sequence[PodName]
+    pods: KnownPods
+    facts: NodeFacts
+    policy: Policy
+    plain: bool
+    """Whether arrays repeat what is sold; else the scalar rules are asked."""
+    strategy: tuple[int, ...]
+    """See ``STRATEGY``."""
+    high: Bools
+    """Which of the pods come before batch pods. All five are in order of ``names``."""
+    lse: Bools
+    prod: Bools
+    request_milli: Ints
+    request_bytes: Ints
+    pod_lines: Mapping[PodName, bytes]
+    pods_line: bytes
+    """The pods of a NodeMetric, as a template of their figures; b"": there are none."""
+    lines: dict[object, bytes] = field(default_factory=dict)
+    """Templates of records."""
+
+    def holds(self, names: Sequence[PodName], pods: KnownPods, facts: NodeFacts, policy: Policy) -> bool:
+        """Whether it is of these."""
+        return self.names is names and self.pods is pods and self.facts is facts and self.policy is policy
+
+
+STRATEGY: Final = (
+    "capacity_milli",
+    "capacity_bytes",
+    "margin_milli",
+    "margin_bytes",
+    "reserved_milli",
+    "reserved_bytes",
+    "cpu_policy",
+    "mem_policy",
+    "mid_unallocated_pct",
+    "mid_cap_milli",
+    "mid_cap_bytes",
+    "prod_request_milli",
+    "prod_request_bytes",
+    "batch_asked_milli",
+    "batch_asked_bytes",
+    "mid_asked_milli",
+    "mid_asked_bytes",
+)
+"""The columns of ``Market.strategy``."""
+
+
+def market_of(
+    names: Sequence[PodName],
+    pods: KnownPods,
+    facts: NodeFacts,
+    policy: Policy,
+    pod_line: Callable[[PodName], bytes],
+    before: Mapping[PodName, bytes],
+) -> Market:
+    """Put it together.
+
+    Args:
+        names: of the pods whose averages are known.
+        pods: the node's list.
+        facts: that sold figures go by.
+        policy: in force.
+        pod_line: makes a pod's template.
+        before: those that the node had.
+
+    """
+    colocation, known = colocation_on(policy, facts), {name.uid for name in names}
+    strategy = _strategy(pods, facts, colocation)
+    requests = {uid: (cpu, mem, lse) for uid, cpu, mem, lse in pods.high.rows()}
+    of_high = [requests.get(name.uid) for name in names]
+    lines = {name: before.get(name) or pod_line(name) for name in names}
+    dangling = [name.uid not in pods.live and name.priority_class not in LOW_CLASSES for name in names]
+    return Market(
+        names=names,
+        pods=pods,
+        facts=facts,
+        policy=policy,
+        plain=_plain(colocation) and pods.there <= known and pods.live <= known and max(map(abs, strategy)) < _EXACT,
+        strategy=strategy,
+        high=np.array([one is not None or lone for one, lone in zip(of_high, dangling, strict=True)], np.bool_),
+        lse=np.array([one is not None and one[2] for one in of_high], np.bool_),
+        prod=np.array([name.priority_class == PROD and name.uid in pods.there for name in names], np.bool_),
+        request_milli=np.array([one[0] if one else 0 for one in of_high], np.int64),
+        request_bytes=np.array([one[1] if one else 0 for one in of_high], np.int64),
+        pod_lines=lines,
+        pods_line=b",".join(lines.values()),
+    )
+
+
+def _plain(colocation: Colocation) -> bool:
+    capped = colocation.batch_cpu_threshold_pct is not None or colocation.batch_mem_threshold_pct is not None
+    return colocation.enable and colocation.mid_reclaim_mode != STATIC and not capped
+
+
+def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation) -> tuple[int, ...]:
+    cpu, mem, reserved = facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0, node_reserved(facts)
+    return (
+        cpu,
+        mem,
+        Capacity(cpu, colocation.cpu_reclaim_threshold_pct, None).margin,
+        Capacity(mem, colocation.mem_reclaim_threshold_pct, None).margin,
+        reserved.cpu_milli or 0,
+        reserved.mem_bytes or 0,
+        _POLICIES.get(cpu_policy(colocation), USAGE),
+        _POLICIES.get(colocation.mem_calculate_policy, USAGE),
+        colocation.mid_unallocated_pct,
+        int(cpu * (colocation.mid_cpu_threshold_pct / 100)),
+        int(mem * (colocation.mid_mem_threshold_pct / 100)),
+        pods.prod_request.cpu_milli,
+        pods.prod_request.mem_bytes,
+        pods.batch_asked.cpu_milli,
+        pods.batch_asked.mem_bytes,
+        pods.mid_asked.cpu_milli,
+        pods.mid_asked.mem_bytes,
+    )

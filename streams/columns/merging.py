@@ -1,0 +1,65 @@
+"""From a block into its nodes' windows, wave by wave."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from slacktide.streams.columns.block import Block, of_samples, wave, waves
+from slacktide.streams.windows.windows import Windows
+
+N = TypeVar("N")
+MINUTE_MS = 60_000
+
+
+class Merging(Generic[N]):
+    """One block on its way. Samples go by their place in it.
+
+    Args:
+        windows: of the worker.
+        block: what was answered together.
+
+    """
+
+    def __init__(self, windows: Windows, block: Block[N]) -> None:
+        self.block = block
+        self._windows = windows
+        self._rows, self._pods = block.rows, block.figures()
+
+    def waves(self, most: int) -> list[list[int]]:
+        """Part the samples so that no node is twice in a wave, and each node's keep their order."""
+        found: list[list[int]] = [its.tolist() for its in waves(self._rows, most)]
+        return found
+
+    def in_time(self, places: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Part those of a wave that are newer than all before from those that come too late."""
+        block, marks = self.block, self._windows.marks
+        its = np.array([at for at in places if not block.heads[at].window.gone], np.int64)
+        observed = block.columns.node[:, 1]
+        for at in its[block.met[its]].tolist():
+            head = block.heads[at]
+            self._windows.ready(head.window, int(observed[at]), head.window_ms, restarted=head.restarted)
+        found = block.newer[its] & (observed[its] > marks.watermark_ms[self._rows[its]])
+        return its[found].tolist(), its[~found].tolist()
+
+    def merge(self, places: Sequence[int]) -> Sequence[int]:
+        """Take those in that came in time; no node twice."""
+        taken, block = np.array(places, np.int64), self.block
+        counts, heads = block.columns.counts, [block.heads[at] for at in places]
+        figures = self._pods if len(taken) == len(counts) else self._pods[of_samples(taken, counts)]
+        self._windows.merge_wave(wave(heads, block.columns.node[taken], figures, counts[taken]))
+        for head in heads:
+            head.settled = head.window.listed is head.pods and len(head.window.uids) == len(head.uids)
+        return places
+
+    def over(self, places: Sequence[int]) -> list[int]:
+        """Find the samples with which a minute of their node ends."""
+        if not places:
+            return []
+        its = np.array(places, np.int64)
+        spread_ms = np.array([self.block.heads[at].spread_ms for at in places])
+        minutes = (self.block.columns.node[its, 1] - spread_ms) // MINUTE_MS
+        found: list[int] = its[minutes > self._windows.marks.minute[self._rows[its]]].tolist()
+        return found

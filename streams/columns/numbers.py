@@ -1,0 +1,37 @@
+"""Many lists of whole numbers, read at once.
+
+One parse of all lists of a fetch hands the numbers over as an array: no Python number is made of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import simdjson
+
+from slacktide.streams.windows.rings import Ints
+
+_parser = simdjson.Parser()
+
+
+class NoNumbersError(ValueError):
+    """A text is no list of whole numbers of 64 bits."""
+
+
+def numbers(texts: Sequence[bytes]) -> Ints:
+    """Read what stands between the brackets of some lists, one after the other.
+
+    Args:
+        texts: each not empty.
+
+    Raises:
+        NoNumbersError: one of them holds anything else.
+
+    """
+    try:
+        parsed: Any = _parser.parse(b"[%b]" % b",".join(texts))
+        return np.frombuffer(bytes(parsed.as_buffer(of_type="i")), np.int64)
+    except (ValueError, TypeError) as exc:
+        raise NoNumbersError(str(exc)) from exc

@@ -1,0 +1,271 @@
+"""NodeMetric, allocatable and score of many nodes at once, as bytes: templates with numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from slacktide.schemas.allocatable import SOLD, NodeAllocatable
+from slacktide.schemas.codec import encode
+from slacktide.schemas.message import Terms
+from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
+from slacktide.schemas.score import NOTHING, NodeScore, Statistic
+from slacktide.streams.columns.block import Named
+from slacktide.streams.columns.marked import FIRST, mark, template, text
+from slacktide.streams.columns.market import Market
+from slacktide.streams.columns.screen import Bools
+from slacktide.streams.columns.sold import BATCH_TERMS, MID_TERMS, sold
+from slacktide.streams.decisions.because import in_unit
+from slacktide.streams.decisions.known_pods import PodName
+from slacktide.streams.windows.rings import LENGTHS_S, Ints
+
+AMOUNT_MAX: Final = 2**53
+_SPREADS: Final = 4 * 5
+"""Numbers of one aggregate, beside what is covered."""
+
+
+class Due(NamedTuple):
+    """Nodes whose figures are published, in columns."""
+
+    named: Sequence[Named]
+    """The sample that each is made of."""
+    markets: Sequence[Market]
+    windows_ms: Sequence[int]
+    inventory_revisions: Sequence[str]
+    late: Sequence[int]
+    covered_ms: Sequence[int]
+    samples: Sequence[int]
+    own: Ints
+    """int64 [n, 2, 2]: node and system, CPU and memory."""
+    pods: Ints
+    """int64 [N, 2]"""
+    counts: Ints
+    aggregates: Ints
+    """int64 [n, 3, 21]: of each length what is covered, then average and percentiles of each figure."""
+    suppressed_milli: Ints
+    """What best-effort pods may use at most; a large number: there is no limit."""
+    over_line: Bools
+
+
+class Figures(NamedTuple):
+    """One node's records."""
+
+    metric: bytes
+    allocatable: bytes
+    score: bytes
+
+
+def publish(due: Due, policy_version: str) -> list[Figures | None]:
+    """Put the records of nodes together; None: what is sold is beyond all figures, and the scalar rules refuse it.
+
+    Args:
+        due: which, all of them plain.
+        policy_version: in force.
+
+    Raises:
+        MarksError: a name looks like a mark.
+
+    """
+    its = sold(due.markets, due.own, due.pods, due.counts)
+    left = np.maximum(0, its.figures - its.asked)
+    own, pods = due.own.reshape(-1, 4).tolist(), due.pods.ravel().tolist()
+    aggregates = due.aggregates.reshape(len(own), -1).tolist()
+    statistics = due.aggregates[:, :, :11].reshape(len(own), -1).tolist()
+    allocatable = np.concatenate(
+        [its.figures[:, :2], its.batch_terms.reshape(-1, 16), its.figures[:, 2:], its.mid_terms.reshape(-1, 22)], 1
+    ).tolist()
+    floored = ((its.asked > its.sold) << np.arange(4)).sum(1).tolist()
+    suppressed = (due.suppressed_milli < its.asked[:, 0]).tolist()
+    sound = (its.sold.max(1) <= AMOUNT_MAX).tolist()
+    asked, lefts, prod_use = its.asked.tolist(), left.tolist(), its.prod_use.tolist()
+    found: list[Figures | None] = []
+    begin = 0
+    for at, (named, market) in enumerate(zip(due.named, due.markets, strict=True)):
+        end = begin + 2 * len(market.names)
+        front = named.seq, named.observed_ms
+        lines = _Lines(market, named, policy_version, due.windows_ms[at], due.inventory_revisions[at])
+        covered = due.covered_ms[at]
+        late = due.late[at]
+        metric = lines.metric(late=bool(late)) % (
+            *front,
+            covered,
+            due.samples[at],
+            *own[at],
+            *pods[begin:end],
+            *aggregates[at],
+            *((late,) if late else ()),
+        )
+        amounts = (asked[at][:2], lefts[at][:2], asked[at][2:], lefts[at][2:])
+        shown = tuple(any(pair) for pair in amounts)
+        score = lines.score(shown, suppressed=suppressed[at], over_line=bool(due.over_line[at])) % (
+            *front,
+            *own[at],
+            *prod_use[at],
+            *statistics[at],
+            *(number for pair, show in zip(amounts, shown, strict=True) if show for number in pair),
+        )
+        found.append(
+            Figures(metric, lines.allocatable(floored[at]) % (*front, covered, *allocatable[at]), score)
+            if sound[at]
+            else None
+        )
+        begin = end
+    return found
+
+
+class _Lines:
+    """Templates of one node's records, filled with its texts when they are first needed."""
+
+    def __init__(self, market: Market, named: Named, policy_version: str, window_ms: int, inventory: str) -> None:
+        self._market, self._named, self._version = market, named, policy_version
+        self._window_ms, self._inventory = window_ms, inventory
+        self._key = (window_ms, inventory, named.boot_id)
+
+    def metric(self, *, late: bool) -> bytes:
+        pods = self._market.pods_line
+        return self._line(("metric", late), lambda: _metric(self._window_ms, pods=bool(pods), late=late), pods)
+
+    def allocatable(self, floored: int) -> bytes:
+        window_ms, inventory = self._window_ms, self._inventory
+        return self._line(("allocatable", floored), lambda: _allocatable(window_ms, floored, inventory))
+
+    def score(self, shown: tuple[bool, ...], *, suppressed: bool, over_line: bool) -> bytes:
+        whole, inventory = self._market.facts.allocatable, self._inventory
+        use = Use(cpu_milli=whole.cpu_milli or 0, mem_bytes=whole.mem_bytes or 0)
+        case = ("score", shown, suppressed, over_line)
+        return self._line(case, lambda: _score(use, shown, inventory, suppressed=suppressed, over_line=over_line))
+
+    def _line(self, case: tuple[object, ...], shared: Callable[[], bytes], *more: bytes) -> bytes:
+        key, lines = (case, self._key), self._market.lines
+        line = lines.get(key)
+        if line is None:
+            named = self._named
+            names = named.node, named.boot_id, self._version, named.facts_revision, named.pods_revision
+            line = lines[key] = shared() % (*map(text, names), *filter(None, more))
+        return line
+
+
+_NAMES: Final = tuple(mark(number) for number in range(5))
+_TEXTS: Final = tuple(f'"{one}"'.encode() for one in _NAMES)
+_POD: Final = PodMetric(uid=mark(5), use=NOTHING)
+
+
+def pod_line(name: PodName) -> bytes:
+    """Give one pod of a NodeMetric, as a template of its two figures."""
+    marks = _Marks()
+    pod = PodMetric(**name._asdict(), use=marks.use())
+    return template(encode(pod), (), marks.given) % ()
+
+
+@lru_cache(maxsize=64)
+def _metric(window_ms: int, *, pods: bool, late: bool) -> bytes:
+    marks = _Marks()
+    front = _front(marks)
+    metric = NodeMetric(
+        **front,
+        window_ms=window_ms,
+        covered_ms=marks.next(),
+        samples=marks.next(),
+        node_use=marks.use(),
+        system_use=marks.use(),
+        pods=[_POD] if pods else [],
+        aggregates=[
+            Aggregate(
+                window_ms=length_s * 1_000,
+                covered_ms=marks.next(),
+                node_cpu_milli=marks.spread(),
+                node_mem_bytes=marks.spread(),
+                system_cpu_milli=marks.spread(),
+                system_mem_bytes=marks.spread(),
+            )
+            for length_s in LENGTHS_S
+        ],
+        late=marks.next() if late else 0,
+    )
+    return template(encode(metric), (*_TEXTS, encode(_POD)) if pods else _TEXTS, marks.given)
+
+
+@lru_cache(maxsize=256)
+def _allocatable(window_ms: int, floored: int, inventory: str) -> bytes:
+    marks = _Marks()
+    figures = NodeAllocatable(
+        **_front(marks),
+        window_ms=window_ms,
+        covered_ms=marks.next(),
+        batch_cpu_milli=marks.next(),
+        batch_mem_bytes=marks.next(),
+        cpu_terms=marks.terms(BATCH_TERMS, "milli"),
+        mem_terms=marks.terms(BATCH_TERMS, "bytes"),
+        mid_cpu_milli=marks.next(),
+        mid_mem_bytes=marks.next(),
+        mid_cpu_terms=marks.terms(MID_TERMS, "milli"),
+        mid_mem_terms=marks.terms(MID_TERMS, "bytes"),
+        floored=[field for bit, field in enumerate(SOLD) if floored >> bit & 1],
+        inventory_revision=inventory,
+    )
+    return template(encode(figures), _TEXTS, marks.given)
+
+
+@lru_cache(maxsize=256)
+def _score(whole: Use, shown: tuple[bool, ...], inventory: str, *, suppressed: bool, over_line: bool) -> bytes:
+    marks = _Marks()
+    score = NodeScore(
+        **_front(marks),
+        allocatable=whole,
+        use=marks.use(),
+        system_use=marks.use(),
+        prod_use=marks.use(),
+        statistics=[
+            Statistic(
+                window_ms=length_s * 1_000,
+                covered_ms=marks.next(),
+                cpu_milli=marks.spread(),
+                mem_bytes=marks.spread(),
+            )
+            for length_s in LENGTHS_S
+        ],
+        batch_asked=marks.use() if shown[0] else NOTHING,
+        batch_left=marks.use() if shown[1] else NOTHING,
+        mid_asked=marks.use() if shown[2] else NOTHING,
+        mid_left=marks.use() if shown[3] else NOTHING,
+        pressure=["cpu_suppressed"] * suppressed + ["mem_over_line"] * over_line,
+        inventory_revision=inventory,
+    )
+    return template(encode(score), _TEXTS, marks.given)
+
+
+def _front(marks: _Marks) -> dict[str, Any]:
+    """Give the fields with which each of them begins."""
+    node, boot_id, policy, facts, pods = _NAMES
+    return {
+        "node": node,
+        "boot_id": boot_id,
+        "seq": marks.next(),
+        "observed_ms": marks.next(),
+        "policy_version": policy,
+        "facts_revision": facts,
+        "pods_revision": pods,
+    }
+
+
+class _Marks:
+    """Gives marks in the order in which fields are declared."""
+
+    def __init__(self) -> None:
+        self.given = 0
+
+    def next(self) -> int:
+        self.given += 1
+        return FIRST + self.given - 1
+
+    def use(self) -> Use:
+        return Use(cpu_milli=self.next(), mem_bytes=self.next())
+
+    def spread(self) -> Spread:
+        return Spread(avg=self.next(), p50=self.next(), p90=self.next(), p95=self.next(), p99=self.next())
+
+    def terms(self, names: Sequence[str], unit: str) -> Terms:
+        return {name if name.endswith("_pct") else in_unit(unit, name)[0]: self.next() for name in names}

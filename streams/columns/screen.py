@@ -1,0 +1,174 @@
+"""The suppress rule over many samples at once: the arithmetic of ``cpu_suppress.decide``, in the same order.
+
+NumPy's float64 is Python's float: the same IEEE operations in the same order give the same last digit. ``fsum`` of two
+numbers is their sum. Where an array cannot tell what the rule gives, the sample's bound is ``SCALAR``.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.sample import Limits
+from slacktide.streams.decisions.cpu_suppress import RAISE_SPACING_MS
+from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US, QUOTA_US_MIN
+from slacktide.streams.decisions.node_evict import evicts_by_memory_alone
+from slacktide.streams.decisions.node_reserved import node_reserved
+from slacktide.streams.windows.rings import Ints
+
+Bools: TypeAlias = NDArray[np.bool_]
+
+NONE: Final = -1
+"""No quota in force, no minimum in the policy, no raise since the agent's start."""
+NO_LINE: Final = 1 << 60
+"""A share of memory, in percent, that no node uses."""
+KEEP, SCALAR, TARGET, FLOORED, STEPPED = range(5)
+"""What a sample comes to: all stays, the scalar rule tells, or the step that fixed the new quota."""
+
+_FIGURES = (
+    "capacity_milli",
+    "threshold_pct",
+    "ceiling_milli",
+    "nonbe_pods_milli",
+    "nonbe_hosts_milli",
+    "system_milli",
+    "formula_milli",
+)
+_MINIMUM, _TARGET, _CURRENT, _STEP = "minimum_milli", ("allowed_milli", "target_us"), "current_us", "step_us_max"
+
+
+_EXACT: Final = 1 << 53
+"""Whole numbers below it are the same as float64."""
+UNFIT: Final = (0, 0, 0, NONE, 1, NO_LINE)
+"""In place of ``fit`` where the scalar rule answers: the capacity is 0."""
+OTHER_LIMITS: Final = -2
+"""In place of a quota: limits that the arrays do not compare."""
+
+
+def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
+    """Return what the rule reads of a node and its policy; ``UNFIT``: only the rule itself can tell.
+
+    Args:
+        facts: that the sample names.
+        policy: in force.
+        pods: how many the sample's list has.
+
+    Returns:
+        Capacity and reservation in millicores, threshold and minimum in percent, memory capacity in bytes, and the
+        share of it, in percent, from which on the eviction rules look at the pods.
+
+    """
+    threshold = resource_threshold_on(policy, facts)
+    capacity, mem_capacity = facts.capacity.cpu_milli, facts.capacity.mem_bytes
+    if not (threshold.enable and threshold.cpu_suppress_policy == "cfsQuota" and pods and capacity):
+        return UNFIT
+    if not evicts_by_memory_alone(threshold):
+        return UNFIT
+    line_pct = threshold.mem_evict_threshold_pct
+    return (
+        capacity,
+        node_reserved(facts).cpu_milli or 0,
+        threshold.cpu_suppress_threshold_pct,
+        NONE if threshold.cpu_suppress_min_pct is None else threshold.cpu_suppress_min_pct,
+        mem_capacity or 1,
+        NO_LINE if line_pct is None or not mem_capacity else line_pct,
+    )
+
+
+def quota_of(limits: Limits | None) -> int:
+    """Return the quota in force per 100 ms; NONE: there is none; OTHER_LIMITS."""
+    if limits is None or limits.be_cfs_period_us != PERIOD_US or limits.be_cpuset is not None:
+        return OTHER_LIMITS
+    if limits.be_cfs_quota_us is None:
+        return NONE
+    return limits.be_cfs_quota_us if limits.be_cfs_quota_us >= 0 else OTHER_LIMITS
+
+
+class Samples(NamedTuple):
+    """Of each sample, int64 [n]."""
+
+    quota_us: Ints
+    """In force, as ``quota_of`` has it."""
+    node_milli: Ints
+    node_bytes: Ints
+    be_milli: Ints
+    """What best-effort pods used together."""
+    all_milli: Ints
+    """What all pods used together."""
+    since_raise_ms: Ints
+
+
+class Screened(NamedTuple):
+    """Of each sample, what the rule comes to."""
+
+    bound: Ints
+    """KEEP, SCALAR, or the step."""
+    minimum: Bools
+    """Whether the policy's minimum holds: that is the bound then."""
+    limited: Bools
+    """Whether a quota was in force."""
+    quota_us: Ints
+    """That shall hold."""
+    terms: Ints
+    """int64 [n, 12], see ``names``: what a case does not have is in it, too."""
+
+
+def screen(fits: Ints, samples: Samples) -> Screened:
+    """Decide many samples.
+
+    Args:
+        fits: int64 [n, 6], of each what ``fit`` gave.
+        samples: of each.
+
+    """
+    capacity, reserved, threshold, min_pct, mem_capacity, line = fits.T
+    quota = samples.quota_us
+    be_cores, others_cores = samples.be_milli / 1000, (samples.all_milli - samples.be_milli) / 1000
+    system_cores = np.maximum(samples.node_milli / 1000 - (be_cores + others_cores), reserved / 1000)
+    ceiling = capacity * threshold // 100
+    pods_milli = (others_cores * 1000).astype(np.int64)
+    system_milli = (system_cores * 1000).astype(np.int64)
+    formula = ceiling - pods_milli - system_milli
+    minimum_milli = capacity * min_pct // 100
+    minimum = (min_pct != NONE) & (formula < minimum_milli)
+    allowed = np.where(minimum, minimum_milli, formula)
+    node_us = -(-capacity // 1000) * PERIOD_US
+    target = np.maximum(allowed * PERIOD_US // 1000, QUOTA_US_MIN)
+    limited, floored = quota != NONE, target == QUOTA_US_MIN
+    move = target - quota
+    near = limited & (np.abs(move) < node_us * 0.01) & ~floored
+    step = (node_us * 0.1).astype(np.int64)
+    stepped = limited & ~near & (move > node_us * 0.1)
+    wanted = np.where(stepped, quota + step, target)
+    since = samples.since_raise_ms
+    spaced = limited & (wanted > quota) & (since != NONE) & (since < RAISE_SPACING_MS)
+    keep = near | spaced | (limited & (wanted == quota))
+    bound = np.where(keep, KEEP, np.where(stepped, STEPPED, np.where(floored, FLOORED, TARGET)))
+    below = samples.node_bytes * 100 // np.maximum(mem_capacity, 1) < line
+    exact = samples.all_milli < _EXACT
+    proven = exact & (capacity > 0) & (quota != OTHER_LIMITS) & (below | (samples.node_bytes == 0))
+    figures = (capacity, threshold, ceiling, pods_milli, np.zeros_like(capacity), system_milli, formula)
+    terms = np.stack([*figures, minimum_milli, allowed, target, quota, step], 1)
+    return Screened(np.where(proven, bound, SCALAR), minimum, limited, wanted, terms)
+
+
+def names(bound: int, *, minimum: bool, limited: bool) -> dict[str, int]:
+    """The terms that such a case has, in order, each with its column in ``Screened.terms``."""
+    found = {name: column for column, name in enumerate(_FIGURES)}
+    if minimum:
+        found[_MINIMUM] = 7
+    found |= dict(zip(_TARGET, (8, 9), strict=True))
+    if limited:
+        found[_CURRENT] = 10
+    if bound == STEPPED:
+        found[_STEP] = 11
+    return found
+
+
+BOUNDS: Final = {TARGET: "target", FLOORED: "floored", STEPPED: "stepped"}
+MINIMUM: Final = "minimum"

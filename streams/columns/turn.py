@@ -1,0 +1,100 @@
+"""Samples whose heads are known, gathered to be read and decided together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar, Generic, TypeVar
+
+import numpy as np
+
+from slacktide.schemas.proof import Verdict
+from slacktide.schemas.sample_columns import NODE_NUMBERS
+from slacktide.streams.columns.block import Block, Columns, columns, samples, sound
+from slacktide.streams.columns.head import Head
+from slacktide.streams.columns.numbers import NoNumbersError, numbers
+from slacktide.streams.columns.screen import Bools, Screened, screen
+
+N = TypeVar("N")
+
+
+class Turn(Generic[N]):
+    """Samples whose heads are known, in order."""
+
+    COLUMNS: ClassVar = ("heads", "places", "quotas", "texts", "values", "verdicts")
+    __slots__ = (*COLUMNS, "begun", "met")
+
+    def __init__(self) -> None:
+        self.met: set[int] = set()
+        """Heads that the turn's samples brought."""
+        self.begun: dict[int, tuple[str, int]] = {}
+        """Of each node, the newest sample before the turn."""
+        self.places: list[int] = []
+        """Among the records."""
+        self.heads: list[Head[N]] = []
+        self.quotas: list[int] = []
+        self.texts: list[bytes] = []
+        self.values: list[bytes] = []
+        self.verdicts: list[Verdict] = []
+
+    def newest(self, head: Head[N]) -> tuple[str, int]:
+        """Give boot and seq of the newest sample that has this head."""
+        seqs = [int(text.partition(b",")[0]) for one, text in zip(self.heads, self.texts, strict=True) if one is head]
+        return head.of.boot_id, max(seqs)
+
+    def first(self) -> Bools:
+        """Tell which samples are the first of a head that was met in this turn."""
+        seen: set[int] = set()
+        found = np.zeros(len(self.heads), np.bool_)
+        if self.met:
+            for at, head in enumerate(self.heads):
+                if id(head) in self.met and id(head) not in seen:
+                    seen.add(id(head))
+                    found[at] = True
+        return found
+
+    def kept(self, keep: Sequence[bool]) -> Turn[N]:
+        """Give those of them."""
+        found: Turn[N] = Turn()
+        found.begun, found.met = self.begun, self.met
+        for name in self.COLUMNS:
+            setattr(found, name, [one for one, kept in zip(getattr(self, name), keep, strict=True) if kept])
+        return found
+
+    def read(self) -> Columns:
+        """Read the numbers of all samples.
+
+        Raises:
+            NoNumbersError: of one they are none.
+
+        """
+        return columns(numbers(self.texts), np.array([len(head.uids) for head in self.heads], np.int64))
+
+    def readable(self) -> list[bool]:
+        """Tell of which samples the numbers can be read."""
+        return [_readable(text) for text in self.texts]
+
+    def screened(self, its: Columns) -> Screened:
+        """Decide the samples; ``its``: what ``read`` gave."""
+        fits = np.array([head.fit for head in self.heads], np.int64)
+        return screen(fits, samples(its, self.heads, np.array(self.quotas, np.int64)))
+
+    def block(self, its: Columns, newer: Sequence[bool]) -> Block[N]:
+        """Give the samples as windows take them."""
+        return Block(self.heads, self.values, self.quotas, np.array(newer, np.bool_), its, self.first())
+
+
+def alone(text: bytes) -> int | None:
+    """Read the numbers of one sample; its sequence number, None: they cannot be, or no machine has such figures."""
+    try:
+        its = columns(numbers([text]), np.array([(text.count(b",") + 1 - NODE_NUMBERS) // 2]))
+    except (NoNumbersError, ValueError):
+        return None
+    return int(its.node[0, 0]) if sound(its).all() else None
+
+
+def _readable(text: bytes) -> bool:
+    try:
+        numbers([text])
+    except NoNumbersError:
+        return False
+    return True

@@ -1,0 +1,425 @@
+"""Answers by the fetch: samples in columns whose node is known are decided together, all others one by one.
+
+A sample whose head is its node's is not decoded: its numbers are read with those of all others, and the arrays of
+``columns.screen`` repeat the rule. What they cannot prove is decided by the rule itself. A node's samples keep their
+order: from a sample with another head on they wait for the next turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import chain
+from typing import Final, Protocol
+
+import msgspec
+
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.proof import PROVEN, Verdict
+from slacktide.schemas.sample import Limits
+from slacktide.schemas.sample_columns import Of
+from slacktide.schemas.sample_columns_codec import BEGIN, MORE, NOW, decode_of, head_of
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE_COLUMNS, SCORE
+from slacktide.streams.columns.block import Block, Columns, Named, sound
+from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, split_limits
+from slacktide.streams.columns.lines import KEEP_CASE, Boot, Case, Line, Names, boot_of, line_of, tail_line
+from slacktide.streams.columns.marked import FIRST, MarksError, text
+from slacktide.streams.columns.numbers import NoNumbersError
+from slacktide.streams.columns.publish import Figures
+from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, Screened, fit, quota_of
+from slacktide.streams.columns.turn import Turn, alone
+from slacktide.streams.records import Out, Record
+from slacktide.streams.rendering import RenderedOut
+from slacktide.streams.windows.figures import bands
+from slacktide.streams.worker.answering import Answerer
+from slacktide.streams.worker.heard import Heard, Node
+
+_FIGURES: Final = ((METRIC.name, "metric"), (ALLOCATABLE.name, "allocatable"), (SCORE.name, "score"))
+_LIMITS_CHARS_MAX: Final = 400
+_decode_limits = msgspec.json.Decoder(Limits | None).decode
+
+
+class Slow(Protocol):
+    """Answers one sample by itself."""
+
+    def alone(self, record: Record, answerer: Answerer) -> list[Out]:
+        """Answer it, and keep it where a window can take it."""
+
+    def meet(self, record: Record, seq: int) -> Heard | None:
+        """Take in what a sample names; None: it is answered alone, and nothing was taken in."""
+
+    def decide(self, each: Heard, answerer: Answerer) -> list[Out]:
+        """Answer a sample of which ``meet`` took in what it names."""
+
+    def node(self, record: Record) -> Node | None:
+        """The state of the record's node; None: there is none."""
+
+    def by_rule(self, record: Record, head: Head[Node], answerer: Answerer, verdict: Verdict) -> list[Out]:
+        """Answer it by the scalar rule; its window gets it from elsewhere."""
+
+
+class Fast:
+    """Heads of nodes, and what answers their samples.
+
+    Args:
+        worker: its name.
+        slow: answers single samples.
+        verdict: finds whether a sample proves its node.
+
+    """
+
+    def __init__(self, worker: str, slow: Slow, verdict: Callable[[Record], Verdict]) -> None:
+        self._worker = worker
+        self._slow, self._verdict = slow, verdict
+        self._heads: dict[bytes, Head[Node]] = {}
+        self._turns = 0
+        self._named: dict[int, Heard] = {}
+        """Samples that were taken in and are to be answered alone, by their place."""
+
+    def learn(self, each: Heard, policy: Policy) -> None:
+        """Take over the head of a sample that was answered alone, for those that follow it."""
+        record, node = each.record, each.node
+        value = record.value
+        if value is None or not value.startswith(BEGIN) or not each.newer:
+            return
+        before = self._heads.pop(record.key, None)  # type: ignore[arg-type]
+        if each.facts is None or each.pods is None or not node.boots.only(each.sample.boot_id):
+            return
+        prefix = value[: head_of(value)]
+        of = decode_of(prefix)
+        parts = split_limits(prefix, msgspec.json.encode(of.limits))
+        listed = head_of_list(each.pods, of.be_group)
+        if parts is None or listed is None:
+            return
+        uids, counted, group = listed
+        same_policy = of.policy_version == policy.version
+        known = before is not None and before.of.boot_id == of.boot_id
+        boot = before.boot if before is not None and known else self._boot(of, policy)
+        self._heads[of.node.encode()] = Head(
+            node=node,
+            window=node.window,
+            row=node.window.row,
+            partition=record.partition,
+            of=of,
+            prefix=prefix,
+            before_limits=parts[0],
+            behind_limits=parts[1],
+            quota_us=quota_of(of.limits),
+            facts=each.facts,
+            pods=each.pods,
+            uids=uids,
+            best_effort=counted,
+            group=group,
+            fit=fit(each.facts, policy, pods=len(uids)) if same_policy else UNFIT,
+            window_ms=node.window_ms(each.sold_by, policy),
+            restarted=each.restarted,
+            boot=boot,
+            names=Names(
+                policy_version=text(policy.version),
+                facts_revision=text(of.facts_revision),
+                pods_revision=text(of.pods_revision),
+            ),
+            market=None if before is None else before.market,
+            commas=numbers_commas(len(uids)),
+            bands=bands(each.sold_by or each.facts),
+            spread_ms=node.spread_ms,
+        )
+
+    def forget(self, node: str) -> None:
+        """Its samples are answered one by one until its head is known again."""
+        self._heads.pop(node.encode(), None)
+
+    def forget_all(self) -> None:
+        """Forget what was made of the policy before."""
+        self._heads.clear()
+
+    def answers(
+        self, records: Sequence[Record], answerer: Answerer, answered: Callable[[Block[Node]], None]
+    ) -> list[Out]:
+        """Answer each sample once, in order.
+
+        Args:
+            records: some of them bad, repeated or of unknown nodes.
+            answerer: who answers, and by which policy.
+            answered: takes what was answered together, in order of each node's samples.
+
+        """
+        results: list[Sequence[Out]] = [()] * len(records)
+        self._named.clear()
+        todo: Sequence[int] = range(len(records))
+        while todo:
+            self._turns += 1
+            turn, todo = self._split(records, todo, results, answerer)
+            if turn.places:
+                self._answer(turn, records, results, answerer, answered)
+        return list(chain.from_iterable(results))
+
+    def _split(  # noqa: C901 - a call for each sample would double what this costs
+        self, records: Sequence[Record], todo: Sequence[int], results: list[Sequence[Out]], answerer: Answerer
+    ) -> tuple[Turn[Node], list[int]]:
+        """Part the samples whose head is known from those that are answered alone, at once, and that wait."""
+        turn: Turn[Node] = Turn()
+        later: list[int] = []
+        number = self._turns
+        heads, checked = self._heads, answerer.policy.node_proof != "off"
+        add_place, add_head, add_text = turn.places.append, turn.heads.append, turn.texts.append
+        add_quota, add_value, add_verdict = turn.quotas.append, turn.values.append, turn.verdicts.append
+        verdict: Verdict = ""
+        for at, place in enumerate(todo):
+            record = records[place]
+            value = record.value
+            if value is None:
+                continue
+            if record.topic != SAMPLE_COLUMNS.name:
+                results[place] = self._slow.alone(record, answerer)
+                continue
+            if checked and (verdict := self._verdict(record)) not in PROVEN:
+                results[place] = self._slow.alone(record, answerer)
+                continue
+            head = heads.get(record.key)  # type: ignore[arg-type]
+            if head is not None and head.later == number:
+                later.append(place)
+                continue
+            if head is not None and (value.startswith(head.prefix) or _other_limits(head, value)):
+                text = _text(value, len(head.prefix))
+                known = head if text.count(b",") == head.commas and _whole(value, text, len(head.prefix)) else None
+            else:
+                text = _clean(value)
+                known = self._met(turn, place, record, text, head, answerer.policy) if text else None
+            if known is not None and known.partition == record.partition:
+                if known.turn != number:
+                    known.turn = number
+                    turn.begun.setdefault(id(known.node), known.node.newest)
+                add_place(place)
+                add_head(known)
+                add_quota(known.quota_us)
+                add_text(text)
+                add_value(value)
+                add_verdict(verdict)
+            elif head is None or head.turn != number:
+                results[place] = self._alone(place, record, answerer)
+            elif place in self._named:
+                return turn, [*later, *todo[at:]]
+            else:
+                head.later = number
+                later.append(place)
+        return turn, later
+
+    def _alone(self, place: int, record: Record, answerer: Answerer) -> list[Out]:
+        each = self._named.pop(place, None)
+        return self._slow.alone(record, answerer) if each is None else self._slow.decide(each, answerer)
+
+    def _met(
+        self, turn: Turn[Node], place: int, record: Record, text: bytes, old: Head[Node] | None, policy: Policy
+    ) -> Head[Node] | None:
+        """Take in what a sample names that is other than before; its node's new head, if that may be compared."""
+        if place in self._named:
+            return None
+        seq = alone(text)
+        if seq is None:
+            return None
+        node = self._slow.node(record)
+        if node is not None:
+            turn.begun.setdefault(id(node), node.newest)
+            if old is not None and old.turn == self._turns:
+                node.newest = max(node.newest, turn.newest(old))
+        each = self._slow.meet(record, seq)
+        if each is None:
+            return None
+        turn.begun.setdefault(id(each.node), ("", -1))
+        self.learn(each, policy)
+        head = self._heads.get(record.key) if each.newer else None  # type: ignore[arg-type]
+        if head is None or head.commas != text.count(b","):
+            self._named[place] = each
+            return None
+        turn.met.add(id(head))
+        return head
+
+    def _answer(
+        self,
+        turn: Turn[Node],
+        records: Sequence[Record],
+        results: list[Sequence[Out]],
+        answerer: Answerer,
+        answered: Callable[[Block[Node]], None],
+    ) -> None:
+        read = self._read(turn, records, results, answerer)
+        if read is None:
+            return
+        turn, its = read
+        self._write(turn, its, turn.screened(its), records, results, answerer)
+        answered(turn.block(its, _newer(turn, its, records)))
+
+    def _read(
+        self, turn: Turn[Node], records: Sequence[Record], results: list[Sequence[Out]], answerer: Answerer
+    ) -> tuple[Turn[Node], Columns] | None:
+        """Read the numbers; a sample whose figures cannot be is answered alone, which changes nothing of its node."""
+        try:
+            its = turn.read()
+        except NoNumbersError:
+            turn = self._left(turn, turn.readable(), records, results, answerer)
+            if not turn.places:
+                return None
+            its = turn.read()
+        good = sound(its)
+        if good.all():
+            return turn, its
+        turn = self._left(turn, good.tolist(), records, results, answerer)
+        return self._read(turn, records, results, answerer) if turn.places else None
+
+    def _left(
+        self,
+        turn: Turn[Node],
+        keep: Sequence[bool],
+        records: Sequence[Record],
+        results: list[Sequence[Out]],
+        answerer: Answerer,
+    ) -> Turn[Node]:
+        for place, kept in zip(turn.places, keep, strict=True):
+            if not kept:
+                results[place] = self._slow.alone(records[place], answerer)
+        return turn.kept(keep)
+
+    def _write(
+        self,
+        turn: Turn[Node],
+        its: Columns,
+        found: Screened,
+        records: Sequence[Record],
+        results: list[Sequence[Out]],
+        answerer: Answerer,
+    ) -> None:
+        """Put the answers together: templates with numbers."""
+        now_ms, terms, quotas = answerer.now_ms, found.terms.tolist(), found.quota_us.tolist()
+        seqs, observed, bounds = its.node[:, 0].tolist(), its.node[:, 1].tolist(), found.bound.tolist()
+        cases = list(zip(bounds, found.minimum.tolist(), found.limited.tolist(), strict=True))
+        for at, (place, head, verdict, seq, observed_ms, bound) in enumerate(
+            zip(turn.places, turn.heads, turn.verdicts, seqs, observed, bounds, strict=True)
+        ):
+            record = records[place]
+            keeps = bound == KEEP
+            case = KEEP_CASE if keeps else cases[at]
+            line = (
+                None if bound == SCALAR else head.lines.get((case, verdict)) or self._line(head, case, verdict, record)
+            )
+            if line is None:
+                results[place] = self._slow.by_rule(record, head, answerer, verdict)
+                continue
+            if keeps:
+                value = line.line % (seq, seq, observed_ms, now_ms, record.offset)
+            else:
+                its_terms = terms[at]
+                shown = [its_terms[column] for column in line.columns]
+                value = line.line % (seq, seq, observed_ms, seq, quotas[at], *shown, now_ms, record.offset)
+            tail = head.boot.tails[COMMAND.name]
+            results[place] = (
+                RenderedOut(
+                    topic=COMMAND.name,
+                    partition=record.partition,
+                    key=record.key,
+                    value=value,
+                    tail=tail % (seq, _second(observed_ms // 1_000), observed_ms % 1_000, seq, seq & 0xFFFFFFFF),
+                    answer="keep" if keeps else "set",
+                    age_ms=max(0, now_ms - observed_ms),
+                ),
+            )
+
+    def _line(self, head: Head[Node], case: Case, verdict: Verdict, record: Record) -> Line | None:
+        """Make a template of a node's answers; None: the worker's name looks like a mark."""
+        try:
+            line = line_of(
+                case,
+                head.boot,
+                head.names,
+                worker=self._worker,
+                topic=record.topic,
+                partition=head.partition,
+                proof=verdict,
+            )
+        except MarksError:
+            return None
+        head.lines[case, verdict] = line
+        return line
+
+    def figures(self, head: Head[Node], named: Named, found: Figures) -> list[Out]:
+        """Put a node's figures into records."""
+        second, ms = divmod(named.observed_ms, 1_000)
+        numbers = named.seq, _second(second), ms, named.seq, named.seq & 0xFFFFFFFF
+        key = head.of.node.encode()
+        return [
+            RenderedOut(
+                topic=topic,
+                partition=head.partition,
+                key=key,
+                value=value,
+                tail=head.boot.tails[topic] % numbers,
+            )
+            for (topic, _), value in zip(_FIGURES, found, strict=True)
+        ]
+
+    def _boot(self, of: Of, policy: Policy) -> Boot:
+        """Put together what the records of a node's boot have in common."""
+        boot, source = boot_of(of.node, of.boot_id, policy.version), f"stream/{self._worker}"
+        answer = f"{boot.answer_id.decode()}-{FIRST}"
+        boot.tails[COMMAND.name] = tail_line(COMMAND.name, source, of.node, of.boot_id, answer)
+        for topic, kind in _FIGURES:
+            event_id = f"{kind}/{of.node}/{of.boot_id}/{FIRST}"
+            boot.tails[topic] = tail_line(topic, source, of.node, of.boot_id, event_id)
+        return boot
+
+
+def _other_limits(head: Head[Node], value: bytes) -> bool:
+    """Take over limits that are other than before, where nothing else of the head is."""
+    if not value.startswith(head.before_limits):
+        return False
+    begin = len(head.before_limits)
+    end = value.find(head.behind_limits, begin, begin + _LIMITS_CHARS_MAX + len(head.behind_limits))
+    if end < 0:
+        return False
+    try:
+        limits = _decode_limits(value[begin:end])
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return False
+    head.prefix = value[: end + len(head.behind_limits)]
+    head.quota_us = quota_of(limits)
+    return True
+
+
+def _newer(turn: Turn[Node], its: Columns, records: Sequence[Record]) -> list[bool]:
+    """Note of each node how far its samples have come; which of them are newer than all before."""
+    newer, running = [], turn.begun
+    for head, place, seq in zip(turn.heads, turn.places, its.node[:, 0].tolist(), strict=True):
+        node, boot_id = head.node, head.of.boot_id
+        boot, newest = running[id(node)]
+        later = seq > newest or boot != boot_id
+        newer.append(later)
+        if later:
+            running[id(node)] = boot_id, seq
+        node.boots.saw(records[place].timestamp_ms)
+    for head in turn.heads:
+        head.node.newest = max(head.node.newest, running[id(head.node)])
+    return newer
+
+
+def _text(value: bytes, cut: int) -> bytes:
+    return value[cut : value.find(b"]", cut)]
+
+
+def _whole(value: bytes, text: bytes, cut: int) -> bool:
+    """Whether a sample has nothing but numbers, and nothing that is rare."""
+    return b"n" not in text and not value.startswith(MORE, cut + len(text) + 2)
+
+
+def _clean(value: bytes) -> bytes:
+    """Give the numbers of a sample in columns of which arrays may tell; b"": they may not."""
+    cut = value.find(NOW) + len(NOW) if value.startswith(BEGIN) else 0
+    if cut < len(NOW):
+        return b""
+    text = _text(value, cut)
+    return text if _whole(value, text, cut) else b""
+
+
+@lru_cache(maxsize=4_096)
+def _second(epoch_s: int) -> bytes:
+    return datetime.fromtimestamp(epoch_s, UTC).strftime("%Y-%m-%dT%H:%M:%S").encode()

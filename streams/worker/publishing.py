@@ -1,0 +1,286 @@
+"""From answered samples into the windows of their nodes, and what is published of these."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from slacktide.schemas.errors import failure
+from slacktide.schemas.metric import NodeMetric
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.sample_columns_codec import fields_of
+from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.columns.block import Block
+from slacktide.streams.columns.figures import Found, holding, publish_columns, worth
+from slacktide.streams.columns.merging import Merging
+from slacktide.streams.isolated import isolated
+from slacktide.streams.records import Out, Record, Writer
+from slacktide.streams.windows.figures import Candidate, allocatable_of, due, holds, metrics_of, publishing
+from slacktide.streams.windows.segments import MINUTE_MS, oldest_minute, segment
+from slacktide.streams.worker.covering import Covering
+from slacktide.streams.worker.fast import Fast
+from slacktide.streams.worker.heard import WAVE, Heard, Node, waves
+from slacktide.streams.worker.held import Held
+from slacktide.streams.worker.reading import SoundSample
+from slacktide.streams.worker.scores import node_score
+from slacktide.streams.worker.shadow import Shadow
+from slacktide.streams.worker.stale import LastSaid, Said
+
+
+class Of(Protocol):
+    """The worker whose figures they are."""
+
+    held: Held
+    covering: Covering
+    republish_ms: int
+
+    @property
+    def in_force(self) -> Policy:
+        """The policy."""
+
+
+class Publishing:
+    """What a worker publishes of its nodes.
+
+    Args:
+        worker: its state.
+        last: what was published last of each node.
+        fast: what answers by the fetch.
+        writer: puts records together.
+
+    """
+
+    def __init__(self, worker: Of, last: LastSaid, fast: Fast, writer: Writer) -> None:
+        self.late_samples = 0
+        """Samples that were answered but are in no window: repeated, or older than what came before."""
+        self._worker, self._last, self._fast, self._writer = worker, last, fast, writer
+        self._held, self._windows, self._covering = worker.held, worker.held.windows, worker.covering
+        self._held_back: set[int] = set()
+
+    @property
+    def in_force(self) -> Policy:
+        """The policy."""
+        return self._worker.in_force
+
+    def hold_back(self, partition: int) -> None:
+        """Publish nothing of its nodes until ``publish``: their windows are being filled."""
+        self._held_back.add(partition)
+
+    def publish(self, partition: int) -> None:
+        """Its windows are as full as they will be, or fuller than before: each node's next sample shows it."""
+        self._held_back.discard(partition)
+        for node in self._held.of(partition).values():
+            node.window.told = None
+
+    def forget(self, partition: int) -> None:
+        """The partition has moved away."""
+        self._held_back.discard(partition)
+
+    def figures(self, answered: Sequence[Heard | Block[Node]], now_ms: int, shadow: Shadow | None) -> list[Out]:
+        """Take what was answered into the windows, and publish what there is to publish.
+
+        Args:
+            answered: samples, those of each node in order.
+            now_ms: the time.
+            shadow: what decides the same samples by another policy.
+
+        """
+        outs: list[Out] = []
+        alone: list[Heard] = []
+        for one in answered:
+            if isinstance(one, Heard):
+                alone.append(one)
+                continue
+            outs += self._heard_alone(alone, now_ms, shadow)
+            outs += self._block(one, now_ms)
+            alone = []
+        return outs + self._heard_alone(alone, now_ms, shadow)
+
+    def _heard_alone(self, heard: Sequence[Heard], now_ms: int, shadow: Shadow | None) -> list[Out]:
+        outs: list[Out] = []
+        for wave in waves(heard):
+            outs += self._published(wave, now_ms)
+        if shadow is not None:
+            for each in heard:
+                shadow.saw(each.seen())
+        return outs
+
+    def merge(self, wave: Sequence[Heard], outs: list[Out]) -> list[bool]:
+        """Take a wave into its windows; which samples of it were in time. A node that fails begins a new window."""
+
+        def failed(each: Heard, error: Exception) -> list[bool]:
+            self._begin_anew(each.node)
+            outs.append(self._failed("window", each.record, error))
+            return [False]
+
+        return isolated(self._merged, wave, failed)
+
+    def _begin_anew(self, node: Node) -> None:
+        """Give a node another window: what is in its own cannot be trusted."""
+        self._windows.drop(node.window)
+        node.window = self._windows.window(node.window.node, node.window.window_ms)
+        self._fast.forget(node.window.node)
+
+    def _merged(self, wave: Sequence[Heard]) -> list[bool]:
+        newer = [each.arrival(self.in_force) for each in wave if each.newer]
+        merged = iter(self._windows.merge(newer))
+        return [each.newer and next(merged) for each in wave]
+
+    def _block(self, block: Block[Node], now_ms: int) -> list[Out]:
+        """Take samples that were answered together into their windows, and publish what there is to say."""
+        outs: list[Out] = []
+        merging = Merging(self._windows, block)
+        for its in merging.waves(WAVE):
+            taken, late = merging.in_time(its)
+            for at in late:
+                self.late_samples += 1
+                block.heads[at].node.too_late(block.heads[at].of.boot_id)
+            merged = self._merged_block(merging, taken, outs)
+            for at in merging.over(merged):
+                outs += self._segments(block.heads[at].node)
+            outs += self._publish_wave(merging, merged, now_ms)
+        return outs
+
+    def _merged_block(self, merging: Merging[Node], taken: Sequence[int], outs: list[Out]) -> Sequence[int]:
+        """Take samples into windows; a node that fails begins a new one."""
+
+        def failed(at: int, error: Exception) -> Sequence[int]:
+            node = merging.block.heads[at].node
+            self._begin_anew(node)
+            outs.append(self._failed("window", _of_node(node), error))
+            return []
+
+        return isolated(merging.merge, taken, failed)
+
+    def _publish_wave(self, merging: Merging[Node], taken: Sequence[int], now_ms: int) -> list[Out]:
+        """Publish figures of nodes: by arrays where they repeat the rules, else by the rules.
+
+        Args:
+            merging: of their samples.
+            taken: which samples came into the windows.
+            now_ms: the time.
+
+        """
+        block = merging.block
+        found = worth(self._windows, block, taken, self.in_force, self._worker.republish_ms, self._candidate)
+        outs = self._publish_found(block, found, now_ms) if found.of.nodes else []
+        hold = holding(self._windows, block, taken, self._worker.republish_ms)
+        self._covering.heard((block.heads[at].partition, block.heads[at].of.node) for at in hold)
+        return outs
+
+    def _publish_found(self, block: Block[Node], found: Found, now_ms: int) -> list[Out]:
+        try:
+            published = publish_columns(self._windows, block, found.places, found.of, self.in_force)
+        except Exception:  # noqa: BLE001 - the rules tell which node's figures are odd
+            published = [None] * len(found.places)
+        alone = [at for at, one in enumerate(published) if one is None]
+        metrics = dict(zip(alone, metrics_of(self._windows, found.of, alone, self.in_force), strict=True))
+        outs: list[Out] = []
+        for at, (place, one, candidate) in enumerate(zip(found.places, published, found.of.nodes, strict=True)):
+            head = block.heads[place]
+            if one is None:
+                record = _of_node(head.node)
+                sample = SoundSample(**fields_of(block.values[place], head.uids_of))
+                each = Heard(record, sample, head.node, head.facts, head.pods, True, False, head.node.described, False)
+                outs += self._said(each, candidate, metrics[at], now_ms)
+            else:
+                outs += self._fast.figures(head, block.named(place), one)
+                self._last.say_written(head.partition, head.of.node, one, candidate.facts)
+                self._covering.published(head.partition, head.of.node)
+        publishing(found.of, self.in_force)
+        for place in found.places:
+            block.heads[place].told = block.heads[place].window.told
+        return outs
+
+    def _candidate(self, block: Block[Node], place: int) -> Candidate | None:
+        """A sample as what may be published is made of it; None: nothing may be."""
+        head = block.heads[place]
+        node, described = head.node, head.node.described
+        if not self._may_publish(node):
+            return None
+        sold_by, revision = (head.facts, "") if described is None else (described.facts, described.revision)
+        late = node.late_of(head.of.boot_id)
+        return Candidate(head.window, block.named(place), sold_by, head.pods, revision, late)
+
+    def _published(self, wave: Sequence[Heard], now_ms: int) -> list[Out]:
+        """Merge, then say what there is to say of those nodes."""
+        candidates: list[Candidate] = []
+        of: dict[int, Heard] = {}
+        outs: list[Out] = []
+        for each, merged in zip(wave, self.merge(wave, outs), strict=True):
+            node, sample = each.node, each.sample
+            if not merged:
+                self.late_samples += 1
+                node.too_late(sample.boot_id)
+            elif each.facts is not None and each.pods is not None and self._may_publish(node):
+                sold_by, late = each.sold_by or each.facts, node.late_of(sample.boot_id)
+                candidates.append(Candidate(node.window, sample, sold_by, each.pods, each.inventory_revision, late))
+                of[node.window.row] = each
+            if merged:
+                outs += self._segments(each.node)
+
+        def failed(one: Candidate, error: Exception) -> list[tuple[Candidate, NodeMetric]]:
+            outs.append(self._failed("figures", of[one.window.row].record, error))
+            return []
+
+        republish_ms = self._worker.republish_ms
+
+        def publishable(some: Sequence[Candidate]) -> list[tuple[Candidate, NodeMetric]]:
+            return due(self._windows, some, self.in_force, republish_ms)
+
+        for candidate, metric in isolated(publishable, candidates, failed):
+            each = of[candidate.window.row]
+            each.metric = metric
+            outs += self._said(each, candidate, metric, now_ms)
+        held = [one for one in candidates if holds(one, republish_ms)]
+        self._covering.heard((of[one.window.row].node.partition, one.window.node) for one in held)
+        return outs
+
+    def _may_publish(self, node: Node) -> bool:
+        may = self._held.existing.may_publish(node.partition, node.window.node)
+        return may and node.partition not in self._held_back
+
+    def _said(self, each: Heard, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
+        """Put the three records of a node's figures together."""
+        partition, facts, pods = each.record.partition, candidate.facts, candidate.pods
+        try:
+            allocatable = allocatable_of(metric, facts, pods, self.in_force, candidate.inventory_revision)
+            score = node_score(metric, allocatable, each.sample, facts, pods, self.in_force, own_facts=each.facts)
+            outs = [
+                self._writer.metric(metric, partition),
+                self._writer.allocatable(allocatable, partition),
+                self._writer.score(score, partition),
+            ]
+            names = candidate.window.names
+            said = Said(metric=metric, allocatable=allocatable, score=score, facts=facts, names=names)
+            self._last.say(partition, said)
+            self._covering.published(partition, metric.node)
+        except Exception as exc:  # noqa: BLE001 - as with an answer
+            self._covering.drop(partition, metric.node)
+            return [self._writer.dead(each.record, failure("figures", exc), now_ms)]
+        return outs
+
+    def _segments(self, node: Node) -> list[Out]:
+        """Each minute of event time once, when it is over: mostly one, more after a gap or a long sample."""
+        window = node.window
+        over = (window.watermark_ms - node.spread_ms) // MINUTE_MS
+        if over <= window.minute or node.partition in self._held_back:
+            return []
+        first, window.minute = max(window.minute, oldest_minute(self._windows, window)), over
+        try:
+            said = [
+                segment(self._windows, window, minute, boot_id=node.newest[0], seq=node.newest[1])
+                for minute in range(first, over)
+            ]
+            return [self._writer.window(one, node.partition) for one in said if one is not None]
+        except Exception as exc:  # noqa: BLE001 - one node's minute
+            return [self._failed("segment", _of_node(node), exc)]
+
+    def _failed(self, stage: str, record: Record, error: Exception) -> Out:
+        return self._writer.dead(record, failure(stage, error), record.timestamp_ms)
+
+
+def _of_node(node: Node) -> Record:
+    """What stands for a node's samples together."""
+    name = node.window.node.encode()
+    return Record(topic=SAMPLE.name, partition=node.partition, offset=0, timestamp_ms=0, key=name, value=None)
