@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from slacktide.streams.kafka import Refused, Rendered, Sender
 from slacktide.streams.records import Out
-from slacktide.streams.rendering import record_of
+from slacktide.streams.rendering import RenderedOut, record_of
 
 
 async def sent(sender: Sender, outs: Sequence[Out]) -> list[Refused]:
@@ -18,6 +18,8 @@ async def sent(sender: Sender, outs: Sequence[Out]) -> list[Refused]:
         LogError: a write failed.
 
     """
+    if not any(isinstance(out, RenderedOut) for out in outs):  # the client puts headers together faster
+        return [one for one in await sender.send_each(outs) if isinstance(one, Refused)]
     by_place: dict[tuple[str, int], list[Out]] = {}
     placeless: list[Out] = []
     for out in outs:
