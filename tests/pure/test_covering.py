@@ -110,7 +110,7 @@ def test_a_node_whose_figures_fail_is_not_covered(monkeypatch: pytest.MonkeyPatc
     worker = worker_of()
     take(worker, 1)
     with monkeypatch.context() as broken:
-        broken.setattr("slacktide.streams.worker.worker.node_score", lambda *_, **__: 1 // 0)
+        broken.setattr("slacktide.streams.worker.publishing.node_score", lambda *_, **__: 1 // 0)
         assert [out.topic for out in take(worker, 6)] == [COMMAND.name, DEAD_LETTER.name]
     take(worker, 7)
     assert covered(worker) == []
