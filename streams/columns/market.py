@@ -23,6 +23,7 @@ USAGE, REQUEST, LARGER = range(3)
 """How high-priority pods are counted."""
 _POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LARGER}
 PROD: Final = "koord-prod"
+_PERCENT_MAX: Final = 1_000
 _EXACT: Final = 1 << 53
 """A strategy that comes to more than any machine has is the scalar rules'."""
 
@@ -122,7 +123,8 @@ def market_of(
 
 def _plain(colocation: Colocation) -> bool:
     capped = colocation.batch_cpu_threshold_pct is not None or colocation.batch_mem_threshold_pct is not None
-    return colocation.enable and colocation.mid_reclaim_mode != STATIC and not capped
+    dynamic = colocation.mid_reclaim_mode != STATIC and colocation.mid_unallocated_pct <= _PERCENT_MAX
+    return colocation.enable and dynamic and not capped
 
 
 def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation) -> tuple[int, ...]:

@@ -42,8 +42,8 @@ _FIGURES = (
 _MINIMUM, _TARGET, _CURRENT, _STEP = "minimum_milli", ("allowed_milli", "target_us"), "current_us", "step_us_max"
 
 
-_EXACT: Final = 1 << 53
-"""Whole numbers below it are the same as float64."""
+_MILLI_MAX: Final = 1 << 42
+"""Four billion CPUs: with less no product exceeds 64 bits, and each number is the same as float64."""
 UNFIT: Final = (0, 0, 0, NONE, 1, NO_LINE)
 """In place of ``fit`` where the scalar rule answers: the capacity is 0."""
 OTHER_LIMITS: Final = -2
@@ -67,14 +67,15 @@ def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
     capacity, mem_capacity = facts.capacity.cpu_milli, facts.capacity.mem_bytes
     if not (threshold.enable and threshold.cpu_suppress_policy == "cfsQuota" and pods and capacity):
         return UNFIT
-    if not evicts_by_memory_alone(threshold):
+    reserved, min_pct = node_reserved(facts).cpu_milli or 0, threshold.cpu_suppress_min_pct
+    if not evicts_by_memory_alone(threshold) or max(capacity, reserved) > _MILLI_MAX:
         return UNFIT
     line_pct = threshold.mem_evict_threshold_pct
     return (
         capacity,
-        node_reserved(facts).cpu_milli or 0,
+        reserved,
         threshold.cpu_suppress_threshold_pct,
-        NONE if threshold.cpu_suppress_min_pct is None else threshold.cpu_suppress_min_pct,
+        NONE if min_pct is None else min_pct,
         mem_capacity or 1,
         NO_LINE if line_pct is None or not mem_capacity else line_pct,
     )
@@ -150,7 +151,7 @@ def screen(fits: Ints, samples: Samples) -> Screened:
     keep = near | spaced | (limited & (wanted == quota))
     bound = np.where(keep, KEEP, np.where(stepped, STEPPED, np.where(floored, FLOORED, TARGET)))
     below = samples.node_bytes * 100 // np.maximum(mem_capacity, 1) < line
-    exact = samples.all_milli < _EXACT
+    exact = (samples.all_milli < _MILLI_MAX) & (samples.node_milli < _MILLI_MAX)
     proven = exact & (capacity > 0) & (quota != OTHER_LIMITS) & (below | (samples.node_bytes == 0))
     figures = (capacity, threshold, ceiling, pods_milli, np.zeros_like(capacity), system_milli, formula)
     terms = np.stack([*figures, minimum_milli, allowed, target, quota, step], 1)
