@@ -29,6 +29,7 @@ from slacktide.schemas.topics import (
     INVENTORY,
     POLICY,
     SAMPLE,
+    SAMPLES,
 )
 from slacktide.streams.isolated import isolated
 from slacktide.streams.kafka import WHOLE, History, Refused, Sender, Tail, last_of_each_key, places_of
@@ -232,7 +233,8 @@ class Session:
         self._latest.again()
         self._health.not_ready = ""
         partitions = {place.partition for place in places}
-        if not partitions or max(partitions) >= self._partitions:
+        whole = all(Place(topic.name, partition) in places for topic in SAMPLES for partition in partitions)
+        if not partitions or not whole or max(partitions) >= self._partitions:
             self._tasks.append(asyncio.create_task(self._guarded(self._check_topics)))
         log.info("partitions assigned", extra={"partitions": sorted(partitions)})
 
@@ -452,7 +454,7 @@ class Session:
             await asyncio.sleep(BEAT_S)
 
     async def _check_topics(self) -> None:
-        """The topic of samples has more partitions than at the start, or none are left for this worker.
+        """The topics of samples have more partitions than at the start, or this worker lacks some of one of them.
 
         Raises:
             LogError: a topic is missing, or the others have fewer partitions.
