@@ -60,6 +60,8 @@ SEND_S = 3.0
 """For a request to write; a write that is not acknowledged within twice this has failed."""
 FRESH_S = 5.0
 BEAT_S = 0.25
+JOIN_SESSIONS = 5
+"""A group is shared out within a session timeout or two. After so many the worker connects anew."""
 FIGURES_S = 0.2
 """What was answered is in the windows, and published, so much later at most."""
 FINISH_S = 2.0
@@ -126,6 +128,8 @@ class Session:
         self.quarantine = Quarantine(_OWNER, _log_crash)
         """The shell gives it the group's offsets."""
         self._held: frozenset[Place] | None = None
+        self._joining_since_s: float | None = None
+        """Since when the group owes this worker its partitions."""
         self._answered_at_s: float | None = None
         self._unknown_samples = worker.unknown_samples
 
@@ -154,7 +158,7 @@ class Session:
                 await doors.enter_async_context(self._shadow)
             self._doors = doors.pop_all()
         self._health.not_ready = "joining the group"
-        self._beat_s = asyncio.get_running_loop().time()
+        self._beat_s = self._joining_since_s = asyncio.get_running_loop().time()
         self._tasks = [
             asyncio.create_task(self._guarded(work))
             for work in (
@@ -229,6 +233,7 @@ class Session:
         """These are the worker's places now, and no others, in this generation of the group."""
         metrics.REBALANCES.inc()
         self._share(places, generation)
+        self._joining_since_s = None
         # The group may have been shared out anew because the log was made anew.
         self._latest.again()
         self._health.not_ready = ""
@@ -241,6 +246,7 @@ class Session:
     def revoked(self) -> None:
         """The group is being shared out anew; what stays is told by ``assigned``."""
         self._health.not_ready = "the group is being shared out anew"
+        self._joining_since_s = asyncio.get_running_loop().time()
 
     async def answer(
         self, batches: Mapping[Place, Sequence[Record]], ends: Mapping[Place, int | None]
@@ -482,6 +488,18 @@ class Session:
         while True:
             await asyncio.sleep(1.0)
             self._health.not_fresh = self._late()
+            self._check_joined()
+
+    def _check_joined(self) -> None:
+        """Begin anew where the group gives no partitions, not even none, for much longer than it may take.
+
+        Raises:
+            LogError: it does not.
+
+        """
+        since_s, most_s = self._joining_since_s, JOIN_SESSIONS * self._session_timeout_s
+        if since_s is not None and asyncio.get_running_loop().time() - since_s > most_s:
+            raise LogError(f"the group assigned no partitions within {most_s:g} s")
 
     def _late(self) -> str:
         """Why what this worker publishes may be out of date; "": it is not."""
