@@ -33,12 +33,6 @@ class Columns(NamedTuple):
     counts: Ints
     """Of each sample's pods."""
 
-    @property
-    def ends(self) -> Ints:
-        """Where each sample's pods end."""
-        found: Ints = np.cumsum(self.counts)
-        return found
-
 
 def columns(flat: Ints, counts: Ints) -> Columns:
     """Part the numbers of nodes and pods.

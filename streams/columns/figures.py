@@ -15,9 +15,9 @@ from slacktide.streams.columns.market import Market, market_of
 from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
 from slacktide.streams.columns.screen import NONE, OTHER_LIMITS, UNFIT, Bools
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
-from slacktide.streams.windows.figures import PUBLISH_MS_MIN, SOONER_MS, Candidate, Worth, revisions
+from slacktide.streams.windows.figures import PUBLISH_MS_MIN, SOONER_MS, Candidate, Worth, beyond, revisions
 from slacktide.streams.windows.node_window import NEVER, OWN
-from slacktide.streams.windows.rings import Floats, Ints, or_zero
+from slacktide.streams.windows.rings import Floats, Ints
 from slacktide.streams.windows.windows import Windows
 
 N = TypeVar("N")
@@ -122,11 +122,7 @@ def _moved(heads: Sequence[Head[N]], values: Floats, begins: Ints, same: Bools) 
             for head, alike, begin, end in zip(heads, same.tolist(), begins.tolist(), ends, strict=True)
         ]
     )
-    moves = np.abs(or_zero(values) - or_zero(before))
-    of_node = moves[begins]
-    of_rest = np.add.reduceat(moves, begins) - of_node
-    found: Bools = (np.maximum(of_node, of_rest) > np.array([head.bands for head in heads])).any(1)
-    return found
+    return beyond(values, before, begins, [head.bands for head in heads])
 
 
 def publish_columns(

@@ -8,10 +8,10 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from slacktide.streams.columns.block import Block, of_samples, wave, waves
+from slacktide.streams.windows.segments import MINUTE_MS
 from slacktide.streams.windows.windows import Windows
 
 N = TypeVar("N")
-MINUTE_MS = 60_000
 
 
 class Merging(Generic[N]):

@@ -20,11 +20,8 @@ from slacktide.streams.columns.screen import Bools
 from slacktide.streams.columns.sold import BATCH_TERMS, MID_TERMS, sold
 from slacktide.streams.decisions.because import in_unit
 from slacktide.streams.decisions.known_pods import PodName
+from slacktide.streams.windows.figures import AMOUNT_MAX
 from slacktide.streams.windows.rings import LENGTHS_S, Ints
-
-AMOUNT_MAX: Final = 2**53
-_SPREADS: Final = 4 * 5
-"""Numbers of one aggregate, beside what is covered."""
 
 
 class Due(NamedTuple):

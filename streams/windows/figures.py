@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 import numpy as np
+from numpy.typing import NDArray
 
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts, Pod
@@ -25,7 +26,7 @@ from slacktide.streams.decisions.mid_resource import mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.decisions.published_floor import published_floor
 from slacktide.streams.windows.node_window import NodeWindow, Told
-from slacktide.streams.windows.rings import Floats, Spreads, or_zero
+from slacktide.streams.windows.rings import Floats, Ints, Spreads, or_zero
 from slacktide.streams.windows.windows import Averages, Windows, averages_of
 
 AMOUNT_MAX = 2**53
@@ -176,12 +177,26 @@ def _moved(asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
         now if one.window.told is None or one.window.told.rows is not one.window.all_rows else one.window.told.values
         for one, now in zip(asked, parts, strict=True)
     ]
-    moves = np.abs(or_zero(np.concatenate(parts)) - or_zero(np.concatenate(before)))
     begins = np.cumsum([0, *(len(part) for part in parts[:-1])])
+    most = [bands(one.facts) for one in asked]
+    found: list[bool] = beyond(np.concatenate(parts), np.concatenate(before), begins, most).tolist()
+    return found
+
+
+def beyond(now: Floats, before: Floats, begins: Ints, most: Sequence[tuple[float, float]]) -> NDArray[np.bool_]:
+    """Of which nodes the use, or system and pods together, moved by more than its bands.
+
+    Args:
+        now: float64 [N, 2]: averages, each node's own first.
+        before: the same as they were published.
+        begins: where each node's begin.
+        most: of each node, what ``bands`` gives.
+
+    """
+    moves = np.abs(or_zero(now) - or_zero(before))
     of_node = moves[begins]
     of_rest = np.add.reduceat(moves, begins) - of_node
-    most = np.array([bands(one.facts) for one in asked])
-    found: list[bool] = (np.maximum(of_node, of_rest) > most).any(1).tolist()
+    found: NDArray[np.bool_] = (np.maximum(of_node, of_rest) > np.array(most)).any(1)
     return found
 
 
