@@ -25,6 +25,7 @@ class Account:
         self._tally = Counter[tuple[str, str]]()
         self._took_s = defaultdict[str, float](float)
         self._figures: list[str] = []
+        self._lost: list[str] = []
 
     @pytest.hookimpl(wrapper=True)
     def pytest_make_collect_report(self, collector: pytest.Collector) -> Iterator[None]:
@@ -59,13 +60,17 @@ class Account:
             self._figures += [f"{report.nodeid}: {told[FIGURES]}"] if FIGURES in told else []
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Where all is required, a rung without a single test has been lost."""
+        """Where all is required, a rung without a single test has been lost, unless it runs apart."""
         config = self._config
-        whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not config.option.keyword
-        lost = set(rungs.RUNGS) - {rung for rung, _ in self._tally}
+        whole = config.args_source is pytest.Config.ArgsSource.TESTPATHS and not (
+            config.option.keyword or config.option.lf
+        )
         part = hasattr(config, "workerinput")  # one of several processes, none of which has all
-        if REQUIRE_ALL and whole and not part and session.exitstatus == pytest.ExitCode.OK and lost:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if REQUIRE_ALL and whole and not part and session.exitstatus == pytest.ExitCode.OK:
+            apart = {rungs.APART.get(str(path)) for path in config.option.ignore or ()}
+            ran = {rung for rung, _ in self._tally}
+            self._lost = [rung for rung in rungs.RUNGS if rung not in ran | apart]
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED if self._lost else pytest.ExitCode.OK
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         """Name each rung with its count, and for what was left out the line that would get it."""
@@ -78,5 +83,7 @@ class Account:
         for marker, lacks in rungs.LACKS.items():
             if tally[rungs.BY_MARKER[marker], "skipped"] and (lack := lacks()) is not None:
                 terminalreporter.line(f"{rungs.BY_MARKER[marker]}: skipped for want of {lack}")
+        for rung in self._lost:
+            terminalreporter.line(f"{rung}: failed: no test ran, and SLACKTIDE_REQUIRE_ALL asks for every rung")
         for line in self._figures:
             terminalreporter.line(line)

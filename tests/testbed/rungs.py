@@ -280,6 +280,8 @@ BY_MARKER = {
     "kernel": RUNGS[3],
     "install": RUNGS[13],
 }
+APART = {"tests/cluster/v2": RUNGS[12]}
+"""Rungs that `make test` runs by themselves, by the folder that its other run ignores."""
 BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[13]}
 
 
