@@ -9,7 +9,6 @@ from typing import Any
 
 from aiokafka import AIOKafkaConsumer, ConsumerRebalanceListener, TopicPartition
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 from aiokafka.errors import CommitFailedError, IllegalStateError, KafkaError
 
@@ -37,9 +36,9 @@ Fetched = tuple[dict[Place, list[Record]], dict[Place, int | None]]
 """By place: the records in order, and the offset at which it ends, where that is known."""
 Heard = Callable[[frozenset[Place]], Awaitable[None]]
 
-ASSIGNORS = [RangePartitionAssignor, RoundRobinPartitionAssignor]
-"""The first one gives a member the same partitions of all topics: they hold the same nodes. A group uses the second one
-while a member does not know the first."""
+ASSIGNORS = [RangePartitionAssignor]
+"""It gives a member the same partitions of all topics: they hold the same nodes. One only: aiokafka sends a request to
+join for each assignor, and each begins a rebalance. Two members whose requests alternate never get partitions."""
 
 
 class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has no types
