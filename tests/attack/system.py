@@ -37,10 +37,15 @@ BUDGET = {"clusterMax": 20, "nodeMax": 5, "namespaceMax": 15, "intervalSeconds":
 """Leases short enough to end and begin again while a test runs."""
 
 
-def policy_with(**strategy: object) -> Policy:
-    """What the operator asks for, with further fields of the cluster's strategy."""
+def configs(**strategy: object) -> dict[str, object]:
+    """The operator's ConfigMap, with further fields of the cluster's strategy."""
     colocation = {"enable": True, "metricAggregateDurationSeconds": 10}
-    policy = policy_from(colocation=colocation, threshold={"clusterStrategy": STRATEGY | strategy}, budget=BUDGET)
+    return {"colocation": colocation, "threshold": {"clusterStrategy": STRATEGY | strategy}, "budget": BUDGET}
+
+
+def policy_with(**strategy: object) -> Policy:
+    """What the operator asks for."""
+    policy = policy_from(**configs(**strategy))
     return msgspec.structs.replace(policy, node_source="inventory")
 
 

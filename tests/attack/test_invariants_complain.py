@@ -5,21 +5,33 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from attack import mirror
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
-from slacktide.schemas.inventory import Pod, Resources
+from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod, Resources
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.sample import Limits
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, CREDIT, DEAD_LETTER, METRIC, OUTCOME, SAMPLE, Topic
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    COMMAND,
+    CREDIT,
+    DEAD_LETTER,
+    INVENTORY,
+    METRIC,
+    OUTCOME,
+    SAMPLE,
+    Topic,
+)
 from slacktide.streams.records import Record
 from testbed.chains import Chain, evicted, logged, outcome
 from testbed.history import acts, checks
 from testbed.history.records import History, Shown
+from testbed.history.verdict import verdict
 from testbed.samples import BOOT, PODS, START_MS
 
 BUDGET = EvictionBudget(cluster_max=2, node_max=1, namespace_max=2, interval_s=60, lease_s=6)
@@ -263,3 +275,31 @@ def test_encoding_is_what_tells_two_outcomes_from_one_sent_twice() -> None:
 
     assert encode(decode(again.value, NodeOutcome)) == again.value
     assert not run.broken()
+
+
+def inventories(*epochs: int) -> History:
+    facts = NodeFacts(name="node-1", capacity=Resources(), allocatable=Resources())
+    said = [NodeInventory(node="node-1", revision="f", facts=facts, writer_epoch=epoch) for epoch in epochs]
+    return History([logged(one, INVENTORY, key="node-1", offset=offset) for offset, one in enumerate(said)])
+
+
+def test_a_bridge_that_publishes_after_its_successor_is_found_out() -> None:
+    assert mirror.one_writer(inventories(0, 1, 1, 2)).broken == ()
+    assert mirror.one_writer(inventories(1, 2, 1)).broken == ("node-1: (2,) then (1,)",)
+
+
+def test_a_node_that_shows_what_nobody_published_of_it_is_found_out() -> None:
+    run, nothing = Run(), (None, None)
+    sold = msgspec.structs.replace(run.newest(ALLOCATABLE, NodeAllocatable), batch_cpu_milli=9, batch_mem_bytes=8)
+    history = History([logged(sold, ALLOCATABLE, key="node-1")])
+    looks = [mirror.Look("node-1", (9, 8), (9, 8)), mirror.Look("node-1", nothing, nothing)]
+    assert mirror.published(looks, history) == verdict("Nodes show published figures", 1, ())
+    for wrong in (mirror.Look("node-2", (9, 8), (9, 8)), mirror.Look("node-1", (9, 9), (9, 9))):
+        assert mirror.published([wrong], history).broken == (str(wrong),)
+
+
+def test_capacity_without_the_same_to_allocate_is_found_out() -> None:
+    assert mirror.together([mirror.Look("node-1", (9, 9), (9, 9)), mirror.Look("node-1", (9, 9), (None, None))]) == (
+        verdict("capacity and allocatable together", 2, ())
+    )
+    assert mirror.together([mirror.Look("node-1", (9, 9), (8, 9))]).broken

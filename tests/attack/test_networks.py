@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from attack.faults import seed_of_this_run
+from attack.links import FAULTS, Pair
 from attack.load import Load
 from attack.system import System
 from slacktide.schemas.topics import CREDIT, SAMPLE
@@ -22,10 +23,7 @@ from testbed.parts import Part
 pytestmark = [pytest.mark.kafka, pytest.mark.attack, pytest.mark.netns]
 PARTITIONS = 4
 HOLDS_S, SETTLE_S = (1.5, 2.5), 0.5
-SLOW_MS = 200, 600
-LOST_PART = 0.3, 1.0
 BROKERS = [f"broker-{number}" for number in range(REPLICAS)]
-Pair = tuple[str, str]
 
 
 @pytest.fixture(scope="module")
@@ -53,27 +51,6 @@ def system(lan: Lan, cluster: KafkaCluster, tmp_path_factory: pytest.TempPathFac
 @pytest.fixture(scope="module")
 def dice() -> random.Random:
     return random.Random(seed_of_this_run())
-
-
-def partition(lan: Lan, pair: Pair, dice: random.Random) -> str:
-    lan.cut(*pair)
-    return "nothing passes"
-
-
-def one_way_loss(lan: Lan, pair: Pair, dice: random.Random) -> str:
-    sender, receiver = dice.sample(pair, 2)
-    part = dice.choice([1.0, round(dice.uniform(*LOST_PART), 2)])
-    lan.lose(sender, receiver, part)
-    return f"{part:.0%} lost from {sender} to {receiver}"
-
-
-def slow_link(lan: Lan, pair: Pair, dice: random.Random) -> str:
-    delay_ms = dice.randrange(*SLOW_MS)
-    lan.slow(*pair, delay_ms)
-    return f"{delay_ms} ms each way"
-
-
-FAULTS = [partition, one_way_loss, slow_link]
 
 
 def of_broker(cluster: KafkaCluster, broker: KafkaBroker) -> str:

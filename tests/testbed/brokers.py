@@ -205,8 +205,8 @@ class _Process:
 class EmbeddedBroker(_Process):
     """Tansu, as the one-machine stack runs it: in memory, so that an outage forgets everything."""
 
-    def __init__(self, folder: Path) -> None:
-        super().__init__("embedded", folder)
+    def __init__(self, folder: Path, host: Host = HERE) -> None:
+        super().__init__("embedded", folder, host)
 
     def start(self) -> None:
         """Start it, and return when it answers."""

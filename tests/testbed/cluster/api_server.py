@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from testbed.brokers import free_port
+from testbed.hosts import HERE, Host
 from testbed.rungs import cluster_program
 
 from .pki import Pki
@@ -63,12 +64,21 @@ class ApiServer:
     # Without a controller-manager no namespace gets its default account.
     API_FLAGS: Mapping[str, str] = {"disable-admission-plugins": "ServiceAccount"}
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, host: Host = HERE, asking: Host = HERE) -> None:
+        """Make one that is not started yet.
+
+        Args:
+            folder: for its data and its output.
+            host: where it runs.
+            asking: from where the test asks it.
+
+        """
         self.folder = folder
+        self._host, self._asking = host, asking
         self.pki = Pki(folder / "pki")
         self.ca = self.pki.ca
         self.port = free_port()
-        self.url = f"https://127.0.0.1:{self.port}"
+        self.url = f"https://{host.address}:{self.port}"
         # Services get addresses of loopback: whoever binds one, serves it (there is no kube-proxy).
         self.service_range = f"127.{64 + self.port % 128}.0.0/16"
         self.service_ip = f"127.{64 + self.port % 128}.0.1"
@@ -84,10 +94,10 @@ class ApiServer:
         """Start both; a second call starts what is not running, with the same data, on the same port."""
         if not self.etcd.running:
             self.etcd.stop()
-            self.etcd.start(self._etcd_command(), lambda: self._listens(self._etcd_port))
+            self.etcd.start([*self._host.prefix, *self._etcd_command()], lambda: self._host.inside(self._etcd_listens))
         if not self.api.running:
             self.api.stop()
-            self.api.start(self.api_command(), self.ready)
+            self.api.start([*self._host.prefix, *self.api_command()], self.ready)
 
     def stop(self) -> None:
         """End both at once: the data is a throw-away."""
@@ -104,11 +114,11 @@ class ApiServer:
 
     def api_command(self) -> list[str]:
         """kube-apiserver's command line."""
-        names = f"IP:127.0.0.1,DNS:localhost,DNS:kubernetes.default.svc,IP:{self.service_ip}"
+        names = f"IP:{self._host.address},DNS:localhost,DNS:kubernetes.default.svc,IP:{self.service_ip}"
         crt, key = self.pki.certificate("apiserver", "/CN=kube-apiserver", names)
         flags = {
             "etcd-servers": f"http://127.0.0.1:{self._etcd_port}",
-            "bind-address": "127.0.0.1",
+            "bind-address": self._host.address,
             "secure-port": str(self.port),
             "endpoint-reconciler-type": "none",
             "service-cluster-ip-range": self.service_range,
@@ -130,9 +140,8 @@ class ApiServer:
             return self._send("GET", "/readyz", None, {}, None)[0] == 200
         return False
 
-    @staticmethod
-    def _listens(port: int) -> bool:
-        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+    def _etcd_listens(self) -> bool:
+        with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", self._etcd_port), timeout=1):
             return True
         return False
 
@@ -144,11 +153,16 @@ class ApiServer:
         if token is not None:
             headers = {**headers, "Authorization": f"Bearer {token}"}
         tls = self._tls if token is None else self._tls_bare
-        connection = HTTPSConnection("127.0.0.1", self.port, timeout=30, context=tls)
-        with contextlib.closing(connection):
-            connection.request(method, path, body, headers)
-            answer = connection.getresponse()
-            return answer.status, answer.read()
+
+        def ask() -> tuple[int, bytes]:
+            connection = HTTPSConnection(self._host.address, self.port, timeout=30, context=tls)
+            with contextlib.closing(connection):
+                connection.request(method, path, body, headers)
+                answer = connection.getresponse()
+                return answer.status, answer.read()
+
+        answered: tuple[int, bytes] = self._asking.inside(ask)
+        return answered
 
     def request(
         self, method: str, path: str, body: Json | None = None, *, token: str | None = None, kind: str = ""
@@ -228,7 +242,8 @@ class ApiServer:
             KubectlError: it failed, with all it printed.
 
         """
-        command = [str(cluster_program("kubectl")), "--kubeconfig", str(config or self.kubeconfig), *args]
+        command = [*self._asking.prefix, str(cluster_program("kubectl"))]
+        command += ["--kubeconfig", str(config or self.kubeconfig), *args]
         ran = subprocess.run(command, input=given, capture_output=True, text=True, check=False, timeout=KUBECTL_S)
         if ran.returncode:
             raise KubectlError(f"kubectl {' '.join(args)}: {ran.stderr}{ran.stdout}")

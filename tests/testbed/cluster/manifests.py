@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import yaml
@@ -48,9 +48,9 @@ def containers() -> Iterator[tuple[str, Json]]:
 
 
 @contextlib.contextmanager
-def applied() -> Iterator[ApiServer]:
+def applied(make: Callable[[Path], ApiServer] = ApiServer) -> Iterator[ApiServer]:
     """An API server on which ``kubectl apply -k deploy/kubernetes`` was run, once its policies are in force."""
-    with running(ApiServer) as server:
+    with running(make) as server:
         server.kubectl("apply", "-k", str(MANIFESTS))
         until_s = time.monotonic() + IN_FORCE_S
         while not _in_force(server):
