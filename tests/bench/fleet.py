@@ -1,4 +1,4 @@
-"""Other nodes: samples as their agents would write them, about 3 kB for 30 pods. Pure."""
+"""Other nodes: samples as their agents would take them, of 30 pods each. Pure."""
 
 from __future__ import annotations
 
@@ -36,6 +36,11 @@ class FleetNode:
         self._revisions = revision_of(self._facts), revision_of(self._pods)
         self._limits = Limits(be_cfs_quota_us=None)
 
+    @property
+    def pods(self) -> list[Pod]:
+        """The list that a sample names now."""
+        return self._pods
+
     def sample(self, now_ms: int) -> NodeSample:
         """The next sample; every tenth carries pods and facts."""
         keyframe = self._seq % KEYFRAME_EVERY == 0
@@ -59,7 +64,13 @@ class FleetNode:
             use=NodeUse(
                 cpu_milli=sum(use_milli) + 400,
                 mem_bytes=self._dice.randrange(20 << 30, 30 << 30),
-                pressure=Pressure(cpu_some_pct=round(self._dice.uniform(0, 30), 2), mem_some_pct=0.0),
+                pressure=Pressure(
+                    cpu_some_pct=round(self._dice.uniform(0, 30), 2),
+                    mem_some_pct=0.0,
+                    mem_full_pct=0.0,
+                    io_some_pct=0.12,
+                    io_full_pct=0.1,
+                ),
             ),
             pod_use=[self._pod_use(pod, use) for pod, use in zip(self._pods, use_milli, strict=True)],
             limits=self._limits,

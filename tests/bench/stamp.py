@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -14,9 +15,12 @@ import msgspec
 from bench.fleet import KEYFRAME_EVERY, PODS, FleetNode, name_of
 from slacktide.schemas.codec import encode
 from slacktide.schemas.headers import headers
+from slacktide.schemas.inventory import Pod
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import NODE_PARTITIONS, SAMPLE
+from slacktide.schemas.sample_columns import SampleFormat
+from slacktide.schemas.sample_columns_codec import encoded
+from slacktide.schemas.topics import NODE_PARTITIONS, SAMPLE, SAMPLE_COLUMNS, Topic
 from slacktide.streams.kafka import partition_of
 
 MARK = 7_000_000_000_000
@@ -25,6 +29,8 @@ VARIETY = 97
 """Seconds until a node's use repeats: a prime, so that no window has a whole number of them."""
 SYSTEM_MILLI = 400
 NODE_MEM_BYTES, MEM_STEP_BYTES = 20 << 30, 7 << 20
+TOPICS: dict[SampleFormat, Topic] = {"v1": SAMPLE, "v2": SAMPLE_COLUMNS}
+"""Rows and columns."""
 
 
 def _factors() -> list[tuple[float, ...]]:
@@ -39,6 +45,7 @@ FACTORS = _factors()
 class Stamped:
     """One record, ready to be sent."""
 
+    topic: str
     partition: int
     key: bytes
     value: bytes
@@ -51,8 +58,20 @@ class StampedNode:
 
     KIND: ClassVar[type[FleetNode]] = FleetNode
 
-    def __init__(self, number: int, policy: Policy, *, replaced_each_s: int = 0) -> None:
-        """``replaced_each_s``: after so many samples on average a pod is replaced; 0: never."""
+    def __init__(
+        self, number: int, policy: Policy, *, replaced_each_s: int = 0, sample_format: SampleFormat = "v2"
+    ) -> None:
+        """Make one that has sent nothing yet.
+
+        Args:
+            number: names the node, and draws its pods and their use.
+            policy: that its samples name.
+            replaced_each_s: after so many samples on average a pod is replaced; 0: never.
+            sample_format: rows or columns.
+
+        """
+        self._topic = TOPICS[sample_format].name
+        self._columns = sample_format == "v2"
         self._node = self.KIND(number, policy)
         self.partition = partition_of(self._node.name, NODE_PARTITIONS)
         self._number = number
@@ -61,6 +80,11 @@ class StampedNode:
         self._dice = random.Random(-1 - number)
         self._seq = 0
         self._write()
+
+    @property
+    def pods(self) -> list[Pod]:
+        """The list that its newest sample names."""
+        return self._node.pods
 
     def stamp(self, now_ms: int, interval_ms: int = 1000) -> Stamped:
         """The next sample; the first and every tenth carry pods and facts, as does one after a change.
@@ -83,7 +107,7 @@ class StampedNode:
         interval_ms = interval_ms if self._seq > 1 else 0
         numbers = (self._seq, now_ms, interval_ms, sum(cpu) + SYSTEM_MILLI, mem_bytes, *each)
         body = (self._whole if whole else self._plain) % numbers
-        return Stamped(self.partition, self._key, body, self._headers(now_ms), now_ms)
+        return Stamped(self._topic, self.partition, self._key, body, self._headers(now_ms), now_ms)
 
     def pods_cpu_milli(self, now_ms: int) -> list[int]:
         """What each pod uses now."""
@@ -103,11 +127,12 @@ class StampedNode:
         self._cpu_milli = [use.cpu_milli or 0 for use in shape.pod_use]
         # So little that all pods together stay below what the node uses.
         self._mem_bytes = [(use.mem_bytes or 0) >> 1 for use in shape.pod_use]
-        self._plain = template(shape)
-        self._whole = template(self._node.shape(MARK, keyframe=True))
+        pods = self._node.pods if self._columns else None
+        self._plain = template(shape, pods)
+        self._whole = template(self._node.shape(MARK, keyframe=True), pods)
         self._boot_id = shape.boot_id.encode()
         fixed = headers(
-            kind=SAMPLE.name, source=f"agent/{self._node.name}", subject=self._node.name, event_id="", event_ms=0
+            kind=self._topic, source=f"agent/{self._node.name}", subject=self._node.name, event_id="", event_ms=0
         )
         self._fixed = [line for line in fixed if line[0] not in {"ce_id", "ce_time"}]
 
@@ -132,8 +157,14 @@ def evenly(per_partition: int) -> list[int]:
     return sorted(number for numbers in found.values() for number in numbers)
 
 
-def template(sample: NodeSample) -> bytes:
-    """The encoded sample with a place for each number: seq, time, interval, node CPU and memory, each pod's two."""
+def template(sample: NodeSample, pods: Sequence[Pod] | None = None) -> bytes:
+    """The encoded sample with a place for each number: seq, time, interval, node CPU and memory, each pod's two.
+
+    Args:
+        sample: whose other fields stay. Its pods' use is in the order of the list.
+        pods: the list that the sample names, for columns; None: rows.
+
+    """
     marks = iter(range(MARK, MARK + 5 + 2 * len(sample.pod_use)))
     marked = msgspec.structs.replace(
         sample,
@@ -144,7 +175,7 @@ def template(sample: NodeSample) -> bytes:
         pod_use=[msgspec.structs.replace(use, cpu_milli=next(marks), mem_bytes=next(marks)) for use in sample.pod_use],
     )
     pieces = []
-    rest = encode(marked).replace(b"%", b"%%")
+    rest = (encode(marked) if pods is None else encoded(marked, pods)).replace(b"%", b"%%")
     for mark in range(MARK, MARK + 5 + 2 * len(sample.pod_use)):
         before, found, rest = rest.partition(b"%d" % mark)
         assert found, "fields are written in declared order"

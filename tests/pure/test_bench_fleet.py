@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from typing import get_args
 
 from bench.fleet import KEYFRAME_EVERY, PODS, FleetNode, name_of
 from bench.generator import due, fleet
@@ -16,15 +17,20 @@ from hypothesis import strategies as st
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import revision_of
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns import SampleFormat
+from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import NODE_PARTITIONS
 from slacktide.streams.kafka import partition_of
+from slacktide.streams.rows import Rows
 
 NOW_MS = 1_700_000_000_000
 
 
 def samples(node: StampedNode, count: int) -> list[NodeSample]:
     """A second apart."""
-    return [decode(node.stamp(NOW_MS + second * 1000).value, NodeSample) for second in range(count)]
+    rows = Rows()
+    bodies = [node.stamp(NOW_MS + second * 1000).value for second in range(count)]
+    return [decode(rows.value(b"node", body), NodeSample) for body in bodies]
 
 
 def test_a_stamped_sample_is_a_sample_with_its_own_numbers() -> None:
@@ -75,6 +81,29 @@ def test_a_template_leaves_what_is_no_number_as_it_was() -> None:
     assert decode(template(sample) % numbers, NodeSample) == sample
 
 
+def test_a_node_stamps_the_same_samples_in_rows_and_in_columns() -> None:
+    """Pressure, throttling, limits and replaced pods included; each form on its own topic."""
+    rows, columns = (
+        StampedNode(2, USUAL_POLICY, replaced_each_s=5, sample_format=form) for form in get_args(SampleFormat)
+    )
+
+    assert samples(rows, 60) == samples(columns, 60)
+    in_rows, in_columns = rows.stamp(NOW_MS), columns.stamp(NOW_MS)
+    assert (in_rows.topic, in_columns.topic) == ("slacktide.node.sample.v1", "slacktide.node.sample.v2")
+    assert [dict(one.headers)["ce_type"].decode() for one in (in_rows, in_columns)] == [in_rows.topic, in_columns.topic]
+    assert in_columns.value.startswith(b'{"of":{')
+
+
+def test_a_stamped_sample_in_columns_is_what_an_agent_writes() -> None:
+    """To the byte, so that what is measured on it holds for agents."""
+    for number in range(5):
+        node, rows = StampedNode(number, USUAL_POLICY), Rows()
+        for second in range(12):
+            body = node.stamp(NOW_MS + second * 1000).value
+            sample = decode(rows.value(b"node", body), NodeSample)
+            assert encoded(sample, node.pods) == body
+
+
 def test_a_stamped_node_writes_into_its_partition() -> None:
     """The one in which the agent of that name looks for answers."""
     record = StampedNode(42, USUAL_POLICY).stamp(NOW_MS)
@@ -122,7 +151,9 @@ def test_each_nodes_turn_comes_once_a_second(count: int, slices: list[float]) ->
 
 def test_half_an_hour_is_filled_in_large_steps() -> None:
     """Samples cover all of it without a hole, and end now."""
-    seen = [decode(records[0].value, NodeSample) for records in rounds(1, USUAL_POLICY, NOW_MS)]
+    rows = Rows()
+    bodies = [records[0].value for records in rounds(1, USUAL_POLICY, NOW_MS)]
+    seen = [decode(rows.value(b"node", body), NodeSample) for body in bodies]
 
     assert seen[-1].observed_ms == NOW_MS
     gaps_ms = [after.observed_ms - before.observed_ms for before, after in itertools.pairwise(seen)]
