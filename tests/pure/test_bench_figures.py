@@ -231,12 +231,19 @@ def test_ratios_are_those_of_the_medians() -> None:
     told = _rows(
         {
             "slacktide": runs(30_000, 29_000, 10_000),
-            "faust": runs(1_000, 1_200, 50),
-            "streams": runs(22_000, 23_000, 21_000),
-            "aiokafka": runs(18_000, 18_000, 18_000),
+            "slacktide, default": runs(20_000, 19_000, 18_000),
+            "slacktide, rows": runs(4_000, 5_000, 4_500),
+            "faust, rows": runs(1_000, 1_200, 50),
+            "streams, rows": runs(22_000, 23_000, 21_000),
+            "aiokafka, rows": runs(18_000, 18_000, 18_000),
+            "faust, columns": runs(2_000, 2_200, 1_800),
+            "streams, columns": runs(58_000, 58_000, 58_000),
+            "aiokafka, columns": runs(29_000, 28_000, 30_000),
         }
     )
 
     assert [row.verdict for row in told[:3]] == ["ok", "ok", "ok"]
     assert told[1].values["ratio"] == pytest.approx(29.0)
     assert told[2].values["ratio"] == pytest.approx(29_000 / 22_000)
+    assert [row.values["ratio"] for row in told[3:5]] == pytest.approx([14.5, 0.5]), "on columns"
+    assert {row.verdict for row in told[3:]} == {"info"}

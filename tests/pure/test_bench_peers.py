@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import get_args
 
 import msgspec
 import pytest
@@ -14,6 +15,8 @@ from bench.stamp import StampedNode
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns import SampleFormat
+from slacktide.streams.rows import Rows
 from testbed import rungs
 
 MINUTE_MS = 60_000
@@ -23,10 +26,23 @@ BEGIN_MS = 1_700_000_040_000
 HOLES = {20, 21, 70, *range(90, 100)}
 
 
-def bodies(number: int) -> list[bytes]:
+def bodies(number: int, form: SampleFormat) -> list[bytes]:
     """Two and a half minutes of a node, pods replaced now and then, some seconds lacking."""
-    node = StampedNode(number, POLICY_IN_FORCE, replaced_each_s=20)
+    node = StampedNode(number, POLICY_IN_FORCE, replaced_each_s=20, sample_format=form)
     return [node.stamp(BEGIN_MS + second * 1000).value for second in range(SECONDS) if second not in HOLES]
+
+
+def written(size: measure.Size, form: SampleFormat) -> list[NodeSample]:
+    """A backlog, read back."""
+    rows = Rows()
+    backlog = measure.backlog(size, BEGIN_MS + 12_345, form)
+    return [decode(rows.value(one.key, one.value), NodeSample) for one in backlog]
+
+
+def of_bodies(raw: list[bytes]) -> list[NodeSample]:
+    """Of either form."""
+    rows = Rows()
+    return [decode(rows.value(b"node", body), NodeSample) for body in raw]
 
 
 def told(answer: object) -> object:
@@ -34,32 +50,40 @@ def told(answer: object) -> object:
     return msgspec.json.decode(msgspec.json.encode(answer))
 
 
+@pytest.mark.parametrize("form", get_args(SampleFormat))
 @pytest.mark.parametrize("number", range(3))
-def test_plain_aiokafka_answers_the_last_minute(number: int) -> None:
+def test_plain_aiokafka_answers_the_last_minute(number: int, form: SampleFormat) -> None:
     """The running sums come to what the samples of the last 60 s come to."""
-    raw = bodies(number)
+    raw = bodies(number, form)
     window = plain_aiokafka.Window()
-    sample = msgspec.json.Decoder(plain_aiokafka.Sample)
+    read = plain_aiokafka.FORMS[form]()
 
-    wanted = reference.answers([decode(body, NodeSample) for body in raw], reference.sliding)
+    wanted = reference.answers(of_bodies(raw), reference.sliding)
     assert [
         text
         for body, answer in zip(raw, wanted, strict=True)
-        if (text := reference.difference(told(window.answer(sample.decode(body))), answer))
+        if (text := reference.difference(told(window.answer(read(body))), answer))
     ] == []
 
 
+@pytest.mark.parametrize("form", get_args(SampleFormat))
 @pytest.mark.parametrize("number", range(3))
-def test_plain_faust_answers_the_minute_of_the_clock(number: int) -> None:
+def test_plain_faust_answers_the_minute_of_the_clock(number: int, form: SampleFormat) -> None:
     """Its tumbling table begins anew with each minute."""
-    raw = bodies(number)
+    raw = bodies(number, form)
     minutes: dict[int, dict] = {}
     differences = []
-    samples = [decode(body, NodeSample) for body in raw]
-    for body, wanted in zip(raw, reference.answers(samples, reference.tumbling), strict=True):
-        sample = plain_faust.Sample.loads(body, serializer="json")
+    uids: list[str] = []
+    samples = of_bodies(raw)
+    for body, sample, wanted in zip(raw, samples, reference.answers(samples, reference.tumbling), strict=True):
         minute = minutes.setdefault(sample.observed_ms // MINUTE_MS, plain_faust.blank())
-        differences.append(reference.difference(told(plain_faust.taken(minute, sample)), wanted))
+        if form == "v1":
+            answer = plain_faust.of_rows(minute, plain_faust.Sample.loads(body, serializer="json"))
+        else:
+            columns = plain_faust.Columns.loads(body, serializer="json")
+            uids = uids if columns.pods is None else [pod.uid for pod in columns.pods]
+            answer = plain_faust.of_columns(minute, columns, uids)
+        differences.append(reference.difference(told(answer), wanted))
 
     assert set(differences) == {""}
 
@@ -67,7 +91,7 @@ def test_plain_faust_answers_the_minute_of_the_clock(number: int) -> None:
 def test_the_reference_drops_what_is_older_than_a_minute() -> None:
     """Of samples a second apart a full window has 60, a tumbling one what its minute has had."""
     node = StampedNode(0, POLICY_IN_FORCE)
-    samples = [decode(node.stamp(BEGIN_MS + second * 1000).value, NodeSample) for second in range(75)]
+    samples = of_bodies([node.stamp(BEGIN_MS + second * 1000).value for second in range(75)])
 
     assert [one["samples"] for one in reference.answers(samples, reference.sliding)] == [*range(1, 61), *[60] * 15]
     assert [one["samples"] for one in reference.answers(samples, reference.tumbling)] == [*range(1, 61), *range(1, 16)]
@@ -108,9 +132,10 @@ def test_kafka_streams_is_of_the_brokers_version() -> None:
 def test_all_peers_read_the_same_minutes() -> None:
     """Half an hour in steps, then seconds from the beginning of a minute on; no hole, and nothing lies ahead of now."""
     size = measure.Size(per_partition=1, seconds=90, runs=1)
-    seen = [decode(one.value, NodeSample) for one in measure.backlog(size, BEGIN_MS + 12_345)]
+    in_rows, seen = (written(size, form) for form in get_args(SampleFormat))
     times_ms = sorted({sample.observed_ms for sample in seen})
 
+    assert in_rows == seen
     assert len(seen) == size.backlog
     assert times_ms[measure.HISTORY_STEPS] % MINUTE_MS == 0
     assert times_ms[-1] <= BEGIN_MS + 12_345

@@ -16,16 +16,22 @@ from bench.stamp import evenly
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka import read_topic
+from slacktide.streams.rows import Rows
 
 NODES = tuple(name_of(number) for number in evenly(1)[:3])
 ANSWERS = 200
 """Of each node, at most: its history and more than two windows."""
 
 
-def peer(bootstrap: str, topic: str, begin: reference.Begin) -> str:
+def peer(bootstrap: str, samples_topic: str, topic: str, begin: reference.Begin) -> str:
     """Compare a peer's first answers with the plain reference.
+
+    Args:
+        bootstrap: the broker.
+        samples_topic: what it reads, in either form.
+        topic: its answers.
+        begin: what its windows hold.
 
     Raises:
         CannotRunError: one differs, or lacks.
@@ -33,7 +39,8 @@ def peer(bootstrap: str, topic: str, begin: reference.Begin) -> str:
     """
     compared = 0
     for name in NODES:
-        samples = [decode(value, NodeSample) for value in _values(bootstrap, SAMPLE.name, name)[:ANSWERS]]
+        rows, bodies = Rows(), _values(bootstrap, samples_topic, name)[:ANSWERS]
+        samples = [decode(rows.value(name.encode(), body), NodeSample) for body in bodies]
         answers = _values(bootstrap, topic, name)[:ANSWERS]
         if len(answers) <= WINDOW_S:
             raise CannotRunError(f"{topic}: {name} has {len(answers)} answers to {len(samples)} samples")

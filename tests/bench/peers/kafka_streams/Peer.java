@@ -25,8 +25,8 @@ import org.apache.kafka.streams.processor.api.Record;
  * The peer on Kafka Streams: processor API, one stream thread, windows in the processor.
  *
  * <p>A state store would cost it a fifth more; it is spared that, as the worker keeps its windows in memory, too.
- * Arguments: broker, topic of samples, topic of answers, folder for its state, capacity in millicores and in bytes, the part of it that
- * may be used.
+ * Arguments: broker, topic of samples, their form (v1: rows, v2: columns), topic of answers, folder for its state, capacity in
+ * millicores and in bytes, the part of it that may be used.
  */
 public final class Peer {
     private static final int WINDOW_MS = 60_000;
@@ -40,7 +40,11 @@ public final class Peer {
                             .enable(StreamWriteFeature.USE_FAST_DOUBLE_WRITER)
                             .build());
     private static final ObjectReader SAMPLES = MAPPER.readerFor(Sample.class);
+    private static final ObjectReader COLUMNS = MAPPER.readerFor(Columns.class);
+    /** In columns, before the pods' numbers. */
+    private static final int NODE_NUMBERS = 6;
 
+    private static boolean inColumns;
     private static double usableMilli;
     private static double usableBytes;
 
@@ -78,6 +82,46 @@ public final class Peer {
 
         @JsonProperty("pod_use")
         public PodUse[] pods;
+    }
+
+    @JsonIgnoreProperties(ignoreUnknown = true)
+    public static final class Of {
+        public String node;
+
+        @JsonProperty("be_group")
+        public String beGroup;
+    }
+
+    @JsonIgnoreProperties(ignoreUnknown = true)
+    public static final class Pod {
+        public String uid;
+    }
+
+    @JsonIgnoreProperties(ignoreUnknown = true)
+    public static final class Columns {
+        public Of of;
+        public long[] now;
+        public Pod[] pods;
+
+        /** Joins the names of the node's newest keyframe to the numbers. */
+        Sample sample(Pod[] listed) {
+            Sample sample = new Sample();
+            sample.node = of.node;
+            sample.observedMs = now[1];
+            sample.use = new NodeUse();
+            sample.use.cpuMilli = now[3];
+            sample.use.memBytes = now[4];
+            sample.pods = new PodUse[listed.length];
+            for (int i = 0; i < listed.length; i++) {
+                PodUse use = new PodUse();
+                use.uid = listed[i].uid;
+                use.cpuMilli = now[NODE_NUMBERS + 2 * i];
+                use.memBytes = now[NODE_NUMBERS + 2 * i + 1];
+                use.bestEffort = of.beGroup.charAt(i) == '1';
+                sample.pods[i] = use;
+            }
+            return sample;
+        }
     }
 
     /** Of one pod over the window. */
@@ -147,6 +191,7 @@ public final class Peer {
     /** Answers each sample by the window of its node. */
     private static final class Answers implements Processor<String, byte[], String, byte[]> {
         private final Map<String, Window> windows = new HashMap<>();
+        private final Map<String, Pod[]> lists = new HashMap<>();
         private final ByteArrayOutputStream bytes = new ByteArrayOutputStream(8192);
         private final long[] ordered = new long[SAMPLES_MAX];
         private ProcessorContext<String, byte[]> context;
@@ -159,13 +204,21 @@ public final class Peer {
         @Override
         public void process(Record<String, byte[]> samples) {
             try {
-                Sample sample = SAMPLES.readValue(samples.value());
+                Sample sample = inColumns ? joined(samples.value()) : SAMPLES.readValue(samples.value());
                 Window window = windows.computeIfAbsent(sample.node, node -> new Window());
                 Row row = window.add(sample);
                 context.forward(samples.withValue(answer(sample, window, row)));
             } catch (IOException refused) {
                 throw new UncheckedIOException(refused);
             }
+        }
+
+        private Sample joined(byte[] body) throws IOException {
+            Columns columns = COLUMNS.readValue(body);
+            if (columns.pods != null) {
+                lists.put(columns.of.node, columns.pods);
+            }
+            return columns.sample(lists.get(columns.of.node));
         }
 
         private byte[] answer(Sample sample, Window window, Row row) throws IOException {
@@ -259,15 +312,16 @@ public final class Peer {
 
     public static void main(String[] arguments) {
         String samples = arguments[1];
-        String answers = arguments[2];
-        double part = Double.parseDouble(arguments[6]);
-        usableMilli = Double.parseDouble(arguments[4]) * part;
-        usableBytes = Double.parseDouble(arguments[5]) * part;
+        inColumns = arguments[2].equals("v2");
+        String answers = arguments[3];
+        double part = Double.parseDouble(arguments[7]);
+        usableMilli = Double.parseDouble(arguments[5]) * part;
+        usableBytes = Double.parseDouble(arguments[6]) * part;
         Topology topology = new Topology();
         topology.addSource("samples", Serdes.String().deserializer(), Serdes.ByteArray().deserializer(), samples);
         topology.addProcessor("window", Answers::new, "samples");
         topology.addSink("answers", answers, Serdes.String().serializer(), Serdes.ByteArray().serializer(), "window");
-        KafkaStreams streams = new KafkaStreams(topology, settings(arguments[0], answers, arguments[3]));
+        KafkaStreams streams = new KafkaStreams(topology, settings(arguments[0], answers, arguments[4]));
         streams.setUncaughtExceptionHandler(
                 error -> {
                     error.printStackTrace();
