@@ -15,6 +15,7 @@ from slacktide.schemas.policy import Policy
 
 Shell = Literal["faust", "plain"]
 SHELLS: tuple[Shell, ...] = ("faust", "plain")
+COLUMNS = ("--sample-format", "v2")
 TITLES: dict[Shell, str] = {"faust": "Faust", "plain": "plain aiokafka"}
 
 
@@ -62,7 +63,7 @@ def agent(rig: Rig, bootstrap: str, node: Node, *more: str, interval_s: float = 
     state = rig.folder / f"state-{len(list(rig.folder.iterdir()))}"
     arguments = ["--bootstrap", bootstrap, *node.arguments, *more]
     with Slacktide(
-        rig, "agent", *arguments, "--sample-interval", str(interval_s), "--state-folder", str(state)
+        rig, "agent", *arguments, *COLUMNS, "--sample-interval", str(interval_s), "--state-folder", str(state)
     ) as running:
         running.wait_ready()
         yield running

@@ -15,7 +15,7 @@ from bench.stamp import Stamped, StampedNode
 from slacktide.agents.clock import SystemClock
 from slacktide.schemas.codec import encode
 from slacktide.schemas.policy import KEY
-from slacktide.schemas.topics import POLICY, SAMPLE
+from slacktide.schemas.topics import POLICY
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
 
@@ -25,22 +25,24 @@ HISTORY = 60 * [30_000] + 150 * [2_000]
 SECONDS, BRIEF_SECONDS = 100, 5
 LOOK_S = 0.002
 STAGES = {
-    "sample_of": "decoding",
-    "hear": "pods and facts it names",
-    "decide_node": "deciding",
-    "decided": "the command",
-    "answer": "its record",
-    "merge": "into the windows",
-    "spreads": "percentiles",
-    "due": "what to publish, NodeMetric",
-    "allocatable_of": "batch and mid allocatable",
-    "node_score": "score terms",
-    "metric": "their records",
-    "allocatable": "their records",
-    "score": "their records",
-    "_segments": "minutes of windows",
+    "slacktide.streams.columns.numbers": "the lists of numbers",
+    "slacktide.streams.columns.block": "arrays of a fetch",
+    "slacktide.streams.columns.turn": "arrays of a fetch",
+    "slacktide.streams.columns.screen": "the suppress rule",
+    "slacktide.streams.columns.lines": "answers",
+    "slacktide.streams.columns.merging": "into the windows",
+    "slacktide.streams.windows": "into the windows",
+    "slacktide.streams.columns.figures": "what to publish",
+    "slacktide.streams.columns.publish": "NodeMetric, allocatable and score",
+    "slacktide.streams.columns.sold": "NodeMetric, allocatable and score",
+    "slacktide.streams.columns.market": "NodeMetric, allocatable and score",
+    "slacktide.streams.worker.fast": "heads, and what joins the steps",
+    "slacktide.streams.worker.publishing": "what to publish",
+    "slacktide.streams.worker.reading": "samples alone",
+    "slacktide.streams.worker.heard": "samples alone",
+    "slacktide.streams.decisions": "samples alone",
 }
-"""By function: the innermost that is running counts."""
+"""By module: the innermost that is running counts."""
 
 
 def measure(rig: Rig) -> list[Row]:
@@ -67,7 +69,7 @@ def measure(rig: Rig) -> list[Row]:
 
 def _answer(worker: Worker, samples: Sequence[Stamped]) -> float:
     """Answer them; the CPU seconds that it took."""
-    records = [_record(SAMPLE.name, one.partition, one.key, one.value, offset) for offset, one in enumerate(samples)]
+    records = [_record(one.topic, one.partition, one.key, one.value, offset) for offset, one in enumerate(samples)]
     now_ms = SystemClock().wall_ms()
     began_s = time.thread_time()
     for begin in range(0, len(records), TOGETHER):
@@ -98,12 +100,17 @@ class _Looks:
         return {stage: count / self._seen.total() for stage, count in self._seen.most_common()}
 
     def _look(self, _: int, frame: FrameType | None) -> None:
-        running = (STAGES[name] for name in _names(frame) if name in STAGES)
+        running = (stage for name in _modules(frame) if (stage := _stage(name)))
         self._seen[next(running, "the rest")] += 1
 
 
-def _names(frame: FrameType | None) -> Iterable[str]:
+def _stage(module: str) -> str:
+    """By itself or by its package; "": of none."""
+    return STAGES.get(module) or STAGES.get(module.rpartition(".")[0], "")
+
+
+def _modules(frame: FrameType | None) -> Iterable[str]:
     """Of the functions that are running, the innermost first."""
     while frame is not None:
-        yield frame.f_code.co_name
+        yield frame.f_globals.get("__name__", "")
         frame = frame.f_back

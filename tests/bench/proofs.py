@@ -16,7 +16,6 @@ from bench.rows import Row, judged
 from bench.stamp import Stamped
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import CURRENT, ClusterKey, NodeKey, Verifier, node_key
-from slacktide.schemas.topics import SAMPLE
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 EXPIRES_S = 4_000_000_000
@@ -39,7 +38,7 @@ def proven(records: Sequence[Stamped]) -> list[Stamped]:
     found = []
     for one in records:
         key = keys.get(one.key) or keys.setdefault(one.key, node_key(cluster, one.key.decode(), EXPIRES_S))
-        found.append(replace(one, headers=[*one.headers, key.header(SAMPLE.name, one.value)]))
+        found.append(replace(one, headers=[*one.headers, key.header(one.topic, one.value)]))
     return found
 
 
@@ -50,7 +49,7 @@ def check(records: Sequence[Stamped]) -> Row:
     for _ in range(ROUNDS + 1):  # the first one derives the nodes' keys
         began_s = time.thread_time()
         for one in records:
-            assert verifier.check(SAMPLE.name, one.key, one.value, one.headers, one.at_ms) == "ok"
+            assert verifier.check(one.topic, one.key, one.value, one.headers, one.at_ms) == "ok"
         best_us = min(best_us, (time.thread_time() - began_s) / len(records) * 1e6)
     bytes_each = sum(len(one.value) for one in records) / len(records)
     hash_us = _hash_us(records)

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable
 from contextlib import ExitStack, aclosing, suppress
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -25,7 +25,7 @@ from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.demo.figures import percentile
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE, Topic
+from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE_COLUMNS, Topic
 from slacktide.streams.kafka import read_topic
 from slacktide.streams.windows.series import slot_ms
 
@@ -56,6 +56,20 @@ class Sampled(Taken, gc=False):
 
     observed_ms: int
     interval_ms: int
+
+
+class Whose(msgspec.Struct, gc=False):
+    """Of a sample in columns the head."""
+
+    node: str
+    boot_id: str
+
+
+class InColumns(msgspec.Struct, gc=False):
+    """A sample as it is written."""
+
+    of: Whose
+    now: list[Any]
 
 
 class Answer(Taken, gc=False):
@@ -98,7 +112,7 @@ def measure(rig: Rig) -> list[Row]:
     """Both workers answer; the one that answers the agent's node is killed."""
     nodes = BRIEF_NODES if rig.brief else NODES
     bootstrap = rig.kafka().bootstrap
-    admin.set_up(bootstrap, (SAMPLE, COMMAND, METRIC), admin.STAMPED_BY_LOG)
+    admin.set_up(bootstrap, (SAMPLE_COLUMNS, COMMAND, METRIC), admin.STAMPED_BY_LOG)
     log.publish_policy(bootstrap, log.USUAL_POLICY)
     rig.say(f"takeover: two workers, {nodes} nodes with {HISTORY_S} s of history, one with an agent")
     with ExitStack() as stack:
@@ -238,18 +252,24 @@ def _worker(rig: Rig, bootstrap: str, name: str) -> Slacktide:
 def _wait_answered(bootstrap: str) -> None:
     """Give the rest its time: what has no answer then counts as unanswered."""
     with suppress(CannotRunError):
-        log.wait_for_end(bootstrap, COMMAND, log.end(bootstrap, SAMPLE), LAST_ANSWERS_S)
+        log.wait_for_end(bootstrap, COMMAND, log.end(bootstrap, SAMPLE_COLUMNS), LAST_ANSWERS_S)
 
 
 def _story(bootstrap: str, killed_ms: int, dead: str) -> Story:
     return Story(
         killed_ms=killed_ms,
         dead=dead,
-        samples=[sample for _, sample in _read(bootstrap, SAMPLE, Sampled)],
+        samples=[sampled(sample) for _, sample in _read(bootstrap, SAMPLE_COLUMNS, InColumns)],
         answers=_read(bootstrap, COMMAND, Answer),
         metrics=_read(bootstrap, METRIC, Figures),
         outcomes=log.outcomes(bootstrap, NAME),
     )
+
+
+def sampled(sample: InColumns) -> Sampled:
+    """Join what the head and the numbers tell."""
+    seq, observed_ms, interval_ms = sample.now[:3]
+    return Sampled(sample.of.node, sample.of.boot_id, seq, observed_ms, interval_ms)
 
 
 def _read(bootstrap: str, topic: Topic, kind: type[T]) -> list[tuple[int, T]]:

@@ -5,36 +5,37 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bench import log, loop, proofs, send
+from bench.fleet import KEYFRAME_EVERY, PODS
 from bench.rig import Rig
-from bench.rows import Row, told
+from bench.rows import Row, judged, told
 from bench.stamp import Stamped, StampedNode
 from slacktide.agents.clock import SystemClock
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.topics import COMMAND, SAMPLE
+from slacktide.schemas.sample_columns import SampleFormat
+from slacktide.schemas.topics import COMMAND
 
 SAMPLES, BRIEF_SAMPLES, NODES = 20_000, 2_000, 200
 WITHIN_S = 90.0
+BYTES_MAX = 1_000
 
 
 def measure(rig: Rig) -> list[Row]:
     """The worker is held by SIGSTOP while the backlog is written, well within its session."""
     samples = BRIEF_SAMPLES if rig.brief else SAMPLES
     rig.say(f"throughput: making {samples} samples of {NODES} nodes")
-    records = backlog(samples)
+    records, in_rows = backlog(samples), backlog(samples, "v1")
     rates = {shell: _run(rig, shell, records) for shell in loop.SHELLS}
     signed = proofs.proven(records)
     with_proofs = _run(rig, "faust", signed, proofs.REQUIRED, proofs.arguments(rig.folder))
     ratio = rates["faust"] / rates["plain"]
-    bytes_each = sum(len(record.value) for record in records) / len(records)
-    said = f"Faust {rates['faust']:,.0f}, plain {rates['plain']:,.0f} samples/s per CPU second: {ratio:.2f} x"
+    rows_rate = _run(rig, "faust", in_rows)
+    said = (
+        f"Faust {rates['faust']:,.0f}, plain {rates['plain']:,.0f} samples/s per CPU second: {ratio:.2f} x; "
+        f"Faust on rows {rows_rate:,.0f}"
+    )
     return [
-        told(
-            f"worker at a backlog of {samples:,}",
-            f"{said}; {bytes_each:.0f} B a sample",
-            n=samples,
-            ratio=ratio,
-            **rates,
-        ),
+        _size(records, in_rows),
+        told(f"worker at a backlog of {samples:,}", said, n=samples, ratio=ratio, rows=rows_rate, **rates),
         told(
             "the same with node-bound proofs, and without",
             f"Faust {with_proofs:,.0f}, and {rates['faust']:,.0f} samples/s per CPU second: "
@@ -47,11 +48,28 @@ def measure(rig: Rig) -> list[Row]:
     ]
 
 
-def backlog(samples: int) -> list[Stamped]:
+def _size(records: Sequence[Stamped], in_rows: Sequence[Stamped]) -> Row:
+    """Of bodies, the first of each node aside: a keyframe begins its boot."""
+    plain = min(len(record.value) for record in records)
+    whole = max(len(record.value) for record in records)
+    each = [sum(len(record.value) for record in form[NODES:]) / (len(form) - NODES) for form in (records, in_rows)]
+    return judged(
+        f"a sample of {PODS} pods in columns, keyframes included",
+        f"<= {BYTES_MAX:,} B",
+        f"{each[0]:,.0f} B: {plain:,} at least, {whole:,} in a keyframe, each {KEYFRAME_EVERY}th; "
+        f"{each[1]:,.0f} B in rows",
+        met=each[0] <= BYTES_MAX,
+        n=len(records) - NODES,
+        bytes=each[0],
+        rows_bytes=each[1],
+    )
+
+
+def backlog(samples: int, sample_format: SampleFormat = "v2") -> list[Stamped]:
     """Samples that end now, in the order in which they would have come."""
     rounds = samples // NODES
     start_ms = SystemClock().wall_ms() - rounds * 1000
-    nodes = [StampedNode(number, log.POLICY_IN_FORCE) for number in range(NODES)]
+    nodes = [StampedNode(number, log.POLICY_IN_FORCE, sample_format=sample_format) for number in range(NODES)]
     return [node.stamp(start_ms + second * 1000) for second in range(rounds) for node in nodes]
 
 
@@ -65,11 +83,11 @@ def _run(
     bootstrap = rig.kafka().bootstrap
     rig.say(f"throughput: {loop.TITLES[shell]} worker{', with proofs' if more else ''}")
     with loop.worker(rig, bootstrap, shell, policy, more) as worker:
-        send.write(bootstrap, SAMPLE.name, records[:NODES])
+        send.write(bootstrap, records[0].topic, records[:NODES])
         log.wait_for_end(bootstrap, COMMAND, NODES, WITHIN_S, worker)
         worker.process.suspend()
         try:
-            send.write(bootstrap, SAMPLE.name, records[NODES:])
+            send.write(bootstrap, records[0].topic, records[NODES:])
         finally:
             worker.process.resume()
         cpu_s = worker.cpu_s()
