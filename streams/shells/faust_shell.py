@@ -16,6 +16,8 @@ agent has seen. It overrides internals of faust-streaming 0.15.3, pinned exactly
 * ``AIOKafkaConsumerThread._create_worker_consumer``: stock Faust holds each fetch for 1.5 s.
 * ``AIOKafkaConsumerThread._commit``: stock Faust crashes where a commit must only wait.
 * ``AIOKafkaConsumerThread.seek_to_committed``: where nothing is committed the client stays where it stands.
+* ``AIOKafkaConsumerThread``, a task: the client stops all work for its group until somebody takes its error, such as a
+  right that is missing. Stock Faust never does, and the worker would wait for ever.
 * ``AIOKafkaConsumerThread.on_thread_stop``: stock Faust never ends where the client's stop breaks off.
 * ``Schema.compile``: a fetch stays as it is.
 * ``App._create_directories``: stock Faust makes a folder for tables. Here are none, and a killed worker leaves nothing.
@@ -71,6 +73,7 @@ COMMIT_EVERY_S = 1.0
 STOP_S = 8.0
 POLL_S = 0.2
 IDLE_S = 0.02
+GROUP_ERRORS_S = 1.0
 TURNS_AHEAD_MAX = 2
 """With the one that is being answered."""
 BUFFER_MAX = 1_000
@@ -234,6 +237,16 @@ class _Thread(driver.AIOKafkaConsumerThread):
             if not offset:
                 await self.call_thread(self._ensure_consumer().seek, place, 0)
         return offsets
+
+    @faust.Service.task
+    async def _take_group_errors(self) -> None:
+        session = cast("_App", self.app).session
+        async for _ in self.itertimer(GROUP_ERRORS_S, name="group errors"):
+            try:
+                self._ensure_consumer()._coordinator.check_errors()  # noqa: SLF001 - it has no other face
+            except KafkaError as exc:
+                error = LogError(f"cannot be a member of the group {self.app.conf.id}: {exc}")
+                self.parent_loop.call_soon_threadsafe(session.fail, error)
 
     async def on_thread_stop(self) -> None:
         await super(driver.AIOKafkaConsumerThread, self).on_thread_stop()

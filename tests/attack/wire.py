@@ -16,7 +16,8 @@ from slacktide.schemas.message import Message
 from slacktide.schemas.topics import Topic
 
 REQUEST_MAX_BYTES = 64 << 20
-PATIENCE_S = 30.0
+PATIENCE_S = 120.0
+"""A broker that was killed may take so long to start where other work keeps the machine busy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ import contextlib
 import json
 import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,8 @@ from slacktide.streams.kafka.connecting import client
 from testbed.brokers import running
 from testbed.guarded import GuardedKafka
 from testbed.one_machine import NODE, SLACKTIDE, VirtualNode, eventually
+from testbed.parts import running_part
+from testbed.waiting import soon
 
 pytestmark = [pytest.mark.kafka]
 PATIENCE_S = 60.0
@@ -209,3 +212,20 @@ async def test_the_loop_closes_with_each_part_under_its_own_name(granted: Guarde
     assert of_log["log.topics"] == "ok"
     assert "failed" not in of_log.values()
     assert "uthorization" not in logged()
+
+
+@pytest.mark.parametrize("shell", ["faust", "plain"])
+async def test_a_worker_that_may_not_join_its_group_names_the_right_and_joins_once_it_may(
+    granted: GuardedKafka, tmp_path: Path, shell: str
+) -> None:
+    """The client stops all work for the group until somebody takes its error."""
+    granted.forget()
+    applied(granted)
+    door = granted.doors["stream"]
+    where = ["--bootstrap", str(door), "--kafka-config", door.security.file, "--shell", shell]
+    with running_part(tmp_path, "stream", *where) as worker:
+        async with granted.group_denied("User:slacktide-stream", STREAM_GROUP):
+            await asyncio.to_thread(worker.wait, lambda: "serving" in worker.said, "endpoints")
+            ready = partial(asyncio.to_thread, worker.ask, "ready")
+            await soon(ready, "the error", enough=lambda said: "GroupAuthorizationFailedError" in said, part=worker)
+        await asyncio.to_thread(worker.wait_ready)

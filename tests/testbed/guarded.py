@@ -8,12 +8,13 @@ import base64
 import concurrent.futures
 import json
 import shlex
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 from aiokafka.client import AIOKafkaClient
-from aiokafka.protocol.admin import CreateAclsRequest, CreateAclsRequest_v1
+from aiokafka.protocol.admin import CreateAclsRequest, CreateAclsRequest_v1, DeleteAclsRequest
 from aiokafka.protocol.api import Request
 
 from slacktide.agents.clock import SystemClock
@@ -46,7 +47,7 @@ super.users=User:ANONYMOUS
 """Whoever comes without a name, as the tests' own questions and the broker itself do, may do all."""
 JAVA = "org.apache.kafka.common.security"
 READER, PASSWORD = "slacktide-reader", "open=#sesame"
-LITERAL, ALLOW = 3, 3
+LITERAL, ALLOW, DENY = 3, 3, 2
 RESOURCES = {"topic": 2, "group": 3, "cluster": 4}
 OPERATIONS = {
     "Read": 3, "Write": 4, "Create": 5, "Alter": 7, "Describe": 8, "DescribeConfigs": 10, "AlterConfigs": 11,
@@ -136,13 +137,26 @@ class GuardedKafka(KafkaBroker):
             thread.submit(asyncio.run, self._grant(commands)).result()
 
     async def _grant(self, commands: str) -> None:
+        answer = await self._send(_Create(_acls(commands)))
+        assert [error for error, _ in answer.creation_responses if error] == []
+
+    @asynccontextmanager
+    async def group_denied(self, principal: str, group: str) -> AsyncIterator[None]:
+        """Meanwhile a user may not be a member of a group, whatever was granted."""
+        denied = RESOURCES["group"], group, LITERAL, principal, "*", OPERATIONS["Read"], DENY
+        await self._send(CreateAclsRequest(*denied))
+        try:
+            yield
+        finally:
+            await self._send(DeleteAclsRequest(*denied))
+
+    async def _send(self, request: Request[Any]) -> Any:
         client = AIOKafkaClient(bootstrap_servers=self.bootstrap)
         await client.bootstrap()
         try:
-            answer = await client.send(client.get_random_node(), _Create(_acls(commands)))
+            return await client.send(client.get_random_node(), request)
         finally:
             await client.close()
-        assert [error for error, _ in answer.creation_responses if error] == []
 
 
 class _Create(Request[CreateAclsRequest_v1]):
