@@ -50,8 +50,8 @@ class NodeRoom:
     """It is not cordoned, and its labels are as the pod wants them."""
     unlike: str
     """``cordoned``, or the first wish that its labels do not meet; "": neither."""
-    stale_ms: int
-    """For how long its agent is silent, or nobody has told of it; 0: it is told of."""
+    silent: str
+    """Since when its agent sends no samples, or no worker publishes its figures; "": both do."""
     why_none: str
     """Why it sells no batch resource at all; "": it does."""
     rooms: list[Room]
@@ -61,7 +61,17 @@ class NodeRoom:
     @property
     def fits(self) -> bool:
         """Whether the pod could go there."""
-        return self.selected and not self.stale_ms and all(room.enough for room in self.rooms)
+        return not self.passed_over and self.has_room
+
+    @property
+    def has_room(self) -> bool:
+        """Whether its figures leave what the pod requests."""
+        return all(room.enough for room in self.rooms)
+
+    @property
+    def passed_over(self) -> str:
+        """Why it does not count, whatever room it has; "": it counts."""
+        return self.unlike or self.silent
 
 
 def node_rooms(nodes: Sequence[NodeLog], asked: Resources, wish: Wish | None, asked_ms: int) -> list[NodeRoom]:
@@ -86,20 +96,22 @@ def _node_room(log: NodeLog, asked: Resources, wish: Wish | None, asked_ms: int)
         node=log.node,
         selected=not unlike,
         unlike=unlike,
-        stale_ms=_stale_ms(log, asked, asked_ms),
+        silent=_silent(log, asked, asked_ms),
         why_none=why if off is None else off.text,
         rooms=list(_rooms(asked, log)),
         place=None if log.allocatable is None else log.allocatable.place,
     )
 
 
-def _stale_ms(log: NodeLog, asked: Resources, asked_ms: int) -> int:
+def _silent(log: NodeLog, asked: Resources, asked_ms: int) -> str:
     """What is sold is good for as long as it is published again, or covered by heartbeats."""
     if log.allocatable is None:
-        return 0
+        return ""
     stale_ms, age_ms = log.allocatable.body.stale_ms, log.unsaid_ms(log.allocatable, asked_ms)
     unsaid = age_ms > UNSAID_MS and any(getattr(asked, field) for field in SOLD)
-    return stale_ms + age_ms if unsaid else stale_ms
+    if stale_ms:
+        return f"stale for {(stale_ms + age_ms * unsaid) / 1000:.0f} s"
+    return f"frozen: no worker has published its figures for {age_ms / 1000:.0f} s" if unsaid else ""
 
 
 def _rooms(asked: Resources, log: NodeLog) -> Iterator[Room]:
@@ -165,13 +177,17 @@ def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[Node
     if not selected:
         yield _no_node(rooms)
         return
-    high = list(_too_high(selected))
+    counting = [one for one in selected if not one.passed_over]
+    of_all = len(counting) == len(rooms)
+    high = list(_too_high(counting, of_all=of_all))
     yield from high
-    fitting = [one for one in selected if one.fits]
+    fitting = [one for one in counting if one.fits]
     if fitting:
         yield _fits(fitting)
-    elif not high:
-        yield from _short(selected)
+        return
+    if counting and not high:
+        yield from _short(counting, of_all=of_all)
+    yield from _passed_over(rooms, any_counts=bool(counting))
 
 
 def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
@@ -239,21 +255,49 @@ def unserved(wish: Wish) -> Finding:
     )
 
 
-def _too_high(rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
+def _too_high(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
     """More than the largest node has for all its pods together; where nothing is sold that says nothing."""
-    selling = [one for one in rooms if not one.why_none and not one.stale_ms]
-    for number, room in enumerate(rooms[0].rooms):
-        of_all = [(one.rooms[number].sold or 0, one.node) for one in selling]
-        most, node = max(of_all, key=lambda pair: pair[0], default=(0, ""))
+    selling = [one for one in rooms if not one.why_none]
+    for number, room in enumerate(rooms[0].rooms if rooms else ()):
+        most, node = max(((one.rooms[number].sold or 0, one.node) for one in selling), default=(0, ""))
         if most and room.asked > most:
             name = resource_name(room.of)
             yield Finding(
                 name="pending.too-high",
                 severity="problem",
-                text=f"{name}: {amount(room.asked, room.of)} is asked for, and no node has more than "
-                f"{amount(most, room.of)} of it for all pods together ({node})",
+                text=f"{name}: {amount(room.asked, room.of)} is asked for, and no node{_that_counts(of_all=of_all)} "
+                f"has more than {amount(most, room.of)} of it for all pods together ({node})",
                 advice="ask for less, in more pods: only what latency-sensitive pods leave is sold",
             )
+
+
+def _that_counts(*, of_all: bool) -> str:
+    return "" if of_all else " that counts"
+
+
+def _passed_over(rooms: Sequence[NodeRoom], *, any_counts: bool) -> Iterator[Finding]:
+    """Nodes that do not count and would have room, or whose room is not known because they are silent."""
+    passed = [one for one in rooms if one.passed_over and (one.has_room or (one.selected and one.silent))]
+    if not passed:
+        return
+    passed.sort(key=lambda one: (one.unlike not in {"", CORDONED}, one.node))
+    reasons = [f"{one.node} ({one.passed_over}{', with room' * one.has_room})" for one in passed[:NAMED]]
+    more = f" and {len(passed) - NAMED} more" if len(passed) > NAMED else ""
+    yield Finding(
+        name="pending.passed-over",
+        severity="warning" if any_counts else "problem",
+        text=f"{'these nodes do' if len(passed) > 1 else 'this node does'} not count: {', '.join(reasons)}{more}",
+        advice=_to_count(passed[0]),
+    )
+
+
+def _to_count(one: NodeRoom) -> str:
+    """What makes the node count."""
+    if one.unlike == CORDONED:
+        return f"kubectl uncordon {one.node}"
+    if one.unlike:
+        return "correct nodeSelector or affinity, or label a node"
+    return f"`slacktide explain node {one.node}` names why it is silent"
 
 
 def _fits(fitting: Sequence[NodeRoom]) -> Finding:
@@ -268,15 +312,17 @@ def _fits(fitting: Sequence[NodeRoom]) -> Finding:
     )
 
 
-def _short(rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
-    """Of each resource that is short everywhere the node that comes nearest; else that no node has all at once."""
+def _short(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
+    """Of each resource that is short on all of these the node that comes nearest; else that none has all at once."""
     short = [
-        _nearest(rooms, number)
+        _nearest(rooms, number, of_all=of_all)
         for number in range(len(rooms[0].rooms))
-        if not any(one.rooms[number].enough and not one.stale_ms for one in rooms)
+        if not any(one.rooms[number].enough for one in rooms)
     ]
     if not short:
-        short.append(f"no node has all at once of what is asked for: {len(rooms)} were asked")
+        short.append(
+            f"no node{_that_counts(of_all=of_all)} has all at once of what is asked for: {len(rooms)} were asked"
+        )
     reasons = list(dict.fromkeys(one.why_none for one in rooms if one.why_none))
     why = f"; nothing is sold: {reasons[0]}" if reasons and all(one.why_none for one in rooms) else ""
     yield Finding(
@@ -287,16 +333,14 @@ def _short(rooms: Sequence[NodeRoom]) -> Iterator[Finding]:
     )
 
 
-def _nearest(rooms: Sequence[NodeRoom], number: int) -> str:
+def _nearest(rooms: Sequence[NodeRoom], number: int, *, of_all: bool) -> str:
     def left(one: NodeRoom) -> int:
         room = one.rooms[number]
         return room.sold or 0 if room.left is None else room.left
 
     best = max(rooms, key=left)
     room = best.rooms[number]
-    name = resource_name(room.of)
-    stale = f", which is stale for {best.stale_ms / 1000:.0f} s" if best.stale_ms else ""
     return (
-        f"{name} is short on every node: {amount(room.asked, room.of)} is asked for, "
-        f"most is left on {best.node}{stale}: {amount(left(best), room.of)}"
+        f"{resource_name(room.of)} is short on every node{_that_counts(of_all=of_all)}: "
+        f"{amount(room.asked, room.of)} is asked for, most is left on {best.node}: {amount(left(best), room.of)}"
     )

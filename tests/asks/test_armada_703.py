@@ -55,7 +55,7 @@ def explained(document: dict[str, Any], *, enable: bool = True, silent_s: int = 
         pytest.param(waiting("9000"), {}, "pending.too-high: batch-cpu: 9,000m is asked for", id="larger than a node"),
         pytest.param(waiting("100"), {"enable": False}, "colocation-config: enable is false", id="colocation is off"),
         pytest.param(waiting("100", nodeSelector={"disk": "ssd"}), {}, "pending.selector: ", id="no such label"),
-        pytest.param(waiting("100"), {"silent_s": 60}, "which is stale for 61 s", id="the node is silent"),
+        pytest.param(waiting("100"), {"silent_s": 60}, "does not count: node-1 (frozen: ", id="nobody publishes"),
     ],
 )
 def test_each_cause_is_named(document: dict[str, Any], cluster: dict[str, Any], cause: str) -> None:

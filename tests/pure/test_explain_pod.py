@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -227,15 +228,22 @@ def test_nodes_that_sell_nothing_say_why() -> None:
     assert not told.rooms[0].fits
 
 
-def test_a_stale_node_takes_no_pod() -> None:
-    there = node()
+def stale(there: NodeLog) -> NodeLog:
+    """The same, silent for 12 s."""
     assert there.allocatable is not None
-    stale = msgspec.structs.replace(there.allocatable.body, stale_ms=12_000)
-    silent = type(there.allocatable)(body=stale, place=there.allocatable.place)
-    log = NodeLog(**{name: getattr(there, name) for name in there.__slots__} | {"allocatable": silent})
-    told = explain([log], pod(containers=asking("200")))
+    body = msgspec.structs.replace(there.allocatable.body, stale_ms=12_000)
+    silent = type(there.allocatable)(body=body, place=there.allocatable.place)
+    return NodeLog(**{name: getattr(there, name) for name in there.__slots__} | {"allocatable": silent})
 
-    assert "which is stale for 12 s" in named(told, "pending.short").text
+
+def test_a_stale_node_takes_no_pod() -> None:
+    told = explain([stale(node())], pod(containers=asking("200")))
+
+    found = named(told, "pending.passed-over")
+    assert found.severity == "problem"
+    assert found.text == "this node does not count: node-1 (stale for 12 s, with room)"
+    assert found.advice == "`slacktide explain node node-1` names why it is silent"
+    assert "pending.short" not in names(told)
     assert "stale for 12 s" in pod_text(told)
 
 
@@ -246,11 +254,36 @@ def test_figures_that_nobody_says_again_are_no_room() -> None:
     told = explain_pod(log, "jobs", "etl-x2lqp", document, NOW_MS + HOUR_MS)
 
     assert told is not None
-    assert "which is stale for 36" in named(told, "pending.short").text
+    assert "frozen: no worker has published its figures for 36" in named(told, "pending.passed-over").text
     native = wish(pod(containers=[{"name": "main", "resources": {"requests": {"cpu": "1"}}}]))
     told = explain_pod(log, "jobs", "etl-x2lqp", native, NOW_MS + HOUR_MS)
     assert told is not None
     assert "pending.fits" in names(told)
+
+
+@pytest.mark.parametrize(
+    ("other", "why"),
+    [
+        pytest.param(lambda: cordoned("node-2"), "node-2 (cordoned, with room)", id="cordoned"),
+        pytest.param(lambda: stale(node("node-2", cpu_milli=8_000)), "node-2 (stale for 12 s, with room)", id="stale"),
+        pytest.param(
+            lambda: node("node-2", cpu_milli=8_000, pool="web"),
+            "node-2 (pool=batch wanted, pool=web there, with room)",
+            id="other labels",
+        ),
+    ],
+)
+@pytest.mark.parametrize(("asked", "short"), [("800", "pending.short"), ("1100", "pending.too-high")])
+def test_a_node_with_room_that_does_not_count_is_named_beside_those_that_are_short(
+    other: Callable[[], NodeLog], why: str, asked: str, short: str
+) -> None:
+    small = node("node-1", cpu_milli=3_000, pool="batch")
+    wanted = {"nodeSelector": {"pool": "batch"}} if "wanted" in why else {}
+    told = explain([small, other()], pod(containers=asking(asked), **wanted))
+
+    assert "node that counts" in named(told, short).text
+    assert "node-1" in named(told, short).text
+    assert named(told, "pending.passed-over").text == f"this node does not count: {why}"
 
 
 def test_of_native_amounts_it_is_said_that_others_are_not_counted() -> None:

@@ -69,10 +69,8 @@ def _room(room: Room) -> str:
 
 
 def _why(one: NodeRoom) -> str:
-    if one.unlike:
-        return one.unlike
-    if one.stale_ms:
-        return f"stale for {one.stale_ms / 1000:.0f} s"
+    if one.passed_over:
+        return one.passed_over
     short = [resource_name(room.of) for room in one.rooms if not room.enough]
     if not short:
         return ""
