@@ -26,6 +26,7 @@ from aiokafka.errors import (
 
 from slacktide.schemas.connection import TOKEN_URL, Cluster, Security
 from slacktide.schemas.errors import ConfigError, Finding, LogError
+from slacktide.streams.kafka.closing import to_its_end
 
 
 def client(bootstrap: Cluster) -> dict[str, Any]:
@@ -185,9 +186,9 @@ async def create_conn(host: str, port: int, **how: Any) -> Any:
 
 
 async def close(self: Any) -> None:
-    """As the client's own, which forgets connections that are still being made."""
+    """As the client's own, which forgets connections that are still being made, and ends where it is cancelled."""
     _closed.add(self)
-    await _close(self)
+    await to_its_end(_close(self))
 
 
 async def bootstrap(self: Any) -> None:
