@@ -50,8 +50,10 @@ class NodeRoom:
     """It is not cordoned, and its labels are as the pod wants them."""
     unlike: str
     """``cordoned``, or the first wish that its labels do not meet; "": neither."""
-    silent: str
-    """Since when its agent sends no samples, or no worker publishes its figures; "": both do."""
+    stale_ms: int
+    """For how long its agent is silent, or no worker has published its figures; 0: both do."""
+    frozen: bool
+    """It is the worker that is silent: nothing is known of the agent."""
     why_none: str
     """Why it sells no batch resource at all; "": it does."""
     rooms: list[Room]
@@ -73,6 +75,14 @@ class NodeRoom:
         """Why it does not count, whatever room it has; "": it counts."""
         return self.unlike or self.silent
 
+    @property
+    def silent(self) -> str:
+        """Who is silent, and for how long; "": nobody."""
+        for_s = f"for {self.stale_ms / 1000:.0f} s"
+        if self.frozen:
+            return f"frozen: no worker has published its figures {for_s}"
+        return f"stale {for_s}" if self.stale_ms else ""
+
 
 def node_rooms(nodes: Sequence[NodeLog], asked: Resources, wish: Wish | None, asked_ms: int) -> list[NodeRoom]:
     """Ask all nodes, in order of their names.
@@ -91,27 +101,27 @@ def _node_room(log: NodeLog, asked: Resources, wish: Wish | None, asked_ms: int)
     body = None if log.allocatable is None else log.allocatable.body
     unlike = unlike_of(wish, log.facts)
     off = disabled(log)
+    stale_ms, frozen = _stale(log, asked, asked_ms)
     why = "no figures are published" if body is None else body.reason
     return NodeRoom(
         node=log.node,
         selected=not unlike,
         unlike=unlike,
-        silent=_silent(log, asked, asked_ms),
+        stale_ms=stale_ms,
+        frozen=frozen,
         why_none=why if off is None else off.text,
         rooms=list(_rooms(asked, log)),
         place=None if log.allocatable is None else log.allocatable.place,
     )
 
 
-def _silent(log: NodeLog, asked: Resources, asked_ms: int) -> str:
+def _stale(log: NodeLog, asked: Resources, asked_ms: int) -> tuple[int, bool]:
     """What is sold is good for as long as it is published again, or covered by heartbeats."""
     if log.allocatable is None:
-        return ""
+        return 0, False
     stale_ms, age_ms = log.allocatable.body.stale_ms, log.unsaid_ms(log.allocatable, asked_ms)
     unsaid = age_ms > UNSAID_MS and any(getattr(asked, field) for field in SOLD)
-    if stale_ms:
-        return f"stale for {(stale_ms + age_ms * unsaid) / 1000:.0f} s"
-    return f"frozen: no worker has published its figures for {age_ms / 1000:.0f} s" if unsaid else ""
+    return (stale_ms + age_ms if unsaid else stale_ms), unsaid and not stale_ms
 
 
 def _rooms(asked: Resources, log: NodeLog) -> Iterator[Room]:
