@@ -86,4 +86,7 @@ def vain_claim(pod: Pod) -> str:
     )
 
 
-VAIN_ADVICE = "request kubernetes.io/batch-cpu and batch-memory alone, as a ClusterColocationProfile does by itself"
+VAIN_ADVICE = (
+    "request kubernetes.io/batch-cpu and batch-memory alone, as a ClusterColocationProfile does by itself; native ones "
+    "that the pod's author did not write come from a LimitRange of the namespace or from the pod's spec.resources"
+)

@@ -10,6 +10,7 @@ import pytest
 from slacktide.agents.node.pods.unheld import Unheld
 from slacktide.agents.node.sampler import inventory_of
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
+from slacktide.schemas.kubernetes_pod import read_pod
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.qos import claims_in_vain, effective_priority_class, is_best_effort, vain_claim
@@ -26,6 +27,7 @@ NATIVE = Resources(cpu_milli=2_000, mem_bytes=1 << 30)
 FREE = Pod(
     uid="free", namespace="jobs", name="scan", qos_label="BE", priority=3_500, kube_qos="Burstable", requests=NATIVE
 )
+BOUGHT = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}
 SIZE = Resources(cpu_milli=8_000, mem_bytes=16 << 30)
 FACTS = NodeFacts(name="node-1", capacity=SIZE, allocatable=SIZE)
 ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))
@@ -52,6 +54,26 @@ def test_a_claim_is_in_vain_outside_the_group(changes: dict, vain: bool) -> None
     if vain:
         assert (effective_priority_class(counted), is_best_effort(counted)) == ("koord-prod", False)
         assert (counted.qos_label, counted.priority) == (pod.qos_label, pod.priority), "as written"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"containers": [{"resources": {"requests": {"cpu": "100m"} | BOUGHT}}]}, id="by a LimitRange"),
+        pytest.param(
+            {"containers": [{"resources": {"requests": BOUGHT}}], "resources": {"requests": {"cpu": "100m"}}},
+            id="by its spec.resources",
+        ),
+    ],
+)
+def test_a_batch_pod_that_others_gave_native_requests_is_explained(spec: dict) -> None:
+    containers = [{"name": "main"} | one for one in spec["containers"]]
+    metadata = {"name": "etl", "uid": "u", "labels": {"koordinator.sh/qosClass": "BE"}}
+    pod = read_pod({"metadata": metadata, "spec": spec | {"containers": containers, "priority": 5_500}})
+    [found] = [one for one in lint(pod, None, None) if one.name == "lint.unheld"]
+
+    assert "the kubelet runs it as Burstable, outside the best-effort group; it is not held back" in found.text
+    assert "a LimitRange of the namespace or from the pod's spec.resources" in found.advice
 
 
 def limit_us(pods: list[Pod], free_milli: int) -> int:
