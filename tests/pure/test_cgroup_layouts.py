@@ -131,3 +131,31 @@ def test_containers_are_told_from_sandboxes_and_from_what_else_lies_there(tree, 
         "main": group / tree.container.format(MAIN),
         "log": group / tree.container.format(SIDECAR),
     }
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_real_nodes_names_by_the_driver_systemd_are_found(tmp_path: Path, version: int) -> None:
+    """As the error of a kubelet 1.18 printed them: https://github.com/koordinator-sh/koordinator/issues/546 ."""
+    above = "kubepods.slice/kubepods-besteffort.slice"
+    pod = f"{above}/kubepods-besteffort-pod80eeefbd_e18a_4493_a617_c9634dd46bdb.slice"
+    container = "aabc281f6798f88cf6b5eb2e35e997121a01386e23396ea466ce0c628c3e313b"
+    mount = tmp_path / "cgroup"
+    for group in (above, pod, f"{pod}/cri-containerd-{container}.scope"):
+        for name in V1_FILES if version == 1 else V2_FILES:
+            file = mount / name.format(group)
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text("max 100000\n" if "max" in name else "100000\n")
+    if version == 2:
+        (mount / "cgroup.controllers").write_text("cpu memory\n")
+    kernel = CgroupKernel(mount, tmp_path / "proc", None, tmp_path)
+    kernel.read(0)
+    uid = "80eeefbd-e18a-4493-a617-c9634dd46bdb"
+    known = Pod(uid=uid, namespace="jobs", name="etl", containers=[Container(name="main", id=container)])
+
+    group = kernel.pod_group(uid)
+    assert group == PurePosixPath(pod)
+    root = kernel.hierarchy.cpu
+    assert container_groups(kernel.hierarchy, root, group, known) == {
+        "main": PurePosixPath(f"{pod}/cri-containerd-{container}.scope")
+    }
+    kernel.close()
