@@ -176,6 +176,7 @@ def test_an_agent_that_is_frozen_is_not_ready(tmp_path: Path) -> None:
         where = ("--bootstrap", up.bootstrap, "--metrics-port", port, "--state-folder", str(tmp_path / "state"))
         where += ("--node-name", node.name)
         awake = eventually(lambda: fresh(doctor(*where)[1]))
+        by_port = doctor("--metrics-port", port, "--state-folder", str(tmp_path / "other"))[1]
         agent = up.part("agent")
         agent.suspend()
         try:
@@ -186,6 +187,7 @@ def test_an_agent_that_is_frozen_is_not_ready(tmp_path: Path) -> None:
             agent.resume()
 
     assert awake
+    assert by_port["agent.live"]["found"] == f"http://127.0.0.1:{port}"
     assert (code, frozen["agent.live"]["verdict"]) == (1, "failed")
     assert frozen["agent.live"]["found"] == f"http://127.0.0.1:{port}: no answer within 3 s"
     assert silent["node.fresh"]["verdict"] == "failed"

@@ -14,7 +14,7 @@ ANSWER_S = 3.0
 
 
 def gather(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentFacts | None:
-    """Ask its endpoints; None: no agent runs here.
+    """Ask its endpoints; None: none answers, and none has its state there. `slacktide up` has its agent's elsewhere.
 
     Args:
         host: of its endpoints.
@@ -24,9 +24,9 @@ def gather(host: str, port: int, state_folder: Path, proc_mount: Path) -> AgentF
 
     """
     address = reachable(host)
-    if not is_locked(state_folder / "lock", proc_mount):
-        return None
     live = _ask(address, port, "/live")
+    if live is None and not is_locked(state_folder / "lock", proc_mount):
+        return None
     # One that does not answer keeps every question waiting: ask it once.
     asked = {} if live is None else {path: _ask(address, port, path) for path in ("/ready", "/fresh")}
     unanswered = f"no answer within {ANSWER_S:g} s"
