@@ -80,10 +80,13 @@ class Mirror:
         assert found, f"no bridge leads\n{self.described()}"
         return found[0]
 
-    def change(self, node: str, label: str) -> None:
-        """An operator labels a Node, and somebody removes what batch pods may have there."""
+    def relabel(self, node: str, label: str) -> None:
+        """An operator labels a Node."""
         self._labels[node] = label
         self._server.patch(f"/api/v1/nodes/{node}", {"metadata": {"labels": {"changed": label}}})
+
+    def strip(self, node: str) -> None:
+        """Somebody removes what batch pods may have on a Node."""
         self._server.patch(f"/api/v1/nodes/{node}/status", {"status": {"allocatable": dict.fromkeys(BATCH)}})
 
     def look(self, node: str) -> Look:

@@ -24,7 +24,7 @@ from testbed.lan import Lan
 
 pytestmark = [pytest.mark.attack, pytest.mark.netns, pytest.mark.cluster]
 BRIDGES, API_SERVER = ("bridge-0", "bridge-1"), "api-server"
-HOLDS_S, LOOK_S = (2.0, 4.5), 0.25
+HOLDS_S, LOOK_S = (3.5, 5.5), 0.25
 SESSION = ["--session-timeout", "3"]
 
 
@@ -72,8 +72,9 @@ def test_a_link_to_the_api_server_that_fails_and_heals_breaks_no_invariant(
     what = f"{leader} and {API_SERVER}: {fault(lan, (leader, API_SERVER), dice)}"
     load, holds_s = Load(system.nodes, dice), dice.uniform(*HOLDS_S)
     try:
-        mirror.change(node, fault.__name__)
-        for _ in range(round(holds_s / LOOK_S)):
+        mirror.strip(node)
+        for number in range(round(holds_s / LOOK_S)):
+            mirror.relabel(node, f"{fault.__name__}-{number}")
             load.wait(LOOK_S)
             mirror.look(node)
     finally:
