@@ -14,7 +14,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample_columns import SampleFormat
 from slacktide.schemas.topics import COMMAND
 
-SAMPLES, BRIEF_SAMPLES, NODES = 20_000, 2_000, 200
+SAMPLES, BRIEF_SAMPLES, NODES = 40_000, 2_000, 200
 WITHIN_S = 90.0
 BYTES_MAX = 1_000
 
