@@ -24,6 +24,7 @@ USAGE, REQUEST, LARGER = range(3)
 _POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LARGER}
 PROD: Final = "koord-prod"
 _PERCENT_MAX: Final = 1_000
+_NOTHING: Final = (0, 0, False)
 _EXACT: Final = 1 << 53
 """A strategy that comes to more than any machine has is the scalar rules'."""
 
@@ -100,10 +101,12 @@ def market_of(
     """
     colocation, known = colocation_on(policy, facts), {name.uid for name in names}
     strategy = _strategy(pods, facts, colocation)
-    requests = {uid: (cpu, mem, lse) for uid, cpu, mem, lse in pods.high.rows()}
-    of_high = [requests.get(name.uid) for name in names]
+    requests = {uid: row for uid, *row in pods.high.rows()}
+    of_high = [requests.get(name.uid, _NOTHING) for name in names]
     lines = {name: before.get(name) or pod_line(name) for name in names}
-    dangling = [name.uid not in pods.live and name.priority_class not in LOW_CLASSES for name in names]
+    dangling = [name.priority_class not in LOW_CLASSES and name.uid not in pods.live for name in names]
+    high = [name.uid in requests or lone for name, lone in zip(names, dangling, strict=True)]
+    milli, mem_bytes, lse = zip(*of_high, strict=True) if of_high else ((), (), ())
     return Market(
         names=names,
         pods=pods,
@@ -111,11 +114,11 @@ def market_of(
         policy=policy,
         plain=_plain(colocation) and pods.there <= known and pods.live <= known and max(map(abs, strategy)) < _EXACT,
         strategy=strategy,
-        high=np.array([one is not None or lone for one, lone in zip(of_high, dangling, strict=True)], np.bool_),
-        lse=np.array([one is not None and one[2] for one in of_high], np.bool_),
+        high=np.array(high, np.bool_),
+        lse=np.array(lse, np.bool_),
         prod=np.array([name.priority_class == PROD and name.uid in pods.there for name in names], np.bool_),
-        request_milli=np.array([one[0] if one else 0 for one in of_high], np.int64),
-        request_bytes=np.array([one[1] if one else 0 for one in of_high], np.int64),
+        request_milli=np.array(milli, np.int64),
+        request_bytes=np.array(mem_bytes, np.int64),
         pod_lines=lines,
         pods_line=b",".join(lines.values()),
     )
