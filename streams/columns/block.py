@@ -185,9 +185,7 @@ def wave(heads: Sequence[Head[N]], node: Ints, pods: Floats, counts: Ints) -> Wa
     """
     absent = np.isnan(pods[:, 0])
     uids: list[list[str]] = [head.uids for head in heads]
-    settled = all(head.settled for head in heads)
     if absent.any():
-        settled = False
         ends = np.cumsum(counts)
         for at in np.unique(np.searchsorted(ends, np.nonzero(absent)[0], side="right")).tolist():
             there = ~absent[ends[at] - counts[at] : ends[at]]
@@ -203,7 +201,7 @@ def wave(heads: Sequence[Head[N]], node: Ints, pods: Floats, counts: Ints) -> Wa
         pods=pods,
         listed=[head.pods for head in heads],
         groups=lambda at: heads[at].group,
-        settled=settled,
+        unsettled=[at for at, head in enumerate(heads) if not head.settled],
     )
 
 

@@ -49,8 +49,10 @@ class Merging(Generic[N]):
         taken, block = np.array(places, np.int64), self.block
         counts, heads = block.columns.counts, [block.heads[at] for at in places]
         figures = self._pods if len(taken) == len(counts) else self._pods[of_samples(taken, counts)]
-        self._windows.merge_wave(wave(heads, block.columns.node[taken], figures, counts[taken]))
-        for head in heads:
+        its = wave(heads, block.columns.node[taken], figures, counts[taken])
+        self._windows.merge_wave(its)
+        for at in its.unsettled or ():
+            head = heads[at]
             head.settled = head.window.listed is head.pods and len(head.window.uids) == len(head.uids)
         return places
 

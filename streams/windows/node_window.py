@@ -37,7 +37,7 @@ class Told:
 class Marks:
     """How far the time of all nodes has come, int64 each: so that many are compared at once."""
 
-    NAMES: ClassVar = ("window_ms", "slot_ms", "slots", "slot", "watermark_ms", "minute", "told_ms")
+    NAMES: ClassVar = ("window_ms", "slot_ms", "slots", "slot", "watermark_ms", "minute", "told_ms", "own")
 
     def __init__(self, rows: int) -> None:
         self.window_ms = np.zeros(rows, np.int64)
@@ -50,6 +50,8 @@ class Marks:
         """Of event time: the first of which no segment has been published."""
         self.told_ms = np.full(rows, NEVER)
         """Event time of what was last published."""
+        self.own = np.zeros((rows, OWN), np.int64)
+        """Series of each node itself: its use, its system's, and what is covered."""
 
     def grow(self, rows: int) -> None:
         """Make room for so many."""

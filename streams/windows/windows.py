@@ -20,7 +20,7 @@ from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.windows.node_window import OWN, Marks, NodeWindow
 from slacktide.streams.windows.rings import SECONDS, Floats, Ints, Rings, Spreads, grown, or_zero
-from slacktide.streams.windows.series import Series
+from slacktide.streams.windows.series import CELLS, Series
 
 ROWS = 64
 RING_MS = SECONDS * 1_000
@@ -56,8 +56,8 @@ class Wave:
     """The pod list that each sample names; None: it is not known."""
     groups: Callable[[int], AbstractSet[str]]
     """By place of a node: which of its pods lie in the best-effort group."""
-    settled: bool = False
-    """Whether all of these windows go by these lists already."""
+    unsettled: Sequence[int] | None = None
+    """Places of nodes whose windows may go by other lists yet; None: all."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -122,6 +122,7 @@ class Windows:
         own = self.series.take(OWN)
         window = NodeWindow(node, self._free.pop(), self.marks, own, all_rows=np.array(own, np.int64))
         self.marks.clear(window.row)
+        self.marks.own[window.row] = own
         self.system_milli[window.row] = np.nan
         window.begin(window_ms, self.series)
         return window
@@ -230,8 +231,9 @@ class Windows:
         if not weight_ms or not window.slot - window.slots < slot <= window.slot:
             return
         there = np.array(rows) >= 0
-        amounts = _amounts(values[there], np.full(int(there.sum()), weight_ms))
         kept = np.array(rows)[there]
+        amounts = np.empty((len(kept), CELLS))
+        _amounts(values[there], np.full(len(kept), weight_ms), amounts)
         self.series.add(kept, np.full(len(kept), slot % window.slots), amounts)
         self._count(window, slot, covered_ms=weight_ms)
 
@@ -258,34 +260,30 @@ class _Merge:
     def merge(self) -> None:
         wave, rows, marks = self._wave, self._rows, self._windows.marks
         begins_ms = np.maximum(np.maximum(wave.ends_ms - wave.intervals_ms, marks.watermark_ms[rows]), 0)
-        if wave.settled:
-            self._keep_figures()
-        else:
-            self._follow()
+        ends = np.cumsum(self._counts).tolist()
+        self._follow(range(len(ends)) if wave.unsettled is None else wave.unsettled, ends)
+        self._keep_figures(ends)
         self._system(rows)
         self._windows.rings.add(rows, np.maximum(begins_ms, wave.ends_ms - RING_MS), wave.ends_ms, self._figures)
         self._windows.open_slots(self._nodes, rows, wave.ends_ms)
         self._add(begins_ms)
         marks.watermark_ms[rows] = wave.ends_ms
 
-    def _follow(self) -> None:
+    def _follow(self, places: Sequence[int], ends: Sequence[int]) -> None:
         """Keep series of the pods that are there now; note whose coming or going blurs what the system used."""
-        all_milli, begin = self._pods[:, 0], 0
         wave = self._wave
-        for at, (window, uids, listed) in enumerate(zip(self._nodes, wave.uids, wave.listed, strict=True)):
-            end = begin + len(uids)
+        for at in places:
+            window, uids, listed = self._nodes[at], wave.uids[at], wave.listed[at]
             if uids is not window.uids and uids != window.uids:
                 its_end, interval_ms = int(wave.ends_ms[at]), int(wave.intervals_ms[at])
                 if window.watermark_ms and its_end - interval_ms <= window.watermark_ms:
-                    self._note_change(at, window, uids, all_milli[begin:end])
+                    self._note_change(at, window, uids, self._pods[ends[at] - len(uids) : ends[at], 0])
                 window.follow(wave.groups(at), uids, listed, self._series)
             elif listed is not window.listed:
                 window.follow(wave.groups(at), uids, listed, self._series)
-            window.cpu_milli = all_milli[begin:end]
-            begin = end
 
-    def _keep_figures(self) -> None:
-        of_pods, ends = self._pods[:, 0], np.cumsum(self._counts).tolist()
+    def _keep_figures(self, ends: Sequence[int]) -> None:
+        of_pods = self._pods[:, 0]
         for window, begin, end in zip(self._nodes, [0, *ends], ends, strict=False):
             window.cpu_milli = of_pods[begin:end]
 
@@ -336,20 +334,18 @@ class _Merge:
             place[nodes] = np.arange(len(nodes))
             there = place[of] >= 0
             pods, of = pods[there], place[of[there]]
-        these = [self._nodes[at] for at in nodes.tolist()]
-        own = np.array([window.own for window in these])
+        whole = len(nodes) == len(self._nodes)
+        these = self._nodes if whole else [self._nodes[at] for at in nodes.tolist()]
+        own, count = self._windows.marks.own[self._rows[nodes]], len(nodes)
         rows = np.concatenate([own[:, 0], own[:, 1], own[:, 2], *(window.use_rows for window in these)])
         figures = self._figures[nodes]
-        counts = np.zeros((len(nodes), 4))
-        counts[:, 0] = weights_ms
-        counts[:, 1] = lasts & (self._wave.intervals_ms[nodes] > 0)
-        amounts = [
-            _amounts(figures[:, :2], weights_ms),
-            _amounts(figures[:, 2:], weights_ms),
-            counts,
-            _amounts(pods, weights_ms[of]),
-        ]
-        self._series.add(rows, np.concatenate([slots, slots, slots, slots[of]]), np.concatenate(amounts))
+        amounts = np.zeros((3 * count + len(pods), CELLS))
+        _amounts(figures[:, :2], weights_ms, amounts[:count])
+        _amounts(figures[:, 2:], weights_ms, amounts[count : 2 * count])
+        amounts[2 * count : 3 * count, 0] = weights_ms
+        amounts[2 * count : 3 * count, 1] = lasts & (self._wave.intervals_ms[nodes] > 0)
+        _amounts(pods, weights_ms[of], amounts[3 * count :])
+        self._series.add(rows, np.concatenate([slots, slots, slots, slots[of]]), amounts)
 
 
 def _wave_of(arrivals: Sequence[Arrival]) -> Wave:
@@ -373,12 +369,22 @@ def _wave_of(arrivals: Sequence[Arrival]) -> Wave:
     )
 
 
-def _amounts(values: Floats, weights_ms: Ints) -> Floats:
-    """Cells of CPU and memory that were so for so long; NaN weighs nothing."""
-    known = ~np.isnan(values)
-    weights = known * weights_ms[:, None]
-    found: Floats = np.concatenate([np.where(known, values, 0.0) * weights, weights], 1)
-    return found
+def _amounts(values: Floats, weights_ms: Ints, cells: Floats) -> None:
+    """Fill cells with CPU and memory that were so for so long; NaN weighs nothing.
+
+    Args:
+        values: float64 [n, 2].
+        weights_ms: int64 [n].
+        cells: float64 [n, 4].
+
+    """
+    weights = weights_ms[:, None]
+    unknown = np.isnan(values)
+    if unknown.any():
+        weights = np.where(unknown, 0, weights)
+        values = np.where(unknown, 0.0, values)
+    np.multiply(values, weights, out=cells[:, :2])
+    cells[:, 2:] = weights
 
 
 def _own(sample: NodeSample) -> list[tuple[int | None, int | None]]:

@@ -29,7 +29,7 @@ REVISIONS_KEPT = 4
 """Of pods and of facts, per node: what a redelivered sample may still name."""
 NULL = b"null"
 SEGMENT_SPREAD_MS = 4_000
-WAVE = 128
+WAVE = 512
 """Nodes whose windows are filled and published together: what fits a processor's cache."""
 
 
@@ -37,7 +37,8 @@ WAVE = 128
 class Revisions(Generic[T]):
     """What samples have carried, by the revision that it goes by: the newest few, the one in use last."""
 
-    read: Callable[[bytes], T]
+    read: Callable[[bytes, T | None], T]
+    """Takes what is written, and what the node named before."""
     kept: dict[str, tuple[int, T]] = field(default_factory=dict)
     """With a hash of how it was written: what comes again is not read again."""
 
@@ -54,7 +55,8 @@ class Revisions(Generic[T]):
         if written:
             raw = bytes(written)
             if raw != NULL and (had is None or had[0] != hash(raw)):
-                return self._carried(revision, (hash(raw), self.read(raw)), newer=newer)
+                before = next(reversed(self.kept.values()))[1] if self.kept else None
+                return self._carried(revision, (hash(raw), self.read(raw, before)), newer=newer)
         if had is None:
             return None
         if newer and len(self.kept) > 1:
@@ -72,7 +74,7 @@ class Revisions(Generic[T]):
         return content[1]
 
 
-def _facts(raw: bytes) -> NodeFacts:
+def _facts(raw: bytes, _: NodeFacts | None) -> NodeFacts:
     return decode(raw, NodeFacts)
 
 
