@@ -11,7 +11,7 @@ import numpy as np
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample_columns import NODE_NUMBERS, Of
-from slacktide.streams.columns.lines import Boot, Case, Line, Names
+from slacktide.streams.columns.lines import Boot, Line, Names
 from slacktide.streams.columns.market import Market
 from slacktide.streams.columns.screen import Bools
 from slacktide.streams.decisions.known_pods import KnownPods
@@ -54,8 +54,8 @@ class Head(Generic[N]):
     """Whether its first sample is of another boot or clock than the node's before."""
     boot: Boot
     names: Names
-    lines: dict[tuple[Case, Verdict], Line] = field(default_factory=dict)
-    """Templates of answers, also by what the check of a sample's proof found."""
+    lines: dict[tuple[int, Verdict], Line] = field(default_factory=dict)
+    """Templates of answers, by ``screen.case_of`` and what the check of a sample's proof found."""
     market: Market | None = None
     settled: bool = False
     """Whether its window goes by this list."""

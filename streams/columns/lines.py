@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final, TypeAlias
+from operator import itemgetter
+from typing import Final
 
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import Hold, NodeCommand, Origin, command_id
@@ -13,13 +14,10 @@ from slacktide.schemas.headers import headers, traceparent
 from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample import Limits
 from slacktide.streams.columns.marked import FIRST, escaped, mark, template, text
-from slacktide.streams.columns.screen import BOUNDS, MINIMUM, names
+from slacktide.streams.columns.screen import BOUNDS, KEEP, MINIMUM, case_of, names
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET
 from slacktide.streams.rendering import rendered_headers
 
-Case: TypeAlias = tuple[int, bool, bool]
-"""Bound, whether the minimum holds, whether a quota was in force."""
-KEEP_CASE: Final[Case] = (0, False, False)
 _SEQ: Final = 0
 """The sequence number is always the first mark."""
 _TIME: Final = b"2026-01-01T00:00:00.000Z"
@@ -64,19 +62,19 @@ class Names:
 class Line:
     """An answer of one node: takes its numbers."""
 
-    __slots__ = ("columns", "line")
+    __slots__ = ("line", "shown")
 
     def __init__(self, line: bytes, columns: Sequence[int]) -> None:
         self.line = line
         """Takes seq as often as it stands there, observed_ms, quota and terms if it sets one, decided_ms, offset."""
-        self.columns = columns
-        """Which of ``Screened.terms`` it shows."""
+        self.shown: Callable[[Sequence[int]], Sequence[int]] = itemgetter(*columns) if columns else tuple
+        """Picks what it shows of ``Screened.terms``."""
 
 
 @lru_cache(maxsize=256)
-def _shared(case: Case, worker: str, topic: str, partition: int, proof: Verdict) -> tuple[bytes, list[int]]:
+def _shared(case: int, worker: str, topic: str, partition: int, proof: Verdict) -> tuple[bytes, list[int]]:
     """Of all nodes' answers."""
-    bound, minimum, limited = case
+    bound, minimum, limited = case_of(case)
     columns = names(bound, minimum=minimum, limited=limited) if bound else {}
     seq, observed, quota = FIRST, FIRST + 1, FIRST + 2
     first_term = FIRST + (3 if bound else 2)
@@ -112,7 +110,7 @@ def _shared(case: Case, worker: str, topic: str, partition: int, proof: Verdict)
     return template(encode(command), texts, decided + 2 - FIRST, again=_SEQ), list(columns.values())
 
 
-def line_of(case: Case, boot: Boot, its: Names, *, worker: str, topic: str, partition: int, proof: Verdict) -> Line:
+def line_of(case: int, boot: Boot, its: Names, *, worker: str, topic: str, partition: int, proof: Verdict) -> Line:
     """Give a node's template of one kind of answer.
 
     Raises:
@@ -121,7 +119,7 @@ def line_of(case: Case, boot: Boot, its: Names, *, worker: str, topic: str, part
     """
     shared, columns = _shared(case, worker, topic, partition, proof)
     texts = [boot.answer_id, boot.node, boot.boot_id, its.policy_version, its.facts_revision, its.pods_revision]
-    if case[0]:
+    if case != KEEP:
         texts.append(boot.hold_id)
     return Line(shared % tuple(texts), columns)
 

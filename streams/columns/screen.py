@@ -118,6 +118,12 @@ class Screened(NamedTuple):
     terms: Ints
     """int64 [n, 12], see ``names``: what a case does not have is in it, too."""
 
+    def cases(self) -> list[int]:
+        """Number the kinds of answers, see ``case_of``: those that keep are one kind."""
+        numbered = self.bound * 4 + self.minimum * 2 + self.limited
+        found: list[int] = np.where(self.bound == KEEP, KEEP, numbered).tolist()
+        return found
+
 
 def screen(fits: Ints, samples: Samples) -> Screened:
     """Decide many samples.
@@ -156,6 +162,16 @@ def screen(fits: Ints, samples: Samples) -> Screened:
     figures = (capacity, threshold, ceiling, pods_milli, np.zeros_like(capacity), system_milli, formula)
     terms = np.stack([*figures, minimum_milli, allowed, target, quota, step], 1)
     return Screened(np.where(proven, bound, SCALAR), minimum, limited, wanted, terms)
+
+
+def case_of(case: int) -> tuple[int, bool, bool]:
+    """Give bound, whether the minimum holds, and whether a quota was in force."""
+    return bound_of(case), bool(case & 2), bool(case & 1)
+
+
+def bound_of(case: int) -> int:
+    """Give the bound alone."""
+    return case >> 2
 
 
 def names(bound: int, *, minimum: bool, limited: bool) -> dict[str, int]:

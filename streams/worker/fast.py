@@ -23,11 +23,11 @@ from slacktide.schemas.sample_columns_codec import BEGIN, MORE, NOW, decode_of, 
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE_COLUMNS, SCORE
 from slacktide.streams.columns.block import Block, Columns, Named, sound
 from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, split_limits
-from slacktide.streams.columns.lines import KEEP_CASE, Boot, Case, Line, Names, boot_of, line_of, tail_line
+from slacktide.streams.columns.lines import Boot, Line, Names, boot_of, line_of, tail_line
 from slacktide.streams.columns.marked import FIRST, MarksError, text
 from slacktide.streams.columns.numbers import NoNumbersError
 from slacktide.streams.columns.publish import Figures
-from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, Screened, fit, quota_of
+from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, Screened, bound_of, fit, quota_of
 from slacktide.streams.columns.turn import Turn, alone
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedOut
@@ -291,42 +291,41 @@ class Fast:
         answerer: Answerer,
     ) -> None:
         """Put the answers together: templates with numbers."""
-        now_ms, terms, quotas = answerer.now_ms, found.terms.tolist(), found.quota_us.tolist()
-        seqs, observed, bounds = its.node[:, 0].tolist(), its.node[:, 1].tolist(), found.bound.tolist()
-        cases = list(zip(bounds, found.minimum.tolist(), found.limited.tolist(), strict=True))
-        for at, (place, head, verdict, seq, observed_ms, bound) in enumerate(
-            zip(turn.places, turn.heads, turn.verdicts, seqs, observed, bounds, strict=True)
+        now_ms, terms, quotas, cases = answerer.now_ms, found.terms.tolist(), found.quota_us.tolist(), found.cases()
+        seqs, observed = its.node[:, 0].tolist(), its.node[:, 1].tolist()
+        command, second, its_second = COMMAND.name, -1, b""
+        for at, (place, head, verdict, seq, observed_ms, case) in enumerate(
+            zip(turn.places, turn.heads, turn.verdicts, seqs, observed, cases, strict=True)
         ):
             record = records[place]
-            keeps = bound == KEEP
-            case = KEEP_CASE if keeps else cases[at]
-            line = (
-                None if bound == SCALAR else head.lines.get((case, verdict)) or self._line(head, case, verdict, record)
-            )
+            line = head.lines.get((case, verdict)) or self._line(head, case, verdict, record)
             if line is None:
                 results[place] = self._slow.by_rule(record, head, answerer, verdict)
                 continue
-            if keeps:
+            if case == KEEP:
                 value = line.line % (seq, seq, observed_ms, now_ms, record.offset)
             else:
-                its_terms = terms[at]
-                shown = [its_terms[column] for column in line.columns]
+                shown = line.shown(terms[at])
                 value = line.line % (seq, seq, observed_ms, seq, quotas[at], *shown, now_ms, record.offset)
-            tail = head.boot.tails[COMMAND.name]
+            if observed_ms // 1_000 != second:
+                second = observed_ms // 1_000
+                its_second = _second(second)
             results[place] = (
                 RenderedOut(
-                    topic=COMMAND.name,
+                    topic=command,
                     partition=record.partition,
                     key=record.key,
                     value=value,
-                    tail=tail % (seq, _second(observed_ms // 1_000), observed_ms % 1_000, seq, seq & 0xFFFFFFFF),
-                    answer="keep" if keeps else "set",
+                    tail=head.boot.tails[command] % (seq, its_second, observed_ms % 1_000, seq, seq & 0xFFFFFFFF),
+                    answer="set" if case else "keep",
                     age_ms=max(0, now_ms - observed_ms),
                 ),
             )
 
-    def _line(self, head: Head[Node], case: Case, verdict: Verdict, record: Record) -> Line | None:
-        """Make a template of a node's answers; None: the worker's name looks like a mark."""
+    def _line(self, head: Head[Node], case: int, verdict: Verdict, record: Record) -> Line | None:
+        """Make a template of a node's answers; None: the rule decides, or the worker's name looks like a mark."""
+        if bound_of(case) == SCALAR:
+            return None
         try:
             line = line_of(
                 case,
