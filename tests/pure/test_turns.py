@@ -5,9 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.kafka.walk import walked
 from slacktide.streams.records import Place
-from slacktide.streams.shells.turns import TURN_RECORDS_MAX, Turns
+from slacktide.streams.shells.turns import ROW_RECORDS, TURN_RECORDS_MAX, Turns
 from testbed.batches import batch
 
 
@@ -18,7 +19,7 @@ def fetched(base: int, records: int) -> list:
     return [walked(batch(base, [b""] * records).raw, base, 1 << 24)]
 
 
-@given(st.lists(st.integers(0, 700), max_size=5))
+@given(st.lists(st.integers(0, 2_800), max_size=5))
 def test_each_record_goes_out_once_and_in_order(sizes: list[int]) -> None:
     turns = Turns()
     places = {Place("t", number): fetched(10 * number, size) for number, size in enumerate(sizes)}
@@ -38,6 +39,22 @@ def test_each_record_goes_out_once_and_in_order(sizes: list[int]) -> None:
         Place("t", number): list(range(10 * number, 10 * number + size)) for number, size in enumerate(sizes) if size
     }
     assert count == -(-sum(sizes) // TURN_RECORDS_MAX), "as few turns as hold them"
+
+
+def test_a_turn_has_records_of_all_partitions() -> None:
+    turns = Turns()
+    turns.add({Place("t", number): fetched(0, TURN_RECORDS_MAX) for number in range(4)})
+
+    assert {place.partition: len(taken) for place, taken in turns.next().items()} == dict.fromkeys(
+        range(4), TURN_RECORDS_MAX // 4
+    )
+
+
+def test_a_turn_has_fewer_samples_in_rows_for_each_takes_longer() -> None:
+    turns = Turns()
+    turns.add({Place(SAMPLE.name, 0): fetched(0, TURN_RECORDS_MAX)})
+
+    assert sum(map(len, turns.next().values())) == TURN_RECORDS_MAX // ROW_RECORDS
 
 
 def test_what_is_left_goes_when_partitions_move() -> None:
