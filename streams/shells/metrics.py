@@ -13,6 +13,7 @@ from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.topics import DEAD_LETTER
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import Out, Place, Record
+from slacktide.streams.shells.ages import Ages
 
 SAMPLES = Counter("slacktide_stream_samples", "Samples read, the unusable included.")
 ANSWERS = Counter("slacktide_stream_answers", "Answers acknowledged by the log.", ["answer"])
@@ -21,10 +22,10 @@ PROOF_REFUSED = Counter(
     "slacktide_stream_proof_refused", "Samples and outcomes that did not prove their node.", ["verdict"]
 )
 LATE_SAMPLES = Gauge("slacktide_stream_late_samples", "Samples answered that are in no window: repeated or late.")
-SAMPLE_AGE_SECONDS = Histogram(
+SAMPLE_AGE_SECONDS = Ages(
     "slacktide_stream_sample_age_seconds",
     "From a sample being taken to its being decided, by the node's clock and the worker's.",
-    buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
+    (5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000),
 )
 LAG_RECORDS = Gauge(
     "slacktide_stream_lag_records", "Samples in the log that are not answered yet.", ["topic", "partition"]
@@ -90,16 +91,11 @@ class Counted:
 
 def count_written(outs: Iterable[Out]) -> None:
     """Count what the log has acknowledged."""
-    answers: Counts[str] = Counts()
-    for out in outs:
-        if out.answer:
-            answers[out.answer] += 1
-        if out.age_ms is not None:
-            SAMPLE_AGE_SECONDS.observe(out.age_ms / 1_000)
-        if out.topic == DEAD_LETTER.name:
-            DEAD_LETTERS.inc()
-    for answer, count in answers.items():
+    written = list(outs)
+    for answer, count in Counts([out.answer for out in written if out.answer]).items():
         ANSWERS.labels(answer).inc(count)
+    SAMPLE_AGE_SECONDS.observe([out.age_ms for out in written if out.age_ms is not None])
+    DEAD_LETTERS.inc(sum(out.topic == DEAD_LETTER.name for out in written))
 
 
 def lag(place: Place, records: int, seconds: float) -> None:
