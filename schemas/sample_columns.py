@@ -24,7 +24,7 @@ from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, 
 
 SampleFormat: TypeAlias = Literal["v1", "v2"]
 """v1: rows, on slacktide.node.sample.v1. v2: columns, on slacktide.node.sample.v2."""
-DEFAULT_FORMAT: SampleFormat = "v1"
+DEFAULT_FORMAT: SampleFormat = "v2"
 """What an agent writes unless it is configured otherwise. Workers read both."""
 
 NUMBERS: Literal["seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"] = (

@@ -66,9 +66,9 @@ class SampleSender:
 
         """
         why = ""
-        for form in _forms(sample):
+        for form, listed in _forms(sample, pods):
             try:
-                placed = await self._in_some_coding(_named(form, why) if why else form, pods)
+                placed = await self._in_some_coding(_named(form, why) if why else form, listed)
             except RecordRefusedError as exc:
                 why = str(exc)
             else:
@@ -84,8 +84,8 @@ class SampleSender:
         await self._compressed.close()
 
     async def _in_some_coding(self, sample: NodeSample, pods: Sequence[Pod]) -> Placed:
-        if len(sample.pods or ()) > PODS_MAX:
-            raise RecordRefusedError(f"sample of {len(sample.pods or ()):,} pods exceeds {PODS_MAX:,}")
+        if (count := _count(sample, pods)) > PODS_MAX:
+            raise RecordRefusedError(f"sample of {count:,} pods exceeds {PODS_MAX:,}")
         out = self._sign(self.out_of(sample, pods))
         size, refused = len(out.value or b""), ""
         for sender, limit in ((self._plain, PLAIN_BYTES_MAX), (self._compressed, COMPRESSED_BYTES_MAX)):
@@ -103,11 +103,15 @@ class SampleSender:
         raise RecordRefusedError(refused)
 
 
-def _forms(sample: NodeSample) -> Iterator[NodeSample]:
-    """As it is, then without what is in keyframes only: a worker answers that ``skipped``, and the node decides."""
-    yield sample
-    if sample.pods is not None or sample.facts is not None:
-        yield msgspec.structs.replace(sample, pods=None, facts=None)
+def _forms(sample: NodeSample, pods: Sequence[Pod]) -> Iterator[tuple[NodeSample, Sequence[Pod]]]:
+    """As it is, then without what makes it large: a worker answers that ``skipped``, and the node decides."""
+    yield sample, pods
+    if sample.pods is not None or sample.facts is not None or _count(sample, pods) > PODS_MAX:
+        yield msgspec.structs.replace(sample, pods=None, facts=None, pod_use=sample.pod_use[:PODS_MAX]), ()
+
+
+def _count(sample: NodeSample, pods: Sequence[Pod]) -> int:
+    return max(len(sample.pod_use), len(pods))
 
 
 def _named(sample: NodeSample, why: str) -> NodeSample:

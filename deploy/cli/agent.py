@@ -101,8 +101,8 @@ class NodeSettings(PodListSettings):
         default=str(Stall()),
     )
     sample_format: SampleFormat = setting(
-        "Form of its samples: v1, rows, on slacktide.node.sample.v1; or v2, columns, on slacktide.node.sample.v2. "
-        "Workers of this version read both.",
+        "Form of its samples: v2, columns, on slacktide.node.sample.v2; or v1, rows, on slacktide.node.sample.v1, for "
+        "workers that do not read columns yet (docs/samples-in-columns.md).",
         click.Choice(get_args(SampleFormat)),
         default=DEFAULT_FORMAT,
     )

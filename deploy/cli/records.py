@@ -6,6 +6,7 @@ import base64
 import binascii
 import difflib
 import json
+import re
 
 import msgspec
 import orjson
@@ -20,28 +21,40 @@ from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.records import Record
 from slacktide.streams.rows import Rows
 
+_PREFIX = "slacktide."
+_VERSION = re.compile(r"\.v\d+$")
+
 
 class UnknownTopicError(SlacktideError):
     """No topic of the table is meant."""
 
 
 def topic_named(text: str) -> Topic:
-    """The topic by its name or a short one: ``slacktide.node.sample.v1``, ``node.sample`` or ``sample``.
+    """The topic by its name or a short one: ``slacktide.node.sample.v2``, ``node.sample.v2``, ``sample``.
+
+    Without a version the newest one is meant.
 
     Raises:
         UnknownTopicError: none or several are meant; the message names what is near.
 
     """
     short = {_short(name): name for name in BY_NAME}
-    meant = [name for name in BY_NAME if text in {name, _short(name), _short(name).rpartition(".")[2]}]
+    meant = [
+        name
+        for name in BY_NAME
+        if text in {name, name.removeprefix(_PREFIX), _short(name), _short(name).rpartition(".")[2]}
+    ]
     if len(meant) == 1:
         return BY_NAME[meant[0]]
-    near = difflib.get_close_matches(text.removeprefix("slacktide.").removesuffix(".v1"), short, n=3, cutoff=0.4)
+    near = difflib.get_close_matches(_VERSION.sub("", text.removeprefix(_PREFIX)), short, n=3, cutoff=0.4)
     raise UnknownTopicError(f"no topic {text}; known: {', '.join(near or short)}")
 
 
 def _short(name: str) -> str:
-    return name.removeprefix("slacktide.").removesuffix(".v1")
+    """Without the version, if there is no newer one."""
+    stem = _VERSION.sub("", name)
+    newest = max([one for one in BY_NAME if _VERSION.sub("", one) == stem], default=name)
+    return (stem if name == newest else name).removeprefix(_PREFIX)
 
 
 def line(record: Record, topic: Topic) -> str:

@@ -127,8 +127,8 @@ def _live(state: TopicState | None) -> str:
 def tail(topic: str, *, bootstrap: Cluster, key: str | None, since: int | None, last: int | None, follow: bool) -> None:
     """Print a topic's records, decoded, one a line: time, partition:offset, key, headers, body.
 
-    Heartbeats (docs/silence.md) are left out. Short names will do: sample, node.sample, slacktide.node.sample.v1. Of a
-    sample in columns (node.sample.v2) each pod has a line of its own: with --key under its name, without it from the
+    Heartbeats (docs/silence.md) are left out. Short names will do: sample, node.sample, node.sample.v1. Of a sample in
+    columns (node.sample.v2, or sample) each pod has a line of its own: with --key under its name, without it from the
     node's next keyframe on.
     """
     meant = topic_named(topic)

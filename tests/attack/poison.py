@@ -19,6 +19,8 @@ from attack.target import GROWS_MB_MAX, Target
 from attack.wire import Raw, of
 from slacktide.schemas.codec import encode
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import (
     BACKFILL,
     COMMAND,
@@ -28,6 +30,8 @@ from slacktide.schemas.topics import (
     OUTCOME,
     POLICY,
     SAMPLE,
+    SAMPLE_COLUMNS,
+    SAMPLES,
     Topic,
 )
 from testbed.samples import keyframe
@@ -76,15 +80,21 @@ def mutated(dice: random.Random, body: dict[str, Any], value: object) -> dict[st
     return body
 
 
+def in_columns(sample: NodeSample) -> bytes:
+    """The same sample in its other form."""
+    return encoded(sample, sample.pods or [])
+
+
 @attack
 def numbers_that_no_machine_has(target: Target) -> None:
     """Of a node's facts, its pods, its use, its limits: what overflows 64 bits, a float, or makes no sense."""
     dice, records = target.dice, []
     for _ in range(40):
-        node = target.ghost()
-        body = json.loads(encode(keyframe(1, node)))
         value = dice.choice([*HUGE, dice.randrange(10 ** dice.randrange(19, 500))])
-        records.append(Raw(SAMPLE.name, node.encode(), json.dumps(mutated(dice, body, value)).encode()))
+        for topic, write in ((SAMPLE, encode), (SAMPLE_COLUMNS, in_columns)):
+            node = target.ghost()
+            body = mutated(dice, json.loads(write(keyframe(1, node))), value)
+            records.append(Raw(topic.name, node.encode(), json.dumps(body, separators=(",", ":")).encode()))
     for field in ("capacity", "allocatable"):
         for value in (10**30, 10**400):
             node = target.ghost()
@@ -163,5 +173,8 @@ def bomb(target: Target, topic: Topic, node: str, inflated_mb: int) -> None:
 @attack
 def a_bomb_in_one_batch(target: Target) -> None:
     """What is small on its way and huge in memory, in a topic of workers, and in one of agents."""
-    for topic in (SAMPLE, target.dice.choice([COMMAND, POLICY, CREDIT, INVENTORY, OUTCOME, BACKFILL])):
+    for topic in (
+        target.dice.choice(SAMPLES),
+        target.dice.choice([COMMAND, POLICY, CREDIT, INVENTORY, OUTCOME, BACKFILL]),
+    ):
         bomb(target, topic, target.ghost(), target.dice.randrange(2 * round(GROWS_MB_MAX), 400))

@@ -25,9 +25,10 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import CREDIT, OUTCOME, POLICY, SAMPLE
+from slacktide.schemas.topics import CREDIT, OUTCOME, POLICY, SAMPLE_COLUMNS
 from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.records import Out
+from slacktide.streams.rows import Rows
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.evicting import agent_account, events_on
@@ -55,8 +56,10 @@ async def first(bootstrap: str, topic: str, kind, matches=lambda _: True):
     """The first record that matches; waits for it."""
     until_s = time.monotonic() + 60
     while time.monotonic() < until_s:
+        rows = Rows()
         async with contextlib.aclosing(read_topic(Cluster(bootstrap), topic)) as reading:
-            found = [one async for record in reading if matches(one := decode(record.value, kind))]
+            read = [decode(rows.value(record.key, record.value), kind) async for record in reading]
+        found = [one for one in read if matches(one)]
         if found:
             return found[0]
         await asyncio.sleep(0.1)
@@ -119,7 +122,7 @@ async def test_a_reply_is_told_at_once_and_not_at_the_next_sample(
     )
     (tmp_path / "state").mkdir()
     async with running(machine, settings):
-        boot_id = (await first(where, SAMPLE.name, NodeSample)).boot_id
+        boot_id = (await first(where, SAMPLE_COLUMNS.name, NodeSample)).boot_id
         lease = EvictionCredit(node=node, boot_id=boot_id, epoch=1, number=1, granted=1, ttl_ms=60_000)
         await put(where, CREDIT.name, node, lease)
         begin = await first(where, OUTCOME.name, NodeOutcome, lambda one: one.pod and one.result == "applied")
@@ -162,7 +165,7 @@ async def test_a_pod_that_claims_to_be_best_effort_outside_that_group_gets_one_e
             async with asyncio.timeout(60):
                 while not (events := events_on(api_server, namespace, uid)):  # noqa: ASYNC110
                     await asyncio.sleep(0.1)
-            sampled = await first(where, SAMPLE.name, NodeSample, lambda one: bool(one.pods))
+            sampled = await first(where, SAMPLE_COLUMNS.name, NodeSample, lambda one: bool(one.pods))
 
     assert [event["reason"] for event in events_on(api_server, namespace, uid)] == ["NotHeldBack"]
     assert events[0]["note"].startswith("claims QoS class BE and priority class koord-batch, and has native requests")

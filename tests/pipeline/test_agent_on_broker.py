@@ -23,13 +23,14 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, INVENTORY, OUTCOME, POLICY, SAMPLE
+from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, INVENTORY, OUTCOME, POLICY
 from slacktide.streams.kafka import Sender, partition_of, read_topic
 from slacktide.streams.records import Out, Record
 from testbed.agent_rig import INTERVAL_MS, agent_of
 from testbed.bad_headers import MARKER, put_bad_header
 from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import NODE, VirtualNode
+from testbed.sampled import sampled
 
 PARTITIONS = 4
 ON = policy_of(Colocation(), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota"))
@@ -49,7 +50,7 @@ async def of_topic(bootstrap: str, topic: str) -> list[Record]:
 
 
 async def samples(bootstrap: str) -> list[NodeSample]:
-    return [decode(record.value, NodeSample) for record in await of_topic(bootstrap, SAMPLE.name)]
+    return await sampled(Cluster(bootstrap))
 
 
 async def history(bootstrap: str) -> list[NodeSample]:

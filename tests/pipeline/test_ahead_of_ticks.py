@@ -14,14 +14,11 @@ from slacktide.agents.node.ahead.pressure import PressureFile, Waited
 from slacktide.agents.node.ahead.psi import Stall
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import LoopSettings, run
-from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
-from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.kafka import read_topic
 from testbed.brokers import EmbeddedBroker
 from testbed.one_machine import NODE, VirtualNode
+from testbed.sampled import sampled
 
 INTERVAL_MS, LOOK_MS = 1_000, 50
 APART_MS = 200
@@ -48,8 +45,7 @@ def counted(name: str, **labels: str) -> float | None:
 
 
 async def observed_ms(bootstrap: str) -> list[int]:
-    records = [record async for record in read_topic(Cluster(bootstrap), SAMPLE.name)]
-    return [decode(record.value, NodeSample).observed_ms for record in records]
+    return [sample.observed_ms for sample in await sampled(Cluster(bootstrap))]
 
 
 async def test_a_rise_is_sampled_between_two_ticks_which_keep_their_grid(

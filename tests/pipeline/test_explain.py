@@ -18,9 +18,20 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, NODE_PARTITIONS, OUTCOME, POLICY, SAMPLE, Topic
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    COMMAND,
+    METRIC,
+    NODE_PARTITIONS,
+    OUTCOME,
+    POLICY,
+    SAMPLE,
+    SAMPLE_COLUMNS,
+    Topic,
+)
 from slacktide.streams.kafka import WHOLE, Sender, Tail, describe_topics, partition_of
 from slacktide.streams.records import Out, Record
+from slacktide.streams.rows import Rows
 from testbed.brokers import DATED_BY_CLIENTS, free_port
 from testbed.chains import evicted
 from testbed.one_machine import NODE, SLACKTIDE, eventually, one_machine
@@ -125,22 +136,29 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
 
 
 def _each_record_stands_where_it_is_said(bootstrap: str, body: dict[str, Any]) -> None:
-    topics = {"sample": SAMPLE, "window": METRIC, "allocatable": ALLOCATABLE, "command": COMMAND, "outcome": OUTCOME}
+    topics = {
+        "sample": SAMPLE_COLUMNS,
+        "window": METRIC,
+        "allocatable": ALLOCATABLE,
+        "command": COMMAND,
+        "outcome": OUTCOME,
+    }
     partition = partition_of(NODE, NODE_PARTITIONS)
     for step in body["steps"]:
         if step["name"] not in topics:
             continue
         place = step["place"]
         assert (place["topic"], place["partition"]) == (topics[step["name"]].name, partition)
-        record = alone(held(bootstrap, place["topic"], partition))[place["offset"]]
+        rows, kept = Rows(), alone(held(bootstrap, place["topic"], partition))
+        record = {offset: rows.of(one) for offset, one in kept.items()}[place["offset"]]
         assert record.value is not None
         assert json.loads(record.value) == step["record"]
         assert record.timestamp_ms == place["logged_ms"]
     [window] = [step for step in body["steps"] if step["name"] == "window"]
     [sample] = [one["place"] for one in window["inputs"] if one["what"] == "sample"]
-    record = alone(held(bootstrap, SAMPLE.name, partition))[sample["offset"]]
+    record = alone(held(bootstrap, sample["topic"], partition))[sample["offset"]]
     assert record.value is not None
-    assert json.loads(record.value)["seq"] == window["record"]["seq"]
+    assert json.loads(record.value)["now"][0] == window["record"]["seq"]
 
 
 def test_every_eviction_of_a_pod_is_found_on_whichever_node_it_was(broker) -> None:

@@ -24,6 +24,7 @@ from testbed.brokers import KafkaBroker, KafkaCluster
 from testbed.feed import Feed, Workers, agree
 from testbed.history.acts import done_twice
 from testbed.one_machine import NODE, VirtualNode
+from testbed.sampled import sampled
 from testbed.samples import SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 
@@ -46,7 +47,7 @@ async def outcomes(bootstrap: str) -> list[NodeOutcome]:
 
 
 async def samples(bootstrap: str) -> list[NodeSample]:
-    return [decode(record.value, NodeSample) async for record in read_topic(Cluster(bootstrap), SAMPLE.name)]
+    return await sampled(Cluster(bootstrap))
 
 
 def answerers(rig: Rig, since_ms: int) -> list[str]:

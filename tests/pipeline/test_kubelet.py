@@ -19,16 +19,13 @@ from slacktide.agents.node.loop import WATCH_S, LoopSettings, run
 from slacktide.agents.node.pods.description import Joined
 from slacktide.agents.node.pods.kubelet import Kubelet, KubeletError
 from slacktide.agents.node.state import State
-from slacktide.schemas.codec import decode
 from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import Container, Pod, Resources
 from slacktide.schemas.kubernetes import Described, described
-from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import SAMPLE
-from slacktide.streams.kafka import read_topic
 from testbed.agent_rig import agent_of
 from testbed.kubelet import TOKEN, Certificates, KubeletServer, pod
 from testbed.one_machine import VirtualNode
+from testbed.sampled import sampled
 
 GIB = 1024**3
 
@@ -409,8 +406,7 @@ async def test_an_agent_samples_the_pods_that_its_kubelet_lists_and_keeps_them_w
         running = asyncio.create_task(run(kernel, settings, stop, health))
 
         async def listed() -> list[list[str]]:
-            records = [record async for record in read_topic(embedded_broker.cluster, SAMPLE.name)]
-            samples = [decode(record.value, NodeSample) for record in records]
+            samples = await sampled(embedded_broker.cluster)
             return [[pod.name for pod in sample.pods] for sample in samples if sample.pods is not None]
 
         await until(listed)

@@ -34,7 +34,7 @@ from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BACKFILL, COMMAND, CREDIT, DEAD_LETTER, OUTCOME, SAMPLE
+from slacktide.schemas.topics import BACKFILL, COMMAND, CREDIT, DEAD_LETTER, OUTCOME, SAMPLE_COLUMNS
 from slacktide.streams.kafka import Refused, Sender, read_topic
 from slacktide.streams.records import Out
 from testbed.agent_rig import agent_of
@@ -42,6 +42,7 @@ from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.kubelet import TOKEN, Certificates, KubeletServer, pod
 from testbed.one_machine import NODE, VirtualNode
 from testbed.parts import running_part
+from testbed.sampled import sampled
 from testbed.waiting import soon
 
 pytestmark = pytest.mark.filterwarnings("ignore:Exception ignored in:pytest.PytestUnraisableExceptionWarning")
@@ -89,7 +90,7 @@ def pods(count: int, phase: str) -> list[dict]:
 
 
 async def samples(bootstrap: str) -> list[NodeSample]:
-    return [decode(record.value, NodeSample) async for record in read_topic(Cluster(bootstrap), SAMPLE.name)]
+    return await sampled(Cluster(bootstrap))
 
 
 async def dead_letters(bootstrap: str) -> list[DeadLetter]:
@@ -232,7 +233,7 @@ async def test_what_a_topic_refuses_costs_only_itself(kafka_broker: KafkaBroker,
     """An operator has set max.message.bytes: a sample goes without its pods, an outcome becomes a dead letter."""
     kafka_broker.apply_topics(1)
     where, state = kafka_broker.bootstrap, tmp_path / "state"
-    await limit(where, SAMPLE.name, 3_000)
+    await limit(where, SAMPLE_COLUMNS.name, 3_000)
     await limit(where, OUTCOME.name, 3_000)
     spool = DiskSpool(state / "spool")
     for number, size in enumerate((10, 10_000, 20)):

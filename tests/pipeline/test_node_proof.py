@@ -26,7 +26,7 @@ from slacktide.schemas.policy import KEY, Policy, policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.proof import Verifier, node_key
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, METRIC, OUTCOME, POLICY, SAMPLE
+from slacktide.schemas.topics import BACKFILL, COMMAND, DEAD_LETTER, METRIC, OUTCOME, POLICY, SAMPLE, SAMPLE_COLUMNS
 from slacktide.streams.kafka import Sender, read_topic
 from slacktide.streams.proofs import ByKeys
 from slacktide.streams.records import Out, Record
@@ -34,6 +34,7 @@ from testbed.agent_rig import agent_of
 from testbed.brokers import EmbeddedBroker, free_port
 from testbed.one_machine import NODE, VirtualNode
 from testbed.proofs import cluster_key
+from testbed.sampled import sampled
 from testbed.stream_rig import PARTITIONS, Rig, until
 
 STRATEGIES = Colocation(enable=True), ResourceThreshold(enable=True, cpu_suppress_policy="cfsQuota")
@@ -105,7 +106,7 @@ async def test_a_forger_is_refused_and_the_real_node_goes_on(embedded_broker: Em
         with VirtualNode(tmp_path) as node:
             async with agent_of(node, where, tmp_path, enrol=nobody(tmp_path)) as health:
                 await fresh_but_for_its_key(health)
-                seen = [decode(record.value, NodeSample) for record in await of_topic(where, SAMPLE.name)]
+                seen = await sampled(Cluster(where))
                 keyframe = next(sample for sample in seen if sample.pods is not None)
                 for round_ in range(20):
                     newest = seen[-1].seq + 1_000 + round_
@@ -161,7 +162,7 @@ async def test_what_an_agent_sends_is_signed_when_it_is_sent(embedded_broker: Em
             while not await of_topic(where, BACKFILL.name) or not await of_topic(where, OUTCOME.name):
                 assert time.monotonic() < until_s
                 await asyncio.sleep(0.2)
-        for topic in (SAMPLE, BACKFILL, OUTCOME):
+        for topic in (SAMPLE_COLUMNS, BACKFILL, OUTCOME):
             records = await of_topic(where, topic.name)
             assert records
             for one in records:

@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy, policy_of
@@ -24,6 +25,7 @@ from slacktide.streams.worker import Worker
 from testbed.agent_rig import agent_of
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
 from testbed.one_machine import NODE, VirtualNode
+from testbed.sampled import sampled
 from testbed.samples import SUPPRESS, keyframe, policy_record, record_of, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, partition_of, until
 
@@ -164,7 +166,7 @@ async def test_after_an_outage_a_nodes_window_is_whole_again(embedded_broker: Em
                     last = found[-1] if found else None
                     if late and last and len(rig.answers) > resumed_at and last.covered_ms >= _whole_ms(last):
                         break
-        live = {decode(record.value, NodeSample).seq for record in await rig.read(SAMPLE.name)}
+        live = {sample.seq for sample in await sampled(Cluster(rig.bootstrap))}
 
     assert late, "there was history"
     assert last is not None

@@ -228,7 +228,7 @@ async def test_dead_letters_are_listed_and_shown(broker) -> None:
     shown = slacktide(broker, "dead-letter", "show", "1").stdout
 
     assert [line.split()[1:] for line in listed[1:]] == [
-        [offset, "node.sample", "3:1042", "node-1", "stream/blue", "not", "a", "NodeSample"] for offset in ("0", "1")
+        [offset, "node.sample.v1", "3:1042", "node-1", "stream/blue", "not", "a", "NodeSample"] for offset in ("0", "1")
     ]
     assert shown.splitlines()[0] == "offset   1"
     assert shown.splitlines()[-1] == "{oops"
@@ -262,7 +262,7 @@ async def expire(bootstrap: str, topic: str, partition: int, before: int) -> Non
     await admin.close()
 
 
-REPLAY = ("dead-letter", "replay", "--topic", "node.sample")
+REPLAY = ("dead-letter", "replay", "--topic", "node.sample.v1")
 
 
 async def test_refused_records_are_written_again_once(broker) -> None:
@@ -273,7 +273,7 @@ async def test_refused_records_are_written_again_once(broker) -> None:
     await write(broker, *(refused(offset, out) for offset, out in enumerate(bad)))
 
     planned = slacktide(broker, *REPLAY, "--key", "a", "--dry-run").stdout.splitlines()
-    assert planned[1].split() == ["0", "node.sample", "2:0", "a", "put", "back", str(len(bad[0].value or b""))]
+    assert planned[1].split() == ["0", "node.sample.v1", "2:0", "a", "put", "back", str(len(bad[0].value or b""))]
     assert planned[-1] == "would be put back: 1, earlier: 0, left: 0"
     assert len([record async for record in read_topic(broker.cluster, SAMPLE.name)]) == 2
 

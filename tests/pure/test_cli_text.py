@@ -14,7 +14,7 @@ from slacktide.deploy.cli.records import UnknownTopicError, letter_row, letter_t
 from slacktide.deploy.cli.text import Duration, instant, show, table
 from slacktide.schemas.codec import encode
 from slacktide.schemas.dead_letter import DeadLetter
-from slacktide.schemas.topics import COMMAND, DEAD_LETTER, POLICY, SAMPLE
+from slacktide.schemas.topics import COMMAND, DEAD_LETTER, POLICY, SAMPLE, SAMPLE_COLUMNS, Topic
 from slacktide.streams.records import Record
 
 
@@ -33,15 +33,25 @@ def record(value: bytes | None, key: bytes | None = b"policy", **fields) -> Reco
     )
 
 
-@pytest.mark.parametrize("text", ["slacktide.node.sample.v1", "node.sample", "sample"])
-def test_a_topic_goes_by_its_full_and_its_short_names(text: str) -> None:
-    assert topic_named(text) is SAMPLE
-    assert topic_named("dead-letter") is DEAD_LETTER
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("slacktide.node.sample.v2", SAMPLE_COLUMNS),
+        ("node.sample.v2", SAMPLE_COLUMNS),
+        ("node.sample", SAMPLE_COLUMNS),
+        ("sample", SAMPLE_COLUMNS),
+        ("slacktide.node.sample.v1", SAMPLE),
+        ("node.sample.v1", SAMPLE),
+        ("dead-letter", DEAD_LETTER),
+    ],
+)
+def test_a_topic_goes_by_its_full_and_its_short_names(text: str, meant: Topic) -> None:
+    assert topic_named(text) is meant
 
 
 @pytest.mark.parametrize(
     ("text", "suggested"),
-    [("node.commnd", "node.command"), ("slacktide.node.command.v2", "node.command"), ("zzz", "node.sample")],
+    [("node.commnd", "node.command"), ("slacktide.node.command.v2", "node.command"), ("zzz", "node.sample.v1")],
 )
 def test_an_unknown_topic_is_answered_with_names_that_are_near(text: str, suggested: str) -> None:
     with pytest.raises(UnknownTopicError, match=f"no topic {text}; known: .*{suggested}"):
@@ -99,7 +109,7 @@ def test_a_dead_letter_is_a_row_with_its_origin_and_reason() -> None:
     assert row == (
         "2025-11-21T08:00:00.250Z",
         7,
-        "node.sample 3:1042",
+        "node.sample.v1 3:1042",
         "node-1",
         "stream/blue",
         "not a NodeSample: JSON is malformed",

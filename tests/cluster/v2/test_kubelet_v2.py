@@ -12,7 +12,7 @@ import pytest
 
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import OUTCOME, SAMPLE
+from slacktide.schemas.topics import OUTCOME, SAMPLE_COLUMNS
 from testbed.cluster.guest_node import KUBEPODS, GuestNode
 
 from .conftest import BURST, Pods, set_policy
@@ -54,7 +54,7 @@ def batch(node: GuestNode, pods: Pods) -> tuple[Path, Path]:
 
 def test_the_agent_samples_the_pods_that_the_kubelet_runs(node: GuestNode, pods: Pods) -> None:
     def is_sampled() -> bool:
-        last = node.records(SAMPLE, NodeSample)[-1]
+        last = node.records(SAMPLE_COLUMNS, NodeSample)[-1]
         found = {one.uid: one.best_effort_group for one in last.pod_use}
         return found == {pods.web: False, pods.pinned: False, pods.batch: True, pods.hoard: True} and not last.missing
 
@@ -116,7 +116,7 @@ def test_a_kubelet_started_again_finds_pods_and_limits_as_they_were(
     limited = [quota_us(node, BEST_EFFORT)]
     node.start_kubelet()
     limited.append(quota_us(node, BEST_EFFORT))
-    last = node.records(SAMPLE, NodeSample)[-1]
+    last = node.records(SAMPLE_COLUMNS, NodeSample)[-1]
 
     assert all(limited)
     assert node.containers(pods.namespace) == before

@@ -17,6 +17,7 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.message import Message
 from slacktide.schemas.topics import Topic
 from slacktide.streams.kafka import read_topic
+from slacktide.streams.rows import Rows
 from testbed.brokers import EmbeddedBroker
 from testbed.parts import Part
 from testbed.policies import config_map
@@ -199,7 +200,8 @@ class GuestNode(ApiServer):
 
         async def read() -> list[M]:
             async with aclosing(read_topic(self.broker.cluster, topic.name, key=NODE)) as records:
-                return [decode(record.value, kind) async for record in records]
+                rows = Rows()
+                return [decode(rows.value(record.key, record.value), kind) async for record in records]
 
         return asyncio.run(read())
 
