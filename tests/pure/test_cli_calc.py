@@ -41,6 +41,16 @@ def test_each_line_is_answered_in_order_and_one_that_is_wrong_stops_none() -> No
     assert done.stderr == "2 of 4 cases could not be computed\n"
 
 
+def test_a_key_that_is_wrong_is_named_by_its_maps_path() -> None:
+    checkpoint = {"reference_seconds": 0, "total_weight": 1, "bucket_weights": {"three": 1}}
+    load = {"type": "load", "checkpoint": checkpoint}
+    given = {"resource": "cpu", "half_life_seconds": 60, "events": [{"type": "restart"}, load]}
+    done = calc("peak_histogram", given=json.dumps({"name": "a", "input": given}))
+
+    error = json.loads(done.stdout)["error"]
+    assert error == "input.events[1].checkpoint.bucket_weights: key: Expected `int`, got `str`"
+
+
 def test_all_computed_is_success_and_no_lines_are_no_failure() -> None:
     assert calc("cpu_suppress_cfs_quota", given=line("one")).exit_code == 0
     assert calc("cpu_suppress_cfs_quota").exit_code == 0

@@ -17,6 +17,7 @@ CALCULATIONS = {
     "batch_resource": "what batch pods may ask for on a node, and in its NUMA zones",
     "batch_resource_publish": "what Koordinator would write of it; no part of Slacktide acts by it",
     "mid_resource": "what mid pods may ask for on a node",
+    "peak_histogram": "percentiles of a usage, in which old samples weigh less",
     "free_resource": "what koord-free pods may ask for: only what is idle",
     "resource_sync_decision": "whether a change is large enough to be written",
     "published_floor": "published figures, never below what runs there asked for",
@@ -39,6 +40,8 @@ CALCULATIONS = {
 """Name, which is also that of the module here, and what is figured."""
 
 _encoder = msgspec.json.Encoder()
+_KEY_IN = "key` in `"
+"""Msgspec's words for the key of a map, before the map's path."""
 I = TypeVar("I", bound=Given)  # noqa: E741 - the input
 
 
@@ -112,5 +115,8 @@ def _name_in(line: str | bytes) -> str | None:
 
 def _said(exc: Exception) -> str:
     """Msgspec's words, with the field's path in front: ``input.node.capacity.cpu_milli: Expected ...``."""
-    what, at, path = str(exc).rpartition(" - at `$")
-    return f"{path.rstrip('`').lstrip('.')}: {what}" if at else str(exc)
+    what, at, path = str(exc).rpartition(" - at `")
+    if not at:
+        return str(exc)
+    of_key = "key: " if path.startswith(_KEY_IN) else ""
+    return f"{path.removeprefix(_KEY_IN).strip('$.`')}: {of_key}{what}"
