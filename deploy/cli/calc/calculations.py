@@ -18,6 +18,7 @@ CALCULATIONS = {
     "batch_resource_publish": "what Koordinator would write of it; no part of Slacktide acts by it",
     "mid_resource": "what mid pods may ask for on a node",
     "peak_histogram": "percentiles of a usage, in which old samples weigh less",
+    "peak_models": "peaks of a node's pods, classes and system, as time goes on",
     "free_resource": "what koord-free pods may ask for: only what is idle",
     "resource_sync_decision": "whether a change is large enough to be written",
     "published_floor": "published figures, never below what runs there asked for",
