@@ -37,6 +37,9 @@ CALCULATIONS = {
     "pod_placement": "which nodes may take a pod, and which of them should",
     "load_aware_descheduling": "which pods leave overloaded nodes for which others",
     "webhook_colocation_profile": "a pod as ClusterColocationProfiles change it",
+    "queue_quota": "quota, usage and what is available in a tree of cohorts",
+    "queue_order": "which workload of a ClusterQueue is next",
+    "queue_share": "how much a ClusterQueue or cohort borrows of what may be lent",
 }
 """Name, which is also that of the module here, and what is figured."""
 

@@ -1,0 +1,53 @@
+"""Which workload of a ClusterQueue is next."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.streams.decisions.queue.queue_order import Condition, Queued, in_order, place, queue_time_s
+
+TIMES = st.integers(0, 5)
+REASONS = st.sampled_from(["PodsReadyTimeout", "AdmissionCheck", "Preempted"])
+EVICTED = st.none() | st.builds(Condition, REASONS, TIMES, st.booleans())
+QUEUED = st.builds(Queued, st.sampled_from("abcdef"), st.none() | st.integers(-1, 1), TIMES, EVICTED)
+MANY = st.lists(QUEUED, max_size=6, unique_by=lambda one: one.uid)
+REQUEUING = st.sampled_from(["Eviction", "Creation"])
+
+
+@given(MANY, st.randoms(), REQUEUING)
+def test_the_order_is_total_so_it_does_not_depend_on_how_workloads_came(workloads, random, requeuing) -> None:
+    shuffled = random.sample(workloads, len(workloads))
+
+    assert in_order(shuffled, requeuing) == in_order(workloads, requeuing)
+
+
+@given(QUEUED, st.integers(2, 5))
+def test_equal_workloads_stay_in_the_order_given(one, count) -> None:
+    equals = [one._replace(created_s=one.created_s) for _ in range(count)]
+
+    assert [id(each) for each in in_order(equals)] == [id(each) for each in equals]
+
+
+@given(MANY.filter(bool), st.randoms())
+def test_a_sticky_workload_is_first_and_the_others_keep_their_order(workloads, random) -> None:
+    sticky = random.choice(workloads)
+    ordered = in_order(workloads, sticky_uid=sticky.uid)
+
+    assert ordered[0] == sticky
+    assert ordered[1:] == [one for one in in_order(workloads) if one != sticky]
+
+
+@given(QUEUED, QUEUED)
+def test_a_higher_priority_goes_first_whatever_the_times(first, second) -> None:
+    if (first.priority or 0) > (second.priority or 0):
+        assert place(first) < place(second)
+
+
+def test_only_some_evictions_set_a_workload_back() -> None:
+    def since(reason: str, requeuing: str, *, status: bool = True) -> int:
+        return queue_time_s(Queued("a", None, 1, Condition(reason, 9, status)), requeuing)
+
+    assert since("PodsReadyTimeout", "Eviction") == 9
+    assert since("PodsReadyTimeout", "Creation") == 1
+    assert since("AdmissionCheck", "Creation") == 9
+    assert since("Preempted", "Eviction") == 1
+    assert since("AdmissionCheck", "Eviction", status=False) == 1
