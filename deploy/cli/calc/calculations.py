@@ -19,6 +19,7 @@ CALCULATIONS = {
     "mid_resource": "what mid pods may ask for on a node",
     "peak_histogram": "percentiles of a usage, in which old samples weigh less",
     "peak_models": "peaks of a node's pods, classes and system, as time goes on",
+    "prod_reclaimable": "what production pods are predicted to leave for mid pods",
     "free_resource": "what koord-free pods may ask for: only what is idle",
     "resource_sync_decision": "whether a change is large enough to be written",
     "published_floor": "published figures, never below what runs there asked for",

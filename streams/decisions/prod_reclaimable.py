@@ -1,0 +1,215 @@
+"""What production pods are predicted to leave of what they requested, and what they are predicted to want at most.
+
+Reading: koordinator a7a1b76b, pkg/koordlet/prediction/peak_predictor.go. It is figured twice, from the peaks of single
+pods and from those of the whole node, and the more careful figure counts. A peak is raised by the safety margin: the
+double product truncated, with the percentage taken first, as there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from slacktide.schemas.inventory import ENDED_PHASES, Pod, Resources
+from slacktide.schemas.message import Terms
+from slacktide.schemas.metric import Use
+from slacktide.schemas.qos import effective_priority_class
+from slacktide.streams.decisions.because import Because, in_unit
+
+_TERMS = (
+    "allocatable", "unknown_request", "pods_peak", "pods_free", "by_pods",
+    "prod_request", "system_peak", "prod_peak", "unclassed_peak", "node_peak", "node_free", "by_node", "reclaimable",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedPod:
+    """A pod with a usage, and what it is predicted to use."""
+
+    pod: Pod
+    age_s: int
+    """Since its creation."""
+    deleting: bool = False
+    peak: Use | None = None
+    """95th percentile of its CPU, 98th of its memory; None: it has no model."""
+
+
+class NodePeaks(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The same percentiles of what runs on the node, by kind; None: no model."""
+
+    system: Use | None
+    prod: Use | None
+    unclassed: Use | None
+    """Of pods without a priority class."""
+
+
+class ProdReclaimable(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The prediction. What is None cannot be predicted."""
+
+    by_pods: Use | None
+    """What single pods leave. None: the node's allocatable resources are not known."""
+    by_node: Use | None
+    """What they leave together. None: as above, or the node has not all three models."""
+    reclaimable: Use | None
+    """The lesser of both."""
+    pod_peak: Use
+    """Peaks of single pods, and requests of those too young or without a model."""
+    node_peak: Use | None
+    peak: Use | None
+    """The larger of both."""
+    refused: tuple[str, ...]
+    """Uids of production pods without a model, or listed twice, in their order."""
+    because: tuple[Because, Because]
+    """CPU, then memory. ``bound``: ``pods`` or ``node``, which leaves less; ``allocatable``; or ``no_forecast``."""
+
+
+class _Sorted(msgspec.Struct, kw_only=True, gc=False):
+    """Production pods by what is known of them."""
+
+    asking: list[Pod] = []
+    """Those that count in the whole node's requests."""
+    unknown: list[Pod] = []
+    """Those that count with their request as a peak."""
+    predicted: list[tuple[Pod, Use]] = []
+    refused: list[str] = []
+
+
+class _Figures(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """The result, of one resource."""
+
+    by_pods: int | None
+    by_node: int | None
+    pod_peak: int
+    node_peak: int | None
+    because: Because
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Resource:
+    """CPU or memory."""
+
+    of: str
+    unit: str
+    asked: Callable[[Resources], int]
+    used: Callable[[Use], int]
+
+
+_CPU = _Resource(of="cpu_milli", unit="milli", asked=lambda each: each.cpu_milli or 0, used=lambda each: each.cpu_milli)
+_MEM = _Resource(
+    of="memory_bytes", unit="bytes", asked=lambda each: each.mem_bytes or 0, used=lambda each: each.mem_bytes
+)
+
+
+def prod_reclaimable(
+    pods: Sequence[PredictedPod],
+    node: NodePeaks,
+    *,
+    allocatable: Resources | None,
+    cold_start_s: int,
+    safety_margin_pct: int,
+) -> ProdReclaimable:
+    """What production pods leave, for mid pods to ask for.
+
+    Args:
+        pods: those of the node that have a usage, of any class.
+        node: peaks of the node.
+        allocatable: of the node before amplification; None: not known. An absent amount counts as 0.
+        cold_start_s: a pod not older than this is not predicted.
+        safety_margin_pct: by which peaks are raised, at least -100.
+
+    """
+    found = _sorted(pods, cold_start_s)
+    cpu, mem = (_figured(each, found, node, allocatable, safety_margin_pct) for each in (_CPU, _MEM))
+    by_pods, by_node = _use(cpu.by_pods, mem.by_pods), _use(cpu.by_node, mem.by_node)
+    pod_peak, node_peak = Use(cpu_milli=cpu.pod_peak, mem_bytes=mem.pod_peak), _use(cpu.node_peak, mem.node_peak)
+    return ProdReclaimable(
+        by_pods=by_pods,
+        by_node=by_node,
+        reclaimable=_each(min, by_pods, by_node),
+        pod_peak=pod_peak,
+        node_peak=node_peak,
+        peak=_each(max, pod_peak, node_peak),
+        refused=tuple(found.refused),
+        because=(cpu.because, mem.because),
+    )
+
+
+def _sorted(pods: Sequence[PredictedPod], cold_start_s: int) -> _Sorted:
+    """Young ones first, so one that is over and young is still unknown; one that is over asks for nothing."""
+    found, seen = _Sorted(), set[str]()
+    for each in pods:
+        pod = each.pod
+        if effective_priority_class(pod) != "koord-prod":
+            continue
+        if pod.uid in seen:
+            found.refused.append(pod.uid)
+            continue
+        seen.add(pod.uid)
+        over = each.deleting or pod.phase in ENDED_PHASES
+        if each.age_s <= cold_start_s:
+            found.unknown.append(pod)
+        elif each.peak is not None and not over:
+            found.predicted.append((pod, each.peak))
+        elif not over:
+            found.unknown.append(pod)
+            found.refused.append(pod.uid)
+            continue
+        if not over:
+            found.asking.append(pod)
+    return found
+
+
+def _figured(
+    kind: _Resource, found: _Sorted, node: NodePeaks, allocatable: Resources | None, margin_pct: int
+) -> _Figures:
+    factor = float(100 + margin_pct) / 100
+    predicted = [(kind.asked(pod.requests), int(kind.used(peak) * factor)) for pod, peak in found.predicted]
+    unknown, asked = (sum(kind.asked(pod.requests) for pod in each) for each in (found.unknown, found.asking))
+    peaks, free = sum(peak for _, peak in predicted), sum(max(0, request - peak) for request, peak in predicted)
+    parts = [None if part is None else kind.used(part) for part in (node.system, node.prod, node.unclassed)]
+    whole = [part for part in parts if part is not None]
+    node_peak = int(sum(whole) * factor) if len(whole) == len(parts) else None
+    node_free = None if node_peak is None else max(0, asked - node_peak)
+    given = None if allocatable is None else kind.asked(allocatable)
+    by_pods, by_node = _left(given, peaks, free), _left(given, node_peak, node_free)
+    left = None if by_pods is None or by_node is None else min(by_pods, by_node)
+    amounts = (given, unknown, peaks, free, by_pods, asked, *parts, node_peak, node_free, by_node, left)
+    terms: Terms = {"safety_margin_pct": margin_pct}
+    terms |= {
+        term: amount for term, amount in zip(in_unit(kind.unit, *_TERMS), amounts, strict=True) if amount is not None
+    }
+    return _Figures(
+        by_pods=by_pods,
+        by_node=by_node,
+        pod_peak=peaks + unknown,
+        node_peak=node_peak,
+        because=Because(of=kind.of, bound=_bound(left, free, node_free), terms=terms),
+    )
+
+
+def _left(allocatable: int | None, peak: int | None, free: int | None) -> int | None:
+    """What is free beyond a peak, as far as the node has it."""
+    if allocatable is None or peak is None or free is None:
+        return None
+    return min(max(0, allocatable - peak), free)
+
+
+def _bound(left: int | None, pods_free: int, node_free: int | None) -> str:
+    if left is None or node_free is None:
+        return "no_forecast"
+    if left < min(pods_free, node_free):
+        return "allocatable"
+    return "pods" if pods_free < node_free else "node"
+
+
+def _use(cpu_milli: int | None, mem_bytes: int | None) -> Use | None:
+    return None if cpu_milli is None or mem_bytes is None else Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes)
+
+
+def _each(choose: Callable[[int, int], int], one: Use | None, other: Use | None) -> Use | None:
+    """The lesser or larger of both, by resource."""
+    if one is None or other is None:
+        return None
+    return Use(cpu_milli=choose(one.cpu_milli, other.cpu_milli), mem_bytes=choose(one.mem_bytes, other.mem_bytes))
