@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from slacktide.streams.decisions.peak_buckets import CPU_BUCKETS, MEM_BUCKETS
-from slacktide.streams.decisions.peak_histogram import PERCENTILES, YEAR_1_MS, PeakCheckpoint, PeakHistogram
+from slacktide.streams.decisions.peak_histogram import EPSILON, PERCENTILES, YEAR_1_MS, PeakCheckpoint, PeakHistogram
 
 HOUR_MS = 3_600_000
 HALF_LIFE_MS = 12 * HOUR_MS
@@ -166,6 +166,35 @@ def test_a_move_keeps_what_still_weighs_and_narrows_to_it() -> None:
     assert [new.weights[CPU_BUCKETS.bucket_of(value)] for value in (2.0, 2.5, 3.0)] == [0.25, 1.0, 0.25]
     assert new.weights[CPU_BUCKETS.bucket_of(20.0)] == 2.0**-101
     assert new.total == 1.5
+
+
+def test_a_bucket_counts_from_just_its_smallest_weight_on() -> None:
+    new = histogram()
+    for value in (1.0, 9.0):
+        new.add(value, at_ms=AT_MS, weight=EPSILON)
+    assert not new.empty
+    assert (new.low, new.high) == (CPU_BUCKETS.bucket_of(1.0), CPU_BUCKETS.bucket_of(9.0))
+
+
+def test_a_move_keeps_what_has_just_the_smallest_weight() -> None:
+    new = histogram()
+    for value in (1.0, 9.0):
+        new.add(value, at_ms=AT_MS, weight=EPSILON * 2.0**101)
+    new.add(5.0, at_ms=AT_MS + 101 * HALF_LIFE_MS, weight=0.0)
+
+    assert (new.low, new.high) == (CPU_BUCKETS.bucket_of(1.0), CPU_BUCKETS.bucket_of(9.0))
+    assert new.weights[new.low] == new.weights[new.high] == EPSILON
+
+
+@pytest.mark.parametrize(("quarters", "halvings"), [(0, 101), (1, 101), (2, 100), (3, 100)])
+def test_a_move_from_between_two_half_lives_scales_by_the_nearest_power(quarters, halvings) -> None:
+    """A reference that was loaded may lie anywhere. From just between, it is the smaller power."""
+    reference_ms = AT_MS + quarters * HALF_LIFE_MS // 4
+    new = restored(PeakCheckpoint(reference_ms=reference_ms, total_weight=2.0**100, bucket_weights={3: 1}))
+    assert new is not None
+    new.add(5.0, at_ms=AT_MS + 101 * HALF_LIFE_MS, weight=0.0)
+
+    assert new.total == 2.0 ** (100 - halvings)
 
 
 def test_a_histogram_of_which_nothing_is_left_is_empty() -> None:
