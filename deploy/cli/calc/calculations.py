@@ -41,6 +41,10 @@ CALCULATIONS = {
     "queue_quota": "quota, usage and what is available in a tree of cohorts",
     "queue_order": "which workload of a ClusterQueue is next",
     "queue_share": "how much a ClusterQueue or cohort borrows of what may be lent",
+    "queue_admitted_usage": "quota that an admitted workload uses",
+    "queue_pods_ready": "what becomes of an admitted workload whose pods are not ready",
+    "queue_pods_ready_condition": "what the condition PodsReady of a workload becomes",
+    "queue_block_admission": "whether a workload may be admitted while others wait for pods",
 }
 """Name, which is also that of the module here, and what is figured."""
 
