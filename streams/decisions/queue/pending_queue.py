@@ -1,0 +1,178 @@
+"""The workloads that wait in one ClusterQueue: which may be tried, which step aside, and what brings them back.
+
+Reading: kueue v0.19.2, pkg/cache/queue/cluster_queue.go, inadmissible_workloads.go.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections.abc import Hashable
+from typing import Literal, NamedTuple
+
+from slacktide.streams.decisions.queue.queue_order import Condition, Place, Queued, RequeuingTimestamp, place
+
+QueueingStrategy = Literal["BestEffortFIFO", "StrictFIFO"]
+PREEMPTS = frozenset({"PendingPreemption", "PendingMigration"})
+"""Reasons of a workload that waits for its victims to leave."""
+AT_ONCE = PREEMPTS | {"FailedAfterNomination", "PreemptionFailed"}
+"""Reasons after which BestEffortFIFO tries a workload again without an event."""
+NEVER_AT_ONCE = "NamespaceMismatch"
+BAD_SHAPE = frozenset({"NoFit", "PreemptionNoCandidates"})
+"""Reasons that hold for all workloads of equal shape."""
+
+
+class Pending(NamedTuple):
+    """A workload that waits for quota."""
+
+    queued: Queued
+    generation: int = 0
+    namespace_matches: bool = True
+    """Its namespace matches the ClusterQueue's selector."""
+    requeued: Condition | None = None
+    requeue_at_s: int | None = None
+    pod_sets: Hashable = ()
+    """All of them that flavors and quota go by; equal where that is equal."""
+    reclaimable: Hashable = ()
+
+    @property
+    def uid(self) -> str:
+        """Of the workload."""
+        return self.queued.uid
+
+    @property
+    def shape(self) -> Hashable:
+        """Workloads of equal shape fit alike."""
+        return self.queued.priority or 0, self.pod_sets
+
+    @property
+    def matters(self) -> Hashable:
+        """What of it decides whether it is worth another try."""
+        return self.queued.priority, self.pod_sets, self.queued.evicted, self.requeued, self.reclaimable
+
+    def ready(self, now_s: int) -> bool:
+        """Whether it may be tried: no backoff holds it."""
+        waits = self.requeued is not None and not self.requeued.status
+        return not waits and (self.requeue_at_s is None or self.requeue_at_s <= now_s)
+
+
+class PendingQueue:
+    """One ClusterQueue's workloads. Each event that it is given says how it changes; it reads no clock."""
+
+    def __init__(
+        self, strategy: QueueingStrategy = "BestEffortFIFO", requeuing: RequeuingTimestamp = "Eviction"
+    ) -> None:
+        self._best_effort = strategy == "BestEffortFIFO"
+        self._requeuing: RequeuingTimestamp = requeuing
+        self._active: dict[str, Pending] = {}
+        self._places: list[Place] = []
+        """Of the active ones, sorted; who is sticky makes no difference here."""
+        self._aside: dict[str, Pending] = {}
+        self._looked_at: dict[str, int] = {}
+        """Generation at the last try, until the workload is pushed anew; 0 or absent: it matches any."""
+        self._inflight: str | None = None
+        self._sticky: str | None = None
+        self._pops, self._retried_at = 0, -1
+        self._bad_shapes: set[Hashable] = set()
+
+    @property
+    def active(self) -> list[Pending]:
+        """Those that may be tried, the next one first."""
+        uids = [at.uid for at in self._places]
+        if self._sticky in self._active:
+            uids = [self._sticky, *(uid for uid in uids if uid != self._sticky)]
+        return [self._active[uid] for uid in uids]
+
+    @property
+    def inadmissible(self) -> list[Pending]:
+        """Those that wait for an event, in no order."""
+        return list(self._aside.values())
+
+    def push(self, one: Pending, now_s: int) -> None:
+        """A workload is new or changed."""
+        if one.uid == self._inflight:
+            return
+        aside = self._aside.get(one.uid)
+        same = aside is not None and aside.matters == one.matters
+        same = same and self._looked_at.get(one.uid, 0) in {0, one.generation}
+        self._looked_at.pop(one.uid, None)
+        held_back = not one.ready(now_s) or (self._best_effort and one.shape in self._bad_shapes)
+        if same or (one.uid not in self._active and held_back):
+            self._aside[one.uid] = one
+        else:
+            self._activate(one)
+
+    def pop(self) -> Pending | None:
+        """Take the next one, to be tried."""
+        self._pops += 1
+        uid = self._sticky if self._sticky in self._active else self._places[0].uid if self._places else None
+        self._inflight = uid
+        if uid is None:
+            return None
+        one = self._active[uid]
+        self._deactivate(uid)
+        self._looked_at[uid] = one.generation
+        return one
+
+    def requeue(self, one: Pending, reason: str, now_s: int, *, pending_flavors: bool = False) -> bool:
+        """A workload was tried and not admitted; whether it waits anew.
+
+        Args:
+            one: the workload as it is now.
+            reason: why it was not admitted.
+            now_s: seconds since the epoch.
+            pending_flavors: it has flavors that were not tried yet.
+
+        """
+        if reason in PREEMPTS:
+            self._sticky = one.uid if self._best_effort else None
+        if self._inflight == one.uid:
+            self._inflight = None
+        at_once = reason in AT_ONCE if self._best_effort else reason != NEVER_AT_ONCE
+        back = one.ready(now_s) and (at_once or self._retried_at >= self._pops or pending_flavors)
+        if one.uid in self._active or (one.uid in self._aside and not back):
+            return False
+        if back:
+            self._activate(one)
+            return True
+        self._aside[one.uid] = one
+        if self._best_effort and reason in BAD_SHAPE:
+            self._set_aside(one.shape)
+        return True
+
+    def retry(self, now_s: int) -> int:
+        """Quota may have become free: how many are active again."""
+        self._retried_at = self._pops
+        self._bad_shapes.clear()
+        back = [one for one in self._aside.values() if one.ready(now_s) and one.namespace_matches]
+        for one in back:
+            self._activate(one)
+        return len(back)
+
+    def delete(self, uid: str) -> None:
+        """A workload is gone, or was admitted."""
+        self._deactivate(uid)
+        self._aside.pop(uid, None)
+        self._looked_at.pop(uid, None)
+        self._inflight = None if self._inflight == uid else self._inflight
+        self._sticky = None if self._sticky == uid else self._sticky
+
+    def _set_aside(self, shape: Hashable) -> None:
+        """All of a shape that was found not to fit."""
+        self._bad_shapes.add(shape)
+        for one in [one for one in self._active.values() if one.shape == shape]:
+            self._deactivate(one.uid)
+            self._aside[one.uid] = one
+
+    def _activate(self, one: Pending) -> None:
+        self._aside.pop(one.uid, None)
+        self._deactivate(one.uid)
+        self._active[one.uid] = one
+        insort(self._places, self._place(one))
+
+    def _deactivate(self, uid: str) -> None:
+        one = self._active.pop(uid, None)
+        if one is not None:
+            del self._places[bisect_left(self._places, self._place(one))]
+
+    def _place(self, one: Pending) -> Place:
+        return place(one.queued, self._requeuing)

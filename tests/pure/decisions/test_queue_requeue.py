@@ -1,0 +1,105 @@
+"""The workloads that wait in one ClusterQueue."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.deploy.cli.calc.calculations import Calculation
+from slacktide.streams.decisions.queue.pending_queue import Pending, PendingQueue
+from slacktide.streams.decisions.queue.queue_order import Condition, Queued
+
+REASONS = ["", "NoFit", "PreemptionNoCandidates", "PendingPreemption", "FailedAfterNomination", "NamespaceMismatch"]
+STRATEGIES = st.sampled_from(["BestEffortFIFO", "StrictFIFO"])
+
+
+def pending(uid: str, priority: int = 0, **more) -> Pending:
+    return Pending(queued=Queued(uid, priority, 0), generation=1, **more)
+
+
+UIDS = st.sampled_from("abcd")
+EVENTS = st.lists(
+    st.tuples(st.just("push"), UIDS, st.integers(0, 2))
+    | st.tuples(st.just("requeue"), UIDS, st.sampled_from(REASONS))
+    | st.tuples(st.sampled_from(["pop", "retry"]))
+    | st.tuples(st.just("delete"), UIDS),
+    max_size=25,
+)
+
+
+def play(queue: PendingQueue, events) -> None:
+    for kind, *rest in events:
+        if kind == "push":
+            queue.push(pending(rest[0], rest[1]), 0)
+        elif kind == "requeue":
+            queue.requeue(pending(rest[0]), rest[1], 0)
+        elif kind == "delete":
+            queue.delete(rest[0])
+        else:
+            queue.pop() if kind == "pop" else queue.retry(0)
+
+
+@given(STRATEGIES, EVENTS)
+def test_a_workload_waits_in_one_place_at_a_time(strategy, events) -> None:
+    queue = PendingQueue(strategy)
+    play(queue, events)
+    waiting = [one.uid for one in (*queue.active, *queue.inadmissible)]
+
+    assert sorted(waiting) == sorted(set(waiting))
+
+
+@given(STRATEGIES, EVENTS)
+def test_what_is_popped_is_the_first_of_the_active_ones(strategy, events) -> None:
+    queue = PendingQueue(strategy)
+    play(queue, events)
+    active = queue.active
+
+    assert queue.pop() == (active[0] if active else None)
+    assert queue.active == active[1:]
+
+
+@given(STRATEGIES, EVENTS)
+def test_a_retry_leaves_nothing_aside_that_may_be_tried(strategy, events) -> None:
+    queue = PendingQueue(strategy)
+    play(queue, events)
+    aside = len(queue.inadmissible)
+
+    assert queue.retry(0) == aside
+    assert not queue.inadmissible
+
+
+@given(STRATEGIES, EVENTS, UIDS)
+def test_a_workload_that_is_gone_waits_nowhere(strategy, events, uid) -> None:
+    queue = PendingQueue(strategy)
+    play(queue, events)
+    queue.delete(uid)
+
+    assert uid not in {one.uid for one in (*queue.active, *queue.inadmissible)}
+
+
+def test_what_waits_for_a_backoff_is_not_tried_before_its_end() -> None:
+    queue = PendingQueue()
+    queue.push(pending("a", requeue_at_s=10), 9)
+    queue.push(pending("b", requeued=Condition("PodsReadyTimeout", 1, status=False)), 9)
+
+    assert (queue.retry(9), queue.retry(10)) == (0, 1)
+    assert [one.uid for one in queue.active] == ["a"]
+
+
+def test_what_does_not_fit_takes_all_of_its_shape_aside_unless_the_order_is_strict() -> None:
+    left = {}
+    for strategy in ("BestEffortFIFO", "StrictFIFO"):
+        queue = PendingQueue(strategy)
+        for uid in "abc":
+            queue.push(pending(uid, priority=uid == "c"), 0)
+        queue.delete("c")
+        queue.push(pending("c", pod_sets="other"), 0)
+        first = queue.pop()
+        queue.requeue(first, "NoFit", 0)
+        left[strategy] = [one.uid for one in queue.active]
+
+    assert left == {"BestEffortFIFO": ["c"], "StrictFIFO": ["a", "b", "c"]}
+
+
+def test_a_workload_that_is_not_there_is_refused_with_what_is_accepted() -> None:
+    case = '{"name": "a", "input": {"workloads": [{"name": "w"}], "events": [{"type": "delete", "workload": "x"}]}}'
+
+    assert b"input.events[0].workload: x: accepted: w" in Calculation.named("queue_requeue").answer(case).line
