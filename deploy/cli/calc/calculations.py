@@ -42,6 +42,8 @@ CALCULATIONS = {
     "queue_order": "which workload of a ClusterQueue is next",
     "queue_share": "how much a ClusterQueue or cohort borrows of what may be lent",
     "queue_admitted_usage": "quota that an admitted workload uses",
+    "queue_job": "a Job as a workload of the queue",
+    "queue_job_start": "a Job as it is started and stopped",
     "queue_pods_ready": "what becomes of an admitted workload whose pods are not ready",
     "queue_pods_ready_condition": "what the condition PodsReady of a workload becomes",
     "queue_requeue": "which workloads wait, step aside and come back",

@@ -1,0 +1,153 @@
+"""What of a Job changes when its workload is admitted, and what comes back when it is stopped.
+
+Reading: kueue v0.19.2, pkg/controller/jobframework/reconciler.go (getPodSetsInfoFromStatus),
+pkg/controller/jobs/job/job_controller.go (RunWithPodSetsInfo, RestorePodSetsInfo), pkg/podset/podset.go.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from slacktide.streams.decisions.queue.job_workload import min_count
+
+POD_SET = "kueue.x-k8s.io/podset"
+LOCAL_QUEUE = "kueue.x-k8s.io/local-queue-name"
+CLUSTER_QUEUE = "kueue.x-k8s.io/cluster-queue-name"
+WORKLOAD = "kueue.x-k8s.io/workload"
+COMPLETIONS_EQUAL_PARALLELISM = "kueue.x-k8s.io/job-completions-equal-parallelism"
+TRUE = frozenset({"1", "t", "T", "true", "TRUE", "True"})
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+class Toleration(NamedTuple):
+    """A toleration of a pod; "" is absent."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+    @property
+    def meaning(self) -> tuple[str, ...]:
+        """Tolerations of one meaning need not come twice."""
+        return self.key, self.operator or "Equal", self.value, self.effect
+
+
+class JobTemplate(NamedTuple):
+    """What of a Job starting and stopping changes."""
+
+    suspend: bool
+    parallelism: int
+    completions: int | None = None
+    pod_labels: Mapping[str, str] = {}
+    pod_annotations: Mapping[str, str] = {}
+    node_selector: Mapping[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Flavor(NamedTuple):
+    """A ResourceFlavor that was assigned."""
+
+    node_labels: Mapping[str, str] = {}
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class Admission(NamedTuple):
+    """What was decided of a Job's workload."""
+
+    workload: str
+    cluster_queue: str
+    local_queue: str
+    pods: int
+    """So many were admitted."""
+    flavors: tuple[Flavor, ...]
+    """Each once. Where two have a label of one key, the first counts."""
+
+
+class Conflict(NamedTuple):
+    """A key of the template that has another value already: the Job is not started."""
+
+    field: str
+    """``pod_labels``, ``pod_annotations`` or ``node_selector``."""
+    key: str
+    has: str
+    wants: str
+
+
+def started(job: JobTemplate, annotations: Mapping[str, str], admission: Admission) -> JobTemplate | Conflict:
+    """The Job as it runs, on nodes of its flavors.
+
+    Args:
+        job: as it was when its workload was made.
+        annotations: of the Job itself.
+        admission: of its workload.
+
+    """
+    added = {
+        "pod_labels": _labels(admission),
+        "pod_annotations": {WORKLOAD: admission.workload},
+        "node_selector": _selector(admission.flavors),
+    }
+    for field, wanted in added.items():
+        there: Mapping[str, str] = getattr(job, field)
+        for key, value in wanted.items():
+            if there.get(key, value) != value:
+                return Conflict(field, key, there[key], value)
+    partial = min_count(annotations) is not None
+    return JobTemplate(
+        suspend=False,
+        parallelism=admission.pods if partial else job.parallelism,
+        completions=admission.pods if partial and _equal_completions(annotations) else job.completions,
+        pod_labels={**job.pod_labels, **added["pod_labels"]},
+        pod_annotations={**job.pod_annotations, **added["pod_annotations"]},
+        node_selector={**job.node_selector, **added["node_selector"]},
+        tolerations=_tolerations(job.tolerations, admission.flavors),
+    )
+
+
+def stopped(running: JobTemplate, job: JobTemplate, annotations: Mapping[str, str]) -> JobTemplate:
+    """The Job once it is stopped, to wait again.
+
+    Args:
+        running: as ``started`` made it.
+        job: as it was when its workload was made.
+        annotations: of the Job itself.
+
+    """
+    spec_count = job.parallelism if job.completions is None else min(job.parallelism, job.completions)
+    back = job._replace(suspend=True, parallelism=running.parallelism, completions=running.completions)
+    if min_count(annotations) is None or running.parallelism == spec_count:
+        return back
+    completions = spec_count if _equal_completions(annotations) else running.completions
+    return back._replace(parallelism=spec_count, completions=completions)
+
+
+def _labels(admission: Admission) -> dict[str, str]:
+    """A queue whose name cannot be a label's value is left out."""
+    labels = {POD_SET: "main"}
+    queues = {LOCAL_QUEUE: admission.local_queue, CLUSTER_QUEUE: admission.cluster_queue}
+    return labels | {key: name for key, name in queues.items() if _DNS_LABEL.fullmatch(name)}
+
+
+def _selector(flavors: Iterable[Flavor]) -> dict[str, str]:
+    selector: dict[str, str] = {}
+    for flavor in flavors:
+        selector = {**flavor.node_labels, **selector}
+    return selector
+
+
+def _tolerations(there: tuple[Toleration, ...], flavors: Iterable[Flavor]) -> tuple[Toleration, ...]:
+    """The template's own stay as they are, even those that come twice."""
+    merged, known = list(there), {one.meaning for one in there}
+    for flavor in flavors:
+        for one in flavor.tolerations:
+            if one.meaning not in known:
+                known.add(one.meaning)
+                merged.append(one)
+    return tuple(merged)
+
+
+def _equal_completions(annotations: Mapping[str, str]) -> bool:
+    return annotations.get(COMPLETIONS_EQUAL_PARALLELISM, "") in TRUE

@@ -1,0 +1,114 @@
+"""A Job as a workload of the queue: its name, its priority, and how many pods it asks for.
+
+Reading: kueue v0.19.2, pkg/controller/jobframework/workload_names.go, pkg/controller/jobs/job/job_controller.go,
+pkg/util/priority/priority.go.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Literal, NamedTuple
+
+from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress
+
+QUEUE_NAME = "kueue.x-k8s.io/queue-name"
+PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
+MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
+NAME_CHARS_MAX = 247
+INT64_MAX = 2**63 - 1
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_INDEX = re.compile(r"[0-9]{1,18}")
+
+
+class PriorityClass(NamedTuple):
+    """A PriorityClass."""
+
+    name: str
+    value: int
+    global_default: bool = False
+
+
+class JobPriority(NamedTuple):
+    """The priority of a workload, and where it comes from."""
+
+    value: int
+    kind: Literal["WorkloadPriorityClass", "PriorityClass", ""] = ""
+    name: str = ""
+
+
+def workload_name(job: str, uid: str) -> str:
+    """The name that the Job's workload has, the same at every try."""
+    digest = hashlib.sha1(f"Job\nbatch\n{job}\n{uid}".encode(), usedforsecurity=False).hexdigest()
+    return f"{f'job-{job}'[:NAME_CHARS_MAX]}-{digest[:5]}"
+
+
+def job_priority(
+    label: str, class_name: str, workload_classes: Mapping[str, int], classes: Iterable[PriorityClass]
+) -> JobPriority | None:
+    """The label's WorkloadPriorityClass, else the pods' PriorityClass, else the global default.
+
+    Args:
+        label: of the Job; "": none.
+        class_name: of the pod template; "": none.
+        workload_classes: values of the WorkloadPriorityClasses.
+        classes: the PriorityClasses. Of several global defaults the smallest counts.
+
+    Returns:
+        None if the class that is named does not exist.
+
+    """
+    classes = list(classes)
+    if label:
+        value = workload_classes.get(label)
+        return None if value is None else JobPriority(value, "WorkloadPriorityClass", label)
+    if class_name:
+        named = next((one for one in classes if one.name == class_name), None)
+    else:
+        defaults = [one for one in classes if one.global_default]
+        if not defaults:
+            return JobPriority(0)
+        named = min(defaults, key=lambda one: (one.value, one.name))
+    return None if named is None else JobPriority(named.value, "PriorityClass", named.name)
+
+
+def min_count(annotations: Mapping[str, str]) -> int | None:
+    """With how few pods the Job may start; None: not with fewer than it asks for, or the number is unreadable."""
+    text = annotations.get(MIN_PARALLELISM, "")
+    return _whole(text) if _INTEGER.fullmatch(text) else None
+
+
+def reclaimable_pods(progress: JobProgress, finished_indexes: Iterable[str] | None = None) -> int:
+    """Pods of those that run at a time that will not run again.
+
+    Args:
+        progress: of the Job.
+        finished_indexes: of an indexed Job the lists of completed and failed indexes, such as ``0-3,7``; None: it is
+            not indexed.
+
+    """
+    wanted = progress.parallelism if progress.completions is None else progress.completions
+    done = progress.succeeded if finished_indexes is None else _indexes_below(wanted, finished_indexes)
+    if progress.parallelism <= 1 or done <= 0:
+        return 0
+    return max(0, progress.parallelism - max(wanted - done, 0))
+
+
+def _indexes_below(count: int, lists: Iterable[str]) -> int:
+    """How many different indexes are named; what is unreadable is none."""
+    spans: list[tuple[int, int]] = []
+    for part in ",".join(lists).split(","):
+        first, dash, last = part.partition("-")
+        if _INDEX.fullmatch(first) and (not dash or _INDEX.fullmatch(last)):
+            spans.append((int(first), min(int(last) if dash else int(first), count - 1)))
+    named, beyond = 0, 0
+    for start, end in sorted(spans):
+        named += max(0, end + 1 - max(start, beyond))
+        beyond = max(beyond, end + 1)
+    return named
+
+
+def _whole(text: str) -> int | None:
+    value = int(text)
+    return value if -INT64_MAX - 1 <= value <= INT64_MAX else None
