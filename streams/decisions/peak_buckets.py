@@ -34,8 +34,6 @@ class Buckets(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def start(self, bucket: int) -> float:
         """Where a bucket starts, in cores or bytes: that is where the bucket below it ends."""
-        if bucket == 0:
-            return 0.0
         return self.first * (_RATIO**bucket - 1) / _GROWTH
 
 

@@ -31,7 +31,7 @@ class PredictedPod:
     pod: Pod
     age_s: int
     """Since its creation."""
-    deleting: bool = False
+    deleting: bool
     peak: Use | None = None
     """95th percentile of its CPU, 98th of its memory; None: it has no model."""
 

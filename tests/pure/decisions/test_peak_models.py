@@ -9,6 +9,7 @@ from slacktide.schemas.inventory import Pod
 from slacktide.streams.decisions.peak_histogram import PERCENTILES
 from slacktide.streams.decisions.peak_models import (
     CLASSES,
+    NO_USE,
     NODE,
     NODE_ITEMS,
     SYSTEM,
@@ -135,6 +136,26 @@ def test_a_round_saves_12_models_first_those_never_saved_then_the_oldest_by_uid(
     models.train([(pod("new"), use(1))], None, at_ms=AT_MS + 10 * MINUTE_MS)
     assert sorted(models.save(at_ms=AT_MS + 11 * MINUTE_MS)) == sorted(["new", *uids[:11]])
     assert sorted(models.save(at_ms=AT_MS + 13 * MINUTE_MS)) == sorted(uids[11:23])
+
+
+def test_of_models_that_were_saved_the_oldest_comes_first_whatever_its_uid() -> None:
+    models = trained(*[(pod(f"z{index}"), use(1)) for index in range(6)])
+    first = models.save(at_ms=AT_MS).keys()
+    models.train([(pod("a"), use(1))], None, at_ms=AT_MS)
+
+    assert len(first) == 12
+    assert models.save(at_ms=AT_MS + MINUTE_MS).keys() == {"a"}
+    assert models.save(at_ms=AT_MS + 11 * MINUTE_MS).keys() == first
+    assert models.save(at_ms=AT_MS + 11 * MINUTE_MS).keys() == {"a"}
+
+
+def test_uses_add_up_and_what_is_beyond_is_never_negative() -> None:
+    one, other = PeakUse(cpu_cores=2.5, mem_bytes=7), PeakUse(cpu_cores=1.0, mem_bytes=9)
+
+    assert one.plus(other) == PeakUse(cpu_cores=3.5, mem_bytes=16)
+    assert one.beyond(other) == PeakUse(cpu_cores=1.5, mem_bytes=0)
+    assert other.beyond(one) == PeakUse(cpu_cores=0, mem_bytes=2)
+    assert PeakUse(cpu_cores=0, mem_bytes=0) == NO_USE
 
 
 def test_before_its_first_round_nothing_expires_and_nothing_is_saved() -> None:

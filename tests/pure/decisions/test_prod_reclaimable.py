@@ -75,7 +75,7 @@ def test_by_pods(pods, left, peak) -> None:
 
 
 def test_batch_pods_are_not_predicted() -> None:
-    one = PredictedPod(pod=batch_pod("b", 1_000, 1), peak=use(1, 1), age_s=2 * DAY_S)
+    one = PredictedPod(pod=batch_pod("b", 1_000, 1), peak=use(1, 1), age_s=2 * DAY_S, deleting=False)
 
     assert figured(one, predicted("a")) == figured(predicted("a"))
 
