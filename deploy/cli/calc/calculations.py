@@ -42,6 +42,7 @@ CALCULATIONS = {
     "queue_order": "which workload of a ClusterQueue is next",
     "queue_share": "how much a ClusterQueue or cohort borrows of what may be lent",
     "queue_preempt": "whom a workload preempts, without fair sharing",
+    "queue_preempt_fair": "whom a workload preempts, with fair sharing",
     "queue_admitted_usage": "quota that an admitted workload uses",
     "queue_job": "a Job as a workload of the queue",
     "queue_job_start": "a Job as it is started and stopped",

@@ -1,10 +1,11 @@
-"""Whom a workload preempts, without fair sharing."""
+"""Whom a workload preempts, with and without fair sharing."""
 
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import Calculation
 from slacktide.streams.decisions.queue.preempt import candidates, targets
+from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, remove
@@ -72,6 +73,40 @@ def test_who_looks_for_victims_changes_no_usage(cluster, policies: Preemption) -
     targets(preemptor, policies, candidates(preemptor, policies, holders, usage), usage)
 
     assert {one.queue.name: dict(usage.used(one.queue)) for one in holders} == before
+
+
+STRATEGIES = st.permutations(["LessThanOrEqualToFinalShare", "LessThanInitialShare"])
+
+
+@given(clusters(), PREEMPTION, STRATEGIES, st.integers(1, 2))
+def test_with_fair_sharing_the_request_fits_too_once_all_victims_are_gone(
+    cluster, policies: Preemption, strategies, count: int
+) -> None:
+    preemptor, holders, usage = cluster
+    chosen = fair_targets(preemptor, policies, holders, usage, strategies[:count])
+    for one in chosen:
+        remove(usage, one.holder)
+
+    assert len(chosen) == len({one.holder.queued.uid for one in chosen})
+    assert not chosen or preemptor.fits(usage, borrowing=True)
+
+
+@given(clusters(), PREEMPTION, st.randoms())
+def test_fair_victims_do_not_depend_on_how_workloads_are_listed(cluster, policies: Preemption, random) -> None:
+    preemptor, holders, usage = cluster
+    shuffled = random.sample(holders, len(holders))
+
+    assert fair_targets(preemptor, policies, shuffled, usage) == fair_targets(preemptor, policies, holders, usage)
+
+
+@given(clusters(), PREEMPTION)
+def test_each_fair_victim_is_one_that_its_policy_allows(cluster, policies: Preemption) -> None:
+    preemptor, holders, usage = cluster
+    for one in fair_targets(preemptor, policies, holders, usage):
+        same = one.holder.queue is preemptor.queue
+        policy = policies.within_cluster_queue if same else policies.reclaim_within_cohort
+        assert preemptor.may_preempt(one.holder, policy)
+        assert same == (one.reason == "InClusterQueue")
 
 
 @given(clusters())

@@ -1,0 +1,184 @@
+"""Whom a workload preempts with fair sharing: of those who borrow most, while its own share stays below theirs.
+
+Reading: kueue v0.19.2, pkg/scheduler/preemption/preemption.go (fairPreemptions), fairsharing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
+
+from slacktide.streams.decisions.queue.quota_tree import QuotaNode
+from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.share import Share, node_share
+from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, Target, fill_back, remove, restore
+
+Strategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
+STRATEGIES: tuple[Strategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
+OWN, RECLAIM, FAIR = "InClusterQueue", "InCohortReclamation", "InCohortFairSharing"
+
+
+def fair_targets(
+    preemptor: Preemptor,
+    policies: Preemption,
+    holders: Iterable[Holder],
+    usage: QuotaUsage,
+    strategies: Sequence[Strategy] = STRATEGIES,
+) -> list[Target]:
+    """Whom to preempt so that the request fits; nobody if it cannot."""
+    candidates = sorted(_candidates(preemptor, policies, holders, usage), key=preemptor.order)
+    by_queue: dict[QuotaNode, list[Holder]] = {}
+    for one in candidates:
+        by_queue.setdefault(one.queue, []).append(one)
+    return _Search(preemptor, by_queue, usage.copy()).targets(strategies)
+
+
+def _candidates(
+    preemptor: Preemptor, policies: Preemption, holders: Iterable[Holder], usage: QuotaUsage
+) -> Iterator[Holder]:
+    """Of its own ClusterQueue, and of others in its tree that use more than their own quota of what it needs."""
+    root = preemptor.queue.root()
+    for one in holders:
+        policy = policies.reclaim_within_cohort
+        if one.queue is preemptor.queue:
+            policy = policies.within_cluster_queue
+        elif one.queue.root() is not root or not any(usage.borrowing(one.queue, of) for of in preemptor.needed):
+            continue
+        if preemptor.may_preempt(one, policy):
+            yield one
+
+
+class _Search:
+    """One search: the request is booked, so that all shares include it."""
+
+    def __init__(self, preemptor: Preemptor, by_queue: dict[QuotaNode, list[Holder]], usage: QuotaUsage) -> None:
+        self._preemptor, self._by_queue, self._usage = preemptor, by_queue, usage
+        self._mine = {preemptor.queue, *preemptor.queue.ancestors()}
+        self._gone: set[QuotaNode] = set()
+        self._found: list[Target] = []
+
+    def targets(self, strategies: Sequence[Strategy]) -> list[Target]:
+        """Victims of both rounds, less those who can be spared."""
+        if not self._by_queue:
+            return []
+        self._book()
+        done, retry = self._first_round(strategies[0])
+        if not done and len(strategies) > 1:
+            done = self._second_round(retry)
+        self._book(-1)
+        return fill_back(self._found, self._preemptor, self._usage, borrowing=True) if done else []
+
+    def _first_round(self, strategy: Strategy) -> tuple[bool, dict[QuotaNode, list[Holder]]]:
+        """Whether the request fits, and candidates that the strategy did not let go."""
+        mine = self._preemptor.queue
+        inside = not any(self._usage.borrowing(mine, of) for of in self._preemptor.needed)
+        retry: dict[QuotaNode, list[Holder]] = {}
+        for queue in self._picked():
+            if queue is mine or inside:
+                reason = OWN if queue is mine else RECLAIM
+                fits = self._take(self._by_queue[queue].pop(0), reason)
+            else:
+                fits = self._take_fairly(queue, strategy, retry)
+            if fits:
+                return True, retry
+        return False, retry
+
+    def _take_fairly(self, queue: QuotaNode, strategy: Strategy, retry: dict[QuotaNode, list[Holder]]) -> bool:
+        """The first candidate that the strategy lets go; the others before it are kept for another round."""
+        mine, theirs = self._sides(queue)
+        new, old = self._share(mine), self._share(theirs)
+        while self._by_queue[queue]:
+            one = self._by_queue[queue].pop(0)
+            remove(self._usage, one)
+            after = self._share(theirs)
+            restore(self._usage, one)
+            lets = new.order < old.order if strategy == "LessThanInitialShare" else new.order <= after.order
+            if lets:
+                return self._take(one, FAIR)
+            retry.setdefault(queue, []).append(one)
+        return False
+
+    def _second_round(self, retry: dict[QuotaNode, list[Holder]]) -> bool:
+        """Once for each ClusterQueue whose share is above the preemptor's."""
+        self._by_queue, self._gone = retry, set()
+        for queue in self._picked():
+            mine, theirs = self._sides(queue)
+            lets = self._share(mine).order < self._share(theirs).order
+            if lets and self._take(self._by_queue[queue][0], FAIR):
+                return True
+            self._gone.add(queue)
+        return False
+
+    def _take(self, one: Holder, reason: str) -> bool:
+        """Preempt one; whether the request fits now."""
+        remove(self._usage, one)
+        self._found.append(Target(one, reason))
+        self._book(-1)
+        fits = self._preemptor.fits(self._usage, borrowing=True)
+        self._book()
+        return fits
+
+    def _picked(self) -> Iterator[QuotaNode]:
+        """ClusterQueues in turn, each time the one with the largest share from the root down."""
+        root = self._preemptor.queue.root()
+        while root not in self._gone:
+            if root.is_queue:
+                if not self._by_queue.get(root):
+                    return
+                yield root
+            elif (queue := self._pick(root)) is not None:
+                yield queue
+
+    def _pick(self, cohort: QuotaNode) -> QuotaNode | None:
+        """None: only that some have nobody to preempt was found out."""
+        while True:
+            queue = self._best_queue(cohort)
+            inner = self._best_cohort(cohort)
+            if inner is not None and (queue is None or self._share(inner).order >= self._share(queue).order):
+                cohort = inner
+                continue
+            if queue is None:
+                self._gone.add(cohort)
+            return queue
+
+    def _best_queue(self, cohort: QuotaNode) -> QuotaNode | None:
+        """Of equal shares the one whose first candidate is earlier."""
+        best: QuotaNode | None = None
+        for queue in (child for child in cohort.children if child.is_queue and child not in self._gone):
+            borrows = bool(self._share(queue).borrowing_on) or queue is self._preemptor.queue
+            if not self._by_queue.get(queue) or not borrows:
+                self._gone.add(queue)
+            elif best is None or self._before(queue, best):
+                best = queue
+        return best
+
+    def _before(self, queue: QuotaNode, best: QuotaNode) -> bool:
+        mine, other = self._share(queue).order, self._share(best).order
+        if mine != other:
+            return mine > other
+        return self._preemptor.order(self._by_queue[queue][0]) < self._preemptor.order(self._by_queue[best][0])
+
+    def _best_cohort(self, cohort: QuotaNode) -> QuotaNode | None:
+        """Of equal shares the first by name."""
+        inner = [child for child in cohort.children if not child.is_queue and child not in self._gone]
+        for child in inner:
+            if child not in self._mine and not self._share(child).borrowing_on:
+                self._gone.add(child)
+        left = sorted((child for child in inner if child not in self._gone), key=lambda child: child.name)
+        return max(left, key=lambda child: self._share(child).order, default=None)
+
+    def _sides(self, queue: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
+        """The preemptor's and the other's, each directly below the lowest cohort that they share."""
+        theirs = queue
+        while theirs.parent is not None and theirs.parent not in self._mine:
+            theirs = theirs.parent
+        mine = self._preemptor.queue
+        while mine.parent is not theirs.parent and mine.parent is not None:
+            mine = mine.parent
+        return mine, theirs
+
+    def _share(self, node: QuotaNode) -> Share:
+        return node_share(node, self._usage)
+
+    def _book(self, sign: int = 1) -> None:
+        self._usage.book_all(self._preemptor.queue, self._preemptor.request, sign)
