@@ -43,7 +43,7 @@ class GivenFlavor(Given, frozen=True, kw_only=True):
 
     def flavor(self) -> Flavor:
         """As the core takes it."""
-        return Flavor(self.node_labels or {}, _tolerations(self.tolerations))
+        return Flavor(self.node_labels or {}, tolerations_of(self.tolerations))
 
 
 class GivenTemplate(Given, frozen=True, kw_only=True):
@@ -66,7 +66,7 @@ class GivenTemplate(Given, frozen=True, kw_only=True):
             pod_labels=self.pod_labels or {},
             pod_annotations=self.pod_annotations or {},
             node_selector=self.node_selector or {},
-            tolerations=_tolerations(self.tolerations),
+            tolerations=tolerations_of(self.tolerations),
         )
 
 
@@ -127,5 +127,6 @@ def _json(value: object) -> bytes:
     return msgspec.json.encode(value)
 
 
-def _tolerations(given: Iterable[GivenToleration] | None) -> tuple[Toleration, ...]:
+def tolerations_of(given: Iterable[GivenToleration] | None) -> tuple[Toleration, ...]:
+    """As the core takes them."""
     return tuple(one.toleration() for one in given or ())

@@ -1,0 +1,283 @@
+"""Which flavors a workload gets, whom it would preempt for them, and with how many pods it may start.
+
+Reading: kueue v0.19.2, pkg/scheduler/flavorassigner (flavorassigner.go, podset_reducer.go), preemption_oracle.go,
+scheduler.go (getInitialAssignments).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from slacktide.streams.decisions.queue.amount import FlavorResource, plus
+from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, NodeNeeds, matches
+from slacktide.streams.decisions.queue.preempt import candidates, targets
+from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy, fair_targets
+from slacktide.streams.decisions.queue.queue_order import Queued
+from slacktide.streams.decisions.queue.quota_tree import QuotaNode
+from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, potential_available
+from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, Target, remove
+
+NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = range(5)
+Mode = Literal["NoFit", "Preempt", "Fit"]
+MODES: tuple[Mode, ...] = ("NoFit", "Preempt", "Fit")
+
+
+class Group(NamedTuple):
+    """Resources that come from the same flavor; flavors in the order of preference."""
+
+    resources: frozenset[str]
+    flavors: tuple[str, ...]
+
+
+class Fungibility(NamedTuple):
+    """Whether the next flavor is tried."""
+
+    next_when_borrowing: bool = False
+    next_when_preempting: bool = True
+    borrow_least: bool = False
+    """PreemptionOverBorrowing."""
+
+
+class PodSet(NamedTuple):
+    """Pods that are alike."""
+
+    name: str
+    pods: int
+    min_pods: int | None
+    requests: Mapping[str, int]
+    """Of one pod."""
+    nodes: NodeNeeds
+    last_tried: Mapping[str, int] = {}
+
+
+class Cluster(NamedTuple):
+    """What a workload's flavors depend on."""
+
+    queue: QuotaNode
+    groups: tuple[Group, ...]
+    flavors: Mapping[str, NodeFlavor]
+    fungibility: Fungibility
+    policies: Preemption
+    holders: Sequence[Holder]
+    usage: QuotaUsage
+    fair_sharing: bool = False
+    strategies: Sequence[Strategy] = STRATEGIES
+    now_s: int = 0
+
+
+class Rated(NamedTuple):
+    """How well a request goes to a flavor."""
+
+    mode: int
+    height: int
+
+
+class Assigned(NamedTuple):
+    """A resource's flavor."""
+
+    flavor: str
+    rated: Rated
+    tried_index: int
+
+
+class PodSetAssignment(NamedTuple):
+    """The flavors of a pod set."""
+
+    name: str
+    pods: int
+    flavors: Mapping[str, Assigned]
+    requests: Mapping[str, int]
+    mode: Mode
+
+
+class Assignment(NamedTuple):
+    """The flavors of a workload; pod sets behind one that fails are left out."""
+
+    pod_sets: tuple[PodSetAssignment, ...]
+    targets: tuple[Target, ...] = ()
+
+    @property
+    def mode(self) -> Mode:
+        """The worst of its pod sets."""
+        return MODES[min((MODES.index(one.mode) for one in self.pod_sets), default=2)]
+
+    @property
+    def works(self) -> bool:
+        """Whether it fits, now or once its targets are gone."""
+        return self.mode == "Fit" or (self.mode == "Preempt" and bool(self.targets))
+
+    @property
+    def height(self) -> int:
+        """How far up it borrows."""
+        return max((each.rated.height for one in self.pod_sets for each in one.flavors.values()), default=0)
+
+    @property
+    def pending_flavors(self) -> bool:
+        """Whether flavors are left that were not tried."""
+        return any(each.tried_index != -1 for one in self.pod_sets for each in one.flavors.values())
+
+    def usage(self) -> dict[FlavorResource, int]:
+        """What it would use."""
+        used: dict[FlavorResource, int] = {}
+        for one in self.pod_sets:
+            _add(used, one)
+        return used
+
+
+def assign(workload: Queued, pod_sets: Sequence[PodSet], cluster: Cluster) -> Assignment:
+    """All pods if they fit, else the most that do."""
+    whole = _with_targets(workload, pod_sets, [one.pods for one in pod_sets], cluster)
+    spare = [one.pods - (one.pods if one.min_pods is None else one.min_pods) for one in pod_sets]
+    total = sum(spare)
+    if whole.works or total <= 0:
+        return whole
+    best, low, high = whole, 0, total + 1
+    found = -1
+    while low < high:
+        middle = (low + high) // 2
+        counts = [one.pods - each * middle // total for one, each in zip(pod_sets, spare, strict=True)]
+        tried = _with_targets(workload, pod_sets, counts, cluster)
+        if tried.works:
+            best, found, high = tried, middle, middle
+        else:
+            low = middle + 1
+    return best if found == low else whole
+
+
+def _with_targets(workload: Queued, pod_sets: Sequence[PodSet], counts: Sequence[int], cluster: Cluster) -> Assignment:
+    done = _flavors(workload, pod_sets, counts, cluster)
+    if done.mode != "Preempt":
+        return done
+    needed = {
+        FlavorResource(each.flavor, resource)
+        for one in done.pod_sets
+        for resource, each in one.flavors.items()
+        if each.rated.mode != FIT
+    }
+    request = {of: amount for of, amount in done.usage().items() if of.resource != "pods"}
+    return done._replace(targets=tuple(_victims(workload, request, frozenset(needed), cluster)))
+
+
+def _victims(
+    workload: Queued, request: Mapping[FlavorResource, int], needed: frozenset[FlavorResource], cluster: Cluster
+) -> list[Target]:
+    some = {of: amount for of, amount in request.items() if amount}
+    preemptor = Preemptor(workload, cluster.queue, some, needed, cluster.now_s)
+    if cluster.fair_sharing:
+        return fair_targets(preemptor, cluster.policies, cluster.holders, cluster.usage, cluster.strategies)
+    tried = candidates(preemptor, cluster.policies, cluster.holders, cluster.usage)
+    return targets(preemptor, cluster.policies, tried, cluster.usage)
+
+
+def _flavors(workload: Queued, pod_sets: Sequence[PodSet], counts: Sequence[int], cluster: Cluster) -> Assignment:
+    used: dict[FlavorResource, int] = {}
+    done: list[PodSetAssignment] = []
+    for pod_set, pods in zip(pod_sets, counts, strict=True):
+        requests = {resource: amount * pods for resource, amount in pod_set.requests.items()}
+        if any("pods" in group.resources for group in cluster.groups):
+            requests["pods"] = pods
+        one = _pod_set(workload, pod_set, pods, requests, used, cluster)
+        done.append(one)
+        if requests and not one.flavors:
+            break
+        _add(used, one)
+    return Assignment(tuple(done))
+
+
+def _pod_set(
+    workload: Queued,
+    pod_set: PodSet,
+    pods: int,
+    requests: Mapping[str, int],
+    used: Mapping[FlavorResource, int],
+    cluster: Cluster,
+) -> PodSetAssignment:
+    flavors: dict[str, Assigned] = {}
+    clean = True
+    for resource in sorted(requests):
+        if resource in flavors:
+            continue
+        group = next((one for one in cluster.groups if resource in one.resources), None)
+        if group is None and not requests[resource]:
+            continue
+        part = {key: amount for key, amount in requests.items() if group is not None and key in group.resources}
+        found = None if group is None else _find(workload, pod_set, group, part, used, cluster)
+        if found is None:
+            return PodSetAssignment(pod_set.name, pods, {}, requests, "NoFit")
+        flavors |= found[0]
+        clean = clean and found[1]
+    mode: Mode = "Fit" if clean or all(one.rated.mode == FIT for one in flavors.values()) else "Preempt"
+    return PodSetAssignment(pod_set.name, pods, flavors, requests, mode)
+
+
+def _find(
+    workload: Queued,
+    pod_set: PodSet,
+    group: Group,
+    part: Mapping[str, int],
+    used: Mapping[FlavorResource, int],
+    cluster: Cluster,
+) -> tuple[dict[str, Assigned], bool] | None:
+    """A flavor for all of a group's resources, and whether the request fits there."""
+    best: tuple[str, dict[str, Rated], Rated] | None = None
+    index = start = max((pod_set.last_tried.get(resource, -1) for resource in part), default=-1) + 1
+    for index in range(start, len(group.flavors)):
+        flavor = group.flavors[index]
+        if not matches(pod_set.nodes, cluster.flavors.get(flavor, NodeFlavor())):
+            continue
+        rated = {key: _rate(workload, FlavorResource(flavor, key), used, part[key], cluster) for key in part}
+        worst = min([Rated(FIT, 0), *rated.values()], key=lambda one: _preference(one, cluster.fungibility))
+        if not _goes_on(worst, cluster.fungibility):
+            best = (flavor, rated, worst)
+            break
+        if worst.mode != NO_FIT and (
+            best is None or _preference(worst, cluster.fungibility) > _preference(best[2], cluster.fungibility)
+        ):
+            best = (flavor, rated, worst)
+    if best is None:
+        return None
+    tried = -1 if index == len(group.flavors) - 1 else index
+    return {key: Assigned(best[0], each, tried) for key, each in best[1].items()}, best[2].mode == FIT
+
+
+def _goes_on(one: Rated, fungibility: Fungibility) -> bool:
+    if one.mode in {NO_FIT, NO_CANDIDATES}:
+        return True
+    if one.mode != FIT and fungibility.next_when_preempting:
+        return True
+    return one.height > 0 and fungibility.next_when_borrowing
+
+
+def _preference(one: Rated, fungibility: Fungibility) -> tuple[int, int, int]:
+    rank = (-one.height, one.mode) if fungibility.borrow_least else (one.mode, -one.height)
+    return min(one.mode, PREEMPT), *rank
+
+
+def _rate(
+    workload: Queued, of: FlavorResource, used: Mapping[FlavorResource, int], amount: int, cluster: Cluster
+) -> Rated:
+    total, queue, usage, policies = plus(used.get(of, 0), amount), cluster.queue, cluster.usage, cluster.policies
+    if total > potential_available(queue, of):
+        return Rated(NO_FIT, 0)
+    lowest = usage.lowest_fit(queue, of, total)
+    if usage.fits(queue, of, total):
+        return Rated(FIT, lowest.height)
+    fair = cluster.fair_sharing and policies.reclaim_within_cohort != "Never"
+    own = queue.quota(of).nominal >= total
+    if not (own or lowest.below_root or policies.borrow_within_cohort or fair):
+        return Rated(NO_FIT, lowest.height)
+    found = _victims(workload, {of: total}, frozenset({of}), cluster)
+    if not found:
+        return Rated(NO_CANDIDATES, lowest.height)
+    without = usage.copy()
+    for one in found:
+        remove(without, one.holder)
+    mode = PREEMPT if any(one.holder.queue is queue for one in found) else RECLAIM
+    return Rated(mode, without.lowest_fit(queue, of, total).height)
+
+
+def _add(used: dict[FlavorResource, int], one: PodSetAssignment) -> None:
+    for resource, each in one.flavors.items():
+        of = FlavorResource(each.flavor, resource)
+        used[of] = plus(used.get(of, 0), one.requests[resource])
