@@ -9,7 +9,9 @@ files say is published anew.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import sys
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,7 +38,7 @@ from slacktide.deploy.cli.settings import Kafka, configured, file, setting
 from slacktide.deploy.cli.supervisor import BACKOFF_S, BACKOFF_S_MAX, Part, how
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
-from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.errors import CgroupError, SlacktideError
 from slacktide.schemas.health import Health
 
 if TYPE_CHECKING:  # it loads Kafka, for which the parts do not wait
@@ -47,6 +49,10 @@ log = logging.getLogger(__name__)
 SHIPPED_POLICY = Path(__file__).with_name("policy.yaml")
 KAFKA_PORT = 9092
 PART_STOP_S = 3.5
+
+
+class NoPodsHereError(CgroupError):
+    """This machine has no group that holds pods, and none is named."""
 
 
 SAMPLE_EXCLUDES = ("inventory", "kubepods", "kubelet", "host_workloads")
@@ -100,7 +106,20 @@ def command(settings: UpSettings) -> None:
     Ctrl-C or SIGTERM: all parts stop in order, within 10 s.
     """
     logs.configure("up", settings.log_level, settings.log_format)
-    process.until_stopped(lambda stop: Stack(settings).run(stop))
+    chosen = replace(settings, sample=True) if _wants_the_sample(settings) else settings
+    process.until_stopped(lambda stop: Stack(chosen).run(stop))
+
+
+def _wants_the_sample(settings: UpSettings) -> bool:
+    """Ask, on a terminal, whoever has no pods here."""
+    if settings.sample or not sys.stdin.isatty():
+        return False
+    with contextlib.suppress(SlacktideError):  # any other error is the stack's to state
+        try:
+            _find_groups(settings)
+        except NoPodsHereError as exc:
+            return click.confirm(f"{exc}\nRun the sample now, a service and batch work of its own?", default=True)
+    return False
 
 
 class Stack:
@@ -231,7 +250,7 @@ def _find_groups(settings: UpSettings) -> None:
     except CgroupError as exc:
         if settings.kubepods is not None or settings.host_workloads is not None:
             raise
-        raise CgroupError(exc.path, f"{exc.why}; to try Slacktide without pods: slacktide up --sample") from exc
+        raise NoPodsHereError(exc.path, f"{exc.why}; to try Slacktide without pods: slacktide up --sample") from exc
 
 
 async def _until(stop: asyncio.Event) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import pty
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -58,6 +61,45 @@ def test_without_root_it_runs_on_a_virtual_node(tmp_path: Path) -> None:
         assert up.stop()[0] == 0
 
     assert folders_left(up.process.pid) == []
+
+
+@contextmanager
+def terminal(typed: bytes) -> Iterator[int]:
+    """Where somebody types."""
+    keyboard, screen = pty.openpty()
+    os.write(keyboard, typed)
+    try:
+        yield screen
+    finally:
+        os.close(keyboard)
+        os.close(screen)
+
+
+def without_pods(folder: Path) -> tuple[str, str]:
+    """A cgroup hierarchy in which no group holds pods."""
+    (folder / "cgroup").mkdir()
+    (folder / "cgroup/cgroup.controllers").write_text("cpu memory")
+    return "--cgroup-mount", str(folder / "cgroup")
+
+
+def test_whoever_has_no_pods_is_asked_on_a_terminal_and_gets_the_sample(tmp_path: Path) -> None:
+    with (
+        terminal(b"\n") as stdin,
+        Up(tmp_path, *without_pods(tmp_path), through=NOT_ROOT, stdin=stdin) as up,
+    ):
+        up.wait_said("ready in", within_s=READY_S)
+        assert up.stop()[0] == 0
+    assert "sample: node virtual-1 with a service and batch work" in up.text()
+    assert "no group holds pods" in up.text()
+    assert "Run the sample now, a service and batch work of its own? [Y/n]" in up.text()
+
+
+def test_whoever_declines_the_sample_is_told_what_lacks(tmp_path: Path) -> None:
+    with terminal(b"n\n") as stdin, Up(tmp_path, *without_pods(tmp_path), stdin=stdin) as up:
+        assert up.process.wait(READY_S) == 1
+    assert up.text().count("to try Slacktide without pods: slacktide up --sample") == 2, (
+        "in the question and as an error"
+    )
 
 
 def test_the_sample_and_an_inventory_contradict_each_other() -> None:

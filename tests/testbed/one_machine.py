@@ -205,7 +205,9 @@ def policy(**threshold: object) -> dict:
 class Up:
     """``slacktide up`` as a process, its JSON logs in a file; ``through``: a command that runs it."""
 
-    def __init__(self, folder: Path, *arguments: str, through: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folder: Path, *arguments: str, through: Sequence[str] = (), stdin: int = subprocess.DEVNULL
+    ) -> None:
         self._log = folder / "up.log"
         self._log.touch()
         self.started_s = time.monotonic()
@@ -216,7 +218,7 @@ class Up:
                     *(SLACKTIDE, "up", "--state-folder", str(folder / "state"), "--metrics-port", "0"),
                     *("--log-format", "json", *arguments),
                 ],
-                stdin=subprocess.DEVNULL,
+                stdin=stdin,
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
