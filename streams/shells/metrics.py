@@ -25,7 +25,7 @@ LATE_SAMPLES = Gauge("slacktide_stream_late_samples", "Samples answered that are
 SAMPLE_AGE_SECONDS = Ages(
     "slacktide_stream_sample_age_seconds",
     "From a sample being taken to its being decided, by the node's clock and the worker's.",
-    (5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000),
+    buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
 )
 LAG_RECORDS = Gauge(
     "slacktide_stream_lag_records", "Samples in the log that are not answered yet.", ["topic", "partition"]
@@ -94,7 +94,7 @@ def count_written(outs: Iterable[Out]) -> None:
     written = list(outs)
     for answer, count in Counts([out.answer for out in written if out.answer]).items():
         ANSWERS.labels(answer).inc(count)
-    SAMPLE_AGE_SECONDS.observe([out.age_ms for out in written if out.age_ms is not None])
+    SAMPLE_AGE_SECONDS.observe_all([out.age_ms for out in written if out.age_ms is not None])
     DEAD_LETTERS.inc(sum(out.topic == DEAD_LETTER.name for out in written))
 
 

@@ -16,7 +16,7 @@ from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample import NodeSample
-from slacktide.schemas.topics import SAMPLE
+from slacktide.schemas.topics import SAMPLE, SAMPLE_COLUMNS
 from slacktide.streams.kafka import History, Span, Spans, Tail, TailReader, describe_topics, read_topic
 from slacktide.streams.records import Record
 from testbed.agent_rig import agent_of
@@ -130,7 +130,7 @@ async def test_an_agent_whose_clock_is_wrong_is_answered(
             async with agent_of(node, rig.bootstrap, tmp_path):
                 await until(lambda: any(is_decided(record) for record in rig.commands), "the agent is answered")
         monkeypatch.undo()
-        newest_ms = max(record.timestamp for record in await rig.read(SAMPLE.name))
+        newest_ms = max(record.timestamp for record in await rig.read(SAMPLE_COLUMNS.name))
     assert abs(newest_ms - time.time_ns() // 1_000_000) < 60_000
 
 

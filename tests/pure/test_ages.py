@@ -14,10 +14,11 @@ BOUNDS_MS = (5, 20, 1_000)
 @given(st.lists(st.lists(st.integers(0, 3_000))))
 def test_many_ages_at_once_are_counted_as_one_by_one(turns: list[list[int]]) -> None:
     ours, theirs = CollectorRegistry(), CollectorRegistry()
-    ages = Ages("age_seconds", "How old.", BOUNDS_MS, ours)
-    single = Histogram("age_seconds", "How old.", buckets=[bound / 1_000 for bound in BOUNDS_MS], registry=theirs)
+    bounds_s = [bound_ms / 1_000 for bound_ms in BOUNDS_MS]
+    ages = Ages("age_seconds", "How old.", buckets=bounds_s, registry=ours)
+    single = Histogram("age_seconds", "How old.", buckets=bounds_s, registry=theirs)
     for turn in turns:
-        ages.observe(turn)
+        ages.observe_all(turn)
         for age_ms in turn:
             single.observe(age_ms / 1_000)
 
