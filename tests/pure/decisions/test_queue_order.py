@@ -3,7 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.streams.decisions.queue.queue_order import Condition, Queued, in_order, place, queue_time_s
+from slacktide.streams.decisions.queue.queue_order import (
+    Condition,
+    Queued,
+    RequeuingTimestamp,
+    in_order,
+    place,
+    queue_time_s,
+)
 
 TIMES = st.integers(0, 5)
 REASONS = st.sampled_from(["PodsReadyTimeout", "AdmissionCheck", "Preempted"])
@@ -43,7 +50,7 @@ def test_a_higher_priority_goes_first_whatever_the_times(first, second) -> None:
 
 
 def test_only_some_evictions_set_a_workload_back() -> None:
-    def since(reason: str, requeuing: str, *, status: bool = True) -> int:
+    def since(reason: str, requeuing: RequeuingTimestamp, *, status: bool = True) -> int:
         return queue_time_s(Queued("a", None, 1, Condition(reason, 9, status)), requeuing)
 
     assert since("PodsReadyTimeout", "Eviction") == 9

@@ -93,6 +93,7 @@ def test_what_does_not_fit_takes_all_of_its_shape_aside_unless_the_order_is_stri
         queue.delete("c")
         queue.push(pending("c", pod_sets="other"), 0)
         first = queue.pop()
+        assert first is not None
         queue.requeue(first, "NoFit", 0)
         left[strategy] = [one.uid for one in queue.active]
 
