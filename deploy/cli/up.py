@@ -9,7 +9,6 @@ files say is published anew.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import sys
 from collections.abc import Coroutine, Sequence
@@ -51,11 +50,11 @@ KAFKA_PORT = 9092
 PART_STOP_S = 3.5
 
 
+SAMPLE_EXCLUDES = ("inventory", "kubepods", "kubelet", "host_workloads")
+
+
 class NoPodsHereError(CgroupError):
     """This machine has no group that holds pods, and none is named."""
-
-
-SAMPLE_EXCLUDES = ("inventory", "kubepods", "kubelet", "host_workloads")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,11 +113,12 @@ def _wants_the_sample(settings: UpSettings) -> bool:
     """Ask, on a terminal, whoever has no pods here."""
     if settings.sample or not sys.stdin.isatty():
         return False
-    with contextlib.suppress(SlacktideError):  # any other error is the stack's to state
-        try:
-            _find_groups(settings)
-        except NoPodsHereError as exc:
-            return click.confirm(f"{exc}\nRun the sample now, a service and batch work of its own?", default=True)
+    try:
+        _find_groups(settings)
+    except NoPodsHereError as exc:
+        return click.confirm(f"{exc}\nRun the sample now, a service and batch work of its own?", default=True)
+    except SlacktideError:
+        pass  # the stack states it
     return False
 
 

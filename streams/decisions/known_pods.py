@@ -143,8 +143,8 @@ class KnownPods(Sequence[Pod]):
         lately = {pod.raw: pod for pod in before.written()} if before else {}
         try:
             known = [lately.get(one) or _known(_POD.decode(one), one) for one in map(bytes, _LISTED.decode(raw))]
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            known = [_known(pod, msgspec.json.encode(pod)) for pod in _read(raw)]
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise BadMessageError("pods", _refusal(raw) or str(exc)) from exc
         return cls(_Written(known))
 
     def written(self) -> Sequence[KnownPod]:
@@ -198,11 +198,13 @@ def known(pods: Sequence[Pod]) -> KnownPods:
     return pods if isinstance(pods, KnownPods) else KnownPods(pods)
 
 
-def _read(raw: bytes) -> list[Pod]:
+def _refusal(raw: bytes) -> str:
+    """Why a list is refused, with the place in the whole of it; "": it is not."""
     try:
-        return _LISTS.decode(raw)
+        _LISTS.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-        raise BadMessageError("pods", str(exc)) from exc
+        return str(exc)
+    return ""
 
 
 def _known(pod: Pod, raw: bytes = b"") -> KnownPod:

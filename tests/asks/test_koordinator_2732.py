@@ -5,33 +5,18 @@
 
 from __future__ import annotations
 
-from slacktide.deploy.cli.doctor.facts import CgroupFacts, KnobFacts
 from slacktide.deploy.cli.doctor.finding import Finding
-from slacktide.deploy.cli.doctor.knobs import KNOBS
 from slacktide.deploy.cli.doctor.policy_checks import policy_findings
 from slacktide.schemas.policy import parse
+from testbed.doctor_facts import V2
 from testbed.policies import config_map
-
-ABOVE = "/sys/fs/cgroup/kubepods.slice"
-NODE = CgroupFacts(
-    mount="/sys/fs/cgroup",
-    version=2,
-    hybrid=False,
-    pods="kubepods.slice",
-    driver="systemd",
-    trouble="",
-    best_effort=f"{ABOVE}/kubepods-besteffort.slice",
-    controllers={},
-    knobs={knob.name: KnobFacts(files=knob.v2, state="writable", trouble="") for knob in KNOBS},
-    refused_triggers={},
-)
 
 
 def doctor(sched_idle: int) -> list[Finding]:
     """What doctor reports of the tier's weight."""
     asked = {"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": True, "schedIdle": sched_idle}}}
     parsed = parse(config_map(qos={"clusterStrategy": asked}), "policy.yaml")
-    return [one for one in policy_findings("policy.yaml", parsed, NODE, 8) if one.check == "policy.idle-weight"]
+    return [one for one in policy_findings("policy.yaml", parsed, V2, 8) if one.check == "policy.idle-weight"]
 
 
 def test_doctor_names_the_field_the_cause_and_the_remedy() -> None:

@@ -18,7 +18,7 @@ from slacktide.agents.node.evict.desk import Desk
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine
-from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.health import Health
@@ -33,6 +33,7 @@ from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.evicting import agent_account, events_on
 from testbed.policies import policy_from
+from testbed.sampled import decoded
 
 pytestmark = pytest.mark.cluster
 GIB = 1 << 30
@@ -58,7 +59,7 @@ async def first(bootstrap: str, topic: str, kind, matches=lambda _: True):
     while time.monotonic() < until_s:
         rows = Rows()
         async with contextlib.aclosing(read_topic(Cluster(bootstrap), topic)) as reading:
-            read = [decode(rows.value(record.key, record.value), kind) async for record in reading]
+            read = [decoded(rows.value(record.key, record.value), kind) async for record in reading]
         found = [one for one in read if matches(one)]
         if found:
             return found[0]

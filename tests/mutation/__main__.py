@@ -87,7 +87,7 @@ def _module(name: str, command: str) -> float:
     if subprocess.run(command, shell=True, stdout=subprocess.DEVNULL, check=False).returncode:
         sys.exit(f"{name}: the tests fail before anything is broken: {command}")
     started_s = time.monotonic()
-    with use_db(f"{name}.sqlite", WorkDB.Mode.create) as db:
+    with use_db(f"{name.replace('/', '-')}.sqlite", WorkDB.Mode.create) as db:
         init([path], db, {})
         _skip(db, path)
         todo = sum(1 for _ in db.pending_work_items)

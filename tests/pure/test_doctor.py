@@ -41,6 +41,7 @@ from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.policy import parse
 from slacktide.schemas.policy.features import FEATURES
 from slacktide.streams.explain.evidence import Finding as Explained
+from testbed.doctor_facts import V2
 from testbed.policies import config_map
 
 GIB = 1024**3
@@ -58,18 +59,6 @@ MACHINE = MachineFacts(
     open_files=1_048_576,
     state=StateFolder(path="/var/lib/slacktide", trouble="", free_bytes=GIB),
     pressure={"cpu": "", "memory": "", "io": ""},
-)
-V2 = CgroupFacts(
-    mount="/sys/fs/cgroup",
-    version=2,
-    hybrid=False,
-    pods="kubepods.slice",
-    driver="systemd",
-    trouble="",
-    best_effort="/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice",
-    controllers={one.name: "usable" for one in CONTROLLERS},
-    knobs={knob.name: KnobFacts(files=knob.v2, state="writable", trouble="") for knob in KNOBS},
-    refused_triggers={},
 )
 V1 = replace(
     V2,

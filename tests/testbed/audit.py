@@ -7,7 +7,6 @@ from contextlib import aclosing
 from typing import TypeVar
 
 from slacktide.agents.node.acts import ends_or_stops
-from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
@@ -17,6 +16,7 @@ from slacktide.streams.kafka import read_topic
 from slacktide.streams.rows import Rows
 from testbed.history.acts import done_twice
 from testbed.history.limits import torn
+from testbed.sampled import decoded
 
 M = TypeVar("M", bound=Message)
 Place = tuple[str, int]
@@ -30,7 +30,7 @@ def records(bootstrap: str, topic: Topic, kind: type[M], key: str | None = None)
         async with aclosing(read_topic(Cluster(bootstrap), topic.name, key=key)) as found:
             rows = Rows()
             values = {rows.value(one.key, one.value): None async for one in found if one.value is not None}
-            return [decode(value, kind) for value in values]
+            return [decoded(value, kind) for value in values]
 
     return asyncio.run(read())
 

@@ -157,7 +157,7 @@ def calculate(given: Input) -> Calculated:
     output: dict[str, object] = {
         "mode": done.mode,
         "borrowing_height": done.height,
-        "pod_sets": [_told(one) for one in done.pod_sets],
+        "pod_sets": [_shown(one) for one in done.pod_sets],
         "usage": {written(of): amount for of, amount in done.usage().items()},
         "pending_flavors": done.pending_flavors,
         "targets": [{"name": names[one.holder.queued.uid], "reason": one.reason} for one in done.targets],
@@ -166,7 +166,7 @@ def calculate(given: Input) -> Calculated:
     return Calculated(output=output, because=[Because(of="mode", bound=done.mode, terms=terms)])
 
 
-def _told(one: PodSetAssignment) -> dict[str, object]:
+def _shown(one: PodSetAssignment) -> dict[str, object]:
     flavors = {
         key_of(resource): {
             "flavor": each.flavor,

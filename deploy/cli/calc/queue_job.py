@@ -158,10 +158,10 @@ def calculate(given: Input) -> Calculated:
     terms: Terms = {"spec_count": progress.spec_count, "reclaimable_count": reclaimable, "count": count}
     bound = "reclaimed" if reclaimable else "spec"
     because = [Because(of="pod_sets/main/count", bound=bound, terms=terms)]
-    return Calculated(output=output | _told(priority), because=because)
+    return Calculated(output=output | _shown(priority), because=because)
 
 
-def _told(priority: JobPriority | None) -> dict[str, object]:
+def _shown(priority: JobPriority | None) -> dict[str, object]:
     if priority is None:
         return {"priority_error": True}
     named = {"kind": priority.kind, "name": priority.name} if priority.kind else None

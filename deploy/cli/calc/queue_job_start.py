@@ -110,13 +110,13 @@ def calculate(given: Input) -> Calculated:
         terms={"spec_parallelism": job.parallelism, "admitted_count": given.admission.count},
     )
     done = stopped(running, job, annotations)
-    return Calculated(output={"running": _told(running), "stopped": _told(done)}, because=[because])
+    return Calculated(output={"running": _shown(running), "stopped": _shown(done)}, because=[because])
 
 
-def _told(job: JobTemplate) -> dict[str, object]:
-    told = job._asdict()
-    told["tolerations"] = sorted((_written(one) for one in job.tolerations), key=_json)
-    return told
+def _shown(job: JobTemplate) -> dict[str, object]:
+    shown = job._asdict()
+    shown["tolerations"] = sorted((_written(one) for one in job.tolerations), key=_json)
+    return shown
 
 
 def _written(one: Toleration) -> dict[str, str]:

@@ -76,10 +76,10 @@ def calculate(given: Input) -> Calculated:
     config = None if given.config is None else given.config.config()
     done = pods_ready_action(given.workload.waiting(), config, given.now_seconds)
     terms: Terms = {"left_s": done.after_s, "requeue_count": done.requeue_count} if done.cause else {}
-    return Calculated(output=_told(done), because=[Because(of="action", bound=done.cause or "none", terms=terms)])
+    return Calculated(output=_shown(done), because=[Because(of="action", bound=done.cause or "none", terms=terms)])
 
 
-def _told(done: PodsReadyAction) -> dict[str, object]:
+def _shown(done: PodsReadyAction) -> dict[str, object]:
     output: dict[str, object] = {"action": done.action}
     if done.cause:
         output["cause"] = done.cause

@@ -55,7 +55,7 @@ def calculate(given: Input) -> Calculated:
     named = {of for node in tree.nodes() for of in (*node.quotas, *usage.used(node))}
     nodes = {
         f"{'cq' if node.is_queue else 'cohort'}:{node.name}": {
-            written(of): _told(node, of, usage) for of in sorted(named)
+            written(of): _shown(node, of, usage) for of in sorted(named)
         }
         for node in tree.nodes()
     }
@@ -73,7 +73,7 @@ def _changed(op: Op, tree: QuotaTree, usage: QuotaUsage, field: str) -> dict[str
     return {"available": written_amount(usage.available(node, of)), "root_usage": root_usage}
 
 
-def _told(node: QuotaNode, of: FlavorResource, usage: QuotaUsage) -> dict[str, int | str]:
+def _shown(node: QuotaNode, of: FlavorResource, usage: QuotaUsage) -> dict[str, int | str]:
     return {
         "subtree_quota": written_amount(node.subtree_quota(of)),
         "usage": written_amount(usage.usage(node, of)),

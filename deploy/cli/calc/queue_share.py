@@ -21,12 +21,12 @@ def calculate(given: Input) -> Calculated:
     usage = given.usage(tree)
     shares = {f"{'cq' if node.is_queue else 'cohort'}:{node.name}": node_share(node, usage) for node in tree.nodes()}
     return Calculated(
-        output={"shares": {name: _told(share) for name, share in shares.items()}},
+        output={"shares": {name: _shown(share) for name, share in shares.items()}},
         because=[_because(name, share) for name, share in shares.items() if share.borrowing_on],
     )
 
 
-def _told(share: Share) -> dict[str, object]:
+def _shown(share: Share) -> dict[str, object]:
     endless = math.isinf(share.share)
     return {
         "share": "infinite" if endless else share.share,

@@ -11,11 +11,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import aclosing
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import TypeVar
 
-from slacktide.schemas.codec import decode
 from slacktide.schemas.message import Message
-from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import Topic
 from slacktide.streams.kafka import read_topic
 from slacktide.streams.rows import Rows
@@ -23,7 +21,7 @@ from testbed.brokers import EmbeddedBroker
 from testbed.parts import Part
 from testbed.policies import config_map
 from testbed.rungs import cluster_program
-from testbed.sampled import decoded_sample
+from testbed.sampled import decoded
 
 from . import images
 from .api_server import ApiServer, Json, flagged
@@ -203,8 +201,7 @@ class GuestNode(ApiServer):
         async def read() -> list[M]:
             async with aclosing(read_topic(self.broker.cluster, topic.name, key=NODE)) as records:
                 rows = Rows()
-                values = [rows.value(record.key, record.value) async for record in records]
-                return [cast("M", decoded_sample(one)) if kind is NodeSample else decode(one, kind) for one in values]
+                return [decoded(rows.value(record.key, record.value), kind) async for record in records]
 
         return asyncio.run(read())
 

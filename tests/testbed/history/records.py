@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Generic, Protocol, TypeVar, cast
+from typing import Generic, Protocol, TypeVar
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
@@ -31,7 +31,7 @@ from slacktide.schemas.topics import (
 )
 from slacktide.streams.kafka import read_topic
 from slacktide.streams.rows import Rows
-from testbed.sampled import decoded_sample
+from testbed.sampled import decoded
 
 M = TypeVar("M", bound=Message)
 READ = (*SAMPLES, BACKFILL, COMMAND, OUTCOME, CREDIT, METRIC, ALLOCATABLE, TICK, POLICY, DEAD_LETTER)
@@ -101,9 +101,7 @@ class History:
         for record in self.records:
             if record.topic == topic.name and record.value is not None:
                 try:
-                    value = rows.value(record.key, record.value)
-                    # A keyframe may be lost with its broker: what follows still names a sample.
-                    body = cast("M", decoded_sample(value)) if kind is NodeSample else decode(value, kind)
+                    body = decoded(rows.value(record.key, record.value), kind)
                 except BadMessageError:
                     continue
                 if self._honest(record, body):
