@@ -10,10 +10,11 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.agents.node.evict.standing import Standing
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
+from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import ResourceThreshold
 from slacktide.schemas.qos import claims_in_vain, is_best_effort
-from slacktide.schemas.sample import Knob, NodeSample
+from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import read_by, written_by
 from slacktide.streams.decisions.cpu_suppress import RULE
 

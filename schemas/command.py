@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import Literal
 
 from slacktide.schemas.bounds import Count, KnobValue, Name, Revision, TimeMs
+from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Message, Terms
 from slacktide.schemas.proof import Verdict
-from slacktide.schemas.sample import Knob, Limits
+from slacktide.schemas.sample import Limits
 
 Answer = Literal["set", "keep", "skipped"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from slacktide.schemas.sample import Knob
+from slacktide.schemas.knob_table import Knob
 
 TIERS = {"Guaranteed": "tier/guaranteed", "Burstable": "tier/burstable", "BestEffort": "tier/besteffort"}
 """By Kubernetes QoS. Guaranteed pods lie beside the other tiers: theirs is the group that holds all pods."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from slacktide.schemas.bounds import Count, KnobValue, Name, Revision, TimeMs
+from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Message, Terms
-from slacktide.schemas.sample import Knob, Limits
+from slacktide.schemas.sample import Limits
 
 Result = Literal["applied", "unchanged", "refused", "failed", "dry-run", "gap"]
 Origin = Literal["stream", "guard", "agent"]

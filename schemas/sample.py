@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -24,6 +24,7 @@ from slacktide.schemas.bounds import (
     TimeMs,
 )
 from slacktide.schemas.inventory import NodeFacts, Pods
+from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Message
 
 
@@ -129,19 +130,6 @@ class ContainerBurst(Message, frozen=True, kw_only=True):
     """What a new bucket begins with, drawn from the node's name and boot."""
     elapsed_s: Count = 0
     """Whole seconds since the limiter's previous decision."""
-
-
-Knob = Literal[
-    "cpu_shares",
-    "cfs_quota_us",
-    "cfs_burst_us",
-    "cpu_idle",
-    "mem_limit_bytes",
-    "mem_min_bytes",
-    "mem_low_bytes",
-    "mem_high_bytes",
-]
-"""What can be set on a group, in one unit whatever the kernel's version: weights are v1 shares, quotas per 100 ms."""
 
 
 class Drift(Message, frozen=True, kw_only=True):

@@ -31,9 +31,10 @@ from slacktide.agents.wallet import Wallet
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import Knob, NodeSample
+from slacktide.schemas.sample import NodeSample
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
 from slacktide.streams.decisions.node_burst import handed_back
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node

@@ -10,7 +10,8 @@ from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.knobs.container_cpu import ContainersLook
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
-from slacktide.schemas.sample import Knob, Limits, Missing, NodeUse, PodUse
+from slacktide.schemas.knob_table import Knob
+from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

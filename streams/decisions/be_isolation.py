@@ -12,18 +12,14 @@ from dataclasses import dataclass
 
 from slacktide.schemas.inventory import LIVE_PHASES, Pod, Resources
 from slacktide.schemas.knob import container_group, pod_group
+from slacktide.schemas.knob_table import QUOTA_US_MIN, SHARES_MAX, SHARES_MIN, Knob
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.strategies import Colocation
 from slacktide.schemas.qos import effective_qos
-from slacktide.schemas.sample import Knob
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
-from slacktide.streams.decisions.own_quota import QUOTA_US_MIN
 from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 RULE = "BEIsolation"
-SHARES_MIN = 2
-SHARES_MAX = 262_144
-"""What the kernel takes."""
 
 
 def isolation(pods: Sequence[Pod], colocation: Colocation) -> Iterator[WantedSetting]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod
 from slacktide.schemas.knob import container_group, pod_group
+from slacktide.schemas.knob_table import QUOTA_US_MIN
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import cpu_burst_on
@@ -21,7 +22,7 @@ from slacktide.streams.decisions.cpu_burst_limiter import Limiter, limit
 from slacktide.streams.decisions.cpu_burst_node_state import SharePool, SharePoolPod, share_pool
 from slacktide.streams.decisions.cpu_burst_pod import may_burst, pod_burst_config
 from slacktide.streams.decisions.cpu_burst_quota import BurstContainer, lends, next_quotas, used_pct
-from slacktide.streams.decisions.own_quota import QUOTA_US_MIN, container_quota_us, pod_quota_us
+from slacktide.streams.decisions.own_quota import container_quota_us, pod_quota_us
 from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 RULE = "CFSQuotaBurst"

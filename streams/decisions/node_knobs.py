@@ -6,10 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import BEST_EFFORT_TIER, TIERS, KnobKey, container_of, uid_of
+from slacktide.schemas.knob_table import KNOBS
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on, cpu_burst_on, resource_qos_on
-from slacktide.schemas.sample import Drift, Knob
-from slacktide.streams.decisions.be_isolation import SHARES_MIN, isolation
+from slacktide.schemas.sample import Drift
+from slacktide.streams.decisions.be_isolation import isolation
 from slacktide.streams.decisions.cpu_burst_setting import cpu_burst
 from slacktide.streams.decisions.qos_class_cpu import cpu_qos
 from slacktide.streams.decisions.qos_class_memory import memory_qos
@@ -17,18 +18,6 @@ from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 RELEASED = "released"
 """The rule by which a knob that nobody wants any more goes back to what the kubelet and the kernel make it."""
-_DEFAULTS: Mapping[Knob, int | None] = {
-    "cpu_shares": SHARES_MIN,
-    "cfs_quota_us": None,
-    "cfs_burst_us": 0,
-    "cpu_idle": 0,
-    "mem_limit_bytes": None,
-    "mem_min_bytes": 0,
-    "mem_low_bytes": 0,
-    "mem_high_bytes": None,
-}
-_OF_BEST_EFFORT_ONLY: frozenset[Knob] = frozenset({"cpu_shares", "cfs_quota_us", "mem_limit_bytes", "cpu_idle"})
-"""The kubelet gives these to other pods by their spec."""
 
 
 def wanted(facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Mapping[KnobKey, WantedSetting]:
@@ -69,9 +58,9 @@ def released(key: KnobKey, known: Mapping[str, Pod]) -> WantedSetting | None:
         name = container_of(key.group)
         there = not name or any(one.name == name for one in pod.containers)
         best_effort = pod.kube_qos == "BestEffort"
-    if not there or (key.knob in _OF_BEST_EFFORT_ONLY and not best_effort):
+    if not there or (KNOBS[key.knob].from_spec and not best_effort):
         return None
-    value = _DEFAULTS[key.knob]
+    value = KNOBS[key.knob].default
     return WantedSetting(group=key.group, knob=key.knob, value=value, rule=RELEASED, bound="not_wanted", terms={})
 
 

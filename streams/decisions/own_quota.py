@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from slacktide.schemas.inventory import Pod
+from slacktide.schemas.knob_table import QUOTA_US_MIN
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
-
-QUOTA_US_MIN = 1_000
-"""The kernel takes no smaller one."""
 
 
 def container_quota_us(limit_milli: int | None) -> int | None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from slacktide.schemas.knob import BEST_EFFORT_TIER
+from slacktide.schemas.knob_table import SHARES_MIN
 from slacktide.schemas.policy.resource_qos import ResourceQos
-from slacktide.streams.decisions.be_isolation import SHARES_MIN
 from slacktide.streams.decisions.wanted_setting import WantedSetting
 
 

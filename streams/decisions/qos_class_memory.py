@@ -12,13 +12,12 @@ from dataclasses import dataclass
 
 from slacktide.schemas.inventory import LIVE_PHASES, Container, NodeFacts, Pod, Resources
 from slacktide.schemas.knob import TIERS, container_group, pod_group
+from slacktide.schemas.knob_table import PAGE_BYTES, Knob
 from slacktide.schemas.message import Terms
 from slacktide.schemas.policy.resource_qos import MemoryQos, QosClass, ResourceQos
 from slacktide.schemas.qos import effective_qos
-from slacktide.schemas.sample import Knob
 from slacktide.streams.decisions.wanted_setting import WantedSetting
 
-PAGE_BYTES = 4_096
 _CLASSES = {"LSE": "lsrClass", "LSR": "lsrClass", "LS": "lsClass", "BE": "beClass", "SYSTEM": "systemClass"}
 
 

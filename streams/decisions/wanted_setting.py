@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Terms
-from slacktide.schemas.sample import Knob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

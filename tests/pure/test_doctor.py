@@ -16,6 +16,7 @@ from slacktide.agents.node.pods.host_pods import Remark
 from slacktide.deploy.cli.doctor import cgroup_facts, machine_facts
 from slacktide.deploy.cli.doctor.agent_checks import agent_findings, node_findings
 from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings
+from slacktide.deploy.cli.doctor.controllers import CONTROLLERS
 from slacktide.deploy.cli.doctor.facts import (
     AgentFacts,
     CgroupFacts,
@@ -29,7 +30,6 @@ from slacktide.deploy.cli.doctor.facts import (
 )
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, ready, warned
 from slacktide.deploy.cli.doctor.host_checks import host_findings
-from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS
 from slacktide.deploy.cli.doctor.log_checks import EMBEDDED, log_findings
 from slacktide.deploy.cli.doctor.machine_checks import CAPABILITIES, machine_findings
 from slacktide.deploy.cli.doctor.policy_checks import KNOB_OF, knob_of, policy_findings
@@ -38,6 +38,7 @@ from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.topic_plan import Change
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError
+from slacktide.schemas.knob_table import CONTROLS
 from slacktide.schemas.policy import parse
 from slacktide.schemas.policy.features import FEATURES
 from slacktide.streams.explain.evidence import Finding as Explained
@@ -64,7 +65,7 @@ V1 = replace(
     V2,
     version=1,
     knobs={
-        knob.name: KnobFacts(files=knob.v1, state="writable" if knob.v1 else "absent", trouble="") for knob in KNOBS
+        knob.name: KnobFacts(files=knob.v1, state="writable" if knob.v1 else "absent", trouble="") for knob in CONTROLS
     },
 )
 LOG = LogFacts(
@@ -299,7 +300,7 @@ def test_of_v1_only_what_it_never_had_is_missed() -> None:
 
     assert findings[0].found == "v1, with v2 beside it (hybrid), at /sys/fs/cgroup"
     assert [(one.check, one.verdict) for one in findings if one.verdict != "ok"] == [
-        ("knob.memory-high", "warning"),
+        *((f"knob.memory-{name}", "warning") for name in ("min", "low", "high")),
         ("pressure.groups", "warning"),
     ]
 
@@ -561,7 +562,7 @@ def test_every_feature_with_a_knob_is_one_of_the_policys() -> None:
     assert [name for name in held if name.startswith("MemoryQOS (")] == [
         f"MemoryQOS ({name})" for name in ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot")
     ]
-    assert set(KNOB_OF.values()) <= {one.name for one in KNOBS}
+    assert set(KNOB_OF.values()) <= {one.name for one in CONTROLS}
 
 
 FINDINGS = [
@@ -629,7 +630,16 @@ TREE_V2 = {
     "kubepods/burstable/memory.pressure": PSI,
 } | {
     f"{GROUP}/{name}": "0\n"
-    for name in ("cpu.max", "cpu.weight", "cpu.idle", "memory.max", "memory.high", "cgroup.freeze")
+    for name in (
+        "cpu.max",
+        "cpu.weight",
+        "cpu.idle",
+        "memory.max",
+        "memory.min",
+        "memory.low",
+        "memory.high",
+        "cgroup.freeze",
+    )
 }
 
 

@@ -152,10 +152,10 @@ def test_a_damaged_memory_is_begun_anew(tmp_path) -> None:
 
 def test_what_nobody_of_us_set_is_never_given_back() -> None:
     bench = Bench(policy=OFF)
-    bench.machine.pods["be"].mem_limit_bytes = MIB
+    bench.machine.pods["be"].knobs["mem_limit_bytes"] = MIB
     bench.pass_s(15)
 
-    assert (bench.outcomes(), bench.machine.pods["be"].mem_limit_bytes) == ([], MIB)
+    assert (bench.outcomes(), bench.machine.pods["be"].knobs["mem_limit_bytes"]) == ([], MIB)
 
 
 def test_a_new_pod_is_isolated_with_the_next_sample() -> None:
@@ -169,10 +169,10 @@ def test_a_new_pod_is_isolated_with_the_next_sample() -> None:
 
 def test_a_change_of_somebody_elses_is_answered_once_and_within_ten_seconds() -> None:
     bench = Bench()
-    bench.machine.pods["be"].mem_limit_bytes = None
+    bench.machine.pods["be"].knobs["mem_limit_bytes"] = None
     bench.pass_s(11)
 
-    assert bench.machine.pods["be"].mem_limit_bytes == 64 * MIB
+    assert bench.machine.pods["be"].knobs["mem_limit_bytes"] == 64 * MIB
     assert len(bench.outcomes()) == 4
 
 
@@ -180,7 +180,7 @@ def test_who_insists_is_told_of_once_and_left_alone_for_longer_and_longer() -> N
     bench = Bench()
     group = bench.machine.pods["be"]
     for _ in range(600):
-        group.mem_limit_bytes = 32 * MIB
+        group.knobs["mem_limit_bytes"] = 32 * MIB
         bench.pass_s(1)
     fights = bench.outcomes("refused")
     writes = [one for one in bench.outcomes("applied") if one.knob.knob == "mem_limit_bytes"]
@@ -190,9 +190,9 @@ def test_who_insists_is_told_of_once_and_left_alone_for_longer_and_longer() -> N
     ]
     # At the start, in answer to the first change, and after a minute, two, and four.
     assert len(writes) == 5
-    assert group.mem_limit_bytes == 32 * MIB
+    assert group.knobs["mem_limit_bytes"] == 32 * MIB
     bench.pass_s(600)  # they went away
-    assert group.mem_limit_bytes == 64 * MIB
+    assert group.knobs["mem_limit_bytes"] == 64 * MIB
 
 
 def test_what_a_kernel_lacks_is_said_once_and_the_rest_works() -> None:
@@ -274,10 +274,10 @@ def test_idle_given_back_leaves_the_kubelets_weight() -> None:
     idle = ResourceQos(policies=QosPolicies(cpu="coreSched"), be=QosClass(cpu=CpuQos(enable=True, sched_idle=1)))
     bench = Bench(version=1, policy=Policy(version="i", resource_qos=idle))
 
-    assert bench.machine.best_effort.idle == 1
+    assert bench.machine.best_effort.knobs["cpu_idle"] == 1
     bench.agent.policy(OFF)
     bench.pass_s(2)
-    assert (bench.machine.best_effort.idle, bench.machine.best_effort.weight) == (0, 2)
+    assert (bench.machine.best_effort.knobs["cpu_idle"], bench.machine.best_effort.weight) == (0, 2)
 
 
 def test_a_sample_names_a_bounded_number_of_knobs_and_the_rest_follows() -> None:

@@ -14,8 +14,9 @@ from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
+from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.sample import Knob, Limits, Missing
+from slacktide.schemas.sample import Limits, Missing
 
 if TYPE_CHECKING:
     from sim.node import Node

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from slacktide.deploy.cli.doctor.controllers import CONTROLLERS
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, KnobFacts
-from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS
+from slacktide.schemas.knob_table import CONTROLS
 
 V2 = CgroupFacts(
     mount="/sys/fs/cgroup",
@@ -14,7 +15,7 @@ V2 = CgroupFacts(
     trouble="",
     best_effort="/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice",
     controllers={one.name: "usable" for one in CONTROLLERS},
-    knobs={knob.name: KnobFacts(files=knob.v2, state="writable", trouble="") for knob in KNOBS},
+    knobs={knob.name: KnobFacts(files=knob.v2, state="writable", trouble="") for knob in CONTROLS},
     refused_triggers={},
 )
 """Its control groups, v2."""

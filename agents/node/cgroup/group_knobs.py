@@ -11,7 +11,7 @@ from slacktide.agents.node.cgroup.apply import Holder
 from slacktide.agents.node.cgroup.containers import container_groups
 from slacktide.agents.node.cgroup.files import read_once
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
-from slacktide.agents.node.cgroup.knob_files import FILES, QUOTA_FILES, KnobFile, as_told
+from slacktide.agents.node.cgroup.knob_files import FILES, KnobFile, as_told
 from slacktide.agents.node.cgroup.knobs import Knobs
 from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.agents.node.cgroup.plan import (
@@ -28,13 +28,11 @@ from slacktide.agents.node.kernel import Held
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import TIERS, KnobKey, container_of, uid_of
-from slacktide.schemas.sample import Knob
+from slacktide.schemas.knob_table import KNOBS, QUOTA_US_MIN, SHARES_MIN, Knob
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
-from slacktide.streams.decisions.own_quota import QUOTA_US_MIN
 
 _TIER_OF = {TIERS["Guaranteed"]: GUARANTEED, TIERS["Burstable"]: BURSTABLE, TIERS["BestEffort"]: BEST_EFFORT}
 _ITSELF = BEST_EFFORT_ITSELF
-_SHARES_OF_BEST_EFFORT = 2
 
 
 class GroupKnobs:
@@ -97,7 +95,7 @@ class GroupKnobs:
         text = file.text(value)
         self._door(place, file.controller, file.name).write(Write(place.inside, file.name, text))
         if key.knob == "cpu_idle" and value == 0:  # the kernel gives back its own default weight, not the kubelet's
-            self.put(KnobKey(key.group, "cpu_shares"), _SHARES_OF_BEST_EFFORT)
+            self.put(KnobKey(key.group, "cpu_shares"), SHARES_MIN)
 
     def as_told(self, knob: Knob, value: int | None) -> int | None:
         """What ``held`` says of a knob once this was put."""
@@ -173,7 +171,7 @@ class GroupKnobs:
         if place.tier == BEST_EFFORT:
             self._holder.hold_own(self._below(place), wanted)
             return
-        file = QUOTA_FILES[self._hierarchy.version]
+        file = KNOBS["cfs_quota_us"].files(self._hierarchy.version)[0]
         text = cpu_max_text(wanted) if file == CPU_MAX_FILE else str(wanted.quota_us)
         self._door(place, "cpu", file).write(Write(place.inside, file, text))
 
@@ -199,7 +197,7 @@ class GroupKnobs:
             return error.why
         if not isinstance(error, FileNotFoundError):
             return why_of(error)
-        controller = "cpu" if knob.startswith(("cpu", "cfs")) else "memory"
+        controller = KNOBS[knob].controller
         told = f"no file {Path(error.filename).name}"
         if self._hierarchy.version == 1:
             return told

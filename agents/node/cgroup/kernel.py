@@ -26,7 +26,8 @@ from slacktide.agents.node.knobs.container_cpu import ContainersLook
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
-from slacktide.schemas.sample import Knob, Limits, Missing, NodeUse, PodUse
+from slacktide.schemas.knob_table import Knob
+from slacktide.schemas.sample import Limits, Missing, NodeUse, PodUse
 from slacktide.streams.decisions.spared_pods import is_spared
 
 MISSING_MAX = 20

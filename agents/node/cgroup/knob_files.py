@@ -4,23 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from slacktide.agents.node.cgroup import parse
-from slacktide.agents.node.cgroup.plan import CPU_MAX_FILE, QUOTA_FILE
-from slacktide.schemas.sample import Knob
-from slacktide.streams.decisions.be_isolation import SHARES_MAX, SHARES_MIN
+from slacktide.schemas.knob_table import KNOBS, PAGE_BYTES, SHARES_MAX, SHARES_MIN, Knob
 
-PAGE_BYTES = 4_096
 _NO_LIMIT_BYTES = 1 << 62
-"""What cgroup v1 says where no limit was written is some pages below 2**63."""
+"""Where no limit was written, cgroup v1 shows some pages below 2**63."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnobFile:
     """One control file that holds one figure."""
 
-    controller: Literal["cpu", "memory"]
+    controller: str
     name: str
     read: Callable[[bytes], int | None]
     """Raises ValueError where the text is something else."""
@@ -38,12 +34,13 @@ def shares_of(weight: int) -> int:
 
 
 def as_told(knob: Knob, value: int | None, version: int) -> int | None:
-    """What a kernel tells once this was written: weights are coarser on v2, memory comes in pages."""
+    """What a kernel shows once this was written: weights are coarser on v2, memory comes in pages."""
+    unit = KNOBS[knob].unit
     if value is None:
         return None
-    if knob == "cpu_shares":
+    if unit == "shares":
         return min(max(value, SHARES_MIN), SHARES_MAX) if version == 1 else shares_of(weight_of(value))
-    return value // PAGE_BYTES * PAGE_BYTES if knob.startswith("mem_") else value
+    return value // PAGE_BYTES * PAGE_BYTES if unit == "bytes" else value
 
 
 def _limit_v1(text: bytes) -> int | None:
@@ -59,42 +56,23 @@ def _limit_v2(text: bytes) -> int | None:
     return None if text.strip() == b"max" else parse.number(text)
 
 
-def _bytes_v2(controller_file: str) -> KnobFile:
-    return KnobFile(
-        controller="memory",
-        name=controller_file,
-        read=_limit_v2,
-        text=lambda value: "max" if value is None else str(value),
-    )
-
-
-def _cpu(name: str, read: Callable[[bytes], int] = parse.number, text: Callable[[int | None], str] = str) -> KnobFile:
-    return KnobFile(controller="cpu", name=name, read=read, text=text)
+def _file(knob: Knob, version: int) -> KnobFile:
+    row = KNOBS[knob]
+    read: Callable[[bytes], int | None] = parse.number
+    text: Callable[[int | None], str] = str
+    if row.unit == "bytes":
+        read, unlimited = (_limit_v1, "-1") if version == 1 else (_limit_v2, "max")
+        text = lambda value: unlimited if value is None else str(value)  # noqa: E731 - the other texts are functions, too
+    elif row.unit == "shares" and version == 2:
+        read, text = lambda word: shares_of(parse.number(word)), lambda value: str(weight_of(value or 0))
+    (name,) = row.files(version)
+    return KnobFile(controller=row.controller, name=name, read=read, text=text)
 
 
 FILES: Mapping[int, Mapping[Knob, KnobFile]] = {
-    1: {
-        "cpu_shares": _cpu("cpu.shares"),
-        "cfs_burst_us": _cpu("cpu.cfs_burst_us"),
-        "cpu_idle": _cpu("cpu.idle"),
-        "mem_limit_bytes": KnobFile(
-            controller="memory",
-            name="memory.limit_in_bytes",
-            read=_limit_v1,
-            text=lambda value: "-1" if value is None else str(value),
-        ),
-    },
-    2: {
-        "cpu_shares": _cpu(
-            "cpu.weight", lambda text: shares_of(parse.number(text)), lambda value: str(weight_of(value or 0))
-        ),
-        "cfs_burst_us": _cpu("cpu.max.burst"),
-        "cpu_idle": _cpu("cpu.idle"),
-        "mem_limit_bytes": _bytes_v2("memory.max"),
-        "mem_min_bytes": _bytes_v2("memory.min"),
-        "mem_low_bytes": _bytes_v2("memory.low"),
-        "mem_high_bytes": _bytes_v2("memory.high"),
-    },
+    version: {
+        knob: _file(knob, version) for knob, row in KNOBS.items() if row.files(version) and row.unit != "bandwidth"
+    }
+    for version in (1, 2)
 }
 """By the version of cgroups; what is not here that version has not, but for ``cfs_quota_us``."""
-QUOTA_FILES = {1: QUOTA_FILE, 2: CPU_MAX_FILE}

@@ -20,11 +20,11 @@ from slacktide.agents.node.cgroup.plan import (
 )
 from slacktide.agents.node.cgroup.read import why_of
 from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.knob_table import KNOBS
 
 _T = TypeVar("_T")
 WRITABLE = frozenset({QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, CPUSET_FILE})
 """What is written to hold best-effort pods."""
-BURST_FILES = ("cpu.cfs_burst_us", "cpu.max.burst")
 _GONE = (errno.ENOENT, errno.ENODEV)
 _SUBTREE_CONTROL = "cgroup.subtree_control"
 _ROOT_HINTS = {
@@ -50,7 +50,8 @@ _KNOB_HINTS = _ROOT_HINTS | {
     errno.EBUSY: "more is in use than could be reclaimed",
 }
 
-_HINTS = dict.fromkeys((QUOTA_FILE, PERIOD_FILE, CPU_MAX_FILE, *BURST_FILES), _QUOTA_HINTS) | {
+_BANDWIDTH = (KNOBS["cfs_quota_us"], KNOBS["cfs_burst_us"])
+_HINTS = dict.fromkeys([file for row in _BANDWIDTH for file in (*row.v1, *row.v2)], _QUOTA_HINTS) | {
     CPUSET_FILE: _CPUSET_HINTS
 }
 

@@ -7,31 +7,10 @@ from functools import cached_property
 from pathlib import PurePosixPath
 
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT
-from slacktide.agents.node.cgroup.knob_files import PAGE_BYTES
 from slacktide.schemas.inventory import Container, Pod
-from slacktide.schemas.sample import Knob
-from slacktide.streams.decisions.be_isolation import SHARES_MAX, SHARES_MIN
+from slacktide.schemas.knob_table import KNOBS, PAGE_BYTES, GroupKind, Knob
 from slacktide.streams.decisions.cpu_burst_pod import may_burst
-from slacktide.streams.decisions.own_quota import QUOTA_US_MIN, container_quota_us, pod_quota_us
-
-_PROTECTION: frozenset[Knob] = frozenset({"mem_min_bytes", "mem_low_bytes"})
-_OF_BEST_EFFORT_PODS: frozenset[Knob] = _PROTECTION | {
-    "cpu_shares",
-    "cfs_quota_us",
-    "mem_limit_bytes",
-    "mem_high_bytes",
-}
-_OF_OTHER_PODS: frozenset[Knob] = _PROTECTION | {"cfs_burst_us", "cfs_quota_us", "mem_high_bytes"}
-_OF_BEST_EFFORT: frozenset[Knob] = _PROTECTION | {"cpu_shares", "cpu_idle"}
-_MAY_BE_UNLIMITED: frozenset[Knob] = frozenset({"cfs_quota_us", "mem_limit_bytes", "mem_high_bytes"})
-_RANGE: dict[Knob, tuple[int, int]] = {
-    "cpu_shares": (SHARES_MIN, SHARES_MAX),
-    "cfs_quota_us": (QUOTA_US_MIN, 1 << 43),
-    "cpu_idle": (0, 1),
-    "mem_limit_bytes": (PAGE_BYTES, 1 << 60),
-    "mem_high_bytes": (PAGE_BYTES, 1 << 60),
-}
-_ANY = (0, 1 << 60)
+from slacktide.streams.decisions.own_quota import container_quota_us, pod_quota_us
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,25 +41,25 @@ class Place:
 
 def refusal(place: Place, knob: Knob, value: int | None) -> str:
     """Why this may not be written there; "": it may."""
-    if knob not in _knobs_of(place):
-        return f"{knob} of {_kind(place)} is never written"
+    row = KNOBS[knob]
+    if _kind(place) not in row.groups:
+        return f"{knob} of {_named(place)} is never written"
     if value is None:
-        if knob in _MAY_BE_UNLIMITED and (place.tier == BEST_EFFORT or knob != "cfs_quota_us"):
+        if row.default is None and (place.tier == BEST_EFFORT or knob != "cfs_quota_us"):
             return ""
-        return f"{knob} of {_kind(place)} is never lifted altogether"
-    low, high = _RANGE.get(knob, _ANY)
-    if not low <= value <= high:
-        return f"{knob} {value}: accepted: {low} to {high}"
+        return f"{knob} of {_named(place)} is never lifted altogether"
+    if not row.low <= value <= row.high:
+        return f"{knob} {value}: accepted: {row.low} to {row.high}"
     return "" if place.tier == BEST_EFFORT or place.pod is None else _cut(place, place.pod, knob, value)
 
 
-def _knobs_of(place: Place) -> frozenset[Knob]:
+def _kind(place: Place) -> GroupKind:
     if place.pod is None:
-        return _OF_BEST_EFFORT if place.tier == BEST_EFFORT else _PROTECTION
-    return _OF_BEST_EFFORT_PODS if place.tier == BEST_EFFORT else _OF_OTHER_PODS
+        return "best-effort tier" if place.tier == BEST_EFFORT else "other tier"
+    return "best-effort pod" if place.tier == BEST_EFFORT else "other pod"
 
 
-def _kind(place: Place) -> str:
+def _named(place: Place) -> str:
     if place.pod is None:
         return f"the tier {place.tier or 'guaranteed'}"
     return "a best-effort pod" if place.tier == BEST_EFFORT else "a pod that is not best-effort"

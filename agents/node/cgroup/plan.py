@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
-from slacktide.streams.decisions.own_quota import QUOTA_US_MIN
+from slacktide.schemas.knob_table import QUOTA_US_MIN
 
 BEST_EFFORT_ITSELF = PurePosixPath()
 QUOTA_FILE = "cpu.cfs_quota_us"

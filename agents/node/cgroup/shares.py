@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from slacktide.agents.node.cgroup.plan import CPU_MAX_FILE, Bandwidth, Clipped, Plan, Write, cpu_max_text, owned
-from slacktide.streams.decisions.own_quota import QUOTA_US_MIN
+from slacktide.schemas.knob_table import QUOTA_US_MIN
 
 PERIOD_US_MAX = 1_000_000
 """The kernel takes no longer one."""

@@ -21,9 +21,10 @@ from slacktide.agents.node.reporter import Cause, Reporter
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob import KnobKey, uid_of
+from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import KnobChange, NodeOutcome, Origin, PodName
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import Drift, Knob
+from slacktide.schemas.sample import Drift
 from slacktide.streams.decisions.node_knobs import RELEASED, drift_settings, released, wanted
 from slacktide.streams.decisions.node_settings import WantedSetting
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from slacktide.agents.node.ahead.pressure import NO_GROUPS
 from slacktide.agents.node.ahead.psi import UNPRIVILEGED
+from slacktide.deploy.cli.doctor.controllers import CONTROLLERS, Controller
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, KnobFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
-from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS, Controller, Knob
+from slacktide.schemas.knob_table import CONTROLS, Control
 
 
 def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
@@ -22,7 +23,7 @@ def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
         yield _best_effort(facts)
     for controller in CONTROLLERS:
         yield _controller(controller, facts)
-    for knob in KNOBS:
+    for knob in CONTROLS:
         if knob.name in facts.knobs:
             yield _knob(knob, facts.knobs[knob.name], facts)
     if facts.best_effort:
@@ -96,7 +97,7 @@ def _to_hand_on(name: str, facts: CgroupFacts) -> str:
     return f"the kubelet makes a group in each hierarchy: is {name} mounted where it looks?"
 
 
-def _knob(knob: Knob, found: KnobFacts, facts: CgroupFacts) -> Finding:
+def _knob(knob: Control, found: KnobFacts, facts: CgroupFacts) -> Finding:
     check, wrong = f"knob.{knob.name}", failed if knob.required else warned
     files = ", ".join(found.files)
     if found.state == "writable":

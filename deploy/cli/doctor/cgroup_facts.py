@@ -11,9 +11,10 @@ from slacktide.agents.node.ahead.psi import Stall, set_trigger
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, find
 from slacktide.agents.node.cgroup.layout import PlainHost
+from slacktide.deploy.cli.doctor.controllers import CONTROLLERS
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, ControllerState, KnobFacts
-from slacktide.deploy.cli.doctor.knobs import CONTROLLERS, KNOBS, Knob
 from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.knob_table import CONTROLS, Control
 
 _ANY_PRESSURE = parse.pressure_pct(b"some")
 
@@ -34,7 +35,7 @@ def gather(mount: Path, kubepods: str | None, host: PlainHost | None = None) -> 
         trouble=trouble,
         best_effort="" if group is None else str(group),
         controllers={name: _controller(mount, version, name, folder) for name, folder in groups.items()},
-        knobs={} if group is None else {knob.name: _knob(knob, version, groups[knob.controller]) for knob in KNOBS},
+        knobs={} if group is None else {knob.name: _knob(knob, version, groups[knob.controller]) for knob in CONTROLS},
         refused_triggers={} if hierarchy is None else refused_triggers(hierarchy),
     )
 
@@ -126,7 +127,7 @@ def _words(file: Path) -> list[str]:
         return []
 
 
-def _knob(knob: Knob, version: int, group: Path | None) -> KnobFacts:
+def _knob(knob: Control, version: int, group: Path | None) -> KnobFacts:
     files = knob.files(version)
     if not files or group is None:
         return KnobFacts(files=files, state="absent", trouble="")

@@ -82,7 +82,7 @@ class Projection:
 
     @property
     def _control(self) -> tuple[str, ...]:
-        return texts.CONTROL_V1 if self.machine.version == 1 else texts.CONTROL_V2
+        return texts.CONTROL[self.machine.version]
 
     def _texts(self, group: Group) -> dict[str, dict[str, str]]:
         """Hierarchy ("" on v2) to file name to text."""

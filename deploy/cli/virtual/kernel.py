@@ -14,11 +14,12 @@ from slacktide.agents.node.knobs.container_cpu import ContainersLook
 from slacktide.deploy.cli.virtual import knobs
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.containers import VirtualContainers
-from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, SHARES_MIN, Group, Machine
+from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, Group, Machine
 from slacktide.deploy.cli.virtual.stall import Stall
 from slacktide.schemas.inventory import Pod, Processor
 from slacktide.schemas.knob import KnobKey
-from slacktide.schemas.sample import Knob, Limits, NodeUse, PodUse, Pressure
+from slacktide.schemas.knob_table import SHARES_MIN, Knob
+from slacktide.schemas.sample import Limits, NodeUse, PodUse, Pressure
 from slacktide.streams.decisions.cpu_list import cpu_list
 
 

@@ -13,18 +13,10 @@ from slacktide.deploy.cli.virtual.machine import PARENT_OF_QOS, Machine
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import TIERS, KnobKey, container_of, uid_of
-from slacktide.schemas.sample import Knob
+from slacktide.schemas.knob_table import Knob
 
 _TIER_OF = {"Guaranteed": GUARANTEED, "Burstable": BURSTABLE, "BestEffort": BEST_EFFORT}
 _QOS_OF = {name: kube_qos for kube_qos, name in TIERS.items()}
-_FIELDS: Mapping[Knob, str] = {
-    "cfs_burst_us": "burst_us",
-    "cpu_idle": "idle",
-    "mem_limit_bytes": "mem_limit_bytes",
-    "mem_min_bytes": "mem_min_bytes",
-    "mem_low_bytes": "mem_low_bytes",
-    "mem_high_bytes": "mem_high_bytes",
-}
 
 
 def place(machine: Machine, known: Mapping[str, Pod], group: str) -> Place | None:
@@ -68,7 +60,7 @@ def lacks(machine: Machine, knob: Knob) -> bool:
 
 def plain(version: int) -> Mapping[Knob, KnobFile]:
     """The knobs that are held in one file each and that nothing is made of, by a version of cgroups."""
-    return {knob: file for knob, file in FILES[version].items() if knob in _FIELDS}
+    return {knob: file for knob, file in FILES[version].items() if knob != "cpu_shares"}
 
 
 def read(machine: Machine, path: str, knob: Knob) -> int | None:
@@ -76,8 +68,7 @@ def read(machine: Machine, path: str, knob: Knob) -> int | None:
     group = machine.groups[path]
     if knob == "cpu_shares":
         return group.weight if machine.version == 1 else shares_of(group.weight)
-    value: int | None = getattr(group, _FIELDS[knob])
-    return value
+    return group.burst_us if knob == "cfs_burst_us" else group.knobs[knob]
 
 
 def write(machine: Machine, path: str, knob: Knob, value: int | None) -> None:
@@ -92,4 +83,4 @@ def write(machine: Machine, path: str, knob: Knob, value: int | None) -> None:
     elif knob == "cfs_burst_us":
         machine.set_burst(path, value or 0)
     else:
-        setattr(machine.groups[path], _FIELDS[knob], as_told(knob, value, machine.version))
+        machine.groups[path].knobs[knob] = as_told(knob, value, machine.version)

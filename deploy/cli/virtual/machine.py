@@ -16,13 +16,15 @@ from slacktide.deploy.cli.virtual.share import share
 from slacktide.deploy.cli.virtual.stall import Stall
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import Processor
+from slacktide.schemas.knob_table import KNOBS, QUOTA_US_MIN, SHARES_MAX, SHARES_MIN, Knob
 
 ROOT, SYSTEM, KUBEPODS = "", "system", "kubepods"
 PARENT_OF_QOS = {"Guaranteed": KUBEPODS, "Burstable": f"{KUBEPODS}/burstable", "BestEffort": f"{KUBEPODS}/besteffort"}
 BEST_EFFORT = PARENT_OF_QOS["BestEffort"]
-SHARES_MIN = 2
-_QUOTA_US_MIN, _PERIOD_US_MAX = 1_000, 1_000_000
-"""The kernel's: a quota and a period of at least 1 ms, a period of at most 1 s."""
+MODELLED: frozenset[Knob] = frozenset({"cfs_quota_us", "cpu_shares", "cfs_burst_us"})
+HELD = tuple(knob for knob in KNOBS if knob not in MODELLED)
+_PERIOD_US_MAX = 1_000_000
+"""The kernel takes periods from 1 ms to 1 s."""
 
 
 @dataclass(slots=True)
@@ -40,12 +42,8 @@ class Group:
     cpuset: frozenset[int] | None = None
     """None: what the group above has. Which CPU is busy is not modelled, only how many a group may use."""
     burst_us: int = 0
-    idle: int = 0
-    mem_limit_bytes: int | None = None
-    mem_min_bytes: int = 0
-    mem_low_bytes: int = 0
-    mem_high_bytes: int | None = None
-    """As the five above it: held, and nothing is made of it."""
+    knobs: dict[Knob, int | None] = field(default_factory=lambda: {knob: KNOBS[knob].default for knob in HELD})
+    """Held, and nothing is made of it."""
     demand_milli: int = 0
     """What a leaf would use if it were alone."""
     mem_bytes: int = 0
@@ -179,7 +177,7 @@ class Machine:
         path = f"{PARENT_OF_QOS[kube_qos]}/pod{uid}"
         pod = self._add(PARENT_OF_QOS[kube_qos], path, self.weight_of(request_milli))
         pod.uid, pod.request_milli = uid, request_milli
-        pod.quota_us = None if limit_milli is None else max(_QUOTA_US_MIN, limit_milli * pod.period_us // 1000)
+        pod.quota_us = None if limit_milli is None else max(QUOTA_US_MIN, limit_milli * pod.period_us // 1000)
         self.pods[uid] = pod
         self._weigh_burstable()
         return pod
@@ -208,8 +206,8 @@ class Machine:
         group = self.groups.get(path)
         if group is None:
             raise CgroupError(path, "no such group")
-        least_us = max(_QUOTA_US_MIN, group.burst_us)
-        if not _QUOTA_US_MIN <= period_us <= _PERIOD_US_MAX or (quota_us is not None and quota_us < least_us):
+        least_us = max(QUOTA_US_MIN, group.burst_us)
+        if not QUOTA_US_MIN <= period_us <= _PERIOD_US_MAX or (quota_us is not None and quota_us < least_us):
             raise CgroupError(path, f"invalid argument: quota {quota_us} us in a period of {period_us} us")
         before = group.quota_us, group.period_us
         group.quota_us, group.period_us = quota_us, period_us
@@ -244,7 +242,7 @@ class Machine:
             CgroupError: out of the kernel's range.
 
         """
-        low, high = (SHARES_MIN, 262_144) if self.version == 1 else (1, 10_000)
+        low, high = (SHARES_MIN, SHARES_MAX) if self.version == 1 else (1, 10_000)
         if not low <= weight <= high:
             raise CgroupError(path, f"invalid argument: weight {weight}: accepted: {low} to {high}")
         self.groups[path].weight = weight

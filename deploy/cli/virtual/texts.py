@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
+from slacktide.agents.node.cgroup.knob_files import FILES
 from slacktide.deploy.cli.virtual.machine import Group, Machine
 from slacktide.schemas.errors import CgroupError
+from slacktide.schemas.knob_table import CONTROLS
 from slacktide.streams.decisions.cpu_list import cpu_list, cpu_ranges
 
-CONTROL_V1 = (
-    "cpu.cfs_quota_us",
-    "cpu.cfs_period_us",
-    "cpu.shares",
-    "cpuset.cpus",
-    "cpu.cfs_burst_us",
-    "cpu.idle",
-    "memory.limit_in_bytes",
-)
-CONTROL_V2 = (
-    "cpu.max",
-    "cpu.weight",
-    "cpuset.cpus",
-    "cpu.max.burst",
-    "cpu.idle",
-    "memory.max",
-    "memory.min",
-    "memory.low",
-    "memory.high",
-)
+CONTROL = {
+    version: tuple(file for row in CONTROLS if row.controller != "freezer" for file in row.files(version))
+    for version in (1, 2)
+}
 """The files that whoever manages the node writes; all others are the kernel's to write."""
 HIERARCHIES_V1 = ("cpu", "cpuacct", "memory", "cpuset")
 _CONTROLLERS_V2 = "cpuset cpu memory"
-_NO_MEMORY_LIMIT_V1 = 9_223_372_036_854_771_712
 _JIFFY_NS = 10_000_000
 
 
@@ -58,11 +43,7 @@ def v2(group: Group, effective: frozenset[int]) -> dict[str, str]:
         "cpuset.cpus.effective": cpu_ranges(effective),
         "memory.current": str(mem_bytes + cache_bytes),
         "cpu.max.burst": str(group.burst_us),
-        "cpu.idle": str(group.idle),
-        "memory.max": _limit(group.mem_limit_bytes, "max"),
-        "memory.min": str(group.mem_min_bytes),
-        "memory.low": str(group.mem_low_bytes),
-        "memory.high": _limit(group.mem_high_bytes, "max"),
+        **_held(group, 2),
         "memory.stat": _pairs({"anon": mem_bytes, "file": cache_bytes, "inactive_file": cache_bytes, "active_file": 0}),
     }
 
@@ -83,7 +64,7 @@ def v1(group: Group, effective: frozenset[int]) -> dict[str, dict[str, str]]:
             "cpu.cfs_period_us": str(group.period_us),
             "cpu.shares": str(group.weight),
             "cpu.cfs_burst_us": str(group.burst_us),
-            "cpu.idle": str(group.idle),
+            **_held(group, 1, "cpu"),
             "cpu.stat": _pairs(cpu_stat),
         },
         "cpuset": {
@@ -95,7 +76,7 @@ def v1(group: Group, effective: frozenset[int]) -> dict[str, dict[str, str]]:
         "memory": {
             "cgroup.procs": "",
             "memory.usage_in_bytes": str(mem_bytes + cache_bytes),
-            "memory.limit_in_bytes": _limit(group.mem_limit_bytes, str(_NO_MEMORY_LIMIT_V1)),
+            **_held(group, 1, "memory"),
             "memory.stat": _pairs(memory_stat | {f"total_{name}": value for name, value in memory_stat.items()}),
         },
     }
@@ -175,8 +156,14 @@ def number(text: str) -> int:
         raise CgroupError("control file", f"invalid argument: {text!r}") from None
 
 
-def _limit(limit_bytes: int | None, none: str) -> str:
-    return none if limit_bytes is None else str(limit_bytes)
+def _held(group: Group, version: int, *controllers: str) -> dict[str, str]:
+    """The files of knobs that nothing is made of; without ``controllers`` of all of them."""
+    files = {knob: file for knob, file in FILES[version].items() if knob in group.knobs}
+    return {
+        file.name: file.text(group.knobs[knob])
+        for knob, file in files.items()
+        if not controllers or file.controller in controllers
+    }
 
 
 def _pairs(figures: dict[str, int]) -> str:

@@ -1,0 +1,24 @@
+"""PURE: the controllers that knobs belong to; the knobs are in ``schemas.knob_table``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Controller:
+    """One controller of control groups."""
+
+    name: str
+    needed: str
+    required: bool
+    """Whether an agent can do its work without it."""
+
+
+CONTROLLERS = (
+    Controller(name="cpu", needed="to hold best-effort CPU", required=True),
+    Controller(name="cpuacct", needed="to know what each pod uses", required=True),
+    Controller(name="memory", needed="to know each pod's memory", required=False),
+    Controller(name="cpuset", needed="for cpuSuppressPolicy cpuset", required=False),
+    Controller(name="freezer", needed="to stop best-effort pods for whose eviction credit lacks", required=False),
+)

@@ -1,0 +1,122 @@
+"""What can be set on a group: one row each, with its files, range, groups and needs.
+
+Read by the rules, the agent's writer and permission check, doctor and the kernel model. A new knob is a row here, its
+rule, and their test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Knob = Literal[
+    "cpu_shares",
+    "cfs_quota_us",
+    "cfs_burst_us",
+    "cpu_idle",
+    "mem_limit_bytes",
+    "mem_min_bytes",
+    "mem_low_bytes",
+    "mem_high_bytes",
+]
+"""What messages name, in one unit whatever the kernel's version: weights are v1 shares, quotas per 100 ms."""
+GroupKind = Literal["best-effort tier", "other tier", "best-effort pod", "other pod"]
+"""A container counts as its pod."""
+Unit = Literal["number", "shares", "bytes", "bandwidth"]
+"""``bytes`` come in pages; ``bandwidth`` is a quota with its period; ``shares`` are a weight on v2."""
+
+SHARES_MIN = 2
+SHARES_MAX = 262_144
+"""What the kernel takes."""
+QUOTA_US_MIN = 1_000
+"""The kernel takes no smaller one."""
+PAGE_BYTES = 4_096
+_BYTES_MAX = 1 << 60
+_BEST_EFFORT: frozenset[GroupKind] = frozenset({"best-effort tier", "best-effort pod"})
+_PODS: frozenset[GroupKind] = frozenset({"best-effort pod", "other pod"})
+_ANY: frozenset[GroupKind] = _BEST_EFFORT | _PODS | {"other tier"}
+_MEMORY = "see controller.memory"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Control:
+    """One thing that can be set on a group."""
+
+    name: str
+    """As doctor names it."""
+    controller: Literal["cpu", "cpuset", "memory", "freezer"]
+    v1: tuple[str, ...] = ()
+    """Its files; none: that version has no such knob."""
+    v2: tuple[str, ...] = ()
+    needed: str
+    required: bool = False
+    """Whether an agent can do its work without it."""
+    absent: str
+    """What to do where the kernel has no such file."""
+
+    def files(self, version: int) -> tuple[str, ...]:
+        """Its files in this version of cgroups."""
+        return self.v1 if version == 1 else self.v2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnobRow(Control):
+    """A control that messages name, and that one figure describes."""
+
+    unit: Unit = "number"
+    low: int = 0
+    high: int = _BYTES_MAX
+    default: int | None
+    """What it goes back to when no rule wants it. None: unlimited, which it may be set to, too."""
+    groups: frozenset[GroupKind]
+    """The only groups in which it is ever written."""
+    from_spec: bool = False
+    """Whether the kubelet sets it on pods that are not best-effort: theirs does not go back to ``default``."""
+
+
+# fmt: off
+KNOBS: Mapping[Knob, KnobRow] = {
+    "cfs_quota_us": KnobRow(
+        name="cpu-quota", controller="cpu", v1=("cpu.cfs_quota_us", "cpu.cfs_period_us"), v2=("cpu.max",),
+        unit="bandwidth", low=QUOTA_US_MIN, high=1 << 43, default=None, from_spec=True, groups=_PODS,
+        needed="to hold best-effort CPU", required=True, absent="use a kernel with CONFIG_CFS_BANDWIDTH"),
+    "cpu_shares": KnobRow(
+        name="cpu-weight", controller="cpu", v1=("cpu.shares",), v2=("cpu.weight",),
+        unit="shares", low=SHARES_MIN, high=SHARES_MAX, default=SHARES_MIN, from_spec=True, groups=_BEST_EFFORT,
+        needed="so that best-effort pods share by what they bought",
+        absent="use a kernel with CONFIG_FAIR_GROUP_SCHED"),
+    "cfs_burst_us": KnobRow(
+        name="cpu-burst", controller="cpu", v1=("cpu.cfs_burst_us",), v2=("cpu.max.burst",),
+        default=0, groups=_PODS - _BEST_EFFORT,
+        needed="for CPU burst", absent="use kernel 5.14 or newer"),
+    "cpu_idle": KnobRow(
+        name="cpu-idle", controller="cpu", v1=("cpu.idle",), v2=("cpu.idle",),
+        high=1, default=0, from_spec=True, groups=_BEST_EFFORT - _PODS,
+        needed="for schedIdle: best-effort pods only on idle CPUs", absent="use kernel 5.15 or newer"),
+    "mem_limit_bytes": KnobRow(
+        name="memory-limit", controller="memory", v1=("memory.limit_in_bytes",), v2=("memory.max",),
+        unit="bytes", low=PAGE_BYTES, default=None, from_spec=True, groups=_BEST_EFFORT & _PODS,
+        needed="to hold best-effort pods to the memory they bought", absent=_MEMORY),
+    "mem_min_bytes": KnobRow(
+        name="memory-min", controller="memory", v2=("memory.min",), unit="bytes", default=0, groups=_ANY,
+        needed="for memoryQOS: memory that is never reclaimed", absent=_MEMORY),
+    "mem_low_bytes": KnobRow(
+        name="memory-low", controller="memory", v2=("memory.low",), unit="bytes", default=0, groups=_ANY,
+        needed="for memoryQOS: memory that is reclaimed last", absent=_MEMORY),
+    "mem_high_bytes": KnobRow(
+        name="memory-high", controller="memory", v2=("memory.high",),
+        unit="bytes", low=PAGE_BYTES, default=None, groups=_PODS,
+        needed="for memoryQOS: slow down what nears its limit", absent=_MEMORY),
+}
+CONTROLS: tuple[Control, ...] = (
+    *KNOBS.values(),
+    Control(
+        name="cpu-set", controller="cpuset", v1=("cpuset.cpus",), v2=("cpuset.cpus",),
+        needed="for cpuSuppressPolicy cpuset", absent="see controller.cpuset"),
+    Control(
+        name="freeze", controller="freezer", v1=("freezer.state",), v2=("cgroup.freeze",),
+        needed="to stop best-effort pods for whose eviction credit lacks",
+        absent="use kernel 5.2 or newer (cgroup v2), or see controller.freezer (v1)"),
+)
+# fmt: on
