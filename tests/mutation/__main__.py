@@ -65,7 +65,7 @@ def _copy(copy: Path) -> None:
 def _command(names: list[str]) -> str:
     """Tests by file name, vectors by case name; the first complaint ends it."""
     files = sorted({str(path) for name in names for path in Path("tests/pure/decisions").glob(f"test_{name}*.py")})
-    vectors = [name for name in names if Path(f"tests/vectors/{name}.jsonl").exists()]
+    vectors = [name for name in names if any(Path("tests/vectors").glob(f"{name}.jsonl*"))]
     wanted = [f"result_is_the_references[{name}-" for name in vectors] + [Path(file).stem for file in files]
     files += ["tests/pure/decisions/test_vectors.py"] if vectors else []
     quiet = "-x -q --no-header --no-summary --assert=plain -p no:cacheprovider"

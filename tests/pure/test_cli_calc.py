@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
@@ -14,8 +13,8 @@ from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
 from slacktide.deploy.cli.calc.waterfall import block
 from slacktide.deploy.cli.main import cli
 from slacktide.streams.decisions.because import Because
+from testbed.vectors import lines
 
-VECTORS = Path(__file__).parent.parent / "vectors"
 QUOTA = {"be_allowed_cpu_milli": 900, "current_be_cfs_quota_us": -1, "node_capacity_cpu_milli": 8_000}
 
 
@@ -123,8 +122,7 @@ def test_any_sum_can_be_drawn(terms: dict) -> None:
 @pytest.mark.parametrize("name", CALCULATIONS)
 def test_a_figure_that_is_a_sum_is_the_sum_of_its_parts(name: str) -> None:
     """The terms shown are the computation: their parts lead to the figure before it is capped or floored."""
-    file = VECTORS / f"{name}.jsonl"
-    for case in file.read_text().splitlines()[:40] if file.exists() else ():
+    for case in lines(name)[:40]:
         calculated = Calculation.named(name).answer(case).calculated
         assert calculated is not None
         for because in calculated.because:

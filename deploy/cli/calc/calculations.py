@@ -44,6 +44,8 @@ CALCULATIONS = {
     "queue_preempt": "whom a workload preempts, without fair sharing",
     "queue_preempt_fair": "whom a workload preempts, with fair sharing",
     "queue_assign": "which flavors a workload gets, and whom it would preempt",
+    "queue_cycle": "which workloads scheduling cycles admit, without fair sharing",
+    "queue_cycle_fair": "which workloads scheduling cycles admit, with fair sharing",
     "queue_admitted_usage": "quota that an admitted workload uses",
     "queue_job": "a Job as a workload of the queue",
     "queue_job_start": "a Job as it is started and stopped",

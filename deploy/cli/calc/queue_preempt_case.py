@@ -73,12 +73,24 @@ class GivenNeed(Given, frozen=True, kw_only=True):
     mode: Literal["Preempt", "Fit"] = "Preempt"
 
 
-class PreemptWorld(World, frozen=True, kw_only=True):
-    """A cluster, and a workload that needs quota."""
+class HeldWorld(World, frozen=True, kw_only=True):
+    """A cluster with the policies of its ClusterQueues."""
 
     now_seconds: Seconds = 0
     cluster_queues: list[GivenPreemptingQueue]  # type: ignore[assignment]
     admitted: list[GivenHolder] | None = None  # type: ignore[assignment]
+
+    def holders(self, tree: QuotaTree) -> list[tuple[str, Holder]]:
+        """Each with its name."""
+        unique((one.name for one in self.admitted or ()), "input.admitted")
+        if len({one.queued().uid for one in self.admitted or ()}) < len(self.admitted or ()):
+            raise CaseError("input.admitted", "a uid comes twice: accepted: a uid that no other has")
+        return [(one.name, _holder(one, tree, f"input.admitted[{at}]")) for at, one in enumerate(self.admitted or ())]
+
+
+class PreemptWorld(HeldWorld, frozen=True, kw_only=True):
+    """A cluster, and a workload that needs quota."""
+
     workload: GivenPreemptor
     needs: list[GivenNeed]
 
@@ -99,13 +111,6 @@ class PreemptWorld(World, frozen=True, kw_only=True):
             if one.mode == "Preempt":
                 needed.add(of)
         return Preemptor(self.workload.queued(), node, request, frozenset(needed), self.now_seconds)
-
-    def holders(self, tree: QuotaTree) -> list[tuple[str, Holder]]:
-        """Each with its name."""
-        unique((one.name for one in self.admitted or ()), "input.admitted")
-        if len({one.queued().uid for one in self.admitted or ()}) < len(self.admitted or ()):
-            raise CaseError("input.admitted", "a uid comes twice: accepted: a uid that no other has")
-        return [(one.name, _holder(one, tree, f"input.admitted[{at}]")) for at, one in enumerate(self.admitted or ())]
 
 
 def _holder(one: GivenHolder, tree: QuotaTree, field: str) -> Holder:

@@ -3,7 +3,6 @@
 import copy
 import json
 from functools import cache
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -11,8 +10,8 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
+from testbed.vectors import lines
 
-VECTORS = Path(__file__).parent.parent.parent / "vectors"
 CASES = 12
 """So many of a file's, from the smallest to above the middle: every field of a rule is there."""
 calculation = cache(Calculation.named)
@@ -31,8 +30,8 @@ def cases(name: str) -> list[str]:
             json.dumps({"name": "a", "input": {"figures": {"batch_cpu_milli": 7, "mid_cpu_milli": 1}, "pods": [pod]}})
         ]
     files = {"free_resource": "batch_resource"}
-    lines = sorted((VECTORS / f"{files.get(name, name)}.jsonl").read_text().splitlines(), key=len)
-    return lines[: len(lines) * 3 // 4 : max(1, len(lines) // CASES)]
+    by_size = sorted(lines(files.get(name, name)), key=len)
+    return by_size[: len(by_size) * 3 // 4 : max(1, len(by_size) // CASES)]
 
 
 def disturbed(line: str, random: Random) -> dict:

@@ -5,20 +5,18 @@
 
 import json
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 from slacktide.deploy.cli.calc.calculations import CALCULATIONS, Calculation
+from testbed.vectors import lines
 
-VECTORS = Path(__file__).parent.parent.parent / "vectors"
 calculation = cache(Calculation.named)
 
 
 def cases():
     for name in CALCULATIONS:
-        file = VECTORS / f"{name}.jsonl"
-        for line in file.read_text().splitlines() if file.exists() else ():
+        for line in lines(name):
             case = json.loads(line)
             yield pytest.param(name, line, case["expected"], id=f"{name}-{case['name']}")
 

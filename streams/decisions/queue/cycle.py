@@ -1,0 +1,197 @@
+"""One scheduling cycle: which of the workloads at the head of their ClusterQueues are admitted, and who preempts whom.
+
+Reading: kueue v0.19.2, pkg/scheduler/scheduler.go, fair_sharing_iterator.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple
+
+from slacktide.streams.decisions.queue.amount import FlavorResource, minus, plus
+from slacktide.streams.decisions.queue.assign import Assignment, Cluster, PodSet, assign
+from slacktide.streams.decisions.queue.queue_order import Place, Queued, RequeuingTimestamp, place
+from slacktide.streams.decisions.queue.quota_tree import QuotaNode
+from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.share import Share, node_share
+from slacktide.streams.decisions.queue.victims import remove
+
+Status = Literal["", "skipped", "assumed", "inadmissible"]
+FairPlace = tuple[bool, tuple[bool, float], Place]
+
+
+class Head(NamedTuple):
+    """A workload that was taken from its ClusterQueue to be tried."""
+
+    queued: Queued
+    cluster: Cluster
+    """Its ClusterQueue, and the usage before the cycle, which is the same for all heads."""
+    pod_sets: Sequence[PodSet]
+    namespace_matches: bool = True
+    has_progress: bool = False
+    """It was tried before, and its pod sets name the flavors that were tried last."""
+
+
+class Entry(NamedTuple):
+    """What became of a workload in a cycle."""
+
+    head: Head
+    assignment: Assignment | None
+    """None: its namespace does not match, so it was not tried."""
+    status: Status = ""
+    """assumed: it was admitted. "": it waits."""
+    requeue_reason: str = ""
+    quota_reason: str = ""
+
+    @property
+    def evicts(self) -> bool:
+        """Whether its targets are to be evicted now."""
+        return self.requeue_reason == "PendingPreemption"
+
+    @property
+    def keeps_progress(self) -> bool:
+        """Whether its next try may go on from the flavors that were tried."""
+        return self.head.has_progress if self.assignment is None else not self.evicts
+
+
+class _Nominated(NamedTuple):
+    head: Head
+    assignment: Assignment
+    usage: Mapping[FlavorResource, int]
+
+    @property
+    def queue(self) -> QuotaNode:
+        return self.head.cluster.queue
+
+
+def cycle(heads: Iterable[Head], usage: QuotaUsage, requeuing: RequeuingTimestamp = "Eviction") -> list[Entry]:
+    """Decide on the heads, at most one of each ClusterQueue.
+
+    Args:
+        heads: each with a cluster whose usage is that of before the cycle.
+        usage: the same usage; admissions, victims to come and reservations of this cycle are booked on a copy.
+        requeuing: which time of an evicted workload counts.
+
+    Returns:
+        One entry for each head in the order in which they were decided; those with a namespace that does not match
+        come last,
+        by ClusterQueue.
+
+    """
+    heads = list(heads)
+    tried = [one for one in heads if one.namespace_matches]
+    nominated = [_nominated(one) for one in tried]
+    run = _Cycle(usage.copy())
+    fair = any(one.cluster.fair_sharing for one in tried)
+    ordered = _by_share(nominated, run.usage, requeuing) if fair else _by_height(nominated, requeuing)
+    entries = [run.decided(one) for one in ordered]
+    mismatched = sorted((one for one in heads if not one.namespace_matches), key=lambda one: one.cluster.queue.name)
+    return [*entries, *(Entry(one, None, "inadmissible", "NamespaceMismatch", "Misconfigured") for one in mismatched)]
+
+
+def _nominated(head: Head) -> _Nominated:
+    done = assign(head.queued, head.pod_sets, head.cluster)
+    return _Nominated(head, done, done.usage())
+
+
+def _by_height(nominated: Iterable[_Nominated], requeuing: RequeuingTimestamp) -> Iterator[_Nominated]:
+    """Those that borrow least first."""
+    return iter(sorted(nominated, key=lambda one: (one.assignment.height, place(one.head.queued, requeuing))))
+
+
+def _by_share(
+    nominated: Iterable[_Nominated], usage: QuotaUsage, requeuing: RequeuingTimestamp
+) -> Iterator[_Nominated]:
+    """Tree by tree; in each the winner of a tournament on the usage as it is by then."""
+    trees: dict[QuotaNode, dict[QuotaNode, _Nominated]] = {}
+    for one in nominated:
+        trees.setdefault(one.queue.root(), {})[one.queue] = one
+    for root in sorted(trees, key=lambda node: (node.name, node.is_queue)):
+        left = trees[root]
+        while left:
+            shares = {queue: _shares(one, usage) for queue, one in left.items()}
+            yield left.pop(_winner(root, left, shares, requeuing))
+
+
+def _shares(one: _Nominated, usage: QuotaUsage) -> dict[QuotaNode, Share]:
+    """Of its ClusterQueue and each cohort below the root, as if it were admitted."""
+    usage.book_all(one.queue, one.usage)
+    shares = {node: node_share(node, usage) for node in (one.queue, *one.queue.ancestors()) if node.parent is not None}
+    usage.book_all(one.queue, one.usage, -1)
+    return shares
+
+
+def _winner(
+    node: QuotaNode,
+    left: Mapping[QuotaNode, _Nominated],
+    shares: Mapping[QuotaNode, Mapping[QuotaNode, Share]],
+    requeuing: RequeuingTimestamp,
+) -> QuotaNode:
+    """The ClusterQueue below a node whose entry is next: of each child's winner the one that wins here."""
+    if node.is_queue:
+        return node
+    ahead = {queue.path()[len(node.path())] for queue in left if node in queue.ancestors()}
+    winners = {_winner(child, left, shares, requeuing): child for child in ahead}
+
+    def order(queue: QuotaNode) -> FairPlace:
+        share, one = shares[queue][winners[queue]], left[queue]
+        borrows = any(amount > 0 and of in share.borrowing_on for of, amount in one.usage.items())
+        return borrows, share.order, place(one.head.queued, requeuing)
+
+    return min(winners, key=order)
+
+
+class _Cycle:
+    """Decides entries one after the other; what it books counts for those behind."""
+
+    def __init__(self, usage: QuotaUsage) -> None:
+        self.usage = usage
+        self._without_victims = usage.copy()
+        """The same usage, as if all that are to be evicted were gone."""
+        self._victims: set[str] = set()
+
+    def decided(self, one: _Nominated) -> Entry:
+        """What becomes of an entry."""
+        mode, targets = one.assignment.mode, one.assignment.targets
+        if mode == "NoFit":
+            return Entry(one.head, one.assignment, requeue_reason="NoFit")
+        if mode == "Preempt" and not targets:
+            if one.head.cluster.policies.reclaim_within_cohort != "Any":
+                self._book(one.queue, self._reservation(one))
+            return Entry(one.head, one.assignment, "", "PreemptionNoCandidates", "WaitingForQuota")
+        uids = {each.holder.queued.uid for each in targets}
+        if uids & self._victims or not self._fits(one):
+            return Entry(one.head, one.assignment, "skipped", "FailedAfterNomination", "WaitingForQuota")
+        self._victims |= uids
+        for each in targets:
+            remove(self._without_victims, each.holder)
+        self._book(one.queue, one.usage)
+        if mode == "Preempt":
+            return Entry(one.head, one.assignment, "", "PendingPreemption", "WaitingForPreemptedWorkloads")
+        return Entry(one.head, one.assignment, "assumed")
+
+    def _fits(self, one: _Nominated) -> bool:
+        """Once all victims are gone, its own included."""
+        without = self._without_victims
+        if one.assignment.targets:
+            without = without.copy()
+            for each in one.assignment.targets:
+                remove(without, each.holder)
+        return all(without.fits(one.queue, of, amount) for of, amount in one.usage.items())
+
+    def _reservation(self, one: _Nominated) -> dict[FlavorResource, int]:
+        """What those behind may not take from a workload that waits for quota."""
+        reserved: dict[FlavorResource, int] = {}
+        for of, amount in one.usage.items():
+            quota, used = one.queue.quota(of), self.usage.usage(one.queue, of)
+            if not one.assignment.height:
+                reserved[of] = max(0, min(amount, minus(quota.nominal, used)))
+            elif quota.borrowing_limit is None:
+                reserved[of] = amount
+            else:
+                reserved[of] = min(amount, minus(plus(quota.nominal, quota.borrowing_limit), used))
+        return reserved
+
+    def _book(self, queue: QuotaNode, amounts: Mapping[FlavorResource, int]) -> None:
+        for usage in (self.usage, self._without_victims):
+            usage.book_all(queue, amounts)

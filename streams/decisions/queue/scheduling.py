@@ -1,0 +1,191 @@
+"""All ClusterQueues from cycle to cycle: workloads that wait, and those that hold quota.
+
+Reading: kueue v0.19.2, pkg/scheduler/scheduler.go, pkg/cache/queue/manager.go; for progress,
+pkg/scheduler/flavorassigner/flavorassigner.go (lastAssignmentOutdated).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from slacktide.streams.decisions.queue.assign import Assignment, Cluster, Fungibility, Group, PodSet
+from slacktide.streams.decisions.queue.cycle import Entry, Head, cycle
+from slacktide.streams.decisions.queue.flavor_match import NodeFlavor
+from slacktide.streams.decisions.queue.pending_queue import Pending, PendingQueue, QueueingStrategy
+from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy
+from slacktide.streams.decisions.queue.queue_order import RequeuingTimestamp
+from slacktide.streams.decisions.queue.quota_tree import QuotaNode
+from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
+from slacktide.streams.decisions.queue.victims import Holder, Preemption, remove, restore
+
+
+class ClusterQueue(NamedTuple):
+    """A ClusterQueue with all that decisions on its workloads depend on."""
+
+    node: QuotaNode
+    groups: tuple[Group, ...] = ()
+    fungibility: Fungibility = Fungibility()
+    policies: Preemption = Preemption()
+    strategy: QueueingStrategy = "BestEffortFIFO"
+
+
+class Settings(NamedTuple):
+    """What holds for all ClusterQueues."""
+
+    flavors: Mapping[str, NodeFlavor] = {}
+    fair_sharing: bool = False
+    strategies: Sequence[Strategy] = STRATEGIES
+    requeuing: RequeuingTimestamp = "Eviction"
+
+
+DEFAULTS = Settings()
+
+
+class Workload(NamedTuple):
+    """A workload that waits for quota."""
+
+    pending: Pending
+    queue: str
+    pod_sets: tuple[PodSet, ...]
+
+    @property
+    def uid(self) -> str:
+        """Of the workload."""
+        return self.pending.uid
+
+
+class _Progress(NamedTuple):
+    """Which flavors a workload tried last, and when."""
+
+    tried: tuple[Mapping[str, int], ...]
+    shape: Hashable
+    cycle: int
+    generation: int
+
+    @property
+    def pending(self) -> bool:
+        """Whether flavors are left that were not tried."""
+        return any(index != -1 for of_set in self.tried for index in of_set.values())
+
+
+class Scheduling:
+    """The state of the queue. Each call names the time; it reads no clock."""
+
+    def __init__(
+        self, queues: Iterable[ClusterQueue], holders: Iterable[Holder] = (), settings: Settings = DEFAULTS
+    ) -> None:
+        self.settings = settings
+        self.queues = {one.node.name: one for one in queues}
+        self.waiting = {name: PendingQueue(one.strategy, settings.requeuing) for name, one in self.queues.items()}
+        self.holders: dict[str, Holder] = {}
+        self.usage = QuotaUsage()
+        self.cycles = 0
+        """Cycles that were run."""
+        self._workloads: dict[str, Workload] = {}
+        self._progress: dict[str, _Progress] = {}
+        self._generations = dict.fromkeys(self.queues, 0)
+        """Of each ClusterQueue: grows when one of its workloads gives quota back."""
+        for one in holders:
+            self._hold(one)
+
+    def push(self, one: Workload, now_s: int) -> None:
+        """A workload is new or changed."""
+        self._workloads[one.uid] = one
+        self.waiting[one.queue].push(one.pending, now_s)
+
+    def delete(self, uid: str, now_s: int) -> None:
+        """A workload is gone, whether it waits or holds quota."""
+        one = self._workloads.pop(uid, None)
+        self._progress.pop(uid, None)
+        if one is not None:
+            self.waiting[one.queue].delete(uid)
+        self.release(uid, now_s)
+
+    def release(self, uid: str, now_s: int) -> None:
+        """A workload holds its quota no longer: all ClusterQueues of its tree may try their workloads again."""
+        holder = self.holders.pop(uid, None)
+        if holder is None:
+            return
+        remove(self.usage, holder)
+        self._generations[holder.queue.name] += 1
+        root = holder.queue.root()
+        for name, queue in self.queues.items():
+            if queue.node.root() is root:
+                self.waiting[name].retry(now_s)
+
+    def workload(self, uid: str) -> Workload:
+        """A workload that waits, or did before it was admitted."""
+        return self._workloads[uid]
+
+    def cycle(self, now_s: int) -> list[Entry]:
+        """Try the head of each ClusterQueue; nothing where none may be tried."""
+        self.cycles += 1
+        popped = [self._workloads[one.uid] for queue in self.waiting.values() if (one := queue.pop()) is not None]
+        heads = [self._head(one, now_s) for one in popped]
+        entries = cycle(heads, self.usage, self.settings.requeuing)
+        for entry in entries:
+            self._carry_out(entry, now_s)
+        return entries
+
+    def _head(self, one: Workload, now_s: int) -> Head:
+        if one.pending.namespace_matches:
+            self._drop_outdated(one)
+        progress = self._progress.get(one.uid)
+        tried = [*(progress.tried if progress else ()), *({} for _ in one.pod_sets)]
+        pod_sets = [each._replace(last_tried=tried[at]) for at, each in enumerate(one.pod_sets)]
+        cluster = self._cluster(one.queue, now_s)
+        return Head(one.pending.queued, cluster, pod_sets, one.pending.namespace_matches, progress is not None)
+
+    def _cluster(self, name: str, now_s: int) -> Cluster:
+        queue, settings = self.queues[name], self.settings
+        return Cluster(
+            queue=queue.node,
+            groups=queue.groups,
+            flavors=settings.flavors,
+            fungibility=queue.fungibility,
+            policies=queue.policies,
+            holders=list(self.holders.values()),
+            usage=self.usage,
+            fair_sharing=settings.fair_sharing,
+            strategies=settings.strategies,
+            now_s=now_s,
+        )
+
+    def _drop_outdated(self, one: Workload) -> None:
+        """Forget progress of another shape, and older progress where quota became free since."""
+        progress = self._progress.get(one.uid)
+        if progress is None:
+            return
+        recent = self.cycles - progress.cycle <= 1 or self._generations[one.queue] <= progress.generation
+        if progress.shape != one.pending.shape or not recent:
+            del self._progress[one.uid]
+
+    def _carry_out(self, entry: Entry, now_s: int) -> None:
+        """Book what was admitted; let all others wait."""
+        uid, done = entry.head.queued.uid, entry.assignment
+        one = self._workloads[uid]
+        if done is not None and entry.status == "assumed":
+            self.waiting[one.queue].delete(uid)
+            self._progress.pop(uid, None)
+            self._hold(_admitted(entry, done, now_s))
+            return
+        if entry.evicts:
+            self._progress.pop(uid, None)
+        elif done is not None:
+            tried = tuple({key: each.tried_index for key, each in one.flavors.items()} for one in done.pod_sets)
+            self._progress[uid] = _Progress(tried, one.pending.shape, self.cycles, self._generations[one.queue])
+        progress = self._progress.get(uid)
+        pending_flavors = progress is not None and progress.pending
+        self.waiting[one.queue].requeue(one.pending, entry.requeue_reason, now_s, pending_flavors=pending_flavors)
+
+    def _hold(self, one: Holder) -> None:
+        self.holders[one.queued.uid] = one
+        restore(self.usage, one)
+
+
+def _admitted(entry: Entry, done: Assignment, now_s: int) -> Holder:
+    usage, queued = done.usage(), entry.head.queued
+    if queued.evicted is not None:
+        queued = queued._replace(evicted=queued.evicted._replace(status=False))
+    return Holder(queued, entry.head.cluster.queue, frozenset(usage), usage, now_s)
