@@ -35,9 +35,11 @@ def calculate(given: Input) -> Calculated:
         fair_sharing=settings.fair_sharing,
         strategies=settings.strategies,
         now_s=given.now_seconds,
+        corrected=settings.corrected,
     )
     done = assign(given.workload.queued(), given.workload.sets("input.workload"), cluster)
     terms: Terms = {"borrowing_height": done.height, "target_count": len(done.targets)}
+    terms["targets_saved_count"] = done.targets_saved_count
     return Calculated(
         output=shown(done, {one.queued.uid: name for name, one in holders}),
         because=[Because(of="mode", bound=done.mode, terms=terms)],

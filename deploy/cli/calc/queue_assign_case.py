@@ -146,7 +146,7 @@ class AssignWorld(HeldWorld, frozen=True, kw_only=True):
         """As the core takes them."""
         unique((one.name for one in self.flavors or ()), "input.flavors")
         flavors = {one.name: one.node_flavor() for one in self.flavors or ()}
-        return Settings(flavors, self.fair_sharing, self.preemption_strategies or STRATEGIES)
+        return Settings(flavors, self.fair_sharing, self.preemption_strategies or STRATEGIES, corrected=self.corrected)
 
     def queues(self, tree: QuotaTree) -> list[ClusterQueue]:
         """As the core takes them."""

@@ -14,6 +14,7 @@ from slacktide.schemas.errors import CaseError
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.because import Because
 from slacktide.streams.decisions.queue.cycle import Entry
+from slacktide.streams.decisions.queue.eviction import Eviction
 from slacktide.streams.decisions.queue.pending_queue import Pending
 from slacktide.streams.decisions.queue.quota_tree import QuotaTree
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Workload
@@ -73,12 +74,12 @@ def run(given: CycleWorld) -> Calculated:
     state = given.scheduling(given.tree())
     cycles: list[dict[str, object]] = []
     because = []
-    while len(cycles) < given.cycles and (entries := state.cycle(given.now_seconds)):
-        at = f"cycles/{len(cycles)}/entries_in_order"
-        because += [_because(one, f"{at}/{index}") for index, one in enumerate(entries)]
-        cycles.append(
-            {"entries_in_order": [_entry(one, names) for one in entries], "queues_after": _after(state, names)}
-        )
+    while len(cycles) < given.cycles and (done := state.cycle(given.now_seconds)).entries:
+        at = f"cycles/{len(cycles)}"
+        because += [_because(one, f"{at}/entries_in_order/{index}") for index, one in enumerate(done.entries)]
+        because += [_evicted(one, at, names) for one in done.evictions]
+        shown_entries = [_entry(one, names) for one in done.entries]
+        cycles.append({"entries_in_order": shown_entries, "queues_after": _after(state, names)})
     return Calculated(output={"cycles": cycles}, because=because)
 
 
@@ -104,6 +105,17 @@ def _after(state: Scheduling, names: dict[str, str]) -> dict[str, object]:
         }
         for name, queue in state.waiting.items()
     }
+
+
+def _evicted(one: Eviction, at: str, names: dict[str, str]) -> Because:
+    terms: Terms = {
+        "preemptor_share_before": one.preemptor.share_before,
+        "preemptor_share_after": one.preemptor.share_after,
+        "victim_share_before": one.victim.share_before,
+        "victim_share_after": one.victim.share_after,
+    }
+    of = f"{at}/evictions/{names[one.victim.uid]} for {names[one.preemptor.uid]}"
+    return Because(of=of, bound=one.reason, terms=terms)
 
 
 def _because(one: Entry, of: str) -> Because:

@@ -158,6 +158,9 @@ def calculate(given: Input) -> Calculated:
     terms: Terms = {"spec_count": progress.spec_count, "reclaimable_count": reclaimable, "count": count}
     bound = "reclaimed" if reclaimable else "spec"
     because = [Because(of="pod_sets/main/count", bound=bound, terms=terms)]
+    if priority is not None and priority.global_defaults:
+        several: Terms = {"global_default_count": len(priority.global_defaults)}
+        because.append(Because(of="priority_class", bound="smallest of several global defaults", terms=several))
     return Calculated(output=output | _shown(priority), because=because)
 
 

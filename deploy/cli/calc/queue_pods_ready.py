@@ -29,6 +29,8 @@ class GivenConfig(Given, frozen=True, kw_only=True):
     backoff_base_seconds: Duration = PodsReadyConfig().backoff_base_s
     backoff_max_seconds: Duration = PodsReadyConfig().backoff_max_s
     backoff_limit_count: Count | None = None
+    corrected: bool = False
+    """The first backoff is held to the maximum, too."""
 
     def config(self) -> PodsReadyConfig:
         """As the core takes it."""
@@ -38,6 +40,7 @@ class GivenConfig(Given, frozen=True, kw_only=True):
             backoff_base_s=self.backoff_base_seconds,
             backoff_max_s=self.backoff_max_seconds,
             backoff_limit_count=self.backoff_limit_count,
+            corrected=self.corrected,
         )
 
 

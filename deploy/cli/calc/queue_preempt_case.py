@@ -77,6 +77,8 @@ class HeldWorld(World, frozen=True, kw_only=True):
     """A cluster with the policies of its ClusterQueues."""
 
     now_seconds: Seconds = 0
+    corrected: bool = False
+    """Decide better than the reference where it is known to be wrong."""
     cluster_queues: list[GivenPreemptingQueue]  # type: ignore[assignment]
     admitted: list[GivenHolder] | None = None  # type: ignore[assignment]
 
@@ -110,7 +112,9 @@ class PreemptWorld(HeldWorld, frozen=True, kw_only=True):
                 request[of] = plus(request.get(of, 0), one.amount)
             if one.mode == "Preempt":
                 needed.add(of)
-        return Preemptor(self.workload.queued(), node, request, frozenset(needed), self.now_seconds)
+        return Preemptor(
+            self.workload.queued(), node, request, frozenset(needed), self.now_seconds, corrected=self.corrected
+        )
 
 
 def _holder(one: GivenHolder, tree: QuotaTree, field: str) -> Holder:

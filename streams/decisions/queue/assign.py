@@ -13,7 +13,7 @@ from slacktide.streams.decisions.queue.amount import FlavorResource, plus
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor, NodeNeeds, matches
 from slacktide.streams.decisions.queue.preempt import candidates, targets
 from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy, fair_targets
-from slacktide.streams.decisions.queue.queue_order import Queued
+from slacktide.streams.decisions.queue.queue_order import Queued, RequeuingTimestamp
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, potential_available
 from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, Target, remove
@@ -64,6 +64,11 @@ class Cluster(NamedTuple):
     fair_sharing: bool = False
     strategies: Sequence[Strategy] = STRATEGIES
     now_s: int = 0
+    requeuing: RequeuingTimestamp = "Eviction"
+    corrected: bool = False
+    """Decide better than the reference where it is known to be wrong; docs/queue-rules.md lists where."""
+    chosen_before: Mapping[str, str] = {}
+    """Reasons of the workload's targets of the cycle before, by uid."""
 
 
 class Rated(NamedTuple):
@@ -96,6 +101,8 @@ class Assignment(NamedTuple):
 
     pod_sets: tuple[PodSetAssignment, ...]
     targets: tuple[Target, ...] = ()
+    targets_saved_count: int = 0
+    """So many fewer than the reference would preempt."""
 
     @property
     def mode(self) -> Mode:
@@ -145,6 +152,12 @@ def assign(workload: Queued, pod_sets: Sequence[PodSet], cluster: Cluster) -> As
     return best if found == low else whole
 
 
+def exceeds_max_quota(workload: Queued, pod_sets: Sequence[PodSet], cluster: Cluster) -> bool:
+    """Whether it can never be admitted: it fits nowhere even if nothing is used."""
+    anew = [one._replace(last_tried={}) for one in pod_sets]
+    return assign(workload, anew, cluster._replace(usage=QuotaUsage(), holders=())).mode != "Fit"
+
+
 def _with_targets(workload: Queued, pod_sets: Sequence[PodSet], counts: Sequence[int], cluster: Cluster) -> Assignment:
     done = _flavors(workload, pod_sets, counts, cluster)
     if done.mode != "Preempt":
@@ -155,15 +168,28 @@ def _with_targets(workload: Queued, pod_sets: Sequence[PodSet], counts: Sequence
         for resource, each in one.flavors.items()
         if each.rated.mode != FIT
     }
-    request = {of: amount for of, amount in done.usage().items() if of.resource != "pods"}
-    return done._replace(targets=tuple(_victims(workload, request, frozenset(needed), cluster)))
+    request = {of: amount for of, amount in done.usage().items() if cluster.corrected or of.resource != "pods"}
+    found = tuple(_victims(workload, request, frozenset(needed), cluster))
+    if not cluster.corrected or not found:
+        return done._replace(targets=found)
+    reference = _victims(workload, request, frozenset(needed), cluster._replace(corrected=False, chosen_before={}))
+    return done._replace(targets=found, targets_saved_count=max(0, len(reference) - len(found)))
 
 
 def _victims(
     workload: Queued, request: Mapping[FlavorResource, int], needed: frozenset[FlavorResource], cluster: Cluster
 ) -> list[Target]:
     some = {of: amount for of, amount in request.items() if amount}
-    preemptor = Preemptor(workload, cluster.queue, some, needed, cluster.now_s)
+    preemptor = Preemptor(
+        workload,
+        cluster.queue,
+        some,
+        needed,
+        cluster.now_s,
+        cluster.requeuing,
+        cluster.corrected,
+        cluster.chosen_before if cluster.corrected else {},
+    )
     if cluster.fair_sharing:
         return fair_targets(preemptor, cluster.policies, cluster.holders, cluster.usage, cluster.strategies)
     tried = candidates(preemptor, cluster.policies, cluster.holders, cluster.usage)
@@ -179,7 +205,7 @@ def _flavors(workload: Queued, pod_sets: Sequence[PodSet], counts: Sequence[int]
             requests["pods"] = pods
         one = _pod_set(workload, pod_set, pods, requests, used, cluster)
         done.append(one)
-        if requests and not one.flavors:
+        if requests and not one.flavors and not (cluster.corrected and one.mode == "Fit"):
             break
         _add(used, one)
     return Assignment(tuple(done))
@@ -227,7 +253,7 @@ def _find(
         if not matches(pod_set.nodes, cluster.flavors.get(flavor, NodeFlavor())):
             continue
         rated = {key: _rate(workload, FlavorResource(flavor, key), used, part[key], cluster) for key in part}
-        worst = min([Rated(FIT, 0), *rated.values()], key=lambda one: _preference(one, cluster.fungibility))
+        worst = _worst([Rated(FIT, 0), *rated.values()], cluster)
         if not _goes_on(worst, cluster.fungibility):
             best = (flavor, rated, worst)
             break
@@ -239,6 +265,13 @@ def _find(
         return None
     tried = -1 if index == len(group.flavors) - 1 else index
     return {key: Assigned(best[0], each, tried) for key, each in best[1].items()}, best[2].mode == FIT
+
+
+def _worst(rated: Sequence[Rated], cluster: Cluster) -> Rated:
+    """Of a flavor's resources. Corrected: a resource that fits by borrowing does not hide one that has to preempt."""
+    if cluster.corrected:
+        return Rated(min(one.mode for one in rated), max(one.height for one in rated))
+    return min(rated, key=lambda one: _preference(one, cluster.fungibility))
 
 
 def _goes_on(one: Rated, fungibility: Fungibility) -> bool:

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.amount import FlavorResource, minus, plus
-from slacktide.streams.decisions.queue.assign import Assignment, Cluster, PodSet, assign
+from slacktide.streams.decisions.queue.assign import Assignment, Cluster, PodSet, assign, exceeds_max_quota
+from slacktide.streams.decisions.queue.pending_queue import EXCEEDS_MAX_QUOTA, WAITING_FOR_PODS_READY
 from slacktide.streams.decisions.queue.queue_order import Place, Queued, RequeuingTimestamp, place
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
@@ -37,7 +38,7 @@ class Entry(NamedTuple):
 
     head: Head
     assignment: Assignment | None
-    """None: its namespace does not match, so it was not tried."""
+    """None: nothing was decided on it, because its namespace does not match or the cycle ended before."""
     status: Status = ""
     """assumed: it was admitted. "": it waits."""
     requeue_reason: str = ""
@@ -64,13 +65,17 @@ class _Nominated(NamedTuple):
         return self.head.cluster.queue
 
 
-def cycle(heads: Iterable[Head], usage: QuotaUsage, requeuing: RequeuingTimestamp = "Eviction") -> list[Entry]:
+def cycle(
+    heads: Iterable[Head], usage: QuotaUsage, requeuing: RequeuingTimestamp = "Eviction", most: int | None = None
+) -> list[Entry]:
     """Decide on the heads, at most one of each ClusterQueue.
 
     Args:
         heads: each with a cluster whose usage is that of before the cycle.
         usage: the same usage; admissions, victims to come and reservations of this cycle are booked on a copy.
         requeuing: which time of an evicted workload counts.
+        most: how many may be admitted while pods of others are waited for; the cycle ends at the next one that could
+            be. None: any number.
 
     Returns:
         One entry for each head in the order in which they were decided; those with a namespace that does not match
@@ -81,7 +86,7 @@ def cycle(heads: Iterable[Head], usage: QuotaUsage, requeuing: RequeuingTimestam
     heads = list(heads)
     tried = [one for one in heads if one.namespace_matches]
     nominated = [_nominated(one) for one in tried]
-    run = _Cycle(usage.copy())
+    run = _Cycle(usage.copy(), most)
     fair = any(one.cluster.fair_sharing for one in tried)
     ordered = _by_share(nominated, run.usage, requeuing) if fair else _by_height(nominated, requeuing)
     entries = [run.decided(one) for one in ordered]
@@ -92,6 +97,12 @@ def cycle(heads: Iterable[Head], usage: QuotaUsage, requeuing: RequeuingTimestam
 def _nominated(head: Head) -> _Nominated:
     done = assign(head.queued, head.pod_sets, head.cluster)
     return _Nominated(head, done, done.usage())
+
+
+def _no_fit(head: Head) -> str:
+    """Why it does not fit; the reference tries it again in either case."""
+    never = head.cluster.corrected and exceeds_max_quota(head.queued, head.pod_sets, head.cluster)
+    return EXCEEDS_MAX_QUOTA if never else "NoFit"
 
 
 def _by_height(nominated: Iterable[_Nominated], requeuing: RequeuingTimestamp) -> Iterator[_Nominated]:
@@ -144,30 +155,44 @@ def _winner(
 class _Cycle:
     """Decides entries one after the other; what it books counts for those behind."""
 
-    def __init__(self, usage: QuotaUsage) -> None:
+    def __init__(self, usage: QuotaUsage, most: int | None) -> None:
         self.usage = usage
+        self._left = most
+        self._ended = False
         self._without_victims = usage.copy()
         """The same usage, as if all that are to be evicted were gone."""
         self._victims: set[str] = set()
 
     def decided(self, one: _Nominated) -> Entry:
         """What becomes of an entry."""
+        if self._ended:
+            return Entry(one.head, None, requeue_reason=WAITING_FOR_PODS_READY)
+        if one.assignment.mode == "NoFit":
+            return Entry(one.head, one.assignment, requeue_reason=_no_fit(one.head))
+        return self._booked(one) if one.assignment.works else self._reserved(one)
+
+    def _reserved(self, one: _Nominated) -> Entry:
+        """It may not preempt anybody: nobody behind it takes what it waits for, unless it could reclaim that."""
+        if one.head.cluster.policies.reclaim_within_cohort != "Any":
+            self._book(one.queue, self._reservation(one))
+        return Entry(one.head, one.assignment, "", "PreemptionNoCandidates", "WaitingForQuota")
+
+    def _booked(self, one: _Nominated) -> Entry:
+        """It is admitted, or its targets are evicted; unless what came before leaves too little."""
         mode, targets = one.assignment.mode, one.assignment.targets
-        if mode == "NoFit":
-            return Entry(one.head, one.assignment, requeue_reason="NoFit")
-        if mode == "Preempt" and not targets:
-            if one.head.cluster.policies.reclaim_within_cohort != "Any":
-                self._book(one.queue, self._reservation(one))
-            return Entry(one.head, one.assignment, "", "PreemptionNoCandidates", "WaitingForQuota")
         uids = {each.holder.queued.uid for each in targets}
         if uids & self._victims or not self._fits(one):
             return Entry(one.head, one.assignment, "skipped", "FailedAfterNomination", "WaitingForQuota")
+        if mode == "Fit" and self._left == 0:
+            self._ended = True
+            return Entry(one.head, None, requeue_reason=WAITING_FOR_PODS_READY)
         self._victims |= uids
         for each in targets:
             remove(self._without_victims, each.holder)
         self._book(one.queue, one.usage)
         if mode == "Preempt":
             return Entry(one.head, one.assignment, "", "PendingPreemption", "WaitingForPreemptedWorkloads")
+        self._left = None if self._left is None else self._left - 1
         return Entry(one.head, one.assignment, "assumed")
 
     def _fits(self, one: _Nominated) -> bool:

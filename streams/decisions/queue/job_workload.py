@@ -36,6 +36,8 @@ class JobPriority(NamedTuple):
     value: int
     kind: Literal["WorkloadPriorityClass", "PriorityClass", ""] = ""
     name: str = ""
+    global_defaults: tuple[str, ...] = ()
+    """PriorityClasses that all are the global default, of which the smallest value counts: worth a warning."""
 
 
 def workload_name(job: str, uid: str) -> str:
@@ -60,6 +62,7 @@ def job_priority(
 
     """
     classes = list(classes)
+    several: tuple[str, ...] = ()
     if label:
         value = workload_classes.get(label)
         return None if value is None else JobPriority(value, "WorkloadPriorityClass", label)
@@ -70,7 +73,8 @@ def job_priority(
         if not defaults:
             return JobPriority(0)
         named = min(defaults, key=lambda one: (one.value, one.name))
-    return None if named is None else JobPriority(named.value, "PriorityClass", named.name)
+        several = tuple(sorted(one.name for one in defaults)) if len(defaults) > 1 else ()
+    return None if named is None else JobPriority(named.value, "PriorityClass", named.name, several)
 
 
 def min_count(annotations: Mapping[str, str]) -> int | None:

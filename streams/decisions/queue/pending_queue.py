@@ -14,7 +14,11 @@ from slacktide.streams.decisions.queue.queue_order import Condition, Place, Queu
 QueueingStrategy = Literal["BestEffortFIFO", "StrictFIFO"]
 PREEMPTS = frozenset({"PendingPreemption", "PendingMigration"})
 """Reasons of a workload that waits for its victims to leave."""
-AT_ONCE = PREEMPTS | {"FailedAfterNomination", "PreemptionFailed"}
+WAITING_FOR_PODS_READY = "WaitingForPodsReady"
+"""The workload was not decided on, because others wait for their pods. The reference has no such reason."""
+EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
+"""It fits nowhere even if nothing is used: only other quotas or flavors help. The reference has no such reason."""
+AT_ONCE = PREEMPTS | {"FailedAfterNomination", "PreemptionFailed", WAITING_FOR_PODS_READY}
 """Reasons after which BestEffortFIFO tries a workload again without an event."""
 NEVER_AT_ONCE = "NamespaceMismatch"
 BAD_SHAPE = frozenset({"NoFit", "PreemptionNoCandidates"})
@@ -73,6 +77,8 @@ class PendingQueue:
         self._sticky: str | None = None
         self._pops, self._retried_at = 0, -1
         self._bad_shapes: set[Hashable] = set()
+        self._too_large: set[str] = set()
+        """Set aside until quotas or flavors change."""
 
     @property
     def active(self) -> list[Pending]:
@@ -98,6 +104,8 @@ class PendingQueue:
         held_back = not one.ready(now_s) or (self._best_effort and one.shape in self._bad_shapes)
         if same or (one.uid not in self._active and held_back):
             self._aside[one.uid] = one
+            if not same:
+                self._too_large.discard(one.uid)
         else:
             self._activate(one)
 
@@ -127,6 +135,10 @@ class PendingQueue:
             self._sticky = one.uid if self._best_effort else None
         if self._inflight == one.uid:
             self._inflight = None
+        if reason == EXCEEDS_MAX_QUOTA:
+            self._aside[one.uid] = one
+            self._too_large.add(one.uid)
+            return True
         at_once = reason in AT_ONCE if self._best_effort else reason != NEVER_AT_ONCE
         back = one.ready(now_s) and (at_once or self._retried_at >= self._pops or pending_flavors)
         if one.uid in self._active or (one.uid in self._aside and not back):
@@ -139,11 +151,20 @@ class PendingQueue:
             self._set_aside(one.shape)
         return True
 
-    def retry(self, now_s: int) -> int:
-        """Quota may have become free: how many are active again."""
+    def retry(self, now_s: int, *, changed: bool = False) -> int:
+        """Quota may have become free: how many are active again.
+
+        Args:
+            now_s: seconds since the epoch.
+            changed: quotas or flavors are others than before, so that also what exceeded them may fit.
+
+        """
         self._retried_at = self._pops
         self._bad_shapes.clear()
+        if changed:
+            self._too_large.clear()
         back = [one for one in self._aside.values() if one.ready(now_s) and one.namespace_matches]
+        back = [one for one in back if one.uid not in self._too_large]
         for one in back:
             self._activate(one)
         return len(back)
@@ -153,6 +174,7 @@ class PendingQueue:
         self._deactivate(uid)
         self._aside.pop(uid, None)
         self._looked_at.pop(uid, None)
+        self._too_large.discard(uid)
         self._inflight = None if self._inflight == uid else self._inflight
         self._sticky = None if self._sticky == uid else self._sticky
 
@@ -165,6 +187,7 @@ class PendingQueue:
 
     def _activate(self, one: Pending) -> None:
         self._aside.pop(one.uid, None)
+        self._too_large.discard(one.uid)
         self._deactivate(one.uid)
         self._active[one.uid] = one
         insort(self._places, self._place(one))

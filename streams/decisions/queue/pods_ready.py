@@ -24,6 +24,8 @@ class PodsReadyConfig(NamedTuple):
     backoff_base_s: int = 60
     backoff_max_s: int = 3_600
     """0: without a maximum."""
+    corrected: bool = False
+    """The first backoff is held to the maximum, too."""
     backoff_limit_count: int | None = None
     """So many evictions; the next one deactivates. None: without a limit."""
 
@@ -69,9 +71,9 @@ def pods_ready_action(one: Waiting, config: PodsReadyConfig | None, now_s: int) 
 
 
 def backoff_s(count: int, config: PodsReadyConfig) -> int:
-    """The base, doubled with each eviction after the first; only what was doubled is held to the maximum."""
+    """The base, doubled with each eviction after the first. The reference does not hold the first to the maximum."""
     most = config.backoff_max_s or BACKOFF_S_MAX
-    waits = config.backoff_base_s
+    waits = min(config.backoff_base_s, most) if config.corrected else config.backoff_base_s
     for _ in range(count - 1 if waits else 0):
         waits *= 2
         if waits > most:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from slacktide.streams.decisions.queue.amount import FlavorResource, minus, plus
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, Target, fill_back, remove
+from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, Target, kept_choice, remove, spare
 
 WITHIN = "within_cluster_queue"
 RECLAIM = "hierarchical_reclaim"
@@ -56,6 +56,8 @@ def candidates(
 
 def targets(preemptor: Preemptor, policies: Preemption, tried: list[Candidate], usage: QuotaUsage) -> list[Target]:
     """Whom to preempt so that the request fits; nobody if it cannot."""
+    if preemptor.chosen_before and (kept := _kept(preemptor, tried, usage)):
+        return kept
     for borrowing in _attempts(preemptor, policies, tried, usage):
         found = _attempt(preemptor, tried, usage.copy(), borrowing=borrowing)
         if found:
@@ -129,8 +131,16 @@ def _attempt(preemptor: Preemptor, tried: list[Candidate], usage: QuotaUsage, *,
         remove(usage, one.holder)
         found.append(Target(one.holder, REASONS[one.kind]))
         if preemptor.fits(usage, borrowing=borrowing):
-            return fill_back(found, preemptor, usage, borrowing=borrowing)
+            return spare(found, preemptor, usage, borrowing=borrowing)
     return []
+
+
+def _kept(preemptor: Preemptor, tried: list[Candidate], usage: QuotaUsage) -> list[Target]:
+    """The choice of the cycle before, if it suffices with borrowing or, where it has to, without."""
+    chosen = [one for one in tried if one.holder.queued.uid in preemptor.chosen_before]
+    borrowing = all(one.kind != NOT_BORROWING for one in chosen)
+    again = [Target(one.holder, preemptor.chosen_before[one.holder.queued.uid]) for one in chosen]
+    return kept_choice(again, preemptor, usage.copy(), borrowing=borrowing)
 
 
 def _spared(one: Candidate, top: QuotaNode, preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> bool:

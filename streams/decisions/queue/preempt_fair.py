@@ -11,7 +11,16 @@ from typing import Literal
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 from slacktide.streams.decisions.queue.share import Share, node_share
-from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, Target, fill_back, remove, restore
+from slacktide.streams.decisions.queue.victims import (
+    Holder,
+    Preemption,
+    Preemptor,
+    Target,
+    kept_choice,
+    remove,
+    restore,
+    spare,
+)
 
 Strategy = Literal["LessThanOrEqualToFinalShare", "LessThanInitialShare"]
 STRATEGIES: tuple[Strategy, ...] = ("LessThanOrEqualToFinalShare", "LessThanInitialShare")
@@ -26,14 +35,18 @@ def fair_targets(
     strategies: Sequence[Strategy] = STRATEGIES,
 ) -> list[Target]:
     """Whom to preempt so that the request fits; nobody if it cannot."""
-    candidates = sorted(_candidates(preemptor, policies, holders, usage), key=preemptor.order)
+    candidates = sorted(fair_candidates(preemptor, policies, holders, usage), key=preemptor.order)
+    chosen = preemptor.chosen_before
+    again = [Target(one, chosen[one.queued.uid]) for one in candidates if one.queued.uid in chosen]
+    if kept := kept_choice(again, preemptor, usage.copy(), borrowing=True):
+        return kept
     by_queue: dict[QuotaNode, list[Holder]] = {}
     for one in candidates:
         by_queue.setdefault(one.queue, []).append(one)
     return _Search(preemptor, by_queue, usage.copy()).targets(strategies)
 
 
-def _candidates(
+def fair_candidates(
     preemptor: Preemptor, policies: Preemption, holders: Iterable[Holder], usage: QuotaUsage
 ) -> Iterator[Holder]:
     """Of its own ClusterQueue, and of others in its tree that use more than their own quota of what it needs."""
@@ -66,7 +79,7 @@ class _Search:
         if not done and len(strategies) > 1:
             done = self._second_round(retry)
         self._book(-1)
-        return fill_back(self._found, self._preemptor, self._usage, borrowing=True) if done else []
+        return spare(self._found, self._preemptor, self._usage, borrowing=True) if done else []
 
     def _first_round(self, strategy: Strategy) -> tuple[bool, dict[QuotaNode, list[Holder]]]:
         """Whether the request fits, and candidates that the strategy did not let go."""
@@ -159,13 +172,19 @@ class _Search:
         return self._preemptor.order(self._by_queue[queue][0]) < self._preemptor.order(self._by_queue[best][0])
 
     def _best_cohort(self, cohort: QuotaNode) -> QuotaNode | None:
-        """Of equal shares the first by name."""
+        """Of equal shares the one whose first candidate is earlier, then the first by name."""
         inner = [child for child in cohort.children if not child.is_queue and child not in self._gone]
         for child in inner:
             if child not in self._mine and not self._share(child).borrowing_on:
                 self._gone.add(child)
-        left = sorted((child for child in inner if child not in self._gone), key=lambda child: child.name)
+        left = sorted((child for child in inner if child not in self._gone), key=self._first_below)
         return max(left, key=lambda child: self._share(child).order, default=None)
+
+    def _first_below(self, cohort: QuotaNode) -> tuple[bool, tuple[bool, bool, int, int, str], str]:
+        """Cohorts compare by it; one without candidates comes last."""
+        below = [held[0] for queue, held in self._by_queue.items() if held and cohort in queue.ancestors()]
+        first = min((self._preemptor.order(one) for one in below), default=(True, True, 0, 0, ""))
+        return not below, first, cohort.name
 
     def _sides(self, queue: QuotaNode) -> tuple[QuotaNode, QuotaNode]:
         """The preemptor's and the other's, each directly below the lowest cohort that they share."""

@@ -6,11 +6,12 @@ pkg/scheduler/flavorassigner/flavorassigner.go (lastAssignmentOutdated).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from slacktide.streams.decisions.queue.assign import Assignment, Cluster, Fungibility, Group, PodSet
 from slacktide.streams.decisions.queue.cycle import Entry, Head, cycle
+from slacktide.streams.decisions.queue.eviction import Eviction, evictions
 from slacktide.streams.decisions.queue.flavor_match import NodeFlavor
 from slacktide.streams.decisions.queue.pending_queue import Pending, PendingQueue, QueueingStrategy
 from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy
@@ -37,6 +38,10 @@ class Settings(NamedTuple):
     fair_sharing: bool = False
     strategies: Sequence[Strategy] = STRATEGIES
     requeuing: RequeuingTimestamp = "Eviction"
+    corrected: bool = False
+    """Decide better than the reference where it is known to be wrong; docs/queue-rules.md lists where."""
+    block_admission: bool = False
+    """Admit nothing while a workload that holds quota waits for its pods."""
 
 
 DEFAULTS = Settings()
@@ -53,6 +58,15 @@ class Workload(NamedTuple):
     def uid(self) -> str:
         """Of the workload."""
         return self.pending.uid
+
+
+class Cycle(NamedTuple):
+    """What one cycle decided."""
+
+    number: int
+    entries: list[Entry]
+    """In the order in which they were decided."""
+    evictions: list[Eviction]
 
 
 class _Progress(NamedTuple):
@@ -80,10 +94,13 @@ class Scheduling:
         self.waiting = {name: PendingQueue(one.strategy, settings.requeuing) for name, one in self.queues.items()}
         self.holders: dict[str, Holder] = {}
         self.usage = QuotaUsage()
-        self.cycles = 0
-        """Cycles that were run."""
+        self.cycles_run = 0
         self._workloads: dict[str, Workload] = {}
         self._progress: dict[str, _Progress] = {}
+        self._chosen: dict[str, Mapping[str, str]] = {}
+        """Reasons of the targets that a workload had when it was tried last, by uid."""
+        self._waits_for_pods: set[str] = set()
+        """Uids of those that hold quota and whose pods are not ready."""
         self._generations = dict.fromkeys(self.queues, 0)
         """Of each ClusterQueue: grows when one of its workloads gives quota back."""
         for one in holders:
@@ -98,6 +115,7 @@ class Scheduling:
         """A workload is gone, whether it waits or holds quota."""
         one = self._workloads.pop(uid, None)
         self._progress.pop(uid, None)
+        self._chosen.pop(uid, None)
         if one is not None:
             self.waiting[one.queue].delete(uid)
         self.release(uid, now_s)
@@ -105,6 +123,7 @@ class Scheduling:
     def release(self, uid: str, now_s: int) -> None:
         """A workload holds its quota no longer: all ClusterQueues of its tree may try their workloads again."""
         holder = self.holders.pop(uid, None)
+        self._waits_for_pods.discard(uid)
         if holder is None:
             return
         remove(self.usage, holder)
@@ -118,15 +137,31 @@ class Scheduling:
         """A workload that waits, or did before it was admitted."""
         return self._workloads[uid]
 
-    def cycle(self, now_s: int) -> list[Entry]:
-        """Try the head of each ClusterQueue; nothing where none may be tried."""
-        self.cycles += 1
+    def pods_ready(self, uid: str, *, ready: bool = True) -> None:
+        """The pods of a workload that holds quota became ready, or are no more."""
+        if ready:
+            self._waits_for_pods.discard(uid)
+        elif uid in self.holders:
+            self._waits_for_pods.add(uid)
+
+    def cycles(self, now_s: int) -> Iterator[Cycle]:
+        """Cycles until one admits nothing, so that a ClusterQueue is not held to one admission between two events."""
+        while (done := self.cycle(now_s)).entries:
+            yield done
+            if all(one.status != "assumed" for one in done.entries):
+                return
+
+    def cycle(self, now_s: int) -> Cycle:
+        """Try the head of each ClusterQueue; no entries where none may be tried."""
+        self.cycles_run += 1
         popped = [self._workloads[one.uid] for queue in self.waiting.values() if (one := queue.pop()) is not None]
         heads = [self._head(one, now_s) for one in popped]
-        entries = cycle(heads, self.usage, self.settings.requeuing)
+        most = int(not self._waits_for_pods) if self.settings.block_admission else None
+        entries = cycle(heads, self.usage, self.settings.requeuing, most)
+        done = Cycle(self.cycles_run, entries, list(evictions(entries, self.usage, self.cycles_run)))
         for entry in entries:
             self._carry_out(entry, now_s)
-        return entries
+        return done
 
     def _head(self, one: Workload, now_s: int) -> Head:
         if one.pending.namespace_matches:
@@ -134,7 +169,7 @@ class Scheduling:
         progress = self._progress.get(one.uid)
         tried = [*(progress.tried if progress else ()), *({} for _ in one.pod_sets)]
         pod_sets = [each._replace(last_tried=tried[at]) for at, each in enumerate(one.pod_sets)]
-        cluster = self._cluster(one.queue, now_s)
+        cluster = self._cluster(one.queue, now_s)._replace(chosen_before=self._chosen.get(one.uid, {}))
         return Head(one.pending.queued, cluster, pod_sets, one.pending.namespace_matches, progress is not None)
 
     def _cluster(self, name: str, now_s: int) -> Cluster:
@@ -150,6 +185,8 @@ class Scheduling:
             fair_sharing=settings.fair_sharing,
             strategies=settings.strategies,
             now_s=now_s,
+            requeuing=settings.requeuing,
+            corrected=settings.corrected,
         )
 
     def _drop_outdated(self, one: Workload) -> None:
@@ -157,7 +194,7 @@ class Scheduling:
         progress = self._progress.get(one.uid)
         if progress is None:
             return
-        recent = self.cycles - progress.cycle <= 1 or self._generations[one.queue] <= progress.generation
+        recent = self.cycles_run - progress.cycle <= 1 or self._generations[one.queue] <= progress.generation
         if progress.shape != one.pending.shape or not recent:
             del self._progress[one.uid]
 
@@ -168,19 +205,23 @@ class Scheduling:
         if done is not None and entry.status == "assumed":
             self.waiting[one.queue].delete(uid)
             self._progress.pop(uid, None)
+            self._chosen.pop(uid, None)
             self._hold(_admitted(entry, done, now_s))
             return
+        if done is not None:
+            self._chosen[uid] = {one.holder.queued.uid: one.reason for one in done.targets}
         if entry.evicts:
             self._progress.pop(uid, None)
         elif done is not None:
             tried = tuple({key: each.tried_index for key, each in one.flavors.items()} for one in done.pod_sets)
-            self._progress[uid] = _Progress(tried, one.pending.shape, self.cycles, self._generations[one.queue])
+            self._progress[uid] = _Progress(tried, one.pending.shape, self.cycles_run, self._generations[one.queue])
         progress = self._progress.get(uid)
         pending_flavors = progress is not None and progress.pending
         self.waiting[one.queue].requeue(one.pending, entry.requeue_reason, now_s, pending_flavors=pending_flavors)
 
     def _hold(self, one: Holder) -> None:
         self.holders[one.queued.uid] = one
+        self._waits_for_pods.add(one.queued.uid)
         restore(self.usage, one)
 
 

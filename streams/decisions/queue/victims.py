@@ -5,7 +5,7 @@ Reading: kueue v0.19.2, pkg/scheduler/preemption/common (preemption_policy.go, o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.amount import FlavorResource
@@ -50,6 +50,10 @@ class Preemptor(NamedTuple):
     """What it has to preempt for."""
     now_s: int = 0
     requeuing: RequeuingTimestamp = "Eviction"
+    corrected: bool = False
+    """Victims are chosen better than the reference does, see ``spare``."""
+    chosen_before: Mapping[str, str] = {}
+    """Reasons of its targets of the cycle before, by uid; a corrected choice keeps them while they suffice."""
 
     def may_preempt(self, one: Holder, policy: Policy) -> bool:
         """Whether a policy lets it preempt a workload that holds what it needs."""
@@ -90,6 +94,49 @@ def remove(usage: QuotaUsage, one: Holder) -> None:
 def restore(usage: QuotaUsage, one: Holder) -> None:
     """Add it again."""
     usage.book_all(one.queue, one.usage)
+
+
+def spare(targets: Sequence[Target], preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> list[Target]:
+    """The targets that are needed, in their order; the request fits once all of them are removed, as they are here.
+
+    The reference offers victims back once, the last chosen first. Here they are also offered the first chosen first,
+    and the smaller of the two results counts; of equal ones the reference's.
+    """
+    if not preemptor.corrected:
+        return fill_back(targets, preemptor, usage, borrowing=borrowing)
+    late = _needed(reversed(targets), preemptor, usage.copy(), borrowing=borrowing)
+    early = _needed(targets, preemptor, usage, borrowing=borrowing)
+    kept = early if len(early) < len(late) else late
+    return [one for one in targets if one.holder.queued.uid in kept]
+
+
+def kept_choice(tried: Iterable[Target], preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> list[Target]:
+    """Of those that may be preempted the targets of the cycle before, as far as needed; nobody if they do not suffice.
+
+    Args:
+        tried: all that may be preempted now.
+        preemptor: who needs quota, with its choice of the cycle before.
+        usage: it is changed.
+        borrowing: whether the preemptor may borrow.
+
+    """
+    again = [one for one in tried if one.holder.queued.uid in preemptor.chosen_before]
+    if not again or len(again) < len(preemptor.chosen_before):
+        return []
+    for one in again:
+        remove(usage, one.holder)
+    return spare(again, preemptor, usage, borrowing=borrowing) if preemptor.fits(usage, borrowing=borrowing) else []
+
+
+def _needed(targets: Iterable[Target], preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> set[str]:
+    """Uids of those without whom the request does not fit; each is offered back in turn."""
+    kept = set()
+    for one in targets:
+        restore(usage, one.holder)
+        if not preemptor.fits(usage, borrowing=borrowing):
+            remove(usage, one.holder)
+            kept.add(one.holder.queued.uid)
+    return kept
 
 
 def fill_back(targets: Iterable[Target], preemptor: Preemptor, usage: QuotaUsage, *, borrowing: bool) -> list[Target]:

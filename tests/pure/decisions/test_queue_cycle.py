@@ -47,7 +47,7 @@ def test_admissions_never_use_more_than_is_available(tree: QuotaTree, fair, aske
         run.push(workload(f"w{at}", names[at % len(names)], cpu, priority=priority), 0)
     for _ in range(6):
         before = run.usage.copy()
-        entries = run.cycle(0)
+        entries = run.cycle(0).entries
         queues = [one.head.cluster.queue for one in entries]
         assert len(queues) == len(set(queues))
         for one in entries:
@@ -71,7 +71,7 @@ def test_a_victim_goes_for_one_workload_only(tree: QuotaTree, fair) -> None:
     run = state(tree, fair=fair, holders=holders, policies=ANY)
     for at, queue in enumerate(queues):
         run.push(workload(f"w{at}", queue.name, 10, priority=1), 0)
-    victims = [each.holder.queued.uid for one in run.cycle(0) if one.evicts for each in one.assignment.targets]
+    victims = [each.holder.queued.uid for one in run.cycle(0).entries if one.evicts for each in one.assignment.targets]
     assert len(victims) == len(set(victims))
 
 
@@ -81,7 +81,7 @@ def test_of_siblings_the_smallest_uid_goes_first_where_all_else_is_equal() -> No
         run = state(quota_tree(specs, [NodeSpec("c", quotas={CPU0: Quota(1)})]), fair=fair)
         run.push(workload("x", "b", 1), 0)
         run.push(workload("y", "a", 1), 0)
-        assert became(run.cycle(0)) == [("x", "assumed"), ("y", "FailedAfterNomination")]
+        assert became(run.cycle(0).entries) == [("x", "assumed"), ("y", "FailedAfterNomination")]
 
 
 def test_trees_go_by_the_name_of_their_root() -> None:
@@ -89,7 +89,7 @@ def test_trees_go_by_the_name_of_their_root() -> None:
     run = state(quota_tree(specs), fair=True)
     for name in "zqp":
         run.push(workload(f"of-{name}", name, 1), 0)
-    assert [one.head.cluster.queue.name for one in run.cycle(0)] == ["q", "p", "z"]
+    assert [one.head.cluster.queue.name for one in run.cycle(0).entries] == ["q", "p", "z"]
 
 
 def test_one_whose_namespace_does_not_match_is_not_tried_and_keeps_what_it_tried() -> None:
@@ -99,12 +99,12 @@ def test_one_whose_namespace_does_not_match_is_not_tried_and_keeps_what_it_tried
     run.push(workload("w", "a", 4, created_s=1), 0)
     run.cycle(0)
     run.cycle(0)
-    first = run.cycle(0)
+    first = run.cycle(0).entries
     assert became(first) == [("w", "PreemptionNoCandidates")]
     assert first[0].keeps_progress
     run.waiting["a"].retry(0)
     run.push(workload("w", "a", 4, created_s=1, namespace_matches=False), 0)
-    (other,) = run.cycle(0)
+    (other,) = run.cycle(0).entries
     assert (other.status, other.requeue_reason, other.quota_reason) == (
         "inadmissible",
         "NamespaceMismatch",
@@ -125,14 +125,14 @@ def test_a_later_try_goes_on_with_the_next_flavor_unless_quota_of_its_own_queue_
     run.cycle(0)
     run.push(workload("w", "a", 4), 0)
     run.push(workload("first", "b", 4), 0)
-    assert became(run.cycle(0)) == [("first", "assumed"), ("w", "FailedAfterNomination")]
+    assert became(run.cycle(0).entries) == [("first", "assumed"), ("w", "FailedAfterNomination")]
     run.release("first", 0)
     if freed:
         run.release("h", 0)
     if late:
         run.push(workload("u", "a", 99, priority=1), 0)
-        assert became(run.cycle(0)) == [("u", "NoFit")]
-    (entry,) = run.cycle(0)
+        assert became(run.cycle(0).entries) == [("u", "NoFit")]
+    (entry,) = run.cycle(0).entries
     assert entry.assignment.pod_sets[0].flavors["cpu"].flavor == flavor
 
 
@@ -143,7 +143,7 @@ def test_what_it_tried_is_forgotten_when_its_shape_is_another() -> None:
     run.push(workload("first", "b", 4), 0)
     run.cycle(0)
     run.push(workload("w", "a", 1), 0)
-    (entry,) = run.cycle(0)
+    (entry,) = run.cycle(0).entries
     assert entry.assignment.pod_sets[0].flavors["cpu"].flavor == "f0"
 
 
@@ -171,4 +171,4 @@ def test_what_is_released_may_be_used_by_all_of_the_tree() -> None:
     assert [one.uid for one in run.waiting["b"].active] == ["w"]
     assert [one.uid for one in run.waiting["other"].inadmissible] == ["o"]
     run.delete("w", 0)
-    assert run.cycle(0) == []
+    assert run.cycle(0).entries == []
