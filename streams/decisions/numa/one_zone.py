@@ -1,0 +1,84 @@
+"""One zone that can hold a whole request.
+
+Reading: scheduler-plugins 903da7df, pkg/noderesourcetopology/filter.go, resourcesAvailableInAnyNUMANodes. The reference
+walks resources in the random order of a map; here they go by name, so the reason is always the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal, NamedTuple
+
+from slacktide.streams.decisions.numa.resource import ALWAYS_ON_NODE, Amounts, is_affine, is_host_level
+from slacktide.streams.decisions.numa.topology import Zone
+
+Why = Literal["not_on_node", "no_zone", "not_aligned"]
+
+
+class Lack(NamedTuple):
+    """A resource for which a request is refused."""
+
+    resource: str
+    why: Why
+    asked: int
+    best_zone: int | None = None
+    """The zone with most of it, the lowest id of equals; None: no zone lists it."""
+    free: int = 0
+    """What is available there."""
+
+
+class Found(NamedTuple):
+    """The zone for a request."""
+
+    zone: int = 0
+    """The lowest id; 0 where nothing narrows the choice, whether or not there is a zone 0."""
+    lacks: Sequence[Lack] = ()
+    """Not empty: no zone. By name; the first is the reference's reason."""
+
+
+def one_zone(
+    request: Amounts,
+    zones: Sequence[Zone],
+    on_node: Collection[str],
+    *,
+    guaranteed: bool,
+    anywhere: Collection[str] = (),
+) -> Found:
+    """Find the zone.
+
+    Args:
+        request: what one container, or a pod, asks for; resources with amount 0 do not count.
+        zones: with what is available in each.
+        on_node: the resources that the node's allocatable lists.
+        guaranteed: the pod's QoS class; for others a zone must list CPU, memory and hugepages, in any amount.
+        anywhere: resources that need no zone where no zone lists them, beside devices and storage.
+
+    """
+    left: set[int] | None = None
+    lacks = list(not_on_node(request, on_node))
+    missing = {lack.resource for lack in lacks}
+    for name in sorted(request):
+        listing = [zone for zone in zones if name in zone.available]
+        if not request[name] or name in missing or (not listing and (is_host_level(name) or name in anywhere)):
+            continue
+        any_amount = is_affine(name) and not guaranteed
+        good = {zone.id for zone in listing if any_amount or zone.available[name] >= request[name]}
+        narrowed = good if left is None else left & good
+        if not narrowed and (not good or left):
+            lacks.append(lack_of(name, request[name], zones, "no_zone"))
+        left = narrowed
+    return Found(min(left or {0}), sorted(lacks))
+
+
+def not_on_node(request: Amounts, on_node: Collection[str]) -> Iterator[Lack]:
+    """What the node does not have at all."""
+    for name, amount in request.items():
+        if amount and name not in on_node and name not in ALWAYS_ON_NODE:
+            yield Lack(name, "not_on_node", amount)
+
+
+def lack_of(name: str, asked: int, zones: Sequence[Zone], why: Why) -> Lack:
+    """The lack with the zone that comes closest."""
+    free = {zone.id: zone.available[name] for zone in zones if name in zone.available}
+    best = min(free, key=lambda zone: (-free[zone], zone), default=None)
+    return Lack(name, why, asked, best, 0 if best is None else free[best])

@@ -1,0 +1,97 @@
+"""What of a pod its zones must provide, as one request or container by container.
+
+Reading: scheduler-plugins 903da7df, pkg/util/resource.go and pkg/noderesourcetopology/filter.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Literal, NamedTuple
+
+from slacktide.schemas import pod_resources
+from slacktide.streams.decisions.numa.resource import Amounts
+from slacktide.streams.decisions.numa.topology import Scope
+
+Qos = Literal["Guaranteed", "Burstable", "BestEffort"]
+Kind = Literal["pod", "init", "sidecar", "app"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Container:
+    """A container's requests; ``sidecar``: an init container that keeps running."""
+
+    name: str
+    requests: Amounts
+    sidecar: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pod:
+    """A pod to align."""
+
+    qos: Qos
+    containers: Sequence[Container]
+    inits: Sequence[Container] = ()
+    overhead: Amounts = field(default_factory=dict)
+    pod_level: Amounts | None = None
+    """Requests of the pod as a whole. The reference never reads them."""
+
+    @property
+    def guaranteed(self) -> bool:
+        """Whether the kubelet's static managers pin it."""
+        return self.qos == "Guaranteed"
+
+
+class Step(NamedTuple):
+    """A request that is aligned by itself."""
+
+    kind: Kind
+    container: str | None
+    """None: the whole pod."""
+    request: Amounts
+
+
+def steps(pod: Pod, scope: Scope, *, corrected: bool = False) -> Iterator[Step]:
+    """The requests to align, in order: init containers come first."""
+    if scope == "pod" or (corrected and pod.pod_level is not None):
+        yield Step("pod", None, corrected_request(pod) if corrected else effective_request(pod))
+        return
+    for init in pod.inits:
+        yield Step("sidecar" if init.sidecar else "init", init.name, init.requests)
+    for app in pod.containers:
+        yield Step("app", app.name, app.requests)
+
+
+def effective_request(pod: Pod) -> dict[str, int]:
+    """The largest init container or the sum of all app containers, whichever is more, plus overhead."""
+    request: dict[str, int] = {}
+    for app in pod.containers:
+        for name, amount in app.requests.items():
+            request[name] = request.get(name, 0) + amount
+    for init in pod.inits:
+        for name, amount in init.requests.items():
+            request[name] = max(request.get(name, 0), amount)
+    for name, amount in pod.overhead.items():
+        request[name] = request.get(name, 0) + amount
+    return request
+
+
+def corrected_request(pod: Pod) -> dict[str, int]:
+    """As Kubernetes adds it up: sidecars run beside app containers, and pod-level requests replace those of both."""
+    needs = pod_resources.Needs(
+        containers=[_container(one) for one in pod.containers],
+        inits=[_container(one) for one in pod.inits],
+        overhead=_amounts(pod.overhead),
+        pod_level=None if pod.pod_level is None else _container(Container(name="", requests=pod.pod_level)),
+    )
+    return {name: int(amount) for name, amount in pod_resources.requests_of(needs).items()}
+
+
+def _container(one: Container) -> pod_resources.Container:
+    return pod_resources.Container(requests=_amounts(one.requests), limits={}, sidecar=one.sidecar)
+
+
+def _amounts(amounts: Amounts) -> pod_resources.Amounts:
+    return {name: Decimal(amount) for name, amount in amounts.items()}

@@ -1,0 +1,110 @@
+"""What the kubelet's topology manager will answer: whether it admits a request, and to which zones.
+
+Reading: kubernetes v1.35.4, pkg/kubelet/cm/topologymanager (policy.go, bitmask), with the hints of cpumanager,
+memorymanager and devicemanager figured from amounts. Not included: CPUs reused from init containers, zones that
+memory manager has grouped already, full-pcpus-only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from slacktide.streams.decisions.numa.resource import BATCH, CPU, Amounts, is_memory, is_native, whole_cpus
+from slacktide.streams.decisions.numa.topology import Kubelet, Zone
+
+DISTANCE_UNKNOWN = 255
+ZoneSet = tuple[Zone, ...]
+
+
+class Admission(NamedTuple):
+    """The topology manager's answer."""
+
+    admit: bool
+    preferred: bool
+    """False: the managers agree on no set of zones."""
+    zones: tuple[int, ...]
+    """Ids, ascending; () where not preferred."""
+    groups: Sequence[Amounts] = ()
+    """Amounts that had a say, by the manager that provides them."""
+
+
+def policy_admit(
+    request: Amounts, zones: Sequence[Zone], kubelet: Kubelet, *, guaranteed: bool, corrected: bool = False
+) -> Admission:
+    """Ask the topology manager for one container's request, or in pod scope for the pod's.
+
+    Args:
+        request: amounts by resource.
+        zones: at most 16: all sets of them are tried.
+        kubelet: its policy and its managers; a manager whose policy is unknown counts as static.
+        guaranteed: the pod's QoS class.
+        corrected: batch resources that zones list have a say, and memory that no set of zones can hold is refused here
+            rather than later, when the kubelet allocates it.
+
+    """
+    everywhere = tuple(sorted(zone.id for zone in zones))
+    groups = _groups(request, zones, kubelet, guaranteed=guaranteed, corrected=corrected)
+    if kubelet.policy == "none" or not groups:
+        return Admission(admit=True, preferred=True, zones=everywhere, groups=groups)
+    alone = kubelet.policy == "single-numa-node"
+    wishes = [{_ids(wish) for wish in _wishes(group, zones) if len(wish) == 1 or not alone} for group in groups]
+    common = set.intersection(*wishes)
+    if not common:
+        return Admission(admit=kubelet.policy == "best-effort", preferred=False, zones=(), groups=groups)
+    by_id = {zone.id: zone for zone in zones}
+    spread = _spread(by_id) if kubelet.prefer_closest and not alone else _nowhere
+    best = min(common, key=lambda ids: (spread(ids), sum(1 << one for one in ids)))
+    return Admission(admit=True, preferred=True, zones=best, groups=groups)
+
+
+def covered(request: Amounts, zones: Iterable[Mapping[str, int]]) -> bool:
+    """Whether these zones' amounts add up to the request."""
+    amounts = list(zones)
+    return all(sum(of.get(name, 0) for of in amounts) >= amount for name, amount in request.items())
+
+
+def distance(zones: Iterable[Zone]) -> int:
+    """The sum of distances over all ordered pairs, each zone with itself included."""
+    chosen = list(zones)
+    return sum(one.costs.get(other.id, DISTANCE_UNKNOWN) for one in chosen for other in chosen)
+
+
+def _groups(
+    request: Amounts, zones: Sequence[Zone], kubelet: Kubelet, *, guaranteed: bool, corrected: bool
+) -> list[Amounts]:
+    """Amounts that a manager has a say in; a fraction of a core runs in the pool that all zones share."""
+    groups: list[Amounts] = []
+    if guaranteed and kubelet.cpu_static is not False and whole_cpus(request.get(CPU, 0)):
+        groups.append({CPU: request[CPU]})
+    memory = {name: amount for name, amount in request.items() if is_memory(name) and amount}
+    # The memory manager gives no hint at all where not even all zones together have enough.
+    hinted = corrected or covered(memory, [zone.available for zone in zones])
+    if guaranteed and kubelet.memory_static is not False and memory and hinted:
+        groups.append(memory)
+    listed = {name for zone in zones for name in zone.capacity}
+    devices = (name for name in sorted(request) if not is_native(name) or (corrected and name in BATCH))
+    groups += [{name: request[name]} for name in devices if request[name] and name in listed]
+    return groups
+
+
+def _wishes(group: Amounts, zones: Sequence[Zone]) -> list[ZoneSet]:
+    """The sets with room now, of the size that an empty node would need."""
+    for size in range(1, len(zones) + 1):
+        able = [one for one in combinations(zones, size) if covered(group, [zone.capacity for zone in one])]
+        if able:
+            return [one for one in able if covered(group, [zone.available for zone in one])]
+    return []
+
+
+def _ids(zones: ZoneSet) -> tuple[int, ...]:
+    return tuple(sorted(zone.id for zone in zones))
+
+
+def _spread(by_id: Mapping[int, Zone]) -> Callable[[tuple[int, ...]], int]:
+    return lambda ids: distance(by_id[one] for one in ids)
+
+
+def _nowhere(_ids: tuple[int, ...]) -> int:
+    return 0
