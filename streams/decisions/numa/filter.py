@@ -54,7 +54,7 @@ class Failure(NamedTuple):
     kind: Kind | None = None
     """Of what is not aligned; None: the topology cannot be trusted."""
     container: str | None = None
-    lacks: Sequence[Lack] = ()
+    lacks: tuple[Lack, ...] = ()
     """By name; not empty where something is not aligned."""
 
 
@@ -87,7 +87,7 @@ class _Answer(NamedTuple):
     zones: tuple[int, ...]
     held: Amounts
     """What it takes from them."""
-    lacks: Sequence[Lack]
+    lacks: tuple[Lack, ...]
 
 
 def numa_filter(pod: Pod, node: Node, *, corrected: bool = False) -> Filtered:
@@ -161,12 +161,13 @@ def _corrected_answer(request: Amounts, zones: Sequence[Zone], pod: Pod, node: N
     known = kubelet.cpu_static is not None and kubelet.memory_static is not None
     if kubelet.policy == "single-numa-node" and not known:
         return _in_one_zone(request, zones, pod, node, anywhere=BATCH)
-    missing = sorted(not_on_node(request, node.allocatable))
+    missing = tuple(sorted(not_on_node(request, node.allocatable)))
     if missing:
         return _Answer((), {}, missing)
     admission = policy_admit(request, zones, kubelet, guaranteed=pod.guaranteed, corrected=True)
     held = {name: amount for group in admission.groups for name, amount in group.items()}
-    lacks = () if admission.preferred else [lack_of(name, held[name], zones, "not_aligned") for name in sorted(held)]
+    refused = () if admission.preferred else sorted(held)
+    lacks = tuple(lack_of(name, held[name], zones, "not_aligned") for name in refused)
     return _Answer(admission.zones, held, lacks)
 
 
@@ -183,5 +184,5 @@ def _after(answer: _Answer, zones: Sequence[Zone]) -> list[Zone]:
     return charged(answer.held, zones, places_of(answer.zones, zones))
 
 
-def _failure(step: Step, lacks: Sequence[Lack]) -> Failure:
+def _failure(step: Step, lacks: tuple[Lack, ...]) -> Failure:
     return Failure(MESSAGES[step.kind], step.kind, step.container, lacks)

@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
     zone: int = 0
     """The lowest id; 0 where nothing narrows the choice, whether or not there is a zone 0."""
-    lacks: Sequence[Lack] = ()
+    lacks: tuple[Lack, ...] = ()
     """Not empty: no zone. By name; the first is the reference's reason."""
 
 
@@ -67,7 +67,7 @@ def one_zone(
         if not narrowed and (not good or left):
             lacks.append(lack_of(name, request[name], zones, "no_zone"))
         left = narrowed
-    return Found(min(left or {0}), sorted(lacks))
+    return Found(min(left or {0}), tuple(sorted(lacks)))
 
 
 def not_on_node(request: Amounts, on_node: Collection[str]) -> Iterator[Lack]:

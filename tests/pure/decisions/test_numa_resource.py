@@ -1,0 +1,34 @@
+"""What the name of a resource implies."""
+
+import pytest
+
+from slacktide.streams.decisions.numa.resource import is_affine, is_host_level, is_memory, is_native, whole_cpus
+
+
+@pytest.mark.parametrize(
+    ("resource", "native", "affine", "host_level"),
+    [
+        ("cpu", True, True, False),
+        ("memory", True, True, False),
+        ("hugepages-2Mi", True, True, False),
+        ("hugepages-1Gi", True, True, False),
+        ("ephemeral-storage", True, False, True),
+        ("storage", True, False, True),
+        ("pods", True, False, False),
+        ("kubernetes.io/batch-cpu", True, False, False),
+        ("scheduling.kubernetes.io/foo", True, False, False),
+        ("example.com/deviceA", False, False, True),
+        ("example.com/hugepages-2Mi", False, False, True),
+    ],
+)
+def test_a_name_implies_who_provides_it(resource: str, native: bool, affine: bool, host_level: bool) -> None:  # noqa: FBT001
+    assert (is_native(resource), is_affine(resource), is_host_level(resource)) == (native, affine, host_level)
+
+
+def test_cpu_is_affine_and_no_memory() -> None:
+    assert not is_memory("cpu")
+
+
+@pytest.mark.parametrize(("milli", "whole"), [(0, False), (500, False), (1000, True), (1500, False), (2000, True)])
+def test_exclusive_cpus_are_whole(milli: int, whole: bool) -> None:  # noqa: FBT001
+    assert whole_cpus(milli) is whole
