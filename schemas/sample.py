@@ -27,6 +27,11 @@ from slacktide.schemas.inventory import NodeFacts, Pods
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.message import Message
 
+KEYFRAME_MS = 60_000
+"""How often a sample carries facts and pods although they did not change: it is a keyframe."""
+LISTED_MS = KEYFRAME_MS + 10_000
+"""Facts and pods that a sample names are in samples at most so much older, for a keyframe may be late."""
+
 
 class Pressure(Message, frozen=True, kw_only=True):
     """PSI averages over 10 s, percent of time stalled."""

@@ -1,14 +1,14 @@
 """PURE: a sample in columns. Topic slacktide.node.sample.v2, key: node. Agent to streams.
 
     {"of":{"node":"node-1","boot_id":"000000000001-5c1f","policy_version":"5f3a","facts_revision":"9b02",
-           "pods_revision":"77ac","limits":{"be_cfs_quota_us":840000},"be_group":"10",
-           "now":"seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"},
+           "pods_revision":"77ac","limits":{"be_cfs_quota_us":840000},"be_group":"10"},
      "now":[1234,1763860000000,1000,7123,24123456789,1000,120,268435456,88,301989888],
      "psi":[12.3,0.0,0.0,null,null],"throttled":[0,10,3]}
 
 ``of`` holds what rarely changes. A reader compares its bytes with those of the node's sample before: they are equal
 exactly where all that they state is equal. ``now`` holds the figures, in the order of the pod list that
-``pods_revision`` names. What is rare stands in ``more``, right behind ``now``. A keyframe carries facts and pods.
+``pods_revision`` names. What is rare stands in ``more``, right behind ``now``. A keyframe carries facts and pods, and
+names the figures for people, in ``now_names``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,8 @@ SampleFormat: TypeAlias = Literal["v1", "v2"]
 DEFAULT_FORMAT: SampleFormat = "v2"
 """What an agent writes unless it is configured otherwise. Workers read both."""
 
-NUMBERS: Literal["seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"] = (
-    "seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"
-)
+Names: TypeAlias = Literal["seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"]
+NUMBERS: Names = "seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"
 NODE_NUMBERS = 6
 """Of ``now``: those of the node. Two of each pod follow."""
 NONE = -1
@@ -52,8 +51,8 @@ class Of(Message, frozen=True, kw_only=True):
     """None: the best-effort group's limit could not be read."""
     be_group: Annotated[str, Meta(max_length=PODS_MAX, pattern="^[01]*$")] = ""
     """A character for each pod of the list: 1 where its cgroup lies under the best-effort group."""
-    now: Literal["seq observed_ms interval_ms cpu_milli mem_bytes since_raise_ms pods:cpu_milli,mem_bytes"]
-    """Names the numbers in ``now``."""
+    now: Names = NUMBERS
+    """Names the numbers in ``now``: written where these are others than ``now_names`` states."""
 
 
 class More(Message, frozen=True, kw_only=True):
@@ -90,6 +89,8 @@ class SampleColumns(Message, frozen=True, kw_only=True):
     throttled: Throttled = []
     """Three numbers for each pod that has a CPU limit: its place in the list from 0, CFS periods since the previous
     sample, and those of them in which it was throttled."""
+    now_names: Names | None = None
+    """Names the numbers in ``now``, for people: beside ``pods``."""
     facts: NodeFacts | None = None
     """Where they changed, and in a keyframe."""
     pods: Pods | None = None

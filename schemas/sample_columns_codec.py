@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain
+from operator import itemgetter
 from typing import Annotated, Any, TypeVar
 
 import msgspec
@@ -59,6 +62,8 @@ _NO_MORE = More()
 _NO_LIMITS = Limits(be_cfs_quota_us=-1)
 _NO_PRESSURE = Pressure()
 _NULL = b"null"
+_IN_GROUP = b"01"
+_fields = msgspec.structs.astuple
 
 
 def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
@@ -89,7 +94,6 @@ def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
         pods_revision=sample.pods_revision,
         limits=_canonical(sample.limits),
         be_group=group,
-        now=NUMBERS,
     )
     more = More(
         evict=_NO_MORE.evict if sample.evict == _NO_MORE.evict else sample.evict,
@@ -106,6 +110,8 @@ def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
         rest["psi"] = msgspec.structs.astuple(use.pressure)
     if throttled:
         rest["throttled"] = throttled
+    if sample.pods is not None:
+        rest["now_names"] = NUMBERS
     if sample.facts is not None:
         rest["facts"] = sample.facts
     if sample.pods is not None:
@@ -130,23 +136,31 @@ def _columns(
         Which pods are in the best-effort group, what is known of throttling, and uses that the list does not name.
 
     """
-    places = {pod.uid: place for place, pod in enumerate(pods)}
-    of: dict[int, PodUse] = {}
+    place_of = (_places if isinstance(pods, list) else _places_kept)(pods).get
+    group = bytearray(len(pods))
+    throttled: list[tuple[int, int | None, int | None]] = []
     others = []
     for use in uses:
-        place = places.get(use.uid)
-        if place is None or of.setdefault(place, use) is not use:
+        uid, cpu_milli, mem_bytes, periods, throttled_periods, in_group = _fields(use)
+        place = place_of(uid)
+        if place is None or group[place]:
             others.append(use)
-    group = bytearray(b"0" * len(pods))
-    throttled: list[int | None] = []
-    for place, use in sorted(of.items()):
+            continue
         at = NODE_NUMBERS + 2 * place
-        numbers[at], numbers[at + 1] = use.cpu_milli, use.mem_bytes
-        if use.best_effort_group:
-            group[place] = ord("1")
-        if use.periods is not None or use.throttled_periods is not None:
-            throttled += place, use.periods, use.throttled_periods
-    return group.decode(), throttled, others
+        numbers[at], numbers[at + 1], group[place] = cpu_milli, mem_bytes, _IN_GROUP[in_group]
+        if periods is not None or throttled_periods is not None:
+            throttled.append((place, periods, throttled_periods))
+    throttled.sort(key=itemgetter(0))
+    return group.replace(b"\0", b"0").decode(), list(chain.from_iterable(throttled)), others
+
+
+def _places(pods: Sequence[Pod]) -> dict[str, int]:
+    """By uid; the last one of a uid counts."""
+    return {pod.uid: place for place, pod in enumerate(pods)}
+
+
+_places_kept = lru_cache(maxsize=1)(_places)
+"""Found once for all samples that name a list: an agent has one at a time. A ``list`` may be changed in place."""
 
 
 def head_of(value: bytes) -> int:

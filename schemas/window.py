@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from slacktide.schemas.bounds import Count, Name, Product, Revision, TimeMs, Total
+from slacktide.schemas.inventory import NodeFacts, Pods
 from slacktide.schemas.message import Message
 
 
@@ -38,3 +39,11 @@ class NodeWindowSegment(Message, frozen=True, kw_only=True):
     system_cpu_milli: list[Total | None]
     system_mem_bytes: list[Total | None]
     pods: list[PodSegment] = []
+    facts_revision: Revision = ""
+    """Of ``facts``; "": no sample named any."""
+    facts: NodeFacts | None = None
+    """That the node's samples named when the segment was written."""
+    pods_revision: Revision = ""
+    """Of ``listed``; "": no sample named a list."""
+    listed: Pods | None = None
+    """The pod list that the node's samples named when the segment was written. It need not be that of the minute."""

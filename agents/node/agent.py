@@ -34,7 +34,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample import KEYFRAME_MS, NodeSample
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
 from slacktide.streams.decisions.node_burst import handed_back
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
@@ -51,7 +51,7 @@ class AgentSettings:
 
     guard_deadline_ms: int = 1_000
     """How long a sample may wait for its answer before the guard takes charge."""
-    keyframe_ms: int = 10_000
+    keyframe_ms: int = KEYFRAME_MS
     """How often a sample carries pods and facts although they did not change."""
     dry_run: bool = False
     """Decide and report, write nothing."""
@@ -119,6 +119,11 @@ class NodeAgent:
     def in_charge(self) -> Origin:
         """``stream`` or ``guard``."""
         return self._protocol.in_charge
+
+    @property
+    def facts(self) -> NodeFacts:
+        """The facts in force: those that a sample names when it is taken."""
+        return self._sampler.inventory.facts
 
     @property
     def pods(self) -> Sequence[Pod]:

@@ -22,7 +22,7 @@ from slacktide.agents.node.spool import Spool
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, RecordRefusedError, SlacktideError
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns import SampleFormat
 from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, OUTCOME
@@ -137,15 +137,16 @@ class Link:
         """Why the last list of pods could not be sent; "": it was sent."""
         return self._samples.too_large
 
-    def offer(self, sample: NodeSample, pods: Sequence[Pod]) -> None:
+    def offer(self, sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod]) -> None:
         """Send this sample as soon as can be; if a newer one comes first, later, and for no answer.
 
         Args:
             sample: the newest.
+            facts: that it names.
             pods: the list that it names.
 
         """
-        self._keep(self._newest.put(Offered(sample, pods)))
+        self._keep(self._newest.put(Offered(sample, facts, pods)))
 
     def stir(self) -> None:
         """There may be outcomes in the spool."""
@@ -198,6 +199,7 @@ class Link:
                 if not self._samples.connected:
                     await self._samples.connect()
                     self._metrics.connected("samples")
+                    self._newest.owe_keyframe()
                 await self._send_newest()
             except LogError as exc:
                 self._read_anew = True
@@ -210,10 +212,10 @@ class Link:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         try:
-            placed = await self._samples.send(*offered)
+            placed = await self._samples.send(offered.sample, offered.pods)
         except RecordRefusedError as exc:
             self._metrics.dropped.inc()
-            self._refuse(self._samples.out_of(*offered), str(exc))
+            self._refuse(self._samples.out_of(offered.sample, offered.pods), str(exc))
             return
         except LogError:
             self._keep(self._newest.put_back(offered))
@@ -224,7 +226,9 @@ class Link:
         last, self._placed = self._placed, placed
         reset = placed.partition == last.partition and placed.offset <= last.offset
         elsewhere = self._reader.partition not in (placed.partition, -1)
-        self._read_anew = self._read_anew or reset or elsewhere
+        if reset or elsewhere:
+            self._read_anew = True
+            self._newest.owe_keyframe()
 
     def _keep(self, offered: Offered | None) -> None:
         if offered is not None:

@@ -285,7 +285,7 @@ class AgentLoop:
         facts = self._inventory.value.facts
         self._metrics.memory(memory_of(sample, facts, resource_threshold_on(self._policies.policy, facts)))
         self._ahead.sampled(cause, sample.seq, began_ns)
-        self._link.offer(sample, self._agent.pods)
+        self._link.offer(sample, self._agent.facts, self._agent.pods)
         self._health.turned("sampling")
         self._arm()
         self._say_health()

@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from slacktide.agents.node.envelopes import of_history
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.records import Out
 
@@ -19,41 +21,60 @@ BACKLOG_BYTES_MAX = 4 * 1024 * 1024
 
 
 class Offered(NamedTuple):
-    """A sample with the pod list that it names."""
+    """A sample with the facts and the pod list that it names."""
 
     sample: NodeSample
+    facts: NodeFacts
     pods: Sequence[Pod]
+
+    @property
+    def carries(self) -> bool:
+        """Whether facts or pods travel in it."""
+        return self.sample.facts is not None or self.sample.pods is not None
+
+    def keyframe(self) -> Offered:
+        """The same as a keyframe."""
+        return self._replace(sample=replace(self.sample, facts=self.facts, pods=list(self.pods)))
 
 
 class Newest:
-    """Holds one sample: the newest that was not sent."""
+    """Holds one sample: the newest that was not sent. A list that an older one carried goes with it."""
 
     def __init__(self) -> None:
         self._sample: Offered | None = None
         self._there = asyncio.Event()
+        self._owed = False
+        """Kafka may lack what the next sample names."""
 
     def put(self, sample: Offered) -> Offered | None:
         """Hold this one; the older one, if any, whose place it takes."""
         before, self._sample = self._sample, sample
+        self._owed = self._owed or (before is not None and before.carries)
         self._there.set()
         return before
 
     def put_back(self, sample: Offered) -> Offered | None:
         """It was not sent after all; it again, if a newer one is here."""
-        if self._sample is not None:
-            return sample
-        return self.put(sample)
+        if self._sample is None:
+            return self.put(sample)
+        self._owed = self._owed or sample.carries
+        return sample
+
+    def owe_keyframe(self) -> None:
+        """Whoever reads may not know what samples name: the next one is a keyframe."""
+        self._owed = True
 
     async def wait(self) -> None:
         """Until there is one."""
         await self._there.wait()
 
     def take(self) -> Offered:
-        """Take it out."""
+        """Take it out; as a keyframe, where one is owed."""
         sample, self._sample = self._sample, None
         assert sample is not None, "nothing was put"
+        owed, self._owed = self._owed, False
         self._there.clear()
-        return sample
+        return sample.keyframe() if owed else sample
 
 
 class Backlog:

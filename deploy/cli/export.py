@@ -33,7 +33,7 @@ def command(
 ) -> None:
     """Write a span of the topics to FILE as JSON lines, packed where its name ends in .gz.
 
-    Policy and inventory are written whole, of all others the span; samples from 20 s before it, which tell pods and
+    Policy and inventory are written whole, of all others the span; samples from 70 s before it, which tell pods and
     facts that later ones name.
     """
     from slacktide.deploy.cli.replay import source  # noqa: PLC0415 - loads the streams' Kafka: not for --help

@@ -19,6 +19,7 @@ from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.heartbeat import is_heartbeat
+from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import HOUR_MS, SAMPLE, SAMPLE_COLUMNS, SAMPLES, TOPICS, Topic
 from slacktide.streams.kafka import TopicState, create_topics, describe_topics, group_lag, read_topic
 from slacktide.streams.kafka.change import broker_count, set_configs
@@ -29,8 +30,6 @@ PENDING = 2
 LAST = 10
 LATELY_MS = 40_000
 """Figures are published again every 30 s at least."""
-KEYFRAMES_MS = 120_000
-"""Two intervals between keyframes and more."""
 
 bootstrap_option = settings.option(
     "--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
@@ -164,7 +163,7 @@ async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked) -> None:
 
 async def _learn(bootstrap: Cluster, asked: _Asked, rows: Rows) -> None:
     """Read a node's keyframes of before what was asked: they carry the list that names its pods."""
-    since_ms = (asked.since_ms or SystemClock().wall_ms()) - KEYFRAMES_MS
+    since_ms = (asked.since_ms or SystemClock().wall_ms()) - LISTED_MS
     async with aclosing(read_topic(bootstrap, asked.topic, since_ms=since_ms, key=asked.key)) as records:
         async for record in records:
             rows.of(record)

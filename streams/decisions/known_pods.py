@@ -151,6 +151,12 @@ class KnownPods(Sequence[Pod]):
         """Give its pods as they were read; none, if they were not."""
         return self._pods.known if isinstance(self._pods, _Written) else ()
 
+    @property
+    def raw(self) -> bytes:
+        """The list as JSON, its pods as they were read."""
+        written = self.written()
+        return b"[" + b",".join([pod.raw for pod in written]) + b"]" if written else msgspec.json.encode(list(self))
+
     def __len__(self) -> int:
         return len(self._pods)
 

@@ -27,8 +27,6 @@ from slacktide.streams.worker import Worker
 
 BATCH = 256
 """Samples that the worker is handed at once: alone, each costs several times as much."""
-READ_BACK_MS = 20_000
-"""Two keyframe intervals: what a sample may name was said within them."""
 
 
 class _Answer(msgspec.Struct, frozen=True):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.sample import LISTED_MS
 from slacktide.streams.records import Place, Record, text_of
 
 SETTLE_MS = 30_000
-"""A keyframe comes every 10 s, and a worker reads two of them back: after this it knows all that is named."""
+"""A worker that took over finds what samples name, or is sent it at once: after this it knows all."""
 
 
 class Unsettled:
@@ -74,7 +75,7 @@ class Unsettled:
     def cold(self, sample: Record) -> bool:
         """Whether the replay may not know what the sample names: it was said before the span."""
         begun_ms = self._node_ms.get(text_of(sample.key or b""), sample.timestamp_ms)
-        return sample.timestamp_ms - begun_ms <= SETTLE_MS or self.knows_less(sample, sample.timestamp_ms)
+        return sample.timestamp_ms - begun_ms <= LISTED_MS or self.knows_less(sample, sample.timestamp_ms)
 
     def warm_since_ms(self, partition: int) -> int | None:
         """From when on the windows of the replay's worker and of the recorded one hold the same; None: always did."""

@@ -35,6 +35,7 @@ from slacktide.streams.isolated import isolated
 from slacktide.streams.kafka import WHOLE, History, Refused, Sender, Tail, last_of_each_key, places_of
 from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.shells import metrics
+from slacktide.streams.shells.lists import read_lists
 from slacktide.streams.shells.partitions import checked_partitions
 from slacktide.streams.shells.quarantine import Quarantine
 from slacktide.streams.shells.rebuilding import Rebuilding
@@ -48,8 +49,7 @@ log = logging.getLogger(__name__)
 FOLLOW_WAIT_MS = 200
 """Policy and inventory change by hand: a fetch for them may be held longer than one for samples."""
 READ_BACK_MS = 20_000
-"""Read back into the live windows before the first answer: two keyframe intervals, so that all is said in them that a
-sample may name."""
+"""Read back into the live windows before the first answer: so that figures of the last seconds are in them."""
 READ_BACK_RECORDS_MAX = 50_000
 """And at most so many: 20 s of 2,500 nodes in one partition. What is read back is held at once."""
 KEPT_MS = SAMPLE.retention_ms or 0
@@ -267,7 +267,7 @@ class Session:
         if fresh := {place: records[0] for place, records in some.items() if place not in self._next}:
             await self.quarantine.take_over(fresh)
         for place, records in some.items():
-            await self._take_over(place, records[0])
+            await self._take_over(place, records)
         together: dict[Place, Sequence[Record]] = {}
         for place, records in some.items():
             alone = self.quarantine.suspects(place, records)
@@ -346,9 +346,9 @@ class Session:
         if self._shadow is not None:
             self._shadow.go_on()
 
-    async def _take_over(self, place: Place, first: Record) -> None:
-        """Learn what stands before a record that does not follow on what was read last, and see to its windows."""
-        before: list[Record] = []
+    async def _take_over(self, place: Place, coming: Sequence[Record]) -> None:
+        """Learn what stands before records that do not follow on what was read last, and see to their windows."""
+        first, before = coming[0], list[Record]()
         if self.quarantine.bare(place):
             if place not in self._next:
                 log.error("owners of a partition crash again and again: it is taken over without history",
@@ -365,6 +365,7 @@ class Session:
                 since_ms=first.timestamp_ms - READ_BACK_MS,
                 most=READ_BACK_RECORDS_MAX,
             )
+            await read_lists(self._history, self._worker.lists, place, before, [first, *coming[1:]])
             self._ticking.learned(place, self._worker.learn(before))
             metrics.READ_BACK.inc(len(before))
             log.info("partition read back", extra={**place._asdict(), "samples": len(before)})

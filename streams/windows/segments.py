@@ -15,7 +15,7 @@ from itertools import chain
 from typing import Annotated, Any
 
 import numpy as np
-from msgspec import Meta
+from msgspec import Meta, Raw
 from numpy.typing import NDArray
 
 from slacktide.schemas.bounds import Count
@@ -106,7 +106,14 @@ def oldest_minute(windows: Windows, window: NodeWindow) -> int:
     return max(oldest // MINUTE, window.watermark_ms // MINUTE_MS - MINUTES + 1)
 
 
-def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, seq: int) -> NodeWindowSegment | None:
+class WrittenSegment(NodeWindowSegment, frozen=True, kw_only=True):
+    """A segment whose facts and pod list stay as they were read."""
+
+    facts: Raw = Raw()  # type: ignore[assignment]
+    listed: Raw = Raw()  # type: ignore[assignment]
+
+
+def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, seq: int) -> WrittenSegment | None:
     """One minute of event time as it is said after it is over; None: nothing covers it.
 
     Args:
@@ -121,7 +128,7 @@ def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, 
     if its is None:
         return None
     figures = [[None if value != value else int(value) for value in row] for row in its.figures.tolist()]  # noqa: PLR0124 - NaN
-    return NodeWindowSegment(
+    return WrittenSegment(
         node=window.node,
         boot_id=boot_id,
         seq=seq,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar, cast
+from typing import Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
-from slacktide.schemas.codec import decode
+from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
@@ -20,7 +20,7 @@ from slacktide.streams.windows.node_window import NodeWindow
 from slacktide.streams.windows.windows import Arrival
 from slacktide.streams.worker.boots import Boots
 from slacktide.streams.worker.nodes import Described
-from slacktide.streams.worker.reading import Naming, SoundSample
+from slacktide.streams.worker.reading import NOT_SAID, Naming, SoundSample
 from slacktide.streams.worker.shadow import Seen
 
 T = TypeVar("T")
@@ -42,6 +42,14 @@ class Revisions(Generic[T]):
     kept: dict[str, tuple[int, T]] = field(default_factory=dict)
     """With a hash of how it was written: what comes again is not read again."""
 
+    @property
+    def newest(self) -> tuple[str, T] | None:
+        """The one in use last, behind its revision; None: there is none."""
+        if not self.kept:
+            return None
+        revision, (_, content) = next(reversed(self.kept.items()))
+        return revision, content
+
     def named(self, revision: str, written: msgspec.Raw, *, newer: bool) -> T | None:
         """What a sample names, which it may carry itself; None: it is not known.
 
@@ -55,7 +63,7 @@ class Revisions(Generic[T]):
         if written:
             raw = bytes(written)
             if raw != NULL and (had is None or had[0] != hash(raw)):
-                before = next(reversed(self.kept.values()))[1] if self.kept else None
+                before = None if self.newest is None else self.newest[1]
                 return self._carried(revision, (hash(raw), self.read(raw, before)), newer=newer)
         if had is None:
             return None
@@ -76,6 +84,16 @@ class Revisions(Generic[T]):
 
 def _facts(raw: bytes, _: NodeFacts | None) -> NodeFacts:
     return decode(raw, NodeFacts)
+
+
+class Carried(NamedTuple):
+    """Facts and pods as a record carries them, with the revisions that they go by; empty: it does not."""
+
+    node: str
+    pods_revision: str
+    pods: msgspec.Raw
+    facts_revision: str
+    facts: msgspec.Raw
 
 
 @dataclass(slots=True)
@@ -115,6 +133,25 @@ class Node:
         """The pods of a list, in its order; None: no sample has carried it lately."""
         had = self.pods.kept.get(revision)
         return None if had is None else had[1].uids
+
+    def adopt(self, carried: Carried) -> None:
+        """Remember what is older than all that is known.
+
+        Raises:
+            BadMessageError: these are no pods, or no facts.
+
+        """
+        self.pods.named(carried.pods_revision, carried.pods, newer=False)
+        self.facts.named(carried.facts_revision, carried.facts, newer=False)
+
+    def in_use(self) -> Carried:
+        """The newest facts and pods, for whoever takes the node over."""
+        pods, facts = self.pods.newest, self.facts.newest
+        return Carried(
+            self.window.node,
+            *(("", NOT_SAID) if pods is None else (pods[0], msgspec.Raw(pods[1].raw))),
+            *(("", NOT_SAID) if facts is None else (facts[0], msgspec.Raw(encode(facts[1])))),
+        )
 
     def too_late(self, boot_id: str) -> None:
         """One of that boot is in no window."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+from msgspec.structs import replace
+
 from slacktide.schemas.errors import failure
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
@@ -16,10 +18,10 @@ from slacktide.streams.columns.merging import Merging
 from slacktide.streams.isolated import isolated
 from slacktide.streams.records import Out, Record, Writer
 from slacktide.streams.windows.figures import Candidate, allocatable_of, due, holds, metrics_of, publishing
-from slacktide.streams.windows.segments import MINUTE_MS, oldest_minute, segment
+from slacktide.streams.windows.segments import MINUTE_MS, WrittenSegment, oldest_minute, segment
 from slacktide.streams.worker.covering import Covering
 from slacktide.streams.worker.fast import Fast
-from slacktide.streams.worker.heard import WAVE, Heard, Node, waves
+from slacktide.streams.worker.heard import WAVE, Carried, Heard, Node, waves
 from slacktide.streams.worker.held import Held
 from slacktide.streams.worker.reading import SoundSample
 from slacktide.streams.worker.scores import node_score
@@ -268,16 +270,26 @@ class Publishing:
             return []
         first, window.minute = max(window.minute, oldest_minute(self._windows, window)), over
         try:
-            said = [
+            found = [
                 segment(self._windows, window, minute, boot_id=node.newest[0], seq=node.newest[1])
                 for minute in range(first, over)
             ]
-            return [self._writer.window(one, node.partition) for one in said if one is not None]
+            written = [one for one in found if one is not None]
+            if written:
+                written[-1] = _listed(written[-1], node.in_use())
+            return [self._writer.window(one, node.partition) for one in written]
         except Exception as exc:  # noqa: BLE001 - one node's minute
             return [self._failed("segment", _of_node(node), exc)]
 
     def _failed(self, stage: str, record: Record, error: Exception) -> Out:
         return self._writer.dead(record, failure(stage, error), record.timestamp_ms)
+
+
+def _listed(newest: WrittenSegment, its: Carried) -> WrittenSegment:
+    """A node's newest segment, with what its samples name now."""
+    facts = {"facts_revision": its.facts_revision, "facts": its.facts} if its.facts else {}
+    pods = {"pods_revision": its.pods_revision, "listed": its.pods} if its.pods else {}
+    return replace(newest, **facts, **pods)
 
 
 def _of_node(node: Node) -> Record:

@@ -42,6 +42,7 @@ from slacktide.streams.worker.covering import Covering
 from slacktide.streams.worker.fast import Fast
 from slacktide.streams.worker.heard import Heard, Node, waves
 from slacktide.streams.worker.held import Held
+from slacktide.streams.worker.lists import Lists
 from slacktide.streams.worker.nodes import OPEN_NODES_MAX, UNKNOWN_NODE, Nodes
 from slacktide.streams.worker.publishing import Publishing
 from slacktide.streams.worker.reading import (
@@ -106,6 +107,8 @@ class Worker:
         self._last = LastSaid()
         self._unpublished: list[Heard | Block[Node]] = []
         self._fast = Fast(name, self, self._verdict)
+        self.lists = Lists(self._node, self._verdict)
+        """Finds what samples name, at a takeover."""
         self._publishing = Publishing(self, self._last, self._fast, self._writer)
 
     def policy(self, record: Record) -> list[Out]:

@@ -7,12 +7,13 @@ import uuid
 
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources, revision_of
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse, Pressure
+from slacktide.schemas.sample import KEYFRAME_MS, Limits, NodeSample, NodeUse, PodUse, Pressure
 from slacktide.streams.decisions.cpu_suppress import decide
 
 PODS = 30
 CAPACITY = Resources(cpu_milli=16_000, mem_bytes=64 << 30)
-KEYFRAME_EVERY = 10
+KEYFRAME_EVERY = KEYFRAME_MS // 1_000
+"""A sample a second."""
 USUAL_MILLI = 50, 400
 
 
@@ -42,7 +43,7 @@ class FleetNode:
         return self._pods
 
     def sample(self, now_ms: int) -> NodeSample:
-        """The next sample; every tenth carries pods and facts."""
+        """The next sample; every 60th carries pods and facts."""
         keyframe = self._seq % KEYFRAME_EVERY == 0
         self._seq += 1
         sample = self.shape(now_ms, keyframe=keyframe)

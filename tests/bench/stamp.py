@@ -87,7 +87,7 @@ class StampedNode:
         return self._node.pods
 
     def stamp(self, now_ms: int, interval_ms: int = 1000) -> Stamped:
-        """The next sample; the first and every tenth carry pods and facts, as does one after a change.
+        """The next sample; the first and every 60th carry pods and facts, as does one after a change.
 
         Args:
             now_ms: when it was taken, UTC epoch.

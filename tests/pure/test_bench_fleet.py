@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import revision_of
-from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample import KEYFRAME_MS, NodeSample
 from slacktide.schemas.sample_columns import SampleFormat
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import NODE_PARTITIONS
@@ -44,19 +44,28 @@ def test_a_stamped_sample_is_a_sample_with_its_own_numbers() -> None:
     assert [pod.cpu_milli for pod in first.pod_use] != [pod.cpu_milli for pod in second.pod_use]
 
 
-def test_every_tenth_stamped_sample_is_a_keyframe() -> None:
+def test_stamped_keyframes_come_as_often_as_an_agents() -> None:
     """So a worker that begins anywhere knows pods and facts soon."""
-    told = [one.pods is not None and one.facts is not None for one in samples(StampedNode(0, POLICY_IN_FORCE), 21)]
+    told = [one.pods is not None and one.facts is not None for one in samples(StampedNode(0, POLICY_IN_FORCE), 121)]
 
-    assert told == [number % KEYFRAME_EVERY == 0 for number in range(21)]
+    assert KEYFRAME_EVERY * 1_000 == KEYFRAME_MS
+    assert told == [number % KEYFRAME_EVERY == 0 for number in range(121)]
+
+
+def test_a_sample_of_30_pods_takes_less_than_a_kilobyte_on_average() -> None:
+    """Keyframes included; no pod comes or goes."""
+    node = StampedNode(5, POLICY_IN_FORCE)
+    sizes = [len(node.stamp(NOW_MS + second * 1000).value) for second in range(10 * KEYFRAME_EVERY)]
+
+    assert sum(sizes) / len(sizes) <= 1_000
 
 
 def test_keyframes_of_a_fleet_do_not_come_at_once() -> None:
-    """In each second those of a tenth of the nodes, once all have told of themselves."""
-    fleet = [samples(StampedNode(number, POLICY_IN_FORCE), 12) for number in range(20)]
+    """In each second those of a sixtieth of the nodes, once all have told of themselves."""
+    fleet = [samples(StampedNode(number, POLICY_IN_FORCE), 12) for number in range(2 * KEYFRAME_EVERY)]
     told = [sum(node[second].pods is not None for node in fleet) for second in range(12)]
 
-    assert told == [20, *[2] * 11]
+    assert told == [2 * KEYFRAME_EVERY, *[2] * 11]
 
 
 def test_a_replaced_pod_comes_with_its_pod_list() -> None:

@@ -17,7 +17,7 @@ from slacktide.deploy.cli.virtual.machine import BEST_EFFORT
 from slacktide.schemas.inventory import revision_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import EvictState, Limits, NodeSample
+from slacktide.schemas.sample import KEYFRAME_MS, EvictState, Limits, NodeSample
 from slacktide.streams.decisions.be_limits import looser, quota_rate
 from slacktide.streams.decisions.cpu_suppress import RAISE_SPACING_MS, RULE, TARGET, Decision, decide
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import QUOTA_US_MIN
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 SLACK_MS = 60
 """Ticks and timers come late by some milliseconds here, as they do in a process."""
-KEYFRAME_MS = 10_000
 BYPASSED_PART = 0.01
 
 
@@ -225,7 +224,7 @@ class LimitChecks:
         )
 
     def _carries(self, sample: NodeSample) -> None:
-        """Pods and facts come where they changed, and both every ten seconds."""
+        """Pods and facts come where they changed, and both every minute."""
         said = (sample.facts_revision, sample.pods_revision)
         whole = sample.pods is not None and sample.facts is not None
         self._must(whole or self._now_ms - self._keyframe_ms < KEYFRAME_MS, "a keyframe is overdue")

@@ -8,7 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from sim.log import PARTITIONS, Entry
-from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE
+from slacktide.schemas.sample import LISTED_MS
+from slacktide.schemas.topics import INVENTORY, POLICY, SAMPLE, WINDOW
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from sim.world import World
 
 READ_BACK_MS = 20_000
-"""Two keyframe intervals."""
 COMMIT_EVERY_MS = 1_000
 
 
@@ -82,18 +82,30 @@ class Process:
             self._read_on(INVENTORY.name, partition, self.brain.inventory)
 
     def take_over(self, partition: int) -> None:
-        """Read two keyframe intervals back mute, then answer from the group's commit on."""
+        """Read back mute, and find what samples name; then answer from the group's commit on."""
         brain, log = self.brain, self.world.log
         if brain is None or partition in self.held:
             return
         position = log.committed.get(partition, 0)
-        since_ms = self.world.timeline.wall_ms - READ_BACK_MS
-        before = [entry for entry in log.read(SAMPLE.name, partition, 0)[:position] if entry.timestamp_ms >= since_ms]
+        now_ms = self.world.timeline.wall_ms
+        older = [entry for entry in log.read(SAMPLE.name, partition, 0)[:position]
+                 if entry.timestamp_ms >= now_ms - LISTED_MS]  # fmt: skip
+        before = [record_of(entry) for entry in older if entry.timestamp_ms >= now_ms - READ_BACK_MS]
         self.world.trace.note(self.name, "takes over", partition, f"at {position}, {len(before)} read back")
-        self.world.checker.learns(self.name, before)
-        brain.learn([record_of(entry) for entry in before])
+        self.world.checker.learns(self.name, older)
+        self._find_lists(brain, partition, before, [record_of(entry) for entry in older])
+        brain.learn(before)
         self.held[partition] = Held(position, position)
         self.poll(partition)
+
+    def _find_lists(self, brain: Worker, partition: int, before: Sequence[Record], older: Sequence[Record]) -> None:
+        """In what was read back, in segments, and in older samples where these lack something: as ``shells.lists``."""
+        segments = [entry for entry in self.world.log.read(WINDOW.name, partition, 0)
+                    if entry.timestamp_ms >= self.world.timeline.wall_ms - LISTED_MS]  # fmt: skip
+        brain.lists.adopt(reversed(before))
+        brain.lists.adopt(record_of(entry) for entry in reversed(segments))
+        if not before or brain.lists.lacking(before):
+            brain.lists.adopt(reversed(older))
 
     def let_go(self, partition: int) -> None:
         """It belongs to somebody else now."""

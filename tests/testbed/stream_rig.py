@@ -214,12 +214,12 @@ class Rig:
         finally:
             await admin.close()
 
-    async def commit(self, offsets: dict[int, int]) -> None:
+    async def commit(self, offsets: dict[int, int], topic: str = SAMPLE.name) -> None:
         """Say for the group that so much is done."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, group_id=self.group, enable_auto_commit=False)
         await consumer.start()
         try:
-            places = {TopicPartition(SAMPLE.name, number): offset for number, offset in offsets.items()}
+            places = {TopicPartition(topic, number): offset for number, offset in offsets.items()}
             consumer.assign(list(places))
             await consumer.commit(places)
         finally:

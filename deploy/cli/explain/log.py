@@ -13,6 +13,7 @@ from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
+from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
@@ -40,7 +41,7 @@ NODE_TOPICS = (*SAMPLES, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND,
 TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 36_000
-"""Samples come each second, keyframes each 10 s, figures at least each 30 s."""
+"""Samples come each second, figures at least each 30 s."""
 FETCH_WAIT_MS = 100
 MISSED_MS = 7 * 24 * 3_600_000
 """A pod that was missed stays as it is for as long as it runs: all that the topic keeps."""
@@ -61,7 +62,8 @@ class Log:
         mine = {topic.name: partition_of(name, self.partitions[topic.name]) for topic in NODE_TOPICS}
         mine[POLICY.name] = 0
         at = {topic: (topic.name, mine[topic.name]) for topic in NODE_TOPICS}
-        latest_ms = self.now_ms - NEWEST_MS  # however short the span: keyframes lie apart
+        latest_ms = self.now_ms - NEWEST_MS
+        listed_ms = self.now_ms - LISTED_MS  # however short the span: keyframes lie apart
         key = name.encode()
 
         def wanted(record: Record) -> bool:
@@ -69,7 +71,8 @@ class Log:
 
         read = await self.tail.read(
             {at[INVENTORY]: WHOLE, at[POLICY]: WHOLE, at[OUTCOME]: since_ms}
-            | {at[topic]: latest_ms for topic in (*FIGURES, *SAMPLES, COMMAND)},
+            | {at[topic]: latest_ms for topic in (*FIGURES, COMMAND)}
+            | {at[topic]: listed_ms for topic in SAMPLES},
             wanted,
         )
         there = {record.topic for record in read.records}
@@ -77,7 +80,7 @@ class Log:
             return read
         more = await self.tail.read(
             {at[topic]: WHOLE for topic in FIGURES}
-            | {at[topic]: min(since_ms, latest_ms) for topic in (*SAMPLES, COMMAND)},
+            | {at[topic]: min(since_ms, listed_ms) for topic in (*SAMPLES, COMMAND)},
             wanted,
         )
         kept = [record for record in read.records if record.topic in {INVENTORY.name, POLICY.name, OUTCOME.name}]
@@ -100,7 +103,7 @@ class Log:
         def wanted(record: Record) -> bool:
             return record.key in keys and _PODS in (record.value or b"")
 
-        since_ms = self.now_ms - NEWEST_MS
+        since_ms = self.now_ms - LISTED_MS
         return (await self.tail.read(dict.fromkeys(sorted(places), since_ms), wanted)).records
 
     async def listing(self, name: str) -> set[str]:
@@ -111,7 +114,7 @@ class Log:
             value = record.value or b""
             return _PODS in value and named in value
 
-        read = await self.tail.read(self._all(SAMPLES, self.now_ms - NEWEST_MS), wanted)
+        read = await self.tail.read(self._all(SAMPLES, self.now_ms - LISTED_MS), wanted)
         return {node for topic in SAMPLES for node in by_key(read.records, topic)}
 
     async def pod_outcomes(self, since_ms: int) -> Read:

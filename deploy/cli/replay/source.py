@@ -15,11 +15,11 @@ from slacktide.deploy.cli.moment import Moment
 from slacktide.deploy.cli.progress import Progress
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError, SlacktideError
+from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import COMMAND, POLICY
 from slacktide.streams.kafka import Span, Spans, partition_counts
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import STATE, header_of, records_of
-from slacktide.streams.replay.replay import READ_BACK_MS
 from slacktide.streams.rows import SAMPLE_NAMES
 
 FETCH_WAIT_MS = 100
@@ -138,7 +138,7 @@ async def from_log(
             async with aclosing(spans.read(whole, counts)) as reading:
                 policies = [record async for record in reading]
         others = [topic for topic in topics if topic != POLICY.name]
-        early_ms = max(0, since_ms - READ_BACK_MS)
+        early_ms = max(0, since_ms - LISTED_MS)
         span = Span(topics=others, whole=STATE, since_ms=early_ms, until_ms=until_ms)
         sink = begin(Opened(since_ms=since_ms, until_ms=until_ms, policies=policies))
         progress = Progress("reading", since_ms, until_ms)

@@ -1,0 +1,61 @@
+"""What samples name at a takeover, read back before the first answer: from segments, else from samples before them."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from slacktide.schemas.sample import LISTED_MS
+from slacktide.schemas.topics import WINDOW
+from slacktide.streams.kafka import History
+from slacktide.streams.records import Place, Record
+from slacktide.streams.worker.lists import Lists
+
+log = logging.getLogger(__name__)
+
+SAMPLES_AT_ONCE = 5_000
+"""Held in memory while older samples are searched."""
+
+
+async def read_lists(
+    history: History, lists: Lists, place: Place, before: Sequence[Record], coming: Sequence[Record]
+) -> None:
+    """Learn the facts and pod lists that samples of a place name.
+
+    Segments have nearly all. A list that changed since its node's segment lies in a sample between the two: these are
+    searched, the newest first, only where something lacks. What is found nowhere is answered ``skipped``.
+
+    Args:
+        history: reads.
+        lists: learns.
+        place: that is taken over.
+        before: samples that were read back, in order.
+        coming: those that are answered next.
+
+    Raises:
+        LogError: Kafka is unavailable.
+
+    """
+    first = coming[0]
+    since_ms = first.timestamp_ms - LISTED_MS
+    lists.adopt(reversed(before))
+    samples = [*before, *coming]
+    if not lists.lacking(samples):
+        return
+    segments = await history.span(WINDOW.name, place.partition, before=None, since_ms=since_ms)
+    lists.adopt(reversed(segments))
+    searched, lacking = 0, lists.lacking(samples)
+    if lacking:
+        oldest = samples[0].offset
+        older = history.back(*place, before=oldest, since_ms=since_ms, at_once=SAMPLES_AT_ONCE)
+        async for some in older:
+            lists.adopt(some)
+            searched += len(some)
+            lacking = lists.lacking(samples)
+            if not lacking:
+                break
+        await older.aclose()
+    log.info(
+        "lists read back",
+        extra={**place._asdict(), "segments": len(segments), "searched": searched, "lacking": len(lacking)},
+    )

@@ -1,0 +1,134 @@
+"""Facts and pod lists at a takeover: what samples name but do not carry. PURE.
+
+An owner writes both into the segment of each minute, beside their revisions, and an agent sends a keyframe every
+minute. So a new owner finds them in the newest segments. What changed since then lies in newer samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeAlias
+
+from msgspec import Raw
+
+from slacktide.schemas.bounds import Name, Revision
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.message import Message
+from slacktide.schemas.proof import PROVEN, Verdict
+from slacktide.schemas.sample_columns_codec import BEGIN, NOW
+from slacktide.schemas.topics import WINDOW
+from slacktide.streams.records import Record, text_of
+from slacktide.streams.worker.heard import Carried, Node
+from slacktide.streams.worker.reading import (
+    Identity,
+    Naming,
+    SoundSample,
+    check_key,
+    identity_of,
+    naming_of,
+    sample_of,
+)
+
+_CARRIED = b'"pods":[', b'"facts":{'
+
+Lacking: TypeAlias = set[tuple[bytes, str]]
+"""Key and revision of lists, or facts, that are not known."""
+
+
+class Lists:
+    """Finds facts and pod lists for the nodes of a worker.
+
+    Args:
+        begin: by partition and name a node's state; or the reason why none is kept.
+        verdict: of a sample's proof.
+
+    """
+
+    def __init__(self, begin: Callable[[int, str], Node | str], verdict: Callable[[Record], Verdict]) -> None:
+        self._begin, self._verdict = begin, verdict
+
+    def adopt(self, records: Iterable[Record]) -> None:
+        """Remember what records carry: segments, or samples that prove their node. What cannot be read is passed over.
+
+        Whatever reads such a record for its figures makes it a dead letter.
+
+        Args:
+            records: the newest first, none of them newer than what is known already.
+
+        """
+        for record in records:
+            if record.value is None or not any(mark in record.value for mark in _CARRIED):
+                continue
+            try:
+                self._adopt(record)
+            except Exception:  # noqa: BLE001, S112 - one record's
+                continue
+
+    def lacking(self, records: Iterable[Record]) -> Lacking:
+        """Which facts and lists samples name that are neither known nor carried by another one of these.
+
+        Args:
+            records: samples in order.
+
+        """
+        lacking: Lacking = set()
+        for record, named in _changes(records):
+            key, value = record.key or b"", record.value or b""
+            node = self._begin(record.partition, text_of(key))
+            if isinstance(node, str):
+                continue
+            for revision, kept, mark in (
+                (named.pods_revision, node.pods.kept, _CARRIED[0]),
+                (named.facts_revision, node.facts.kept, _CARRIED[1]),
+            ):
+                if revision not in kept and mark not in value:
+                    lacking.add((key, revision))
+        return lacking
+
+    def _adopt(self, record: Record) -> None:
+        carried = _of_segment(record) if record.topic == WINDOW.name else self._of_sample(record)
+        if carried is not None and not isinstance(node := self._begin(record.partition, carried.node), str):
+            node.adopt(carried)
+
+    def _of_sample(self, record: Record) -> Carried | None:
+        if self._verdict(record) not in PROVEN:
+            return None
+        columns = (record.value or b"").startswith(BEGIN)
+        named: Naming | SoundSample = naming_of(record, 0) if columns else sample_of(record)
+        return Carried(named.node, named.pods_revision, named.pods, named.facts_revision, named.facts)
+
+
+class _Segment(Message, frozen=True, kw_only=True):
+    """What a segment names. One of an owner of the version before names nothing."""
+
+    node: Name
+    facts_revision: Revision = ""
+    facts: Raw = Raw()
+    pods_revision: Revision = ""
+    listed: Raw = Raw()
+
+
+def _of_segment(record: Record) -> Carried:
+    named = decode(record.value, _Segment)
+    check_key(record, named.node, "NodeWindowSegment")
+    return Carried(named.node, named.pods_revision, named.listed, named.facts_revision, named.facts)
+
+
+def _changes(records: Iterable[Record]) -> Iterator[tuple[Record, Identity]]:
+    """Samples, but those in columns that begin as the one before of their node: they name the same."""
+    heads: dict[bytes | None, bytes] = {}
+    for record in records:
+        value = record.value
+        if value is None:
+            continue
+        head = heads.get(record.key)
+        if head is not None and value.startswith(head):
+            continue
+        try:
+            named = identity_of(record)
+        except BadMessageError:
+            continue
+        if value.startswith(BEGIN):
+            heads[record.key] = value[: value.find(NOW)]
+        yield record, named
