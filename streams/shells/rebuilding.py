@@ -21,6 +21,7 @@ from typing import Self
 import msgspec
 
 from slacktide.schemas.connection import Cluster
+from slacktide.schemas.sample_columns_codec import BEGIN, NOW
 from slacktide.schemas.topics import BACKFILL, WINDOW
 from slacktide.streams.kafka import Follower, History
 from slacktide.streams.records import Out, Place, Record
@@ -307,13 +308,21 @@ def unsegmented(samples: Iterable[Record], newest: Mapping[bytes | None, Newest]
         for sample in samples
         if (its := newest.get(sample.key)) is None
         or sample.timestamp_ms >= its.said_ms - LATE_MS
-        or _ms(lambda value: _observed.decode(value).observed_ms, sample) > its.over_ms
+        or _ms(_observed_ms, sample) > its.over_ms
     ]
+
+
+def _observed_ms(sample: bytes) -> int:
+    """When it was taken, in either form."""
+    if not sample.startswith(BEGIN):
+        return _observed.decode(sample).observed_ms
+    _, _, now = sample.partition(NOW)
+    return int(now.split(b",", 2)[1])
 
 
 def _ms(time: Callable[[bytes], int], record: Record) -> int:
     """What a record says, in so far as it can be read."""
     try:
         return time(record.value or b"")
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, ValueError, IndexError):
         return 0
