@@ -34,6 +34,7 @@ COMMANDS = {
     "explain": ("slacktide.deploy.cli.explain.command", "Why a node or a pod is as it is: told from the log."),
     "replay": ("slacktide.deploy.cli.replay.command", "A recorded span decided again: is it equal?"),
     "calc": ("slacktide.deploy.cli.calc.command", "Decision rules by hand: cases in, results with their arithmetic."),
+    "queue": ("slacktide.deploy.cli.queue.command", "A job queue by quota: what would happen, and why."),
     "demo": ("slacktide.deploy.cli.demo.command", "See the loop work: a service and batch work share a machine."),
 }
 """Name: the module that holds it as ``command``, and what ``slacktide --help`` says."""

@@ -93,6 +93,10 @@ class PendingQueue:
         """Those that wait for an event, in no order."""
         return list(self._aside.values())
 
+    def is_active(self, uid: str) -> bool:
+        """Whether a workload may be tried."""
+        return uid in self._active
+
     def push(self, one: Pending, now_s: int) -> None:
         """A workload is new or changed."""
         if one.uid == self._inflight:

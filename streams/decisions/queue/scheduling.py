@@ -87,7 +87,11 @@ class Scheduling:
     """The state of the queue. Each call names the time; it reads no clock."""
 
     def __init__(
-        self, queues: Iterable[ClusterQueue], holders: Iterable[Holder] = (), settings: Settings = DEFAULTS
+        self,
+        queues: Iterable[ClusterQueue],
+        holders: Iterable[Holder] = (),
+        settings: Settings = DEFAULTS,
+        known: Iterable[Workload] = (),
     ) -> None:
         self.settings = settings
         self.queues = {one.node.name: one for one in queues}
@@ -95,7 +99,8 @@ class Scheduling:
         self.holders: dict[str, Holder] = {}
         self.usage = QuotaUsage()
         self.cycles_run = 0
-        self._workloads: dict[str, Workload] = {}
+        self.known = {one.uid: one for one in known}
+        """By uid workloads that wait, and as far as they are known those that hold quota, until they are deleted."""
         self._progress: dict[str, _Progress] = {}
         self._chosen: dict[str, Mapping[str, str]] = {}
         """Reasons of the targets that a workload had when it was tried last, by uid."""
@@ -108,12 +113,12 @@ class Scheduling:
 
     def push(self, one: Workload, now_s: int) -> None:
         """A workload is new or changed."""
-        self._workloads[one.uid] = one
+        self.known[one.uid] = one
         self.waiting[one.queue].push(one.pending, now_s)
 
     def delete(self, uid: str, now_s: int) -> None:
         """A workload is gone, whether it waits or holds quota."""
-        one = self._workloads.pop(uid, None)
+        one = self.known.pop(uid, None)
         self._progress.pop(uid, None)
         self._chosen.pop(uid, None)
         if one is not None:
@@ -133,10 +138,6 @@ class Scheduling:
             if queue.node.root() is root:
                 self.waiting[name].retry(now_s)
 
-    def workload(self, uid: str) -> Workload:
-        """A workload that waits, or did before it was admitted."""
-        return self._workloads[uid]
-
     def pods_ready(self, uid: str, *, ready: bool = True) -> None:
         """The pods of a workload that holds quota became ready, or are no more."""
         if ready:
@@ -154,8 +155,9 @@ class Scheduling:
     def cycle(self, now_s: int) -> Cycle:
         """Try the head of each ClusterQueue; no entries where none may be tried."""
         self.cycles_run += 1
-        popped = [self._workloads[one.uid] for queue in self.waiting.values() if (one := queue.pop()) is not None]
-        heads = [self._head(one, now_s) for one in popped]
+        popped = [self.known[one.uid] for queue in self.waiting.values() if (one := queue.pop()) is not None]
+        holders = list(self.holders.values())
+        heads = [self._head(one, holders, now_s) for one in popped]
         most = int(not self._waits_for_pods) if self.settings.block_admission else None
         entries = cycle(heads, self.usage, self.settings.requeuing, most)
         done = Cycle(self.cycles_run, entries, list(evictions(entries, self.usage, self.cycles_run)))
@@ -163,16 +165,20 @@ class Scheduling:
             self._carry_out(entry, now_s)
         return done
 
-    def _head(self, one: Workload, now_s: int) -> Head:
+    def _head(self, one: Workload, holders: Sequence[Holder], now_s: int) -> Head:
         if one.pending.namespace_matches:
             self._drop_outdated(one)
         progress = self._progress.get(one.uid)
         tried = [*(progress.tried if progress else ()), *({} for _ in one.pod_sets)]
         pod_sets = [each._replace(last_tried=tried[at]) for at, each in enumerate(one.pod_sets)]
-        cluster = self._cluster(one.queue, now_s)._replace(chosen_before=self._chosen.get(one.uid, {}))
+        cluster = self._cluster(one.queue, holders, now_s)._replace(chosen_before=self._chosen.get(one.uid, {}))
         return Head(one.pending.queued, cluster, pod_sets, one.pending.namespace_matches, progress is not None)
 
-    def _cluster(self, name: str, now_s: int) -> Cluster:
+    def cluster(self, name: str, now_s: int) -> Cluster:
+        """What flavors of a ClusterQueue's workloads depend on now."""
+        return self._cluster(name, list(self.holders.values()), now_s)
+
+    def _cluster(self, name: str, holders: Sequence[Holder], now_s: int) -> Cluster:
         queue, settings = self.queues[name], self.settings
         return Cluster(
             queue=queue.node,
@@ -180,7 +186,7 @@ class Scheduling:
             flavors=settings.flavors,
             fungibility=queue.fungibility,
             policies=queue.policies,
-            holders=list(self.holders.values()),
+            holders=holders,
             usage=self.usage,
             fair_sharing=settings.fair_sharing,
             strategies=settings.strategies,
@@ -201,7 +207,7 @@ class Scheduling:
     def _carry_out(self, entry: Entry, now_s: int) -> None:
         """Book what was admitted; let all others wait."""
         uid, done = entry.head.queued.uid, entry.assignment
-        one = self._workloads[uid]
+        one = self.known[uid]
         if done is not None and entry.status == "assumed":
             self.waiting[one.queue].delete(uid)
             self._progress.pop(uid, None)

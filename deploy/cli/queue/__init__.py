@@ -1,0 +1,1 @@
+"""``slacktide queue``: the job queue by hand."""

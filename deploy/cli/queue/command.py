@@ -1,0 +1,72 @@
+"""``slacktide queue``: what a queue of jobs would do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+import msgspec
+
+from slacktide.deploy.cli.queue.files import cluster_of
+from slacktide.deploy.cli.queue.report import lines, report
+from slacktide.deploy.cli.settings import file
+from slacktide.deploy.cli.text import Duration, show
+from slacktide.streams.decisions.queue.cluster_objects import QueueCluster
+from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings
+from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
+
+
+@click.group()
+def command() -> None:
+    """A queue of jobs by quota, with Kueue's objects and rules; nothing is written to a cluster."""
+
+
+@command.command(
+    epilog="""Example: kubectl get clusterqueues,cohorts,resourceflavors,localqueues,workloads,jobs -A -o yaml >
+    cluster.yaml; slacktide queue simulate cluster.yaml --with one-more-job.yaml"""
+)
+@click.argument("cluster", type=file(), metavar="FILE")
+@click.option(
+    "--with",
+    "changes",
+    type=file(),
+    multiple=True,
+    metavar="FILE",
+    help="Objects to add. One that exists is replaced. Each workload's state without them is shown, too.",
+)
+@click.option("--for", "for_ms", type=Duration(), help="End after that time. Default: when nothing is left to happen.")
+@click.option("--fair-sharing", is_flag=True, help="Preempt and admit by shares, as Kueue does where it is so set.")
+@click.option("--corrected", is_flag=True, help="Decide better than Kueue where it is known to be wrong.")
+@click.option("--json", "as_json", is_flag=True, help="Print events and workloads as JSON Lines.")
+def simulate(
+    cluster: Path, changes: tuple[Path, ...], for_ms: int | None, *, fair_sharing: bool, corrected: bool, as_json: bool
+) -> None:
+    """Run the queue of a file: who is admitted when, who preempts whom, and what those that wait lack.
+
+    Workloads are the state at the beginning. Jobs without a Workload arrive when they were created. A job runs for as
+    long as its annotation slacktide.io/run-seconds names, or as long as it took; without either it does not end.
+    """
+    given = cluster_of([cluster, *changes])
+    settings = Settings(given.flavors, fair_sharing, corrected=corrected)
+    run, happened = _run(given, settings, for_ms)
+    before: dict[str, Outcome] = {}
+    if changes:
+        base, _ = _run(cluster_of([cluster]), settings, for_ms)
+        before = {one.uid: one for one in base.outcomes()}
+    if as_json:
+        for line in lines(given, run, happened, before):
+            click.echo(msgspec.json.encode(line))
+    else:
+        show(report(given, run, happened, before if changes else None))
+
+
+def _run(given: QueueCluster, settings: Settings, for_ms: int | None) -> tuple[Simulation, list[Happened]]:
+    settings = settings._replace(flavors=given.flavors)
+    state = Scheduling(given.queues, given.holders, settings, given.admitted)
+    arrivals = sorted(given.arriving, key=lambda one: (one.at_s, one.workload.uid))
+    now_s = given.latest_s or (arrivals[0].at_s if arrivals else 0)
+    for one in given.waiting:
+        state.push(one, now_s)
+    run = Simulation(state, given.run_s, now_s)
+    until_s = None if for_ms is None else now_s + for_ms // 1000
+    return run, list(run.run(arrivals, until_s))

@@ -1,0 +1,47 @@
+"""Files of Kubernetes objects, as ``kubectl get -o yaml`` prints them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from slacktide.agents.files import load_yaml
+from slacktide.schemas.errors import CaseError, ConfigError, Finding
+from slacktide.schemas.queue_objects import QueueObject
+from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster, read_objects
+
+
+def cluster_of(files: Sequence[Path]) -> QueueCluster:
+    """Read files; an object of a later one takes the place of the same object of an earlier one.
+
+    Raises:
+        ConfigError: a file cannot be read, or an object is not as its kind demands.
+        CaseError: what the objects name cannot be used.
+
+    """
+    found: dict[tuple[str, str, str], QueueObject] = {}
+    for file in files:
+        try:
+            for one in read_objects(_items(load_yaml(file))):
+                found[type(one).__name__, one.metadata.namespace, one.metadata.name] = one
+        except CaseError as exc:
+            finding = Finding(file=str(file), field=exc.field, value="unusable", accepted=exc.why)
+            raise ConfigError([finding]) from exc
+    return queue_cluster(list(found.values()))
+
+
+def _items(document: object) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Of a List, or the one object of the file; each with its path."""
+    if not isinstance(document, dict):
+        raise CaseError("content", "a Kubernetes object, or a List of them")
+    if not str(document.get("kind", "")).endswith("List"):
+        yield "", document
+        return
+    items = document.get("items")
+    if not isinstance(items, list):
+        raise CaseError("items", "a list of Kubernetes objects")
+    for at, one in enumerate(items):
+        if not isinstance(one, dict):
+            raise CaseError(f"items[{at}]", "a Kubernetes object")
+        yield f"items[{at}]", one

@@ -1,0 +1,376 @@
+"""Kubernetes objects that a job queue goes by, as ``kubectl get -o yaml`` prints them. Unused fields are left out.
+
+Kueue's kinds are those of ``kueue.x-k8s.io/v1beta2``; names that v1beta1 used for the same are read, too.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+Quantity = str | int | float
+Quantities = dict[str, Quantity]
+PreemptionPolicy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
+Continue = Literal["MayStopSearch", "TryNextFlavor", "Borrow", "Preempt"]
+"""The last two are v1beta1's names of the first."""
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The base of all: names are Kubernetes'."""
+
+
+class Owner(Part, frozen=True, kw_only=True):
+    """Of an object."""
+
+    kind: str = ""
+    uid: str = ""
+
+
+class Metadata(Part, frozen=True, kw_only=True):
+    """Of an object."""
+
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    generation: int = 0
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+    creation_timestamp: str | None = None
+    owner_references: list[Owner] | None = None
+
+
+class Taint(Part, frozen=True, kw_only=True):
+    """Of a node."""
+
+    key: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Toleration(Part, frozen=True, kw_only=True):
+    """Of a pod."""
+
+    key: str = ""
+    operator: str = ""
+    value: str = ""
+    effect: str = ""
+
+
+class Expression(Part, frozen=True, kw_only=True):
+    """Of a selector."""
+
+    key: str
+    operator: str
+    values: list[str] | None = None
+
+
+class LabelSelector(Part, frozen=True, kw_only=True):
+    """Without labels and expressions it matches everything."""
+
+    match_labels: dict[str, str] | None = None
+    match_expressions: list[Expression] | None = None
+
+
+class ResourceQuota(Part, frozen=True, kw_only=True):
+    """Of one resource of a flavor."""
+
+    name: str
+    nominal_quota: Quantity = 0
+    borrowing_limit: Quantity | None = None
+    lending_limit: Quantity | None = None
+
+
+class FlavorQuotas(Part, frozen=True, kw_only=True):
+    """Of one flavor."""
+
+    name: str
+    resources: list[ResourceQuota] = []
+
+
+class ResourceGroup(Part, frozen=True, kw_only=True):
+    """Resources that come from the same flavor."""
+
+    covered_resources: list[str] = []
+    flavors: list[FlavorQuotas] = []
+
+
+class BorrowWithinCohort(Part, frozen=True, kw_only=True):
+    """Preemption while borrowing."""
+
+    policy: Literal["Never", "LowerPriority"] = "Never"
+    max_priority_threshold: int | None = None
+
+
+class PreemptionSpec(Part, frozen=True, kw_only=True):
+    """Whom workloads of a ClusterQueue may preempt."""
+
+    within_cluster_queue: PreemptionPolicy = "Never"
+    reclaim_within_cohort: PreemptionPolicy = "Never"
+    borrow_within_cohort: BorrowWithinCohort | None = None
+
+
+class FlavorFungibility(Part, frozen=True, kw_only=True):
+    """Whether the next flavor is tried."""
+
+    when_can_borrow: Continue = "MayStopSearch"
+    when_can_preempt: Continue = "TryNextFlavor"
+    preference: Literal["BorrowingOverPreemption", "PreemptionOverBorrowing"] | None = None
+
+
+class FairSharing(Part, frozen=True, kw_only=True):
+    """The weight of a ClusterQueue or Cohort."""
+
+    weight: Quantity = 1
+
+
+class ClusterQueueSpec(Part, frozen=True, kw_only=True):
+    """Of a ClusterQueue."""
+
+    cohort_name: str = ""
+    cohort: str = ""
+    resource_groups: list[ResourceGroup] = []
+    queueing_strategy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
+    preemption: PreemptionSpec | None = None
+    flavor_fungibility: FlavorFungibility | None = None
+    fair_sharing: FairSharing | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class CohortSpec(Part, frozen=True, kw_only=True):
+    """Of a Cohort."""
+
+    parent_name: str = ""
+    parent: str = ""
+    resource_groups: list[ResourceGroup] = []
+    fair_sharing: FairSharing | None = None
+
+
+class ResourceFlavorSpec(Part, frozen=True, kw_only=True):
+    """Of a ResourceFlavor."""
+
+    node_labels: dict[str, str] | None = None
+    node_taints: list[Taint] | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class LocalQueueSpec(Part, frozen=True, kw_only=True):
+    """Of a LocalQueue."""
+
+    cluster_queue: str
+
+
+class Resources(Part, frozen=True, kw_only=True):
+    """Of a container, or of a pod as a whole."""
+
+    requests: Quantities | None = None
+    limits: Quantities | None = None
+
+
+class ContainerSpec(Part, frozen=True, kw_only=True):
+    """Of a pod."""
+
+    name: str = ""
+    resources: Resources | None = None
+    restart_policy: str = ""
+
+
+class NodeSelectorTerm(Part, frozen=True, kw_only=True):
+    """Of an affinity."""
+
+    match_expressions: list[Expression] | None = None
+
+
+class NodeSelector(Part, frozen=True, kw_only=True):
+    """Of an affinity."""
+
+    node_selector_terms: list[NodeSelectorTerm] = []
+
+
+class NodeAffinity(Part, frozen=True, kw_only=True):
+    """Of an affinity."""
+
+    required: NodeSelector | None = msgspec.field(name="requiredDuringSchedulingIgnoredDuringExecution", default=None)
+
+
+class Affinity(Part, frozen=True, kw_only=True):
+    """Of a pod."""
+
+    node_affinity: NodeAffinity | None = None
+
+
+class PodSpec(Part, frozen=True, kw_only=True):
+    """Of a pod template."""
+
+    containers: list[ContainerSpec] = []
+    init_containers: list[ContainerSpec] | None = None
+    overhead: Quantities | None = None
+    resources: Resources | None = None
+    runtime_class_name: str = ""
+    priority_class_name: str = ""
+    node_selector: dict[str, str] | None = None
+    affinity: Affinity | None = None
+    tolerations: list[Toleration] | None = None
+
+
+class PodTemplate(Part, frozen=True, kw_only=True):
+    """Of a Job or a pod set."""
+
+    spec: PodSpec
+
+
+class JobSpec(Part, frozen=True, kw_only=True):
+    """Of a Job."""
+
+    parallelism: int = 1
+    completions: int | None = None
+    completion_mode: Literal["NonIndexed", "Indexed"] = "NonIndexed"
+    template: PodTemplate
+
+
+class ObjectCondition(Part, frozen=True, kw_only=True):
+    """Of an object's status."""
+
+    type: str
+    status: str
+    reason: str = ""
+    last_transition_time: str | None = None
+
+
+class JobStatus(Part, frozen=True, kw_only=True):
+    """Of a Job."""
+
+    start_time: str | None = None
+    completion_time: str | None = None
+    conditions: list[ObjectCondition] | None = None
+
+
+class WorkloadPodSet(Part, frozen=True, kw_only=True):
+    """Of a Workload."""
+
+    name: str = "main"
+    count: int = 1
+    min_count: int | None = None
+    template: PodTemplate
+
+
+class WorkloadSpec(Part, frozen=True, kw_only=True):
+    """Of a Workload."""
+
+    queue_name: str = ""
+    priority: int | None = None
+    active: bool = True
+    pod_sets: list[WorkloadPodSet] = []
+
+
+class PodSetAdmission(Part, frozen=True, kw_only=True):
+    """Of an admitted Workload."""
+
+    name: str = "main"
+    flavors: dict[str, str] | None = None
+    resource_usage: Quantities | None = None
+    count: int | None = None
+
+
+class AdmissionStatus(Part, frozen=True, kw_only=True):
+    """Of a Workload that holds quota."""
+
+    cluster_queue: str
+    pod_set_assignments: list[PodSetAdmission] = []
+
+
+class RequeueState(Part, frozen=True, kw_only=True):
+    """Of a Workload that waits after an eviction."""
+
+    count: int = 0
+    requeue_at: str | None = None
+
+
+class ReclaimablePod(Part, frozen=True, kw_only=True):
+    """Pods of a set that are done."""
+
+    name: str
+    count: int
+
+
+class WorkloadStatus(Part, frozen=True, kw_only=True):
+    """Of a Workload."""
+
+    admission: AdmissionStatus | None = None
+    conditions: list[ObjectCondition] | None = None
+    requeue_state: RequeueState | None = None
+    reclaimable_pods: list[ReclaimablePod] | None = None
+
+
+class QueueObject(Part, frozen=True, kw_only=True):
+    """What all of them have."""
+
+    metadata: Metadata
+
+
+class ClusterQueueObject(QueueObject, frozen=True, kw_only=True):
+    """A ClusterQueue."""
+
+    spec: ClusterQueueSpec
+
+
+class CohortObject(QueueObject, frozen=True, kw_only=True):
+    """A Cohort."""
+
+    spec: CohortSpec = CohortSpec()
+
+
+class ResourceFlavorObject(QueueObject, frozen=True, kw_only=True):
+    """A ResourceFlavor."""
+
+    spec: ResourceFlavorSpec = ResourceFlavorSpec()
+
+
+class LocalQueueObject(QueueObject, frozen=True, kw_only=True):
+    """A LocalQueue."""
+
+    spec: LocalQueueSpec
+
+
+class NamespaceObject(QueueObject, frozen=True, kw_only=True):
+    """A Namespace."""
+
+
+class PriorityClassObject(QueueObject, frozen=True, kw_only=True):
+    """A PriorityClass."""
+
+    value: int = 0
+    global_default: bool = False
+
+
+class WorkloadPriorityClassObject(QueueObject, frozen=True, kw_only=True):
+    """A WorkloadPriorityClass."""
+
+    value: int = 0
+
+
+class JobObject(QueueObject, frozen=True, kw_only=True):
+    """A Job."""
+
+    spec: JobSpec
+    status: JobStatus = JobStatus()
+
+
+class WorkloadObject(QueueObject, frozen=True, kw_only=True):
+    """A Workload."""
+
+    spec: WorkloadSpec
+    status: WorkloadStatus = WorkloadStatus()
+
+
+KINDS: dict[str, type[QueueObject]] = {
+    "ClusterQueue": ClusterQueueObject,
+    "Cohort": CohortObject,
+    "ResourceFlavor": ResourceFlavorObject,
+    "LocalQueue": LocalQueueObject,
+    "Namespace": NamespaceObject,
+    "PriorityClass": PriorityClassObject,
+    "WorkloadPriorityClass": WorkloadPriorityClassObject,
+    "Job": JobObject,
+    "Workload": WorkloadObject,
+}

@@ -1,0 +1,440 @@
+"""Kubernetes objects as the rules of the job queue take them: quotas, workloads that hold quota, workloads that wait.
+
+A Workload is what a queue knows already: it holds quota, waits, or is done. A Job with a queue's name and no Workload
+of its own has yet to arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import ROUND_CEILING, Decimal
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from slacktide.schemas.errors import CaseError, QuantityError
+from slacktide.schemas.pod_resources import Container, Needs
+from slacktide.schemas.policy.selector import matches
+from slacktide.schemas.queue_objects import (
+    KINDS,
+    AdmissionStatus,
+    ClusterQueueObject,
+    CohortObject,
+    ContainerSpec,
+    JobObject,
+    LabelSelector,
+    LocalQueueObject,
+    NamespaceObject,
+    ObjectCondition,
+    PodSpec,
+    PriorityClassObject,
+    Quantities,
+    Quantity,
+    QueueObject,
+    ResourceFlavorObject,
+    ResourceGroup,
+    Resources,
+    WorkloadObject,
+    WorkloadPriorityClassObject,
+)
+from slacktide.schemas.units import quantity
+from slacktide.streams.decisions import label_selector
+from slacktide.streams.decisions.queue.admitted_usage import AdmittedPodSet, admitted_usage, pod_set_usage
+from slacktide.streams.decisions.queue.amount import UNLIMITED, FlavorResource
+from slacktide.streams.decisions.queue.assign import Fungibility, Group, PodSet
+from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds, Taint
+from slacktide.streams.decisions.queue.job_requests import Defaults, pod_request
+from slacktide.streams.decisions.queue.job_start import Toleration
+from slacktide.streams.decisions.queue.job_workload import (
+    PRIORITY_CLASS,
+    QUEUE_NAME,
+    PriorityClass,
+    job_priority,
+    min_count,
+    workload_name,
+)
+from slacktide.streams.decisions.queue.pending_queue import Pending
+from slacktide.streams.decisions.queue.pods_ready_condition import JobProgress
+from slacktide.streams.decisions.queue.queue_order import Condition, Queued
+from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, cohort_on_cycle, quota_tree
+from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Workload
+from slacktide.streams.decisions.queue.simulation import Arrival
+from slacktide.streams.decisions.queue.victims import Holder, Preemption
+
+RUN_SECONDS = "slacktide.io/run-seconds"
+"""Annotation of a Job or Workload: for how long it runs once it is admitted, in a simulation."""
+NAMESPACE_NAME = "kubernetes.io/metadata.name"
+T = TypeVar("T", bound=QueueObject)
+
+
+class QueueCluster(NamedTuple):
+    """What a queue decides on."""
+
+    queues: list[ClusterQueue]
+    flavors: Mapping[str, NodeFlavor]
+    holders: list[Holder]
+    admitted: list[Workload]
+    """Those that hold quota, as they would wait again after an eviction."""
+    waiting: list[Workload]
+    arriving: list[Arrival]
+    run_s: Mapping[str, int]
+    """By uid for how long a workload runs, where that is known."""
+    names: Mapping[str, str]
+    """By uid NAMESPACE/NAME of each workload."""
+    latest_s: int
+    """The latest time that any Workload names; 0: there is none."""
+    notes: list[str]
+    """What was left out, and why."""
+
+
+def read_objects(items: Iterable[tuple[str, Mapping[str, Any]]]) -> list[QueueObject]:
+    """Objects of the kinds that a queue goes by; others are left out.
+
+    Args:
+        items: each with its path, for messages.
+
+    Raises:
+        CaseError: an object is not as its kind demands; with its path.
+
+    """
+    found = []
+    for path, item in items:
+        kind = KINDS.get(str(item.get("kind")))
+        if kind is not None:
+            try:
+                found.append(msgspec.convert(item, kind, strict=False))
+            except msgspec.ValidationError as exc:
+                what, _, at = str(exc).partition(" - at `")
+                raise CaseError(path + at.strip("`").removeprefix("$"), what) from exc
+    return found
+
+
+def queue_cluster(objects: Sequence[QueueObject]) -> QueueCluster:
+    """Put objects together.
+
+    Raises:
+        CaseError: an amount or time cannot be read, or a Cohort is its own ancestor; with the object's name.
+
+    """
+    return _Cluster(objects).built()
+
+
+class _Cluster:
+    def __init__(self, objects: Sequence[QueueObject]) -> None:
+        self._objects = objects
+        self._local = {(one.metadata.namespace, one.metadata.name): one for one in self._all(LocalQueueObject)}
+        self._namespaces = {one.metadata.name: one.metadata.labels or {} for one in self._all(NamespaceObject)}
+        self._specs = {one.metadata.name: one for one in self._all(ClusterQueueObject)}
+        self._tree = self._quotas()
+        self._names: dict[str, str] = {}
+        self._run_s: dict[str, int] = {}
+        self._times = [0]
+        self._notes: list[str] = []
+
+    def built(self) -> QueueCluster:
+        """All of it."""
+        workloads = [each for each in self._all(WorkloadObject) if not _is(each.status.conditions, "Finished")]
+        owned = {owner.uid for one in self._all(WorkloadObject) for owner in one.metadata.owner_references or ()}
+        holders = [held for each in workloads if (held := self._holder(each)) is not None]
+        admitted = [each for each in workloads if each.status.admission is not None]
+        waits = [each for each in workloads if each.status.admission is None]
+        jobs = [one for one in self._all(JobObject) if _uid(one) not in owned]
+        return QueueCluster(
+            queues=[_cluster_queue(one, self._tree) for one in self._specs.values()],
+            flavors={one.metadata.name: _flavor(one) for one in self._all(ResourceFlavorObject)},
+            holders=holders,
+            admitted=[one for each in admitted if (one := self._waiting(each)) is not None],
+            waiting=[one for each in waits if (one := self._waiting(each)) is not None],
+            arriving=[job for each in jobs if (job := self._arrival(each)) is not None],
+            run_s=self._run_s,
+            names=self._names,
+            latest_s=max(self._times),
+            notes=self._notes,
+        )
+
+    def _all(self, kind: type[T]) -> Iterator[T]:
+        return (one for one in self._objects if isinstance(one, kind))
+
+    def _quotas(self) -> QuotaTree:
+        cohorts = [
+            _node(one, one.spec.parent_name or one.spec.parent, one.spec.resource_groups)
+            for one in self._all(CohortObject)
+        ]
+        if (name := cohort_on_cycle(cohorts)) is not None:
+            raise CaseError(f"Cohort {name}", "it is its own ancestor; accepted: a parent that is not below it")
+        queues = self._specs.values()
+        return quota_tree(
+            [_node(one, one.spec.cohort_name or one.spec.cohort, one.spec.resource_groups) for one in queues], cohorts
+        )
+
+    def _holder(self, one: WorkloadObject) -> Holder | None:
+        admission, name = one.status.admission, self._named(one)
+        reserved = _condition(one.status.conditions, "QuotaReserved")
+        if admission is None or reserved is None or not reserved.status:
+            return None
+        if admission.cluster_queue not in self._tree.queues:
+            self._notes.append(f"Workload {name}: left out: ClusterQueue {admission.cluster_queue} is not in the files")
+            return None
+        usage, assigned = _usage(one, admission)
+        self._times.append(reserved.at_s)
+        queue = self._tree.queues[admission.cluster_queue]
+        return Holder(self._queued(one, one.spec.priority), queue, assigned, usage, reserved.at_s)
+
+    def _waiting(self, one: WorkloadObject) -> Workload | None:
+        name = self._named(one)
+        if not one.spec.active:
+            self._notes.append(f"Workload {name}: left out: it is not active")
+            return None
+        queue = self._queue_of(f"Workload {name}", one.metadata.namespace, one.spec.queue_name)
+        pod_sets = [
+            _pod_set(each.name, each.count, each.min_count, each.template.spec, f"Workload {name}")
+            for each in one.spec.pod_sets
+        ]
+        requeue = one.status.requeue_state
+        pending = Pending(
+            queued=self._queued(one, one.spec.priority),
+            generation=one.metadata.generation,
+            namespace_matches=self._matches(queue, one.metadata.namespace),
+            requeued=_condition(one.status.conditions, "Requeued"),
+            requeue_at_s=_seconds(requeue.requeue_at, name) if requeue and requeue.requeue_at else None,
+            pod_sets=msgspec.json.encode(one.spec.pod_sets),
+        )
+        return None if queue is None else Workload(pending, queue, tuple(pod_sets))
+
+    def _arrival(self, one: JobObject) -> Arrival | None:
+        labels, name = one.metadata.labels or {}, self._named(one)
+        if QUEUE_NAME not in labels:
+            self._notes.append(f"Job {name}: left out: it has no label {QUEUE_NAME}")
+            return None
+        queue = self._queue_of(f"Job {name}", one.metadata.namespace, labels[QUEUE_NAME])
+        priority = job_priority(
+            labels.get(PRIORITY_CLASS, ""),
+            one.spec.template.spec.priority_class_name,
+            {each.metadata.name: each.value for each in self._all(WorkloadPriorityClassObject)},
+            [
+                PriorityClass(each.metadata.name, each.value, each.global_default)
+                for each in self._all(PriorityClassObject)
+            ],
+        )
+        if priority is None:
+            self._notes.append(f"Job {name}: left out: its priority class is not in the files")
+        if queue is None or priority is None:
+            return None
+        progress = JobProgress(one.spec.parallelism, one.spec.completions)
+        least = min_count(one.metadata.annotations or {})
+        pod_set = _pod_set("main", progress.spec_count, least, one.spec.template.spec, f"Job {name}")
+        pending = Pending(
+            queued=self._queued(one, priority.value),
+            namespace_matches=self._matches(queue, one.metadata.namespace),
+            pod_sets=msgspec.json.encode((progress.spec_count, least, one.spec.template.spec)),
+        )
+        return Arrival(pending.queued.created_s, Workload(pending, queue, (pod_set,)))
+
+    def _queued(self, one: WorkloadObject | JobObject, priority: int | None) -> Queued:
+        name = self._named(one)
+        created_s = _seconds(one.metadata.creation_timestamp, name) if one.metadata.creation_timestamp else 0
+        evicted = _condition(one.status.conditions, "Evicted")
+        if isinstance(one, WorkloadObject):
+            self._times += [created_s, *((evicted.at_s,) if evicted else ())]
+        if (run_s := _run_s(one, name)) is not None:
+            self._run_s[_uid(one)] = run_s
+        return Queued(_uid(one), priority, created_s, evicted)
+
+    def _named(self, one: WorkloadObject | JobObject) -> str:
+        name = f"{one.metadata.namespace or 'default'}/{one.metadata.name}"
+        self._names[_uid(one)] = name
+        return name
+
+    def _queue_of(self, what: str, namespace: str, local: str) -> str | None:
+        """The ClusterQueue of a LocalQueue."""
+        found = self._local.get((namespace, local))
+        if found is None:
+            self._notes.append(f"{what}: left out: LocalQueue {namespace or 'default'}/{local} is not in the files")
+            return None
+        if found.spec.cluster_queue not in self._specs:
+            self._notes.append(f"{what}: left out: ClusterQueue {found.spec.cluster_queue} is not in the files")
+            return None
+        return found.spec.cluster_queue
+
+    def _matches(self, queue: str | None, namespace: str) -> bool:
+        """Whether the ClusterQueue takes workloads of a namespace; without a selector it takes none."""
+        selector = self._specs[queue].spec.namespace_selector if queue is not None else None
+        labels = {NAMESPACE_NAME: namespace or "default"} | self._namespaces.get(namespace or "default", {})
+        return selector is not None and _selects(selector, labels, f"ClusterQueue {queue}")
+
+
+def _selects(selector: LabelSelector, labels: Mapping[str, str], of: str) -> bool:
+    expressions = [
+        label_selector.Expression(key=one.key, operator=one.operator, values=tuple(one.values or ()))
+        for one in selector.match_expressions or ()
+    ]
+    read = label_selector.selector_of(selector.match_labels or {}, expressions)
+    if isinstance(read, label_selector.InvalidSelector):
+        raise CaseError(f"{of}: spec.namespaceSelector", read.why)
+    return matches(read, labels)
+
+
+def _node(one: ClusterQueueObject | CohortObject, parent: str, groups: Iterable[ResourceGroup]) -> NodeSpec:
+    kind = "ClusterQueue" if isinstance(one, ClusterQueueObject) else "Cohort"
+    of = f"{kind} {one.metadata.name}"
+    quotas = {
+        FlavorResource(flavor.name, each.name): Quota(
+            nominal=_limit(each.name, each.nominal_quota, of) or 0,
+            borrowing_limit=_limit(each.name, each.borrowing_limit, of),
+            lending_limit=_limit(each.name, each.lending_limit, of),
+        )
+        for group in groups
+        for flavor in group.flavors
+        for each in flavor.resources
+    }
+    sharing = one.spec.fair_sharing
+    weight = 1.0 if sharing is None else float(_read(sharing.weight, f"{of}: spec.fairSharing.weight"))
+    return NodeSpec(one.metadata.name, parent or None, quotas, weight)
+
+
+def _cluster_queue(one: ClusterQueueObject, tree: QuotaTree) -> ClusterQueue:
+    spec = one.spec
+    preemption, fungibility = spec.preemption, spec.flavor_fungibility
+    borrow = preemption.borrow_within_cohort if preemption else None
+    return ClusterQueue(
+        node=tree.queues[one.metadata.name],
+        groups=tuple(
+            Group(frozenset(each.covered_resources), tuple(flavor.name for flavor in each.flavors))
+            for each in spec.resource_groups
+        ),
+        fungibility=Fungibility()
+        if fungibility is None
+        else Fungibility(
+            fungibility.when_can_borrow == "TryNextFlavor",
+            fungibility.when_can_preempt == "TryNextFlavor",
+            fungibility.preference == "PreemptionOverBorrowing",
+        ),
+        policies=Preemption()
+        if preemption is None
+        else Preemption(
+            preemption.within_cluster_queue,
+            preemption.reclaim_within_cohort,
+            borrow is not None and borrow.policy != "Never",
+            borrow.max_priority_threshold if borrow else None,
+        ),
+        strategy=spec.queueing_strategy,
+    )
+
+
+def _flavor(one: ResourceFlavorObject) -> NodeFlavor:
+    taints = tuple(Taint(each.key, each.value, each.effect) for each in one.spec.node_taints or ())
+    tolerations = tuple(
+        Toleration(each.key, each.operator, each.value, each.effect) for each in one.spec.tolerations or ()
+    )
+    return NodeFlavor(one.spec.node_labels or {}, taints, tolerations)
+
+
+def _pod_set(name: str, pods: int, least: int | None, spec: PodSpec, of: str) -> PodSet:
+    required = spec.affinity.node_affinity.required if spec.affinity and spec.affinity.node_affinity else None
+    affinity = tuple(
+        tuple(Expression(one.key, one.operator, tuple(one.values or ())) for one in term.match_expressions or ())
+        for term in (required.node_selector_terms if required else ())
+    )
+    tolerations = tuple(Toleration(each.key, each.operator, each.value, each.effect) for each in spec.tolerations or ())
+    needs = Needs(
+        containers=[_container(one, of) for one in spec.containers],
+        inits=[_container(one, of) for one in spec.init_containers or ()],
+        overhead=_amounts(spec.overhead, of),
+        pod_level=None if spec.resources is None else _asked(spec.resources, of),
+    )
+    requests = pod_request(needs, Defaults()).requests
+    partly = least if least is not None and 0 < least < pods else None
+    return PodSet(name, pods, partly, requests, NodeNeeds(spec.node_selector or {}, affinity, tolerations))
+
+
+def _container(one: ContainerSpec, of: str) -> Container:
+    asked = _asked(one.resources or Resources(), f"{of}: container {one.name}")
+    return Container(requests=asked.requests, limits=asked.limits, sidecar=one.restart_policy == "Always")
+
+
+def _asked(given: Resources, of: str) -> Container:
+    return Container(requests=_amounts(given.requests, of), limits=_amounts(given.limits, of))
+
+
+def _usage(
+    one: WorkloadObject, admission: AdmissionStatus
+) -> tuple[dict[FlavorResource, int], frozenset[FlavorResource]]:
+    """What an admitted workload uses now, and what it was assigned."""
+    of = f"Workload {one.metadata.name}: status.admission"
+    asked = {each.name: each.count for each in one.spec.pod_sets}
+    done = {each.name: each.count for each in one.status.reclaimable_pods or ()}
+    sets, assigned = [], set()
+    for each in admission.pod_set_assignments:
+        flavors = each.flavors or {}
+        amounts = {resource: _amount(resource, text, of) for resource, text in (each.resource_usage or {}).items()}
+        usage = {FlavorResource(flavors.get(name, ""), name): amount for name, amount in amounts.items()}
+        assigned |= {*usage, *(FlavorResource(flavor, name) for name, flavor in flavors.items())}
+        count = asked.get(each.name, each.count or 0)
+        sets.append(pod_set_usage(AdmittedPodSet(each.name, count, done.get(each.name, 0), each.count, usage)))
+    return admitted_usage(sets), frozenset(assigned)
+
+
+def _uid(one: WorkloadObject | JobObject) -> str:
+    """Its own; of a Job without one what its workload would be called."""
+    if one.metadata.uid:
+        return one.metadata.uid
+    kind = "job" if isinstance(one, JobObject) else "workload"
+    return f"{kind}/{one.metadata.namespace or 'default'}/{workload_name(one.metadata.name, '')}"
+
+
+def _run_s(one: WorkloadObject | JobObject, name: str) -> int | None:
+    """Its annotation, else what a finished Job took; None: nobody knows."""
+    text = (one.metadata.annotations or {}).get(RUN_SECONDS)
+    if text is not None:
+        if not text.isdecimal() or len(text) > 10:
+            raise CaseError(f"{name}: metadata.annotations[{RUN_SECONDS}]", f"{text!r}; accepted: whole seconds")
+        return int(text)
+    if isinstance(one, JobObject) and one.status.start_time:
+        ends = [each.last_transition_time for each in one.status.conditions or () if each.type == "Failed"]
+        end = one.status.completion_time or next((each for each in ends if each), None)
+        if end:
+            return max(0, _seconds(end, name) - _seconds(one.status.start_time, name))
+    return None
+
+
+def _is(conditions: Iterable[ObjectCondition] | None, kind: str) -> bool:
+    return any(one.type == kind and one.status == "True" for one in conditions or ())
+
+
+def _condition(conditions: Iterable[ObjectCondition] | None, kind: str) -> Condition | None:
+    for one in conditions or ():
+        if one.type == kind:
+            at = one.last_transition_time
+            return Condition(one.reason, _seconds(at, kind) if at else 0, one.status == "True")
+    return None
+
+
+def _amounts(given: Quantities | None, of: str) -> dict[str, Decimal]:
+    return {resource: Decimal(_amount(resource, text, of)) for resource, text in (given or {}).items()}
+
+
+def _limit(resource: str, given: Quantity | None, of: str) -> int | None:
+    return None if given is None else _amount(resource, given, of)
+
+
+def _amount(resource: str, given: Quantity, of: str) -> int:
+    """CPU in millicores, everything else in whole units, rounded up."""
+    exact = _read(given, f"{of}: {resource}") * (1000 if resource == "cpu" else 1)
+    return min(int(exact.to_integral_value(ROUND_CEILING)), UNLIMITED)
+
+
+def _read(given: Quantity, field: str) -> Decimal:
+    try:
+        return quantity(given)
+    except QuantityError as exc:
+        raise CaseError(field, str(exc)) from exc
+
+
+def _seconds(text: str, of: str) -> int:
+    """Since the epoch; without an offset it is UTC."""
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise CaseError(of, f"{text!r} is not a time such as 2026-03-01T12:00:00Z") from exc
+    return round((when if when.tzinfo else when.replace(tzinfo=UTC)).timestamp())

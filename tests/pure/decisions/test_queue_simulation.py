@@ -1,0 +1,165 @@
+"""What a queue would do, from event to event."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.streams.decisions.queue import simulation
+from slacktide.streams.decisions.queue.amount import FlavorResource
+from slacktide.streams.decisions.queue.assign import Group, PodSet
+from slacktide.streams.decisions.queue.flavor_match import Expression, NodeFlavor, NodeNeeds
+from slacktide.streams.decisions.queue.missing import Missing, missing
+from slacktide.streams.decisions.queue.pending_queue import Pending
+from slacktide.streams.decisions.queue.queue_order import Condition, Queued
+from slacktide.streams.decisions.queue.quota_tree import NodeSpec, Quota, QuotaTree, quota_tree
+from slacktide.streams.decisions.queue.scheduling import ClusterQueue, Scheduling, Settings, Workload
+from slacktide.streams.decisions.queue.simulation import Arrival, Simulation
+from slacktide.streams.decisions.queue.victims import Holder, Preemption
+from testbed.queue_worlds import trees
+
+CPU, FAST = FlavorResource("f", "cpu"), FlavorResource("fast", "cpu")
+GROUPS = (Group(frozenset({"cpu"}), ("f",)),)
+LOWER = Preemption("LowerPriority", "Any")
+
+
+def job(uid, queue, cpu, at_s=0, *, priority=0) -> Arrival:
+    pod_sets = (PodSet("main", 1, None, {"cpu": cpu}, NodeNeeds()),)
+    return Arrival(at_s, Workload(Pending(Queued(uid, priority, at_s), pod_sets=cpu), queue, pod_sets))
+
+
+def one_queue(cpu=4000) -> QuotaTree:
+    return quota_tree([NodeSpec("a", quotas={CPU: Quota(cpu)})])
+
+
+def started(tree, run_s, *, holders=(), known=(), now_s=0, fair=False, groups=GROUPS) -> Simulation:
+    queues = [ClusterQueue(node, groups, policies=LOWER) for node in tree.queues.values()]
+    return Simulation(Scheduling(queues, holders, Settings(fair_sharing=fair), known), run_s, now_s)
+
+
+def told(run: Simulation, arrivals, until_s=None) -> list[tuple[int, str, str]]:
+    return [(one.at_s, one.kind, one.uid) for one in run.run(arrivals, until_s)]
+
+
+def test_a_job_waits_until_another_is_finished() -> None:
+    run = started(one_queue(), {"x": 10, "y": 5})
+    assert told(run, [job("x", "a", 3000), job("y", "a", 3000, 2)]) == [
+        (0, "arrived", "x"),
+        (0, "admitted", "x"),
+        (2, "arrived", "y"),
+        (10, "finished", "x"),
+        (10, "admitted", "y"),
+        (15, "finished", "y"),
+    ]
+    assert [(one.uid, one.state, one.admitted_at_s) for one in run.outcomes()] == [
+        ("x", "finished", 0),
+        ("y", "finished", 10),
+    ]
+
+
+def test_an_evicted_job_starts_again_and_what_it_did_is_lost() -> None:
+    run = started(one_queue(), {"low": 10, "high": 5})
+    events = list(run.run([job("low", "a", 3000), job("high", "a", 3000, 4, priority=1)]))
+    assert [(one.at_s, one.kind, one.uid) for one in events][3:] == [
+        (4, "evicted", "low"),
+        (4, "admitted", "high"),
+        (9, "finished", "high"),
+        (9, "admitted", "low"),
+        (19, "finished", "low"),
+    ]
+    assert (events[3].eviction.preemptor.uid, events[3].eviction.reason) == ("high", "InClusterQueue")
+    low = next(one for one in run.outcomes() if one.uid == "low")
+    assert (low.evicted_count, low.lost_core_s) == (1, 12.0)
+
+
+def test_those_that_hold_quota_run_for_the_rest_of_their_time() -> None:
+    tree = one_queue()
+    holder = Holder(Queued("h", 0, 0), tree.queues["a"], frozenset({CPU}), {CPU: 4000}, 90)
+    run = started(tree, {"h": 15}, holders=[holder], now_s=100)
+    assert told(run, [job("w", "a", 4000)]) == [
+        (100, "arrived", "w"),
+        (105, "finished", "h"),
+        (105, "admitted", "w"),
+    ]
+
+
+def test_a_job_that_held_quota_before_comes_back_after_an_eviction_if_it_is_known() -> None:
+    tree = one_queue()
+    holder = Holder(Queued("h", 0, 0), tree.queues["a"], frozenset({CPU}), {CPU: 4000}, 0)
+    high = job("high", "a", 4000, priority=1)
+    run = started(tree, {"high": 5}, holders=[holder], known=[job("h", "a", 4000).workload])
+    assert told(run, [high])[-1] == (5, "admitted", "h")
+    run = started(tree, {"high": 5}, holders=[holder])
+    assert told(run, [high])[-1] == (5, "finished", "high")
+
+
+def test_the_time_may_end_before_the_jobs_do() -> None:
+    run = started(one_queue(), {"x": 10})
+    assert told(run, [job("x", "a", 3000), job("late", "a", 1, 8)], 7) == [(0, "arrived", "x"), (0, "admitted", "x")]
+    assert run.now_s == 7
+
+
+def test_a_workload_in_backoff_is_tried_when_that_ends() -> None:
+    run = started(one_queue(), {}, now_s=100)
+    one = job("w", "a", 1).workload
+    held_back = one.pending._replace(requeue_at_s=130, requeued=Condition("PodsReadyTimeout", 90, status=False))
+    run.state.push(one._replace(pending=held_back), 100)
+    run = Simulation(run.state, {}, 100)
+    assert told(run, []) == [(130, "admitted", "w")]
+
+
+def test_who_waits_has_a_place_a_wait_and_what_is_missing() -> None:
+    run = started(one_queue(), {})
+    told(run, [job("x", "a", 3000), job("y", "a", 2000), job("z", "a", 9000, priority=-1)])
+    x, y, z = sorted(run.outcomes(), key=lambda one: one.uid)
+    assert x.missing is None
+    assert (y.position, y.missing.amounts, y.wait.state) == (1, {CPU: 1000}, "unknown")
+    assert (z.position, z.missing.amounts) == (2, {CPU: 8000})
+
+
+def test_a_job_that_was_not_tried_yet_has_an_interval() -> None:
+    run = started(one_queue(), {})
+    told(run, [job("x", "a", 1000)])
+    run.state.push(job("w", "a", 1000).workload, 0)
+    run = Simulation(run.state, {}, 0)
+    (waiting,) = (one for one in run.outcomes() if one.state == "waiting")
+    assert waiting.wait.state == "interval"
+    assert waiting.entry is None
+
+
+def test_workloads_that_preempt_one_another_without_end_are_stopped(monkeypatch) -> None:
+    monkeypatch.setattr(simulation, "CYCLES_MAX", 3)
+    run = started(one_queue(), {f"w{at}": 1 for at in range(9)})
+    told(run, [job(f"w{at}", "a", 4000, at) for at in range(9)])
+    assert run.unfinished
+
+
+@given(
+    trees(), st.booleans(), st.lists(st.tuples(st.integers(0, 20), st.integers(0, 9), st.integers(0, 2)), max_size=8)
+)
+def test_every_job_that_comes_is_running_waits_or_is_done_and_a_second_run_is_the_same(tree, fair, asked) -> None:
+    names = sorted(tree.queues)
+    jobs = [
+        job(f"w{at}", names[at % len(names)], cpu, at_s, priority=priority)
+        for at, (cpu, at_s, priority) in enumerate(asked)
+    ]
+    run_s = {f"w{at}": 3 for at in range(len(jobs))}
+    runs = [started(tree, run_s, fair=fair) for _ in range(2)]
+    first, second = (list(one.run(jobs)) for one in runs)
+    assert first == second
+    outcomes = runs[0].outcomes()
+    assert {one.uid for one in outcomes} == {one.workload.uid for one in jobs}
+    assert all(one.state != "running" for one in outcomes)
+    assert runs[0].state.holders == {}
+
+
+def test_the_flavor_counts_that_lacks_least() -> None:
+    tree = quota_tree([NodeSpec("a", quotas={CPU: Quota(1), FAST: Quota(3)})])
+    groups = (Group(frozenset({"cpu"}), ("f", "fast")), Group(frozenset({"pods"}), ("f",)))
+    cluster = started(tree, {}, groups=groups).state.cluster("a", 0)
+    pods = FlavorResource("f", "pods")
+    one = PodSet("one", 2, None, {"cpu": 2, "x": 1, "y": 0}, NodeNeeds())
+    assert missing([one], cluster) == Missing({FAST: 1, pods: 2}, ("x",), ())
+    assert missing([one, one], cluster) == Missing({CPU: 3, FAST: 1, pods: 4}, ("x",), ())
+    cluster = cluster._replace(flavors={name: NodeFlavor({"zone": name}) for name in ("f", "fast")})
+    slow = NodeNeeds(affinity=((Expression("zone", "In", ("f",)),),))
+    assert missing([one._replace(nodes=slow)], cluster).amounts == {CPU: 3, pods: 2}
+    assert missing([one._replace(nodes=NodeNeeds({"zone": "none"}))], cluster) == Missing({}, ("x",), ("one",))
