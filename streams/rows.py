@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
-from slacktide.schemas.codec import encode
+from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import BEGIN, to_sample
@@ -41,6 +41,20 @@ class Rows:
             return encode(self._sample(key, value))
         except BadMessageError:
             return value
+
+    def sample(self, record: Record) -> NodeSample:
+        """Decode a record's sample, in either form.
+
+        Raises:
+            UnknownPodsError: the pod list that a sample in columns names is not known.
+            BadMessageError: a field is absent or refused: its path, value and range are in the text.
+
+        """
+        value = record.value
+        if value is not None and value.startswith(BEGIN):
+            return self._sample(record.key, value)
+        sample: NodeSample = decode(value, NodeSample)
+        return sample
 
     def all(self, records: Iterable[Record]) -> list[Record]:
         """All of them, in their order."""

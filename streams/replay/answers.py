@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 import msgspec
 
 from slacktide.schemas.codec import decode, encode
-from slacktide.schemas.command import NodeCommand, command_id
+from slacktide.schemas.command import NodeCommand, Origin, command_id
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.sample import NodeSample
+from slacktide.schemas.sample_columns_codec import BEGIN, carried, decode_of, head_of
 from slacktide.schemas.topics import COMMAND
 from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
@@ -32,6 +33,7 @@ from slacktide.streams.replay.difference import (
 )
 from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.unsettled import Unsettled
+from slacktide.streams.rows import Rows
 from slacktide.streams.worker import FULL, NO_FACTS, NO_PODS, TWO_BOOTS, UNKNOWN_NODE, Worker
 
 KEPT_MS = 30_000
@@ -43,25 +45,26 @@ LATE_MS = 2_000
 REFUSED = "the answer was refused: "
 EVIDENCE_BEGINS = b',"decided_ms":'
 NOTHING = msgspec.Raw(b"null")
+CARRIES = b'"facts":{', b'"pods":['
+"""A sample that carries facts or pods contains one of these."""
 ALL = ("facts", "pods")
 LESS = (("facts",), ("pods",), ())
 Key = tuple[str, str, int]
 """Node, boot, seq."""
 
 
-class _Which(msgspec.Struct, frozen=True):
-    """What of a command tells which sample it answers, and what it names."""
+class Named(msgspec.Struct, frozen=True, gc=False):
+    """What of a command tells which sample it answers."""
 
     node: str
     boot_id: str
     seq: int
-    policy_version: str
-    facts_revision: str
-    pods_revision: str
     worker: str = ""
+    sample: Origin | None = None
 
     @property
     def key(self) -> Key:
+        """Which sample it answers."""
         return self.node, self.boot_id, self.seq
 
 
@@ -100,7 +103,7 @@ class _Partition:
     """By topic: a node's samples come in one of two."""
 
 
-_which = msgspec.json.Decoder(_Which)
+named = msgspec.json.Decoder(Named).decode
 _carried = msgspec.json.Decoder(_Carried)
 
 
@@ -122,8 +125,8 @@ class Answers:
         self._partitions: dict[int, _Partition] = defaultdict(_Partition)
         self._carriers: dict[tuple[str, str], OrderedDict[str, Record]] = defaultdict(OrderedDict)
 
-    def sample(self, record: Record, answer: Out | None) -> None:
-        """A sample of the trace, and what the replay's worker says to it; None: not even ``skipped``, or not asked."""
+    def sample(self, record: Record, answer: tuple[Named, Out] | None) -> None:
+        """A sample of the trace, and what the replay's worker answers; None: not even ``skipped``, or not asked."""
         partition = self._partitions[record.partition]
         if record.offset <= partition.last_offsets.get(
             record.topic, -1
@@ -131,9 +134,9 @@ class Answers:
             partition.answered_to = -1
             partition.waiting.clear()
         partition.last_offsets[record.topic] = record.offset
-        if answer is None or answer.value is None:
+        if answer is None:
             return
-        which = _which.decode(answer.value)
+        which, out = answer
         asked = self._asked.get(which.key)
         if asked is None:
             asked = _Asked(which.key, partition.asked, record.timestamp_ms, [], [])
@@ -141,21 +144,24 @@ class Answers:
             partition.waiting.append(asked)
             partition.asked += 1
         asked.records.append(record)
-        asked.answers.append(answer)
+        asked.answers.append(out)
         for early in self._early.pop(which.key, ()):
             self._compare(early, asked)
         self._prune(partition, record.timestamp_ms)
 
     def remember(self, record: Record) -> None:
         """Keep a sample that carries what later ones may name, unless that is known."""
+        value = record.value or b""
+        if not any(mark in value for mark in CARRIES):
+            return
         try:
-            carried = _carried.decode(record.value or b"")
-        except (msgspec.DecodeError, UnicodeDecodeError):
+            it = _carried_in_columns(value) if value.startswith(BEGIN) else _carried.decode(value)
+        except (msgspec.DecodeError, UnicodeDecodeError, BadMessageError):
             return
         node = text_of(record.key or b"")
         for what, revision, has in (
-            ("facts", carried.facts_revision, carried.facts != NOTHING),
-            ("pods", carried.pods_revision, carried.pods != NOTHING),
+            ("facts", it.facts_revision, it.facts != NOTHING),
+            ("pods", it.pods_revision, it.pods != NOTHING),
         ):
             known = self._carriers[node, what]
             if revision in known:
@@ -170,7 +176,7 @@ class Answers:
         if record.value is None:
             return
         try:
-            which = _which.decode(record.value)
+            which = named(record.value)
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             self._differs(difference(record, f"not an answer: {exc}"))
             return
@@ -329,9 +335,15 @@ class Answers:
             return None
 
 
+def _carried_in_columns(value: bytes) -> _Carried:
+    of = decode_of(value[: head_of(value)])
+    facts, pods = (one if bytes(one) else NOTHING for one in carried(value))
+    return _Carried(of.facts_revision, of.pods_revision, facts, pods)
+
+
 def _only(what: str, carrier: Record, partition: int) -> Record:
     """The sample with this alone of what it carries, where the other one is."""
-    sample = decode(carrier.value, NodeSample)
+    sample = decode(Rows().of(carrier).value, NodeSample)
     other = "pods" if what == "facts" else "facts"
     changed = msgspec.structs.replace(sample, **{other: None})
     return msgspec.structs.replace(carrier, partition=partition, value=encode(changed))

@@ -10,30 +10,21 @@ from contextlib import suppress
 import msgspec
 
 from slacktide.schemas.codec import decode
-from slacktide.schemas.command import Origin
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, SAMPLE, SAMPLE_COLUMNS, TICK
 from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
-from slacktide.streams.replay.answers import Answers
+from slacktide.streams.replay.answers import Answers, Named, named
 from slacktide.streams.replay.difference import Difference
 from slacktide.streams.replay.figures import EVER_MS, Figures
 from slacktide.streams.replay.policies import Following, Policies
 from slacktide.streams.replay.unsettled import Unsettled
-from slacktide.streams.rows import Rows
 from slacktide.streams.worker import Worker
 
-BATCH = 256
+BATCH = 1_000
 """Samples that the worker is handed at once: alone, each costs several times as much."""
-
-
-class _Answer(msgspec.Struct, frozen=True):
-    sample: Origin
-
-
-_origin = msgspec.json.Decoder(_Answer)
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +129,6 @@ class Replay:
         self._differences: list[Difference] = []
         self._different = 0
         self._counts: Counter[str] = Counter()
-        self._rows = Rows()
         self._batch: list[Record] = []
         """Samples that the worker has not been handed yet: all of them before ``since_ms``, or none."""
         self._nodes: set[bytes | None] = set()
@@ -151,7 +141,7 @@ class Replay:
             return
         match record.topic:
             case SAMPLE.name | SAMPLE_COLUMNS.name:
-                self._sample(self._rows.of(record))
+                self._sample(record)
             case COMMAND.name if record.timestamp_ms >= self._since_ms:
                 self._answers.command(record)
             case METRIC.name | ALLOCATABLE.name if record.timestamp_ms >= self._since_ms:
@@ -211,11 +201,12 @@ class Replay:
 
     def _answered(self, records: Sequence[Record]) -> None:
         now_ms = records[-1].timestamp_ms
-        answers: dict[tuple[str, int, int], Out] = {}
+        answers: dict[tuple[str, int, int], tuple[Named, Out]] = {}
         for out in self._following.worker.samples(records, now_ms):
             if out.topic == COMMAND.name and out.value is not None:
-                origin = _origin.decode(out.value).sample
-                answers[origin.topic, origin.partition, origin.offset] = out
+                its = named(out.value)
+                if its.sample is not None:
+                    answers[its.sample.topic, its.sample.partition, its.sample.offset] = its, out
             elif out.topic in {METRIC.name, ALLOCATABLE.name}:
                 self._figures.said(out, now_ms)
         for record in records:

@@ -23,6 +23,8 @@ FEW = 10_000
 """Records: a trace of no more is done before other processes have begun."""
 PARCEL = 256
 """Records that go to a process together."""
+_packed = msgspec.msgpack.Encoder().encode
+_unpacked = msgspec.msgpack.Decoder(list[Record]).decode
 
 
 class ReplayError(SlacktideError):
@@ -155,7 +157,7 @@ class _Job:
     def _send(self) -> None:
         parcel, self._parcel = self._parcel, []
         try:
-            self._end.send(parcel)
+            self._end.send_bytes(_packed(parcel))
         except OSError as exc:
             raise self._gone() from exc
 
@@ -173,7 +175,7 @@ def _work(plan: Plan, its_end: Connection) -> None:
     garbage.seldom()
     run = plan.begin()
     try:
-        while parcel := its_end.recv():
+        while parcel := _unpacked(its_end.recv_bytes()):
             for record in parcel:
                 run.take(record)
         its_end.send(run.finish())
