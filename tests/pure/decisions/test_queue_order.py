@@ -58,3 +58,25 @@ def test_only_some_evictions_set_a_workload_back() -> None:
     assert since("AdmissionCheck", "Creation") == 9
     assert since("Preempted", "Eviction") == 1
     assert since("AdmissionCheck", "Eviction", status=False) == 1
+
+
+def test_a_condition_holds_unless_it_is_stated_otherwise_and_no_workload_is_sticky_by_itself() -> None:
+    assert Condition("Preempted", 0).status
+    assert place(Queued("a", 3, 5)) == (True, -3, 5, "a")
+    assert place(Queued("a", 3, 5), sticky=True) == (False, -3, 5, "a")
+
+
+def test_only_two_reasons_change_the_time_that_a_workload_waits_from() -> None:
+    for reason, requeuing, at_s in (
+        ("AdmissionCheck", "Creation", 9),
+        ("Aardvark", "Eviction", 1),
+        ("PodsReadyTimeout", "Eviction", 9),
+        ("PodsReadyTimeout", "Creation", 1),
+        ("Preempted", "Eviction", 1),
+    ):
+        assert queue_time_s(Queued("a", 0, 1, Condition(reason, 9)), requeuing) == at_s
+
+
+def test_the_sticky_workload_is_found_by_what_its_uid_says() -> None:
+    uid = "".join(["long", "-uid"])
+    assert in_order([Queued("a", 9, 0), Queued("long-uid", 0, 0)], sticky_uid=uid)[0].uid == "long-uid"

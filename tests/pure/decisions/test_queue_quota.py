@@ -156,3 +156,40 @@ def test_what_cannot_be_a_tree_is_refused_with_path_value_and_what_is_accepted(g
     answered = Calculation.named("queue_quota").answer('{"name": "a", "input": ' + given_input + "}")
 
     assert error in answered.line.decode()
+
+
+def test_the_largest_and_smallest_amount_are_those_of_64_bits() -> None:
+    """By value, however an amount came about."""
+    largest = int("9223372036854775807")
+    assert (UNLIMITED, AMOUNT_MIN) == (largest, -largest - 1)
+    assert minus(int("9223372036854775807"), int("9223372036854775807")) == 0
+    assert minus(int("9223372036854775807"), 1) == largest
+    assert minus(1, int("9223372036854775807")) == -largest - 1
+    assert plus(largest - 1, 0) == largest - 1
+    assert minus(-largest, 0) == -largest
+
+
+def test_a_node_is_within_nominal_if_it_borrows_nothing_of_what_is_asked_for() -> None:
+    node = quota_tree([NodeSpec("a", quotas={CPU: Quota(1000), GPU: Quota(1000)})]).queues["a"]
+    for used, within in ((999, True), (int("1000"), True), (1001, False)):
+        usage = QuotaUsage({node: {CPU: used}})
+        assert usage.within_nominal(node, [CPU]) is within
+        assert usage.within_nominal(node, [GPU])
+        assert usage.within_nominal(node, [CPU, GPU]) is within
+
+
+def test_a_whole_request_is_booked_and_taken_off() -> None:
+    node = quota_tree([NodeSpec("a", quotas={CPU: Quota(1000)})]).queues["a"]
+    usage = QuotaUsage()
+    usage.book_all(node, {CPU: 3, GPU: 2})
+    assert (usage.usage(node, CPU), usage.usage(node, GPU)) == (3, 2)
+    usage.book_all(node, {CPU: 1, GPU: 2}, -1)
+    assert (usage.usage(node, CPU), usage.usage(node, GPU)) == (2, 0)
+
+
+def test_a_node_without_more_has_no_quota_a_weight_of_one_and_no_height() -> None:
+    tree = quota_tree([NodeSpec("a", "c")], [NodeSpec("empty")])
+    assert Quota().nominal == 0
+    assert NodeSpec("a").fair_weight == 1.0
+    assert [tree.cohorts[name].height for name in ("empty", "c")] == [0, 1]
+    assert tree.queues["a"].height == 0
