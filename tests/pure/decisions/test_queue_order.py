@@ -78,5 +78,6 @@ def test_only_two_reasons_change_the_time_that_a_workload_waits_from() -> None:
 
 
 def test_the_sticky_workload_is_found_by_what_its_uid_says() -> None:
-    uid = "".join(["long", "-uid"])
-    assert in_order([Queued("a", 9, 0), Queued("long-uid", 0, 0)], sticky_uid=uid)[0].uid == "long-uid"
+    uids = ["first-uid", "second-uid"]
+    same = uids[1].encode().decode()
+    assert in_order([Queued(one, 9 - at, 0) for at, one in enumerate(uids)], sticky_uid=same)[0].uid == same
