@@ -52,6 +52,15 @@ class CgroupError(SlacktideError):
         super().__init__(f"{path}: {why}")
 
 
+class ZonesError(SlacktideError):
+    """What the kernel or the kubelet states of a node's NUMA zones cannot be read, or is torn or malformed."""
+
+    def __init__(self, where: str, why: str) -> None:
+        self.where = where
+        self.why = why
+        super().__init__(f"{where}: {why}")
+
+
 class LogError(SlacktideError):
     """Kafka could not be reached, or refused what was asked."""
 

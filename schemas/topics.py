@@ -27,6 +27,7 @@ from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.window import NodeWindowSegment
+from slacktide.schemas.zones import NodeZones
 
 HOUR_MS = 3_600_000
 TIMESTAMP_TYPE = "message.timestamp.type"
@@ -88,6 +89,8 @@ ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatabl
                     producers=("stream",), consumers=("stream", "bridge", "scheduler", "operator"))  # fmt: skip
 SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", cleanup="compact",
               producers=("stream",), consumers=("stream", "scheduler", "operator"))  # fmt: skip
+ZONES = Topic(name="slacktide.node.zones.v1", message=NodeZones, key="node", cleanup="compact",
+              producers=("agent",), consumers=("operator",))  # fmt: skip
 WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="node", retention_ms=HOUR_MS,
                producers=("stream",), consumers=("stream",))  # fmt: skip
 TICK = Topic(name="slacktide.stream.tick.v1", message=WorkerTick, key="worker", partitions=1, retention_ms=48 * HOUR_MS,
@@ -124,6 +127,7 @@ TOPICS = (
     METRIC,
     ALLOCATABLE,
     SCORE,
+    ZONES,
     WINDOW,
     TICK,
     COMMAND,

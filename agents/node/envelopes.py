@@ -10,7 +10,8 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLE, SAMPLE_COLUMNS
+from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLE, SAMPLE_COLUMNS, ZONES
+from slacktide.schemas.zones import NodeZones
 from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_refused
 
 
@@ -35,6 +36,12 @@ def of_history(sample: NodeSample) -> Out:
 def _of_sample(sample: NodeSample, topic: str, body: bytes) -> Out:
     which = f"{sample.boot_id}/{sample.seq}"
     return _out(topic, sample.node, body, which, sample.observed_ms, f"{sample.node}/{which}")
+
+
+def of_zones(zones: NodeZones) -> Out:
+    """The node's NUMA zones on their way to whoever places pods by them."""
+    which = f"{zones.boot_id}/{zones.seq}"
+    return _out(ZONES.name, zones.node, encode(zones), which, zones.observed_ms, f"{zones.node}/{which}")
 
 
 def of_outcome(outcome: NodeOutcome) -> Out:

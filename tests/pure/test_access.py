@@ -92,6 +92,7 @@ def test_only_workers_command_and_only_agents_report() -> None:
         topics.SAMPLE.name,
         topics.SAMPLE_COLUMNS.name,
         topics.BACKFILL.name,
+        topics.ZONES.name,
     ]
     assert writers[topics.OUTCOME.name] == {"agent", "bridge"}, "who evicts tells of it"
     assert writers[DEAD_LETTER.name] == {"agent", "stream", "publisher", "bridge", "scheduler"}

@@ -67,6 +67,8 @@ _MAPS = {
     "headers",
     "labels",
     "annotations",
+    "hugepages_bytes",
+    "devices",
     "match_labels",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 
 from hypothesis import strategies as st
@@ -31,6 +32,11 @@ def pod(*apps: Mapping[str, int], qos: Qos = "Guaranteed", **more: object) -> Po
     """A pod whose app containers are called a, b, c, ..."""
     named = [Container(name=name, requests=requests) for name, requests in zip("abcdef", apps, strict=False)]
     return Pod(qos=qos, containers=named, **more)
+
+
+def as_read(text: str) -> str:
+    """The same text as a record brings it: equal to a name of the program, and another object."""
+    return json.loads(json.dumps(text))
 
 
 def init(requests: Mapping[str, int], *, sidecar: bool = False) -> Container:

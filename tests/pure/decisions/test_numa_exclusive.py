@@ -1,16 +1,16 @@
 """Which pods have resources to themselves."""
 
 from slacktide.streams.decisions.numa.exclusive import is_exclusive
-from testbed.numa_nodes import GPU, init, pod
+from testbed.numa_nodes import GPU, as_read, init, pod
 
 
 def test_whole_cpus_memory_and_hugepages_of_a_guaranteed_pod_are_exclusive() -> None:
-    assert is_exclusive(pod({"cpu": 2000}), [])
+    assert is_exclusive(pod({as_read("cpu"): 2000}), [])
     assert is_exclusive(pod({"memory": 1}), [])
     assert is_exclusive(pod({"hugepages-2Mi": 1}), [])
     assert not is_exclusive(pod({"cpu": 1500, "memory": 0, "hugepages-2Mi": 0}), [])
     assert not is_exclusive(pod({"cpu": 0}), [])
-    assert not is_exclusive(pod({"kubernetes.io/batch-cpu": 1, "ephemeral-storage": 1}), [])
+    assert not is_exclusive(pod({"kubernetes.io/batch-cpu": 1000, "ephemeral-storage": 1000, "attachable": 1000}), [])
     assert not is_exclusive(pod({"cpu": 2000, "memory": 1}, qos="Burstable"), [])
 
 

@@ -2,8 +2,8 @@
 
 from hypothesis import given
 
-from slacktide.streams.decisions.numa.pod import Pod, Step, corrected_request, effective_request, steps
-from testbed.numa_nodes import GPU, init, pod, pods
+from slacktide.streams.decisions.numa.pod import Container, Pod, Step, corrected_request, effective_request, steps
+from testbed.numa_nodes import GPU, as_read, init, pod, pods
 
 
 def test_the_reference_takes_the_larger_of_init_and_app_containers_plus_overhead() -> None:
@@ -53,3 +53,9 @@ def test_the_corrected_request_is_never_the_smaller(one: Pod) -> None:
     assert all(corrected[name] >= reference[name] for name in reference)
     if not any(each.sidecar for each in one.inits):
         assert corrected == reference
+
+
+def test_only_a_guaranteed_pod_is_pinned_and_a_container_is_no_sidecar_unless_it_is_named_one() -> None:
+    assert [pod({}, qos=qos).guaranteed for qos in ("Guaranteed", "Burstable", "BestEffort")] == [True, False, False]
+    assert pod({}, qos=as_read("Guaranteed")).guaranteed
+    assert not Container(name="a", requests={}).sidecar

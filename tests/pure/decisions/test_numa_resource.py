@@ -3,6 +3,7 @@
 import pytest
 
 from slacktide.streams.decisions.numa.resource import is_affine, is_host_level, is_memory, is_native, whole_cpus
+from testbed.numa_nodes import as_read
 
 
 @pytest.mark.parametrize(
@@ -15,6 +16,7 @@ from slacktide.streams.decisions.numa.resource import is_affine, is_host_level, 
         ("ephemeral-storage", True, False, True),
         ("storage", True, False, True),
         ("pods", True, False, False),
+        ("attachable-volumes", True, False, False),
         ("kubernetes.io/batch-cpu", True, False, False),
         ("scheduling.kubernetes.io/foo", True, False, False),
         ("example.com/deviceA", False, False, True),
@@ -29,6 +31,14 @@ def test_cpu_is_affine_and_no_memory() -> None:
     assert not is_memory("cpu")
 
 
-@pytest.mark.parametrize(("milli", "whole"), [(0, False), (500, False), (1000, True), (1500, False), (2000, True)])
+def test_names_are_compared_as_texts() -> None:
+    """As they come out of a record, no object of the program."""
+    assert is_affine(as_read("cpu"))
+    assert is_memory(as_read("memory"))
+
+
+@pytest.mark.parametrize(
+    ("milli", "whole"), [(0, False), (500, False), (1000, True), (1500, False), (2000, True), (-1000, False)]
+)
 def test_exclusive_cpus_are_whole(milli: int, whole: bool) -> None:  # noqa: FBT001
     assert whole_cpus(milli) is whole

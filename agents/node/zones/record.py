@@ -1,0 +1,115 @@
+"""The record of a node's zones, from what was read of kernel and kubelet. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from slacktide.agents.node.zones.kubelet_config import DEFAULT_MAX_ZONES, KubeletConfig
+from slacktide.agents.node.zones.kubelet_state import CpuState, MemoryState
+from slacktide.agents.node.zones.sysfs import SysZone
+from slacktide.schemas.sample import Missing
+from slacktide.schemas.zones import BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
+
+MEMORY = "memory"
+HUGEPAGES = "hugepages-"
+NO_CPUS = CpuState(static=False, exclusive={})
+NO_MEMORY = MemoryState(static=False, allocatable={}, free={}, zones_of={})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What was read of a node."""
+
+    zones: Sequence[SysZone]
+    """None where the zones, or what pods hold of them, cannot be known."""
+    config: KubeletConfig | None
+    """None: not read, so that the policies are unknown."""
+    cpu: CpuState | None = None
+    """None: the kubelet has no such file, and holds no CPUs for anybody."""
+    memory: MemoryState | None = None
+    missing: Sequence[Missing] = ()
+
+
+def node_zones(read: Read, uids: Iterable[str], *, node: str, boot_id: str, seq: int, observed_ms: int) -> NodeZones:
+    """Put the record together.
+
+    Args:
+        read: of kernel and kubelet.
+        uids: the pods that run on the node: the record counts them, also those that hold nothing for themselves.
+        node: its name.
+        boot_id: of the agent's start.
+        seq: of this record.
+        observed_ms: when it was read, UTC epoch.
+
+    """
+    config = read.config
+    cpu, memory = read.cpu or NO_CPUS, read.memory or NO_MEMORY
+    reserved = _reserved_cpus(read.zones, config)
+    return NodeZones(
+        node=node,
+        boot_id=boot_id,
+        seq=seq,
+        observed_ms=observed_ms,
+        zones=[_zone(zone, reserved, cpu, memory, config) for zone in read.zones],
+        policy=None if config is None else config.policy,
+        scope=None if config is None else config.scope,
+        max_zones=DEFAULT_MAX_ZONES if config is None else config.max_zones,
+        prefer_closest=config is not None and config.prefer_closest,
+        cpu_static=_static(read.cpu, None if config is None else config.cpu_static),
+        memory_static=_static(read.memory, None if config is None else config.memory_static),
+        pods=[BoundPod(uid=uid, zones=_zones_of(uid, read.zones, cpu, memory)) for uid in sorted(set(uids))],
+        missing=list(read.missing),
+    )
+
+
+def _static(state: CpuState | MemoryState | None, configured: bool | None) -> bool | None:  # noqa: FBT001 - a value
+    """A running kubelet's own file stands above its configuration, which may have changed since its start."""
+    return configured if state is None else state.static
+
+
+def _reserved_cpus(zones: Sequence[SysZone], config: KubeletConfig | None) -> frozenset[int]:
+    """CPUs for the system: those that are named, else as many as are reserved, the lowest first.
+
+    The kubelet takes unnamed ones by the machine's topology, whole cores of the first zone before others.
+    """
+    if config is None:
+        return frozenset()
+    in_order = [cpu for zone in zones for cpu in sorted(zone.cpus)]
+    return config.reserved_cpus or frozenset(in_order[: config.reserved_cpu_count if config.cpu_static else 0])
+
+
+def _zone(
+    zone: SysZone, reserved: Collection[int], cpu: CpuState, memory: MemoryState, config: KubeletConfig | None
+) -> Zone:
+    cpus = zone.cpus.difference(reserved)
+    free_cpus = cpus.difference(*cpu.exclusive.values())
+    allocatable = memory.allocatable.get(zone.id) or _allocatable_bytes(zone, config)
+    return Zone(
+        id=zone.id,
+        allocatable=_resources(zone, len(cpus), allocatable),
+        available=_resources(zone, len(free_cpus), {**allocatable, **memory.free.get(zone.id, {})}),
+        distances=[ZoneDistance(zone=other, distance=far) for other, far in sorted(zone.distances.items())],
+    )
+
+
+def _allocatable_bytes(zone: SysZone, config: KubeletConfig | None) -> dict[str, int]:
+    """Where the memory manager says nothing of the zone: nobody holds memory for himself."""
+    reserved = {} if config is None else config.reserved_bytes.get(zone.id, {})
+    total = {MEMORY: zone.mem_bytes - sum(zone.hugepages_bytes.values())}
+    total |= {f"{HUGEPAGES}{size}": amount for size, amount in zone.hugepages_bytes.items()}
+    return {kind: max(0, amount - reserved.get(kind, 0)) for kind, amount in total.items()}
+
+
+def _resources(zone: SysZone, cpus: int, amounts: Mapping[str, int]) -> ZoneResources:
+    """A zone without CPUs, memory or pages of a size does not list them."""
+    return ZoneResources(
+        cpu_milli=cpus * 1000 if zone.cpus else None,
+        mem_bytes=amounts.get(MEMORY) if zone.mem_bytes else None,
+        hugepages_bytes={size: amounts.get(f"{HUGEPAGES}{size}", 0) for size, of in zone.hugepages_bytes.items() if of},
+    )
+
+
+def _zones_of(uid: str, zones: Iterable[SysZone], cpu: CpuState, memory: MemoryState) -> list[int]:
+    cpus = cpu.exclusive.get(uid, frozenset())
+    return sorted({zone.id for zone in zones if zone.cpus & cpus} | memory.zones_of.get(uid, frozenset()))
