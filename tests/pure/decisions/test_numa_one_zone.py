@@ -23,6 +23,7 @@ def test_the_lowest_id_that_holds_all_is_taken_not_the_first_listed() -> None:
 def test_what_narrows_nothing_gets_zone_0_even_where_there_is_none() -> None:
     assert found({"cpu": 0, GPU: 1}, zone(2, 4000)) == Found(0)
     assert found({}) == Found(0)
+    assert Found().zone == 0
 
 
 def test_exactly_enough_is_enough_and_one_less_is_not() -> None:

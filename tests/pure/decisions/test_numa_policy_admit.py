@@ -91,7 +91,9 @@ def test_memory_and_hugepages_are_one_group() -> None:
 
 
 def test_memory_that_all_zones_together_lack_is_refused_only_when_it_is_allocated() -> None:
-    assert answer({"memory": 17}) == Admission(True, True, (0, 1), [])
+    known = Kubelet(policy="restricted", **KNOWN)
+
+    assert policy_admit({"memory": 17}, PAIR, known, guaranteed=True) == Admission(True, True, (0, 1), [])
     assert answer({"memory": 17}, corrected=True).admit is False
     assert answer({"memory": 16}).zones == (0, 1)
 

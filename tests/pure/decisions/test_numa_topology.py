@@ -18,7 +18,7 @@ POLICY, SCOPE, MOST = "topologyManagerPolicy", "topologyManagerScope", "topology
 
 
 def test_without_attributes_nothing_is_aligned() -> None:
-    assert kubelet_of([], []) == Kubelet(policy="none", scope="container", max_zones=8)
+    assert kubelet_of([], []) == Kubelet(policy="none", scope="container", max_zones=8, prefer_closest=False)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,14 @@ def named(name: str, kind: str = "Node") -> NamedZone:
 
 
 def test_zones_keep_their_order_and_others_are_skipped() -> None:
-    listed = [named("node-5"), named("node-1", "Socket"), named("zone-2"), named("node-64"), named("node-63")]
+    listed = [
+        named("node-5"),
+        named("node-1", "Socket"),
+        named("node-2", "Cache"),
+        named("zone-2"),
+        named("node-64"),
+        named("node-63"),
+    ]
 
     assert [zone.id for zone in zones_of(listed)] == [5, 63]
     assert [zone.id for zone in zones_of([*listed, named("node-1024")], ID_MAX_CORRECTED)] == [5, 64, 63]
