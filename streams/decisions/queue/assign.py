@@ -16,7 +16,7 @@ from slacktide.streams.decisions.queue.preempt_fair import STRATEGIES, Strategy,
 from slacktide.streams.decisions.queue.queue_order import Queued, RequeuingTimestamp
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage, potential_available
-from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, Target, remove
+from slacktide.streams.decisions.queue.victims import Holders, Preemption, Preemptor, Target, remove
 
 NO_FIT, NO_CANDIDATES, PREEMPT, RECLAIM, FIT = range(5)
 Mode = Literal["NoFit", "Preempt", "Fit"]
@@ -59,7 +59,7 @@ class Cluster(NamedTuple):
     flavors: Mapping[str, NodeFlavor]
     fungibility: Fungibility
     policies: Preemption
-    holders: Sequence[Holder]
+    holders: Holders
     usage: QuotaUsage
     fair_sharing: bool = False
     strategies: Sequence[Strategy] = STRATEGIES

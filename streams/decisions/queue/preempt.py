@@ -12,7 +12,17 @@ from typing import NamedTuple
 from slacktide.streams.decisions.queue.amount import FlavorResource, minus, plus
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, Target, kept_choice, remove, spare
+from slacktide.streams.decisions.queue.victims import (
+    Holder,
+    Holders,
+    Preemption,
+    Preemptor,
+    Target,
+    by_queue,
+    kept_choice,
+    remove,
+    spare,
+)
 
 WITHIN = "within_cluster_queue"
 RECLAIM = "hierarchical_reclaim"
@@ -35,19 +45,15 @@ class Candidate(NamedTuple):
     """The lowest cohort that it shares with the preemptor; None: they share the ClusterQueue."""
 
 
-def candidates(
-    preemptor: Preemptor, policies: Preemption, holders: Iterable[Holder], usage: QuotaUsage
-) -> list[Candidate]:
+def candidates(preemptor: Preemptor, policies: Preemption, holders: Holders, usage: QuotaUsage) -> list[Candidate]:
     """All that may be preempted, in the order in which they are tried."""
-    by_queue: dict[QuotaNode, list[Holder]] = {}
-    for one in holders:
-        by_queue.setdefault(one.queue, []).append(one)
+    held = by_queue(holders)
     same = [
         Candidate(one, WITHIN)
-        for one in by_queue.get(preemptor.queue, ())
+        for one in held.get(preemptor.queue, ())
         if preemptor.may_preempt(one, policies.within_cluster_queue)
     ]
-    others = list(_others(preemptor, policies, by_queue, usage))
+    others = list(_others(preemptor, policies, held, usage))
     reclaimed = [one for one in others if one.kind == RECLAIM]
     rest = [one for one in others if one.kind != RECLAIM]
     lists = [sorted(each, key=lambda one: preemptor.order(one.holder)) for each in (reclaimed, rest, same)]
@@ -66,7 +72,7 @@ def targets(preemptor: Preemptor, policies: Preemption, tried: list[Candidate], 
 
 
 def _others(
-    preemptor: Preemptor, policies: Preemption, by_queue: Mapping[QuotaNode, list[Holder]], usage: QuotaUsage
+    preemptor: Preemptor, policies: Preemption, held: Mapping[QuotaNode, Iterable[Holder]], usage: QuotaUsage
 ) -> Iterator[Candidate]:
     """Of other ClusterQueues: has the request found its place below, what lies above is reclaimed."""
     if policies.reclaim_within_cohort == "Never":
@@ -75,7 +81,7 @@ def _others(
     reclaims, rest = _step(below, preemptor.request, usage)
     for above in preemptor.queue.ancestors():
         for queue in _borrowers(above, below, preemptor, usage):
-            for one in by_queue.get(queue, ()):
+            for one in held.get(queue, ()):
                 if preemptor.may_preempt(one, policies.reclaim_within_cohort):
                     yield Candidate(one, RECLAIM if reclaims else _kind(one, preemptor, policies), above)
         fit, rest = _step(above, rest, usage)

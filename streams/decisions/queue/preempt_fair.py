@@ -5,7 +5,7 @@ Reading: kueue v0.19.2, pkg/scheduler/preemption/preemption.go (fairPreemptions)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from slacktide.streams.decisions.queue.quota_tree import QuotaNode
@@ -13,9 +13,11 @@ from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
 from slacktide.streams.decisions.queue.share import Share, node_share
 from slacktide.streams.decisions.queue.victims import (
     Holder,
+    Holders,
     Preemption,
     Preemptor,
     Target,
+    by_queue,
     kept_choice,
     remove,
     restore,
@@ -30,7 +32,7 @@ OWN, RECLAIM, FAIR = "InClusterQueue", "InCohortReclamation", "InCohortFairShari
 def fair_targets(
     preemptor: Preemptor,
     policies: Preemption,
-    holders: Iterable[Holder],
+    holders: Holders,
     usage: QuotaUsage,
     strategies: Sequence[Strategy] = STRATEGIES,
 ) -> list[Target]:
@@ -40,25 +42,24 @@ def fair_targets(
     again = [Target(one, chosen[one.queued.uid]) for one in candidates if one.queued.uid in chosen]
     if kept := kept_choice(again, preemptor, usage.copy(), borrowing=True):
         return kept
-    by_queue: dict[QuotaNode, list[Holder]] = {}
+    held: dict[QuotaNode, list[Holder]] = {}
     for one in candidates:
-        by_queue.setdefault(one.queue, []).append(one)
-    return _Search(preemptor, by_queue, usage.copy()).targets(strategies)
+        held.setdefault(one.queue, []).append(one)
+    return _Search(preemptor, held, usage.copy()).targets(strategies)
 
 
 def fair_candidates(
-    preemptor: Preemptor, policies: Preemption, holders: Iterable[Holder], usage: QuotaUsage
+    preemptor: Preemptor, policies: Preemption, holders: Holders, usage: QuotaUsage
 ) -> Iterator[Holder]:
     """Of its own ClusterQueue, and of others in its tree that use more than their own quota of what it needs."""
     root = preemptor.queue.root()
-    for one in holders:
+    for queue, held in by_queue(holders).items():
         policy = policies.reclaim_within_cohort
-        if one.queue is preemptor.queue:
+        if queue is preemptor.queue:
             policy = policies.within_cluster_queue
-        elif one.queue.root() is not root or not any(usage.borrowing(one.queue, of) for of in preemptor.needed):
+        elif queue.root() is not root or not any(usage.borrowing(queue, of) for of in preemptor.needed):
             continue
-        if preemptor.may_preempt(one, policy):
-            yield one
+        yield from (one for one in held if preemptor.may_preempt(one, policy))
 
 
 class _Search:

@@ -97,6 +97,8 @@ class Scheduling:
         self.queues = {one.node.name: one for one in queues}
         self.waiting = {name: PendingQueue(one.strategy, settings.requeuing) for name, one in self.queues.items()}
         self.holders: dict[str, Holder] = {}
+        self._held: dict[QuotaNode, dict[str, Holder]] = {}
+        """The same by ClusterQueue."""
         self.usage = QuotaUsage()
         self.cycles_run = 0
         self.known = {one.uid: one for one in known}
@@ -131,6 +133,7 @@ class Scheduling:
         self._waits_for_pods.discard(uid)
         if holder is None:
             return
+        del self._held[holder.queue][uid]
         remove(self.usage, holder)
         self._generations[holder.queue.name] += 1
         root = holder.queue.root()
@@ -156,8 +159,7 @@ class Scheduling:
         """Try the head of each ClusterQueue; no entries where none may be tried."""
         self.cycles_run += 1
         popped = [self.known[one.uid] for queue in self.waiting.values() if (one := queue.pop()) is not None]
-        holders = list(self.holders.values())
-        heads = [self._head(one, holders, now_s) for one in popped]
+        heads = [self._head(one, now_s) for one in popped]
         most = int(not self._waits_for_pods) if self.settings.block_admission else None
         entries = cycle(heads, self.usage, self.settings.requeuing, most)
         done = Cycle(self.cycles_run, entries, list(evictions(entries, self.usage, self.cycles_run)))
@@ -165,20 +167,17 @@ class Scheduling:
             self._carry_out(entry, now_s)
         return done
 
-    def _head(self, one: Workload, holders: Sequence[Holder], now_s: int) -> Head:
+    def _head(self, one: Workload, now_s: int) -> Head:
         if one.pending.namespace_matches:
             self._drop_outdated(one)
         progress = self._progress.get(one.uid)
         tried = [*(progress.tried if progress else ()), *({} for _ in one.pod_sets)]
         pod_sets = [each._replace(last_tried=tried[at]) for at, each in enumerate(one.pod_sets)]
-        cluster = self._cluster(one.queue, holders, now_s)._replace(chosen_before=self._chosen.get(one.uid, {}))
+        cluster = self.cluster(one.queue, now_s)._replace(chosen_before=self._chosen.get(one.uid, {}))
         return Head(one.pending.queued, cluster, pod_sets, one.pending.namespace_matches, progress is not None)
 
     def cluster(self, name: str, now_s: int) -> Cluster:
         """What flavors of a ClusterQueue's workloads depend on now."""
-        return self._cluster(name, list(self.holders.values()), now_s)
-
-    def _cluster(self, name: str, holders: Sequence[Holder], now_s: int) -> Cluster:
         queue, settings = self.queues[name], self.settings
         return Cluster(
             queue=queue.node,
@@ -186,7 +185,7 @@ class Scheduling:
             flavors=settings.flavors,
             fungibility=queue.fungibility,
             policies=queue.policies,
-            holders=holders,
+            holders={node: held.values() for node, held in self._held.items()},
             usage=self.usage,
             fair_sharing=settings.fair_sharing,
             strategies=settings.strategies,
@@ -227,6 +226,7 @@ class Scheduling:
 
     def _hold(self, one: Holder) -> None:
         self.holders[one.queued.uid] = one
+        self._held.setdefault(one.queue, {})[one.queued.uid] = one
         self._waits_for_pods.add(one.queued.uid)
         restore(self.usage, one)
 

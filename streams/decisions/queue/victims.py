@@ -39,6 +39,20 @@ class Holder(NamedTuple):
     """Since when it holds quota; None: since now."""
 
 
+Holders = Iterable[Holder] | Mapping[QuotaNode, Iterable[Holder]]
+"""All that hold quota; by their ClusterQueue where there are many, so that not all have to be looked at each time."""
+
+
+def by_queue(holders: Holders) -> Mapping[QuotaNode, Iterable[Holder]]:
+    """Those of each ClusterQueue."""
+    if isinstance(holders, Mapping):
+        return holders
+    found: dict[QuotaNode, list[Holder]] = {}
+    for one in holders:
+        found.setdefault(one.queue, []).append(one)
+    return found
+
+
 class Preemptor(NamedTuple):
     """A workload that needs quota."""
 
@@ -57,13 +71,14 @@ class Preemptor(NamedTuple):
 
     def may_preempt(self, one: Holder, policy: Policy) -> bool:
         """Whether a policy lets it preempt a workload that holds what it needs."""
-        if policy == "Never" or not self.needed & one.assigned:
+        if policy == "Never" or self.needed.isdisjoint(one.assigned):
             return False
         mine, other = self.queued.priority or 0, one.queued.priority or 0
         if policy == "Any" or mine > other:
             return True
-        earlier = queue_time_s(self.queued, self.requeuing) < queue_time_s(one.queued, self.requeuing)
-        return policy == "LowerOrNewerEqualPriority" and mine == other and earlier
+        if policy != "LowerOrNewerEqualPriority" or mine != other:
+            return False
+        return queue_time_s(self.queued, self.requeuing) < queue_time_s(one.queued, self.requeuing)
 
     def order(self, one: Holder) -> tuple[bool, bool, int, int, str]:
         """Victims compare by it: evicted ones first, then other queues', low priorities, late reservations."""

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from slacktide.streams.decisions.queue.amount import FlavorResource
 from slacktide.streams.decisions.queue.assign import Fungibility, Group, PodSet
-from slacktide.streams.decisions.queue.cycle import Entry
+from slacktide.streams.decisions.queue.cycle import Entry, Head, cycle
 from slacktide.streams.decisions.queue.flavor_match import NodeNeeds
 from slacktide.streams.decisions.queue.pending_queue import Pending
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
@@ -172,3 +172,42 @@ def test_what_is_released_may_be_used_by_all_of_the_tree() -> None:
     assert [one.uid for one in run.waiting["other"].inadmissible] == ["o"]
     run.delete("w", 0)
     assert run.cycle(0).entries == []
+
+
+def test_of_two_the_one_that_borrows_none_of_what_it_uses_is_next_and_an_amount_of_nothing_is_no_use() -> None:
+    """``a`` borrows GPUs. Its workload uses none or one; the share of ``b`` is larger, so only borrowing decides."""
+    gpu = FlavorResource("f0", "gpu")
+    for gpus, first in ((0, "of-a"), (1, "of-b")):
+        a = NodeSpec("a", "c", {CPU0: Quota(9), gpu: Quota(0)}, 9.0)
+        b = NodeSpec("b", "c", {CPU0: Quota(9), FlavorResource("f0", "x"): Quota(0)}, 0.001)
+        tree = quota_tree([a, b], [NodeSpec("c", quotas={gpu: Quota(9), FlavorResource("f0", "x"): Quota(9)})])
+        holders = [
+            Holder(Queued("ha", 0, 0), tree.queues["a"], frozenset({gpu}), {gpu: 1}, 0),
+            Holder(Queued("hb", 0, 0), tree.queues["b"], frozenset(), {FlavorResource("f0", "x"): 1}, 0),
+        ]
+        groups = (Group(frozenset({"cpu", "gpu"}), ("f0",)),)
+        queues = [ClusterQueue(node, groups) for node in tree.queues.values()]
+        run = Scheduling(queues, holders, Settings(fair_sharing=True))
+        for name, asked in (("a", {"cpu": 1, "gpu": gpus}), ("b", {"cpu": 1})):
+            one = workload(f"of-{name}", name, 1)
+            run.push(one._replace(pod_sets=(PodSet("main", 1, None, asked, NodeNeeds()),)), 0)
+        assert next(one.head.queued.uid for one in run.cycle(0).entries) == first
+
+
+def test_once_a_cycle_has_ended_nothing_more_is_decided() -> None:
+    specs = [NodeSpec(name, None, {CPU0: Quota(5)}) for name in "abc"]
+    run = Scheduling(
+        [ClusterQueue(node, GROUPS) for node in quota_tree(specs).queues.values()], (), Settings(block_admission=True)
+    )
+    for at, (name, cpu) in enumerate((("a", 5), ("b", 5), ("c", 6))):
+        run.push(workload(f"of-{name}", name, cpu, created_s=at), 0)
+    waits = "WaitingForPodsReady"
+    assert became(run.cycle(0).entries) == [("of-a", "assumed"), ("of-b", waits), ("of-c", waits)]
+
+
+def test_a_head_is_tried_for_the_first_time_in_a_namespace_that_matches_unless_stated_otherwise() -> None:
+    run = alone(5)
+    head = Head(Queued("w", 0, 0), run.cluster("a", 0), [PodSet("main", 1, None, {"cpu": 4}, NodeNeeds())])
+    assert head.namespace_matches
+    assert not head.has_progress
+    assert became(cycle([head], run.usage)) == [("w", "assumed")]

@@ -8,7 +8,7 @@ from slacktide.streams.decisions.queue.preempt import candidates, targets
 from slacktide.streams.decisions.queue.preempt_fair import fair_targets
 from slacktide.streams.decisions.queue.queue_order import Condition, Queued
 from slacktide.streams.decisions.queue.quota_usage import QuotaUsage
-from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, remove
+from slacktide.streams.decisions.queue.victims import Holder, Preemption, Preemptor, by_queue, remove
 from testbed.queue_worlds import CPU, GPU, trees
 
 POLICIES = st.sampled_from(["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"])
@@ -122,3 +122,12 @@ def test_a_workload_of_a_queue_that_is_not_there_is_refused() -> None:
 
     error = b"input.workload.cluster_queue: q: accepted: nothing, for there is none"
     assert error in Calculation.named("queue_preempt").answer(case).line
+
+
+@given(clusters(), PREEMPTION)
+def test_workloads_listed_by_their_queue_make_no_difference(cluster, policies: Preemption) -> None:
+    preemptor, holders, usage = cluster
+    held = by_queue(holders)
+    assert sum(len(list(each)) for each in held.values()) == len(holders)
+    assert candidates(preemptor, policies, held, usage) == candidates(preemptor, policies, holders, usage)
+    assert fair_targets(preemptor, policies, held, usage) == fair_targets(preemptor, policies, holders, usage)
