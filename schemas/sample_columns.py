@@ -96,5 +96,5 @@ class SampleColumns(Message, frozen=True, kw_only=True):
     pods: Pods | None = None
     """Where they changed, and in a keyframe."""
     pods_part: Part | None = None
-    """``pods`` is a part of the list: its number from 0, and how many parts there are. A reader joins the parts of a
-    revision in their order. None: it is the whole list."""
+    """Reserved: ``pods`` is a part of the list that the revision names, by its number from 0 and how many parts there
+    are. Agents of this version write whole lists, and readers take a list in parts for one that is not known."""

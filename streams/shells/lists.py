@@ -13,8 +13,9 @@ from slacktide.streams.worker.lists import Lists
 
 log = logging.getLogger(__name__)
 
-SAMPLES_AT_ONCE = 5_000
-"""Held in memory while older samples are searched."""
+SEARCHED_AT_ONCE, SEARCHED_MAX = 1_000, 5_000
+"""Older samples, per place: 100 nodes for 50 s. All nodes of a place wait meanwhile. A node whose list is not among
+them is answered ``skipped``, and sends a keyframe at once."""
 
 
 async def read_lists(
@@ -23,7 +24,7 @@ async def read_lists(
     """Learn the facts and pod lists that samples of a place name.
 
     Segments have nearly all. A list that changed since its node's segment lies in a sample between the two: these are
-    searched, the newest first, only where something lacks. What is found nowhere is answered ``skipped``.
+    searched, the newest first, only where something lacks.
 
     Args:
         history: reads.
@@ -47,12 +48,12 @@ async def read_lists(
     searched, lacking = 0, lists.lacking(samples)
     if lacking:
         oldest = samples[0].offset
-        older = history.back(*place, before=oldest, since_ms=since_ms, at_once=SAMPLES_AT_ONCE)
+        older = history.back(*place, before=oldest, since_ms=since_ms, at_once=SEARCHED_AT_ONCE)
         async for some in older:
             lists.adopt(some)
             searched += len(some)
             lacking = lists.lacking(samples)
-            if not lacking:
+            if not lacking or searched >= SEARCHED_MAX:
                 break
         await older.aclose()
     log.info(
