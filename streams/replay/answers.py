@@ -35,6 +35,7 @@ from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.unsettled import Unsettled
 from slacktide.streams.rows import Rows
 from slacktide.streams.worker import FULL, NO_FACTS, NO_PODS, TWO_BOOTS, UNKNOWN_NODE, Worker
+from slacktide.streams.worker.lists import CARRIES
 
 KEPT_MS = 30_000
 """How long an answered sample is kept for its answers to come again."""
@@ -45,8 +46,6 @@ LATE_MS = 2_000
 REFUSED = "the answer was refused: "
 EVIDENCE_BEGINS = b',"decided_ms":'
 NOTHING = msgspec.Raw(b"null")
-CARRIES = b'"facts":{', b'"pods":['
-"""A sample that carries facts or pods contains one of these."""
 ALL = ("facts", "pods")
 LESS = (("facts",), ("pods",), ())
 Key = tuple[str, str, int]

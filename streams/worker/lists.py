@@ -30,7 +30,8 @@ from slacktide.streams.worker.reading import (
     sample_of,
 )
 
-_CARRIED = b'"pods":[', b'"facts":{'
+CARRIES = b'"facts":{', b'"pods":['
+"""A record that carries facts or pods contains one of these."""
 
 Lacking: TypeAlias = set[tuple[bytes, str]]
 """Key and revision of lists, or facts, that are not known."""
@@ -58,7 +59,7 @@ class Lists:
 
         """
         for record in records:
-            if record.value is None or not any(mark in record.value for mark in _CARRIED):
+            if record.value is None or not any(mark in record.value for mark in CARRIES):
                 continue
             try:
                 self._adopt(record)
@@ -79,8 +80,8 @@ class Lists:
             if isinstance(node, str):
                 continue
             for revision, kept, mark in (
-                (named.pods_revision, node.pods.kept, _CARRIED[0]),
-                (named.facts_revision, node.facts.kept, _CARRIED[1]),
+                (named.pods_revision, node.pods.kept, CARRIES[1]),
+                (named.facts_revision, node.facts.kept, CARRIES[0]),
             ):
                 if revision not in kept and mark not in value:
                     lacking.add((key, revision))
