@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from slacktide.streams.decisions.numa.allocation import Allocation, request_score
 from slacktide.streams.decisions.numa.topology import Zone
-from testbed.numa_nodes import GPU, REQUESTS, zone, zone_lists
+from testbed.numa_nodes import GPU, REQUESTS, as_read, zone, zone_lists
 
 ALLOCATIONS = st.sampled_from(["LeastAllocated", "MostAllocated", "BalancedAllocation"])
 
@@ -32,11 +32,19 @@ def test_the_reference_rounds_cpu_up_to_cores() -> None:
 def test_corrected_a_fifth_of_a_core_on_half_a_core_leaves_three_fifths() -> None:
     assert least({"cpu": 200}, zone(0, 500), corrected=True) == 60
     assert most({"cpu": 200}, zone(0, 500), corrected=True) == 40
+    assert most({"cpu": 1}, zone(0, 3), corrected=True) == 33
+    assert request_score({"cpu": 200}, [zone(0, 500)], "MostAllocated", {}) == 100
     assert balanced({"cpu": 200, "memory": 2}, zone(0, 500, memory=5), corrected=True) == 100
 
 
 def test_memory_is_not_rounded() -> None:
     assert least({"memory": 1500}, zone(0, memory=2000)) == 25
+    assert least({"attachable": 1500}, zone(0, attachable=2000)) == 25
+    assert least({as_read("cpu"): 1500}, zone(0, 4000)) == 50
+
+
+def test_each_score_is_rounded_down_before_the_mean() -> None:
+    assert least({"cpu": 1000, "memory": 2}, zone(0, 3000, memory=3)) == (66 + 33) // 2
 
 
 def test_what_does_not_fit_or_is_not_there_scores_0_for_its_resource() -> None:
@@ -45,6 +53,7 @@ def test_what_does_not_fit_or_is_not_there_scores_0_for_its_resource() -> None:
     assert least({"cpu": 1999}, zone(0, 1998)) == 0
     assert most({"cpu": 1999}, zone(0, 1999)) == 100
     assert least({"cpu": 0}, zone(0, 0)) == 0
+    assert most({"cpu": 1000, "memory": 1}, zone(0, 4000)) == 12
 
 
 def test_a_resource_of_amount_0_counts() -> None:
@@ -74,9 +83,21 @@ def test_balance_is_100_less_the_sample_variance() -> None:
     assert balanced({"cpu": 4000, "memory": 4, GPU: 0}, zone(0, 4000, memory=8, gpu=4)) == 75
 
 
+@pytest.mark.parametrize(
+    ("of", "used", "score"),
+    [(20, (3, 15), 82), (10, (9, 1, 5), 84), (40, (11, 23, 35), 91), (5, (4, 1, 4), 88)],
+)
+def test_the_order_of_the_arithmetic_decides_the_last_digit(of: int, used: tuple[int, ...], score: int) -> None:
+    names = (GPU, "hugepages-2Mi", "memory")
+    request = dict(zip(names, used, strict=False))
+
+    assert balanced(request, Zone(0, dict.fromkeys(request, of))) == score
+
+
 def test_balance_without_room_is_0_and_a_resource_that_is_not_there_is_full() -> None:
     assert balanced({"cpu": 5000, "memory": 1}, zone(0, 4000, memory=8)) == 0
     assert balanced({"cpu": 0, "memory": 1}, zone(0, 4000)) == 50
+    assert balanced({"cpu": 0, "memory": 0}, zone(0, 4000)) == 50
     assert balanced({"cpu": 4000, "memory": 8}, zone(0, 4000, memory=8)) == 100
 
 

@@ -36,7 +36,9 @@ def test_each_zone_costs_a_step_and_the_nearest_gives_half_of_one_back() -> None
 def test_the_reference_falls_below_0_where_a_pod_needs_more_zones_than_the_kubelet_takes() -> None:
     zones = apart((0, 1, 20), (0, 2, 30), (1, 2, 20))
 
-    assert needed({"cpu": 12_000}, zones=zones, most=2).score == -25
+    asked = [Step("app", "a", {"cpu": 12_000})]
+
+    assert least_numa(asked, zones, Kubelet(max_zones=2)).score == -25
     assert needed({"cpu": 12_000}, zones=zones, most=2, corrected=True).score == 0
     assert needed({"cpu": 4000}, zones=zones, most=101).score == 100
     assert needed({"cpu": 8000}, zones=zones, most=64).score == 98

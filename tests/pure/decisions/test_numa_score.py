@@ -63,7 +63,9 @@ def test_corrected_a_pod_level_request_is_one_request() -> None:
 
 
 def test_corrected_cpu_counts_in_millicores() -> None:
-    assert score(pod({"cpu": 200}), zones=[zone(0, 500)]).score == 0
+    single = Kubelet(policy="single-numa-node")
+
+    assert numa_score(pod({"cpu": 200}), single, [zone(0, 500)], "LeastAllocated", {}).score == 0
     assert score(pod({"cpu": 200}), zones=[zone(0, 500)], corrected=True).score == 60
 
 
