@@ -210,6 +210,13 @@ def test_a_recorded_job_runs_for_as_long_as_it_took(tmp_path) -> None:
     assert "2026-03-01T12:00:07Z  finished  ns/a" in done.stdout
 
 
+def test_an_object_without_a_namespace_is_in_the_default_one_and_needs_no_uid(tmp_path) -> None:
+    one = job("a")
+    del one["metadata"]["namespace"], one["metadata"]["uid"]
+    _, found = objects(simulate(tmp_path, [cluster_queue(), local_queue(namespace="default"), one], "--json"))
+    assert found["default/a"]["state"] == "finished"
+
+
 def test_the_time_may_be_limited(tmp_path) -> None:
     assert "finished" not in simulate(tmp_path, [*BASE, job("a", run="60")], "--for", "59s").stdout
     assert "finished" in simulate(tmp_path, [*BASE, job("a", run="60")], "--for", "60s").stdout

@@ -123,7 +123,7 @@ def queue_cluster(objects: Sequence[QueueObject]) -> QueueCluster:
 class _Cluster:
     def __init__(self, objects: Sequence[QueueObject]) -> None:
         self._objects = objects
-        self._local = {(one.metadata.namespace, one.metadata.name): one for one in self._all(LocalQueueObject)}
+        self._local = {(_namespace(one), one.metadata.name): one for one in self._all(LocalQueueObject)}
         self._namespaces = {one.metadata.name: one.metadata.labels or {} for one in self._all(NamespaceObject)}
         self._specs = {one.metadata.name: one for one in self._all(ClusterQueueObject)}
         self._tree = self._quotas()
@@ -186,7 +186,7 @@ class _Cluster:
         if not one.spec.active:
             self._notes.append(f"Workload {name}: left out: it is not active")
             return None
-        queue = self._queue_of(f"Workload {name}", one.metadata.namespace, one.spec.queue_name)
+        queue = self._queue_of(f"Workload {name}", _namespace(one), one.spec.queue_name)
         pod_sets = [
             _pod_set(each.name, each.count, each.min_count, each.template.spec, f"Workload {name}")
             for each in one.spec.pod_sets
@@ -195,7 +195,7 @@ class _Cluster:
         pending = Pending(
             queued=self._queued(one, one.spec.priority),
             generation=one.metadata.generation,
-            namespace_matches=self._matches(queue, one.metadata.namespace),
+            namespace_matches=self._matches(queue, _namespace(one)),
             requeued=_condition(one.status.conditions, "Requeued"),
             requeue_at_s=_seconds(requeue.requeue_at, name) if requeue and requeue.requeue_at else None,
             pod_sets=msgspec.json.encode(one.spec.pod_sets),
@@ -207,7 +207,7 @@ class _Cluster:
         if QUEUE_NAME not in labels:
             self._notes.append(f"Job {name}: left out: it has no label {QUEUE_NAME}")
             return None
-        queue = self._queue_of(f"Job {name}", one.metadata.namespace, labels[QUEUE_NAME])
+        queue = self._queue_of(f"Job {name}", _namespace(one), labels[QUEUE_NAME])
         priority = job_priority(
             labels.get(PRIORITY_CLASS, ""),
             one.spec.template.spec.priority_class_name,
@@ -226,7 +226,7 @@ class _Cluster:
         pod_set = _pod_set("main", progress.spec_count, least, one.spec.template.spec, f"Job {name}")
         pending = Pending(
             queued=self._queued(one, priority.value),
-            namespace_matches=self._matches(queue, one.metadata.namespace),
+            namespace_matches=self._matches(queue, _namespace(one)),
             pod_sets=msgspec.json.encode((progress.spec_count, least, one.spec.template.spec)),
         )
         return Arrival(pending.queued.created_s, Workload(pending, queue, (pod_set,)))
@@ -242,7 +242,7 @@ class _Cluster:
         return Queued(_uid(one), priority, created_s, evicted)
 
     def _named(self, one: WorkloadObject | JobObject) -> str:
-        name = f"{one.metadata.namespace or 'default'}/{one.metadata.name}"
+        name = f"{_namespace(one)}/{one.metadata.name}"
         self._names[_uid(one)] = name
         return name
 
@@ -250,7 +250,7 @@ class _Cluster:
         """The ClusterQueue of a LocalQueue."""
         found = self._local.get((namespace, local))
         if found is None:
-            self._notes.append(f"{what}: left out: LocalQueue {namespace or 'default'}/{local} is not in the files")
+            self._notes.append(f"{what}: left out: LocalQueue {namespace}/{local} is not in the files")
             return None
         if found.spec.cluster_queue not in self._specs:
             self._notes.append(f"{what}: left out: ClusterQueue {found.spec.cluster_queue} is not in the files")
@@ -260,7 +260,7 @@ class _Cluster:
     def _matches(self, queue: str | None, namespace: str) -> bool:
         """Whether the ClusterQueue takes workloads of a namespace; without a selector it takes none."""
         selector = self._specs[queue].spec.namespace_selector if queue is not None else None
-        labels = {NAMESPACE_NAME: namespace or "default"} | self._namespaces.get(namespace or "default", {})
+        labels = {NAMESPACE_NAME: namespace} | self._namespaces.get(namespace, {})
         return selector is not None and _selects(selector, labels, f"ClusterQueue {queue}")
 
 
@@ -375,12 +375,17 @@ def _usage(
     return admitted_usage(sets), frozenset(assigned)
 
 
+def _namespace(one: QueueObject) -> str:
+    """Where it is; an object that names none is in the default one."""
+    return one.metadata.namespace or "default"
+
+
 def _uid(one: WorkloadObject | JobObject) -> str:
     """Its own; of a Job without one what its workload would be called."""
     if one.metadata.uid:
         return one.metadata.uid
     kind = "job" if isinstance(one, JobObject) else "workload"
-    return f"{kind}/{one.metadata.namespace or 'default'}/{workload_name(one.metadata.name, '')}"
+    return f"{kind}/{_namespace(one)}/{workload_name(one.metadata.name, '')}"
 
 
 def _run_s(one: WorkloadObject | JobObject, name: str) -> int | None:
