@@ -27,6 +27,8 @@ class Answerer:
     worker: str
     policy: Policy
     now_ms: int
+    mute: bool = False
+    """Samples are taken in, and none is answered: others have done that."""
 
     def decided(
         self, record: Record, sample: NodeSample, facts: NodeFacts | None, pods: Sequence[Pod] | None

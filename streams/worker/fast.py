@@ -248,7 +248,8 @@ class Fast:
         if read is None:
             return
         turn, its = read
-        self._write(turn, its, turn.screened(its), records, results, answerer)
+        if not answerer.mute:
+            self._write(turn, its, turn.screened(its), records, results, answerer)
         answered(turn.block(its, _newer(turn, its, records)))
 
     def _read(

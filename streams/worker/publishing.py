@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from msgspec.structs import replace
@@ -88,15 +88,25 @@ class Publishing:
 
         """
         outs: list[Out] = []
-        alone: list[Heard] = []
-        for one in answered:
-            if isinstance(one, Heard):
-                alone.append(one)
-                continue
-            outs += self._heard_alone(alone, now_ms, shadow)
-            outs += self._block(one, now_ms)
-            alone = []
-        return outs + self._heard_alone(alone, now_ms, shadow)
+        for one in _together(answered):
+            outs += self._block(one, now_ms) if isinstance(one, Block) else self._heard_alone(one, now_ms, shadow)
+        return outs
+
+    def learn(self, learned: Sequence[Heard | Block[Node]]) -> None:
+        """Take samples into the windows, and publish nothing.
+
+        Args:
+            learned: those of each node in order.
+
+        """
+        for one in _together(learned):
+            if isinstance(one, Block):
+                merging = Merging(self._windows, one)
+                for its in merging.waves(WAVE):
+                    self._merged_block(merging, merging.in_time(its)[0], [])
+            else:
+                for wave in waves(one):
+                    self.merge(wave, [])
 
     def _heard_alone(self, heard: Sequence[Heard], now_ms: int, shadow: Shadow | None) -> list[Out]:
         outs: list[Out] = []
@@ -290,6 +300,19 @@ def _listed(newest: WrittenSegment, its: Carried) -> WrittenSegment:
     facts = {"facts_revision": its.facts_revision, "facts": its.facts} if its.facts else {}
     pods = {"pods_revision": its.pods_revision, "listed": its.pods} if its.pods else {}
     return replace(newest, **facts, **pods)
+
+
+def _together(answered: Iterable[Heard | Block[Node]]) -> Iterator[Sequence[Heard] | Block[Node]]:
+    """Join samples that follow each other and were answered one by one."""
+    alone: list[Heard] = []
+    for one in answered:
+        if isinstance(one, Heard):
+            alone.append(one)
+            continue
+        yield alone
+        yield one
+        alone = []
+    yield alone
 
 
 def _of_node(node: Node) -> Record:

@@ -10,6 +10,7 @@ exist, and for one agent of each (``boots``).
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -164,10 +165,18 @@ class Worker:
 
         """
         proven = [record for record in records if self._verdict(record) in PROVEN]
-        heard = [each for record in proven if (each := self._known(record)) is not None]
-        for wave in waves(heard):
-            self._publishing.merge(wave, [])
+        isolated(self._learned, proven, lambda *_: [])
         return proven
+
+    def _learned(self, records: Sequence[Record]) -> Sequence[None]:
+        answerer = Answerer(worker=self.name, policy=self.in_force, now_ms=0, mute=True)
+        waiting, self._unpublished = self._unpublished, []
+        try:
+            self._fast.answers(records, answerer, self._unpublished.append)
+            self._publishing.learn(self._unpublished)
+        finally:
+            self._unpublished = waiting
+        return ()
 
     def fill(self, records: Iterable[Record]) -> list[Out]:
         """Take in samples that come late, mute: into what nothing covers yet. Bad ones are dead letters.
@@ -405,6 +414,11 @@ class Worker:
 
     def decide(self, each: Heard, answerer: Answerer) -> list[Out]:
         """Answer a sample of which ``meet`` took in what it names."""
+        if answerer.mute:
+            with suppress(BadMessageError):
+                each.sample = self._read(each.record)
+                self._unpublished.append(each)
+            return []
         record, verdict = each.record, self._verdict(each.record)
         try:
             each.sample = self._read(record)
@@ -442,6 +456,9 @@ class Worker:
 
     def alone(self, record: Record, answerer: Answerer) -> list[Out]:
         """Answer one sample by itself, and keep it where a window can take it."""
+        if answerer.mute:
+            self._take_in(record)
+            return []
         verdict = self._verdict(record)
         if verdict not in PROVEN:
             return self._of_nobody(record, verdict, answerer)
@@ -526,13 +543,15 @@ class Worker:
         self._unknown_letter_ms[record.partition] = record.timestamp_ms
         return [self._writer.dead(record, why, record.timestamp_ms)]
 
-    def _known(self, record: Record) -> Heard | None:
-        """A sample that is not answered here; None: it was a dead letter, or will be, where it is; or of no node."""
+    def _take_in(self, record: Record) -> None:
+        """Keep a sample that is not answered here, unless it was or will be a dead letter elsewhere, or is of no node."""
         try:
             each = self._heard(record, self._read(record))
         except Exception:  # noqa: BLE001 - one record's
-            return None
-        return None if isinstance(each, str) else each
+            return
+        if not isinstance(each, str):
+            self._unpublished.append(each)
+            self._fast.learn(each, self.in_force)
 
     def _heard(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> Heard | str:
         """The sample with what it names; or why it does not count: its node does not exist, or two agents use it."""

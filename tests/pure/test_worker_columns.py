@@ -158,6 +158,29 @@ def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
     assert {COMMAND.name, METRIC.name, WINDOW.name} <= written
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_read_back_in_columns_is_what_is_read_back_in_rows(seed: int) -> None:
+    """A new owner learns a minute in slices, mute; what it publishes then is equal."""
+    fleet, rows, columns = Fleet(seed), worker(), worker()
+    back: list[tuple[Record, Record]] = []
+    for second in range(90):
+        for number, name in enumerate(fleet.names):
+            made, pods = fleet.sample(name, second)
+            offset = second * len(fleet.names) + number
+            back.append((placed(made, encode(made), SAMPLE.name, offset, second),
+                         placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, offset, second)))  # fmt: skip
+    ahead = back[240:]
+    for begin in range(0, 240, 50):
+        one, other = zip(*back[begin : min(begin + 50, 240)], strict=True)
+        assert rows.learn(one) == list(one)
+        assert columns.learn(other) == list(other)
+
+    for begin in range(0, len(ahead), 4):
+        one, other = zip(*ahead[begin : begin + 4], strict=True)
+        now_ms = one[-1].timestamp_ms + 50
+        assert bodies(columns.samples(other, now_ms)) == bodies(rows.samples(one, now_ms))
+
+
 def test_an_agent_may_change_its_form_with_a_new_boot() -> None:
     reader = worker()
     for seq in range(1, 15):
