@@ -92,7 +92,7 @@ KNOBS: Mapping[Knob, KnobRow] = {
         needed="for CPU burst", absent="use kernel 5.14 or newer"),
     "cpu_idle": KnobRow(
         name="cpu-idle", controller="cpu", v1=("cpu.idle",), v2=("cpu.idle",),
-        high=1, default=0, from_spec=True, groups=_BEST_EFFORT - _PODS,
+        high=1, default=0, from_spec=True, groups=_BEST_EFFORT,
         needed="for schedIdle: best-effort pods only on idle CPUs", absent="use kernel 5.15 or newer"),
     "mem_limit_bytes": KnobRow(
         name="memory-limit", controller="memory", v1=("memory.limit_in_bytes",), v2=("memory.max",),

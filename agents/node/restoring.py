@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -21,7 +21,15 @@ from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.policy import DEFAULT, Policy
+from slacktide.schemas.policy.resource_qos import CpuQos, CpuQosPolicy, QosClass, QosPolicies, ResourceQos
 from slacktide.streams.decisions.node_knobs import wanted
+
+_IDLE = QosClass(cpu=CpuQos(enable=True, sched_idle=1))
+_MAY_HAVE_BEEN = [
+    msgspec.structs.replace(DEFAULT, resource_qos=ResourceQos(policies=QosPolicies(cpu=by), be=_IDLE))
+    for by in get_args(CpuQosPolicy)
+]
+"""Where the state folder has no policy: the one in force may have made best-effort pods idle, as no default does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +79,9 @@ def restored(
         )
         agent.start()
         agent.take()
-        tuned.add(_as_rules_set_them(kernel, known, state.policy() or DEFAULT))
+        policy = state.policy()
+        for each in _MAY_HAVE_BEEN if policy is None else [policy]:
+            tuned.add(_as_rules_set_them(kernel, known, each))
         agent.close(removed=True)
         if agent.holds_nothing:
             forget(folder)

@@ -155,11 +155,11 @@ def quota_burst(burst: CpuBurst) -> str:
     return f"cfsQuotaBurstPercent {percent} leaves nothing over the limit"
 
 
-def cpu_qos(part: str, by: str) -> Callable[[ResourceQos], str]:
-    """Of a QoS class: its part is enabled, and by this means."""
+def cpu_qos(part: str, *by: str) -> Callable[[ResourceQos], str]:
+    """Of a QoS class: its part is enabled, and by one of these means."""
 
     def lacks(qos: ResourceQos) -> str:
-        return qos_part(part)(qos) or ("" if qos.policies.cpu == by else f"policies.cpuPolicy is {qos.policies.cpu}")
+        return qos_part(part)(qos) or ("" if qos.policies.cpu in by else f"policies.cpuPolicy is {qos.policies.cpu}")
 
     return lacks
 
@@ -169,7 +169,7 @@ def idle(part: str) -> Callable[[ResourceQos], str]:
 
     def lacks(qos: ResourceQos) -> str:
         off = "" if value_at(qos, f"{part}.sched_idle") else f"{name_of(ResourceQos, part)}.schedIdle is 0"
-        return cpu_qos(part, "coreSched")(qos) or off
+        return cpu_qos(part, "coreSched", "podIdle")(qos) or off
 
     return lacks
 

@@ -17,7 +17,8 @@ Switch = Annotated[int, msgspec.Meta(ge=0, le=1)]
 Above0 = Annotated[int, msgspec.Meta(ge=1, le=COUNT_MAX)]
 Bandwidth = Percent | Annotated[str, msgspec.Meta(pattern=r"^[0-9]+(\.[0-9]+)?(m|k|M|G|T|P|E|Ki|Mi|Gi|Ti|Pi|Ei)?$")]
 """A percent of the node's bandwidth, or bytes a second as a quantity such as ``50M``."""
-CpuQosPolicy = Literal["groupIdentity", "coreSched"]
+CpuQosPolicy = Literal["groupIdentity", "coreSched", "podIdle"]
+"""``podIdle`` is ours: ``cpu.idle`` of each best-effort pod, where ``coreSched`` sets it on their tier."""
 NetQosPolicy = Literal["tc", "terway-qos"]
 BlockType = Literal["device", "volumegroup", "podvolume"]
 
@@ -29,7 +30,7 @@ class CpuQos(Message, frozen=True, kw_only=True):
     group_identity: Annotated[int, msgspec.Meta(ge=-1, le=2)] = 0
     """Of the policy ``groupIdentity``; the highest runs first."""
     sched_idle: Switch = 0
-    """``cpu.idle``, of the policy ``coreSched``."""
+    """``cpu.idle``, of the policies ``coreSched`` and ``podIdle``."""
     core_expeller: bool = False
     """Keeps idle-class pods off the core's other thread, of the policy ``coreSched``."""
 

@@ -26,7 +26,7 @@ def wanted(facts: NodeFacts, pods: Sequence[Pod], policy: Policy) -> Mapping[Kno
     strategy = resource_qos_on(policy, facts)
     for one in (
         *isolation(pods, colocation_on(policy, facts)),
-        *cpu_qos(strategy),
+        *cpu_qos(pods, strategy),
         *memory_qos(pods, facts, strategy),
         *cpu_burst(pods, cpu_burst_on(policy, facts)),
     ):

@@ -8,6 +8,8 @@ import threading
 import time
 from pathlib import Path
 
+import msgspec
+
 from kernel.groups import CONTAINER, V1, Groups, on
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.cgroup import CgroupKernel
@@ -174,6 +176,35 @@ def test_qos_classes_are_set_as_far_as_the_kernel_can_and_given_back(groups: Gro
     if groups.version == 2:
         assert node.held("pod/1-ls/main", *protected, "mem_high_bytes") == [0, 0, None]
         assert node.held("tier/burstable", *protected) == [0, 0]
+
+
+def test_an_idle_pod_yields_to_its_siblings_and_gets_its_weight_back(groups: Groups, kernel: CgroupKernel) -> None:
+    """A critical pod in the best-effort tier, as kube-proxy, keeps its rank; the tier's weight stays the kubelet's."""
+    batch = pod_of("1-be", "BestEffort", Resources(batch_cpu_milli=500))
+    critical = msgspec.structs.replace(pod_of("2-proxy", "BestEffort", Resources()), priority=2_000_001_000)
+    node = Node(groups, kernel, batch, critical)
+    idle = QosClass(cpu=CpuQos(enable=True, sched_idle=1))
+    strategy = ResourceQos(policies=QosPolicies(cpu="podIdle"), be=idle)
+    node.agent.policy(msgspec.structs.replace(ON, version="idle", resource_qos=strategy))
+    node.pass_s(30)
+    idled = [node.held(f"pod/{uid}", "cpu_idle") for uid in ("1-be", "2-proxy")]
+    for pod in (batch, critical):
+        os.sched_setaffinity(groups.start(node.groups[pod.uid]).pid, {0})
+    time.sleep(0.2)
+    used = used_milli(kernel, 1.5)
+    weight = ("cpu.shares", "2") if groups.version == 1 else ("cpu.weight", "1")
+    (groups.cpu / "besteffort" / weight[0]).write_text(weight[1])  # as the kubelet does each minute
+
+    assert idled == [[1], [0]]
+    assert used["2-proxy"] > 20 * max(1, used["1-be"])
+    assert {one.result for one in node.outcomes()} == {"applied"}
+    node.agent.policy(msgspec.structs.replace(ON, version="on"))
+    node.pass_s(30)
+    shares = 512 if groups.version == 1 else kernel.as_told("cpu_shares", 512)
+    assert node.held("pod/1-be", "cpu_idle", "cpu_shares") == [0, shares]
+    node.agent.policy(OFF)
+    node.pass_s(3)
+    assert node.held("pod/1-be", "cpu_idle", "cpu_shares") == [0, 2]
 
 
 @on(V1)

@@ -18,13 +18,20 @@ from slacktide.agents.node.state import State
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.inventory import Container, NodeFacts, Pod, Resources
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.resource_qos import CpuQos, QosClass, QosPolicies, ResourceQos
 from slacktide.schemas.policy.strategies import Colocation, CpuBurst
 from slacktide.schemas.sample import Limits
 
 MIB = 1 << 20
 AMOUNTS = Resources(cpu_milli=64_000, mem_bytes=64 << 30)
 FACTS = NodeFacts(name="node-1", capacity=AMOUNTS, allocatable=AMOUNTS)
-ON = Policy(version="on", colocation=Colocation(enable=True), cpu_burst=CpuBurst(policy="auto", cpu_burst_pct=50))
+IDLE = ResourceQos(policies=QosPolicies(cpu="podIdle"), be=QosClass(cpu=CpuQos(enable=True, sched_idle=1)))
+ON = Policy(
+    version="on",
+    colocation=Colocation(enable=True),
+    cpu_burst=CpuBurst(policy="auto", cpu_burst_pct=50),
+    resource_qos=IDLE,
+)
 BOUGHT = Resources(batch_cpu_milli=500, batch_mem_bytes=64 * MIB)
 SERVED = Resources(cpu_milli=500, mem_bytes=64 * MIB)
 
@@ -81,10 +88,15 @@ class LeftNode:
         kernel.hold(Limits(be_cfs_quota_us=30_000))
         assert self.quotas() != self.before
         assert self.mem_limited
+        assert self.idle
 
     def quotas(self) -> list[str]:
         below = (self.batch, f"{self.batch}/{CONTAINER}", self.web, f"{self.web}/{CONTAINER}")
         return [self.groups.quota(group) for group in ("besteffort", *below)]
+
+    @property
+    def idle(self) -> bool:
+        return (self.groups.cpu / self.batch / "cpu.idle").read_text() == "1\n"
 
     @property
     def mem_limited(self) -> bool:
@@ -108,6 +120,7 @@ def test_it_lifts_all_that_the_state_folder_names_and_empties_it(left: LeftNode)
     assert result.exit_code == 0, result.output
     assert left.quotas() == left.before
     assert not left.mem_limited
+    assert not left.idle
     assert "applied  besteffort the agent is removed" in result.output
     assert [one.name for one in left.folder.iterdir()] == ["lock"]
 
@@ -124,6 +137,7 @@ def test_what_the_rules_set_is_lifted_though_the_state_folder_does_not_name_it(l
     assert result.exit_code == 0, result.output
     assert left.quotas()[:3] == left.before[:3]
     assert not left.mem_limited
+    assert not left.idle
 
 
 def test_where_an_agent_runs_it_touches_nothing(left: LeftNode) -> None:

@@ -295,6 +295,21 @@ def test_what_control_groups_lack_is_said_with_what_to_do(
     assert advice in bad.advice
 
 
+@pytest.mark.parametrize(("facts", "weight"), [(V1, "cpu.shares"), (V2, "cpu.weight")])
+def test_an_idle_tier_is_named_for_the_kubelet_cannot_write_its_weight(facts: CgroupFacts, weight: str) -> None:
+    (idle,) = (one for one in cgroup_findings(replace(facts, idle_tier=True)) if one.check == "cgroup.idle-tier")
+
+    assert (idle.verdict, idle.found) == ("warning", "cpu.idle is 1")
+    assert f"Linux refuses its write of {weight} (EINVAL)" in idle.advice
+    assert "cpuPolicy podIdle" in idle.advice
+
+
+def test_idle_pods_leave_the_kubelet_its_weights() -> None:
+    asked = {"policies": {"cpuPolicy": "podIdle"}, "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}}}
+
+    assert [one for one in of_policy(qos={"clusterStrategy": asked}) if one[0] == "policy.idle-weight"] == []
+
+
 def test_of_v1_only_what_it_never_had_is_missed() -> None:
     findings = list(cgroup_findings(replace(V1, hybrid=True, refused_triggers={"cpu": NO_GROUPS})))
 
@@ -666,6 +681,9 @@ def test_v2_is_found_with_what_was_handed_on(tmp_path: Path) -> None:
         "cpu-set": "absent",
     }
     assert facts.refused_triggers == {"cpu": "no file of a kernel", "memory": "no file of a kernel"}
+    assert not facts.idle_tier
+    (tmp_path / GROUP / "cpu.idle").write_text("1\n")
+    assert cgroup_facts.gather(tmp_path, None).idle_tier
 
 
 def test_v1_controllers_may_share_a_mount_and_lack_the_group(tmp_path: Path) -> None:

@@ -280,6 +280,22 @@ def test_idle_given_back_leaves_the_kubelets_weight() -> None:
     assert (bench.machine.best_effort.knobs["cpu_idle"], bench.machine.best_effort.weight) == (0, 2)
 
 
+def test_an_idle_pod_has_no_weight_and_has_what_it_bought_again_afterwards() -> None:
+    """The kernel refuses a weight of an idle group."""
+    idle = ResourceQos(policies=QosPolicies(cpu="podIdle"), be=QosClass(cpu=CpuQos(enable=True, sched_idle=1)))
+    bench = Bench(version=1, policy=msgspec.structs.replace(ON, version="i", resource_qos=idle))
+    group = bench.machine.pods["be"]
+    group.weight = 3  # the kernel's of an idle group
+    bench.pass_s(30)
+
+    assert (group.knobs["cpu_idle"], group.weight, bench.machine.best_effort.knobs["cpu_idle"]) == (1, 3, 0)
+    assert [one.target for one in bench.outcomes("applied") if one.knob.knob == "cpu_idle"] == ["pod/be"]
+    bench.agent.policy(msgspec.structs.replace(ON, version="on"))
+    bench.pass_s(30)
+    assert (group.knobs["cpu_idle"], group.weight) == (0, 1536)
+    assert bench.outcomes("failed") == []
+
+
 def test_a_sample_names_a_bounded_number_of_knobs_and_the_rest_follows() -> None:
     pods = [pod(f"be{number:03}", "BestEffort", BATCH) for number in range(100)]
     bench = Bench(pods=pods)

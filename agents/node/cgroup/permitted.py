@@ -11,6 +11,7 @@ from slacktide.schemas.inventory import Container, Pod
 from slacktide.schemas.knob_table import KNOBS, PAGE_BYTES, GroupKind, Knob
 from slacktide.streams.decisions.cpu_burst_pod import may_burst
 from slacktide.streams.decisions.own_quota import container_quota_us, pod_quota_us
+from slacktide.streams.decisions.qos_class_cpu import runs_last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +45,8 @@ def refusal(place: Place, knob: Knob, value: int | None) -> str:
     row = KNOBS[knob]
     if _kind(place) not in row.groups:
         return f"{knob} of {_named(place)} is never written"
+    if knob == "cpu_idle" and value and place.pod is not None and not runs_last(place.pod):
+        return f"{knob} of a pod that only lies among best-effort pods is never written"
     if value is None:
         if row.default is None and (place.tier == BEST_EFFORT or knob != "cfs_quota_us"):
             return ""

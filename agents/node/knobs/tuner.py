@@ -144,7 +144,13 @@ class Tuner:
         self._lacking = {key: why for key, why in self._lacking.items() if key in by_key}
 
     def _wish(self, key: KnobKey) -> WantedSetting | None:
-        """What a knob shall hold: what somebody wants, or what it had before we came."""
+        """What a knob shall hold: what somebody wants, or what it had before we came.
+
+        The kernel takes no weight of an idle group; where it has no ``cpu.idle``, the weight stands.
+        """
+        idle = KnobKey(key.group, "cpu_idle")
+        if key.knob == "cpu_shares" and idle not in self._lacking and (one := self._wanted.get(idle)) and one.value:
+            return None
         one = self._wanted.get(key)
         return one if one is not None or key not in self._tuned.keys else released(key, self._known)
 

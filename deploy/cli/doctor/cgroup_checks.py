@@ -9,7 +9,7 @@ from slacktide.agents.node.ahead.psi import UNPRIVILEGED
 from slacktide.deploy.cli.doctor.controllers import CONTROLLERS, Controller
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, KnobFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
-from slacktide.schemas.knob_table import CONTROLS, Control
+from slacktide.schemas.knob_table import CONTROLS, KNOBS, Control
 
 
 def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
@@ -27,6 +27,7 @@ def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
         if knob.name in facts.knobs:
             yield _knob(knob, facts.knobs[knob.name], facts)
     if facts.best_effort:
+        yield from _idle_tier(facts)
         yield _pressure(facts)
 
 
@@ -59,6 +60,17 @@ def _best_effort(facts: CgroupFacts) -> Finding:
         advice = "the kubelet makes it when it starts (cgroupsPerQOS): does it run, and is --kubepods its group?"
         return failed(check, f"none below {facts.pods}", needed, advice)
     return good(check, facts.best_effort, needed)
+
+
+def _idle_tier(facts: CgroupFacts) -> Iterator[Finding]:
+    if not facts.idle_tier:
+        return
+    weight = KNOBS["cpu_shares"].files(facts.version)[0]
+    advice = (
+        f"a kubelet that restarts ends: Linux refuses its write of {weight} (EINVAL). Have cpuPolicy podIdle, "
+        f"which makes pods idle instead; without an agent, write 0 to {facts.best_effort}/cpu.idle"
+    )
+    yield warned("cgroup.idle-tier", "cpu.idle is 1", "a best-effort group that takes the kubelet's weight", advice)
 
 
 def _controller(controller: Controller, facts: CgroupFacts) -> Finding:

@@ -14,7 +14,7 @@ from slacktide.agents.node.cgroup.layout import PlainHost
 from slacktide.deploy.cli.doctor.controllers import CONTROLLERS
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, ControllerState, KnobFacts
 from slacktide.schemas.errors import CgroupError
-from slacktide.schemas.knob_table import CONTROLS, Control
+from slacktide.schemas.knob_table import CONTROLS, KNOBS, Control
 
 _ANY_PRESSURE = parse.pressure_pct(b"some")
 
@@ -36,6 +36,7 @@ def gather(mount: Path, kubepods: str | None, host: PlainHost | None = None) -> 
         best_effort="" if group is None else str(group),
         controllers={name: _controller(mount, version, name, folder) for name, folder in groups.items()},
         knobs={} if group is None else {knob.name: _knob(knob, version, groups[knob.controller]) for knob in CONTROLS},
+        idle_tier=group is not None and _words(group / KNOBS["cpu_idle"].files(version)[0]) == ["1"],
         refused_triggers={} if hierarchy is None else refused_triggers(hierarchy),
     )
 

@@ -78,6 +78,8 @@ class CgroupFacts:
     controllers: Mapping[str, ControllerState]
     knobs: Mapping[str, KnobFacts]
     """Empty where there is no best-effort group."""
+    idle_tier: bool = False
+    """Whether the best-effort group itself is idle now: the kernel takes no weight of it."""
     refused_triggers: Mapping[Kind, str]
     """Why, by the kind of pressure of latency-sensitive pods that the agent could not wait on."""
 

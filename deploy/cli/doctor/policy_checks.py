@@ -12,6 +12,7 @@ from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Parsed, Policy, ResourceThreshold
 from slacktide.schemas.policy.features import FEATURES, Feature
+from slacktide.schemas.policy.fields import value_at
 from slacktide.schemas.policy.paths import key_of, path_of
 from slacktide.schemas.policy.unused import unused
 
@@ -83,12 +84,13 @@ def _without_knob(policy: Policy, feature: Feature, knob: str) -> Iterator[Findi
 
 def _idle(policy: Policy, feature: Feature) -> Iterator[Finding]:
     for source, strategy in _strategies(policy, feature.strategy):
-        if not feature.lacks(strategy):
+        if not feature.lacks(strategy) and value_at(strategy, "policies.cpu") == "coreSched":
             found = f"{key_of(feature.strategy)}: beClass.cpuQOS.schedIdle 1 ({source})"
             advice = (
                 "Linux refuses any weight of an idle group (EINVAL), and the kubelet writes the best-effort group's. "
                 "Each minute it logs that it failed to update QoS cgroups, and the burstable group's may stay behind; "
-                "a kubelet that restarts ends at once, until the group's cpu.idle is 0: set schedIdle to 0 before"
+                "a kubelet that restarts ends at once, until the group's cpu.idle is 0: set schedIdle to 0 before, "
+                "or cpuPolicy to podIdle, which makes each best-effort pod idle instead of their group"
             )
             yield warned("policy.idle-weight", found, "a kubelet that can write its weights", advice)
 

@@ -237,12 +237,29 @@ def test_what_is_not_enabled_or_left_at_the_kernels_default_is_left_alone() -> N
         (CpuQos(enable=True, sched_idle=1), "coreSched", {("tier/besteffort", "cpu_idle"): 1}),
         (CpuQos(enable=True, sched_idle=1), "groupIdentity", {}),
         (CpuQos(sched_idle=1), "coreSched", {}),
+        (CpuQos(enable=True, sched_idle=1), "podIdle", {}),
+        (CpuQos(enable=True, group_identity=-1), "podIdle", {}),
     ],
 )
 def test_best_effort_runs_last_where_asked(config, by, held) -> None:
     strategy = ResourceQos(policies=QosPolicies(cpu=by), be=QosClass(cpu=config))
 
     assert values(Policy(version="", resource_qos=strategy)) == held
+
+
+def test_idle_pod_by_pod_spares_who_only_lies_among_best_effort_pods() -> None:
+    """A mid pod, one that is labelled latency-sensitive, and kube-proxy: they share the tier, not the rank."""
+    strategy = ResourceQos(policies=QosPolicies(cpu="podIdle"), be=QosClass(cpu=CpuQos(enable=True, sched_idle=1)))
+    pods = (
+        pod("be", "BestEffort", container("a", batch(500, MIB), batch(500, MIB))),
+        msgspec.structs.replace(pod("mid", "BestEffort"), priority=7500),
+        pod("ls", "BestEffort", qos="LS"),
+        msgspec.structs.replace(pod("kube-proxy", "BestEffort"), priority=2_000_001_000),
+        msgspec.structs.replace(pod("ended", "BestEffort"), phase="Succeeded"),
+        pod("service", "Burstable"),
+    )
+
+    assert values(Policy(version="", resource_qos=strategy), *pods) == {("pod/be", "cpu_idle"): 1}
 
 
 BURST = Policy(version="", cpu_burst=CpuBurst(policy="auto", cpu_burst_pct=50))
