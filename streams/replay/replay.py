@@ -25,6 +25,8 @@ from slacktide.streams.worker import Worker
 
 BATCH = 1_000
 """Samples that the worker is handed at once: alone, each costs several times as much."""
+BATCH_MS = 5_000
+"""And of so much time: what is known of takeovers when their answers are compared must be of their own time."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,7 +182,8 @@ class Replay:
     def _sample(self, record: Record) -> None:
         now_ms = record.timestamp_ms
         differs = bool(self._batch) and self._early(self._batch[0]) != self._early(record)
-        if differs or self._following.due(now_ms) or len(self._batch) == BATCH:
+        full = len(self._batch) == BATCH or (self._batch and now_ms > self._batch[0].timestamp_ms + BATCH_MS)
+        if differs or full or self._following.due(now_ms):
             self._hand_over()
         self._following.advance(now_ms)
         self._unsettled.sample(record)

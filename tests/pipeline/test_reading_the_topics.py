@@ -92,6 +92,7 @@ def test_every_topic_has_its_section_or_is_named_beside_its_twin() -> None:
         "slacktide.node.sample.backfill.v1",
         "slacktide.node.command.shadow.v1",
         "slacktide.node.allocatable.shadow.v1",
+        "slacktide.node.zones.v1",
     }
     assert all(f"`{topic.name}`" in PAGE for topic in TOPICS if topic.name not in SECTIONS)
 

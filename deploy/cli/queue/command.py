@@ -16,14 +16,14 @@ from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings
 from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
 
 
-@click.group()
+@click.group(epilog="Example: slacktide queue simulate cluster.yaml --with one-more-job.yaml")
 def command() -> None:
     """A queue of jobs by quota, with Kueue's objects and rules; nothing is written to a cluster."""
 
 
 @command.command(
-    epilog="""Example: kubectl get clusterqueues,cohorts,resourceflavors,localqueues,workloads,jobs -A -o yaml >
-    cluster.yaml; slacktide queue simulate cluster.yaml --with one-more-job.yaml"""
+    epilog="""Example: slacktide queue simulate cluster.yaml --with one-more-job.yaml, after kubectl get
+    clusterqueues,cohorts,resourceflavors,localqueues,workloads,jobs -A -o yaml > cluster.yaml"""
 )
 @click.argument("cluster", type=file(), metavar="FILE")
 @click.option(
