@@ -95,8 +95,6 @@ class Rebuilding:
         """Places of which that is read."""
         self._gone: set[Place] = set()
         self._held_back: dict[Place, asyncio.TimerHandle] = {}
-        self._free = asyncio.Event()
-        self._free.set()
         self._doors = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -140,15 +138,6 @@ class Rebuilding:
         self._due[place] = taken
         self._worker.hold_back(place.partition)
         self._held_back[place] = loop.call_later(HELD_BACK_S, self._publish, place)
-
-    @contextlib.contextmanager
-    def paused(self) -> Iterator[None]:
-        """Fill nothing: other partitions are taken over, and their nodes wait for a first answer."""
-        self._free.clear()
-        try:
-            yield
-        finally:
-            self._free.set()
 
     def forget(self, place: Place) -> None:
         """The place has moved away."""
@@ -240,7 +229,6 @@ class Rebuilding:
         began_s = loop.time()
         for _ in self._worker.fill_from(aside, place.partition, UNSEGMENTED_MS // MINUTE_MS + 1):
             await asyncio.sleep((loop.time() - began_s) * (1 - SHARE) / SHARE)
-            await self._free.wait()
             if place in self._gone:
                 break
             began_s = loop.time()
@@ -252,7 +240,6 @@ class Rebuilding:
         """Take records in slice by slice, the loop the live work's between, until their place is gone; how many."""
         loop = asyncio.get_running_loop()
         for some in _slices(records):
-            await self._free.wait()
             if place in self._gone:
                 break
             began_s = loop.time()

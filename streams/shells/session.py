@@ -264,11 +264,17 @@ class Session:
         """
         self._check_awake()
         some = {place: records for place, records in batches.items() if records}
-        fresh = {place: records[0] for place, records in some.items() if place not in self._next}
-        with self._rebuilding.paused() if fresh else contextlib.nullcontext():
-            if fresh:
-                await self.quarantine.take_over(fresh)
-            await self._answer_all(some)
+        if fresh := {place: records[0] for place, records in some.items() if place not in self._next}:
+            await self.quarantine.take_over(fresh)
+        for place, records in some.items():
+            await self._take_over(place, records)
+        together: dict[Place, Sequence[Record]] = {}
+        for place, records in some.items():
+            alone = self.quarantine.suspects(place, records)
+            await self._answer_alone(records[:alone])
+            together[place] = records[alone:]
+        # All at once: what a sample costs beside its own figures is shared by those that come together.
+        await self._answer_together(together)
         if self._worker.unpublished >= FIGURES_AT_ONCE:
             await self._figures()
         done = {place: records[-1].offset + 1 for place, records in some.items()}
@@ -282,17 +288,6 @@ class Session:
             self._answered_at_s = asyncio.get_running_loop().time()
             self._health.not_fresh = self._late()
         return done
-
-    async def _answer_all(self, batches: Mapping[Place, Sequence[Record]]) -> None:
-        """Answer all at once: what a sample costs beside its own figures is shared by those that come together."""
-        for place, records in batches.items():
-            await self._take_over(place, records)
-        together: dict[Place, Sequence[Record]] = {}
-        for place, records in batches.items():
-            alone = self.quarantine.suspects(place, records)
-            await self._answer_alone(records[:alone])
-            together[place] = records[alone:]
-        await self._answer_together(together)
 
     async def _answer_together(self, batches: Mapping[Place, Sequence[Record]]) -> None:
         outs = self._answers(list(chain.from_iterable(batches.values())))
