@@ -119,8 +119,8 @@ class Answers:
         self._asked: dict[Key, _Asked] = {}
         self._early: dict[Key, list[Record]] = defaultdict(list)
         """Answers before their samples, by the clocks of those who wrote them."""
-        self._dropped: dict[str, tuple[str, int]] = {}
-        """By node: the newest sample that is kept no longer."""
+        self._dropped: dict[tuple[str, str], int] = {}
+        """By node and boot: the newest sample that is kept no longer."""
         self._partitions: dict[int, _Partition] = defaultdict(_Partition)
         self._carriers: dict[tuple[str, str], OrderedDict[str, Record]] = defaultdict(OrderedDict)
 
@@ -183,7 +183,7 @@ class Answers:
         asked = self._asked.get(which.key)
         if asked is not None:
             self._compare(record, asked)
-        elif (which.boot_id, which.seq) <= self._dropped.get(which.node, ("", -1)):
+        elif which.seq <= self._dropped.get((which.node, which.boot_id), -1):
             self._lost(record, "repeated after the sample was left behind")
         else:
             self._early[which.key].append(record)
@@ -214,7 +214,7 @@ class Answers:
     def _leave(self, asked: _Asked, partition: _Partition) -> None:
         del self._asked[asked.key]
         node, boot_id, seq = asked.key
-        self._dropped[node] = max(self._dropped.get(node, ("", -1)), (boot_id, seq))
+        self._dropped[node, boot_id] = max(self._dropped.get((node, boot_id), -1), seq)
         if asked.answered:
             self.counts["repeated"] += asked.answered - 1
         elif asked.place < partition.answered_to and not self._unsettled.made_anew(asked.records[0]):

@@ -23,10 +23,10 @@ from slacktide.streams.replay.policies import Following, Policies
 from slacktide.streams.replay.unsettled import Unsettled
 from slacktide.streams.worker import Worker
 
-BATCH = 1_000
+BATCH = 256
 """Samples that the worker is handed at once: alone, each costs several times as much."""
 BATCH_MS = 5_000
-"""And of so much time: what is known of takeovers when their answers are compared must be of their own time."""
+"""And of so much time: else a takeover is forgotten before its answers are compared."""
 
 
 class Result(msgspec.Struct, frozen=True, kw_only=True):

@@ -544,7 +544,7 @@ class Worker:
         return [self._writer.dead(record, why, record.timestamp_ms)]
 
     def _take_in(self, record: Record) -> None:
-        """Keep a sample that is not answered here, unless it was or will be a dead letter elsewhere, or is of no node."""
+        """Keep a sample that is not answered here; not one that is a dead letter where it is, or of no node."""
         try:
             each = self._heard(record, self._read(record))
         except Exception:  # noqa: BLE001 - one record's
