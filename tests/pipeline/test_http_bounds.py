@@ -59,17 +59,21 @@ async def test_half_open_connections_are_closed_and_others_answered() -> None:
 async def test_there_are_never_many_more_connections_than_the_bound() -> None:
     """Also of those that have asked once and then keep their connection."""
     async with serving(NOBODY, lambda: LACKING, "127.0.0.1", 0) as port:
-        kept = []
+        kept, refused = [], 0
         for _ in range(bounds.CONNECTIONS_MAX + 20):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"POST /filter HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n")
-            await reader.readuntil(LACKING.encode())
-            kept.append((reader, writer))
+            try:
+                await reader.readuntil(LACKING.encode())
+            except (ConnectionError, asyncio.IncompleteReadError):  # as good: it is not one more
+                refused += 1
+            else:
+                kept.append((reader, writer))
         done = await closed(kept, 3)
     for _, writer in kept:
         writer.close()
 
-    assert done >= 20
+    assert done + refused >= 20
 
 
 async def test_a_body_that_never_ends_is_given_up() -> None:
