@@ -27,6 +27,7 @@ from aiokafka.errors import (
 from slacktide.schemas.connection import TOKEN_URL, Cluster, Security
 from slacktide.schemas.errors import ConfigError, Finding, LogError
 from slacktide.streams.kafka.closing import to_its_end
+from slacktide.streams.kafka.producing import PiecesWriter
 
 
 def client(bootstrap: Cluster) -> dict[str, Any]:
@@ -168,6 +169,8 @@ _closed: WeakSet[Any] = WeakSet()
 async def create_conn(host: str, port: int, **how: Any) -> Any:
     """As the client's own, and remember why it failed. A client that was closed meanwhile gets no connection.
 
+    Its writer takes produce requests in pieces.
+
     Raises:
         KafkaConnectionError: the client was closed, or the broker refused.
 
@@ -182,6 +185,7 @@ async def create_conn(host: str, port: int, **how: Any) -> Any:
         made.close()
         raise KafkaConnectionError("the client was closed")
     _opened.get(asyncio.current_task(), []).append(made)
+    made._writer = PiecesWriter(made._writer)  # noqa: SLF001 - the client has no other place for it
     return made
 
 

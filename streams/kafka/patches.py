@@ -13,7 +13,7 @@ from aiokafka.admin import client as admin
 from aiokafka.consumer import fetcher
 from aiokafka.protocol.metadata import MetadataRequest
 
-from slacktide.streams.kafka import connecting, fetched
+from slacktide.streams.kafka import connecting, fetched, producing
 
 WRITTEN_FOR = "0.14."
 """Versions that begin so; ``pyproject.toml`` and the lock file name the same."""
@@ -43,6 +43,8 @@ def install() -> None:
     conn.OAuthAuthenticator = connecting.TokenLogin
     # The client stops reading from its socket each 128 kB, and resumes: fifty times in a fetch of 6 MB.
     conn.READER_LIMIT = READER_BYTES
+    # The client copies all that it writes eight times.
+    producing.install()
     # A batch that the client cannot read stops its consumer there.
     fetcher.MemoryRecords, fetcher.PartitionRecords = fetched.FetchedBytes, fetched.FetchedRecords
 

@@ -1,12 +1,14 @@
 """Records that are put together as bytes before they are sent: what many records share is rendered once.
 
 A rendered record goes from the length of its key to its last header. What goes before depends on its place in a batch.
+Its pieces are joined once, with those of all others of the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
+from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -15,7 +17,7 @@ from aiokafka import TopicPartition
 from google_crc32c import value as crc32c
 
 from slacktide.streams.records import Out
-from slacktide.streams.rendering import headers_in, varint, varint_at
+from slacktide.streams.rendering import RecordPieces, headers_in, varint, varint_at
 
 RENDERED_BYTES_MAX: Final = 900_000
 """Of a batch. By default a broker takes 1 MiB."""
@@ -36,15 +38,16 @@ class Rendered(msgspec.Struct, gc=False):
 
     topic: str
     partition: int
-    records: list[bytes]
+    records: list[RecordPieces]
     """Made by ``rendered``."""
 
 
-def out_of(place: TopicPartition, record: bytes) -> Out:
+def out_of(place: TopicPartition, record: RecordPieces) -> Out:
     """A rendered record as it was before."""
-    key, at = _field(record, 0)
-    value, at = _field(record, at)
-    return Out(topic=place.topic, partition=place.partition, key=key, value=value, headers=headers_in(record[at:]))
+    raw = b"".join(record)
+    key, at = _field(raw, 0)
+    value, at = _field(raw, at)
+    return Out(topic=place.topic, partition=place.partition, key=key, value=value, headers=headers_in(raw[at:]))
 
 
 def _field(record: bytes, at: int) -> tuple[bytes | None, int]:
@@ -58,7 +61,7 @@ class Part(NamedTuple):
     place: TopicPartition
     first: int
     """Its first record, among all that are to be written."""
-    records: list[bytes]
+    records: list[RecordPieces]
 
     def halves(self) -> list[Part]:
         """The same in two batches."""
@@ -87,23 +90,24 @@ def parts(batches: Sequence[Rendered]) -> list[Part]:
     return [part for _, part in made]
 
 
-def _split(records: list[bytes]) -> Iterator[list[bytes]]:
+def _split(records: list[RecordPieces]) -> Iterator[list[RecordPieces]]:
     if size_bytes(records) <= RENDERED_BYTES_MAX:
         if records:
             yield records
         return
     begin, room_bytes = 0, RENDERED_BYTES_MAX - _HEADER_BYTES
     for number, record in enumerate(records):
-        room_bytes -= len(record) + _AROUND_BYTES
+        record_bytes = sum(map(len, record)) + _AROUND_BYTES
+        room_bytes -= record_bytes
         if room_bytes < 0 and number > begin:
             yield records[begin:number]
-            begin, room_bytes = number, RENDERED_BYTES_MAX - _HEADER_BYTES - len(record) - _AROUND_BYTES
+            begin, room_bytes = number, RENDERED_BYTES_MAX - _HEADER_BYTES - record_bytes
     yield records[begin:]
 
 
-def size_bytes(records: Sequence[bytes]) -> int:
+def size_bytes(records: Sequence[RecordPieces]) -> int:
     """What a batch of them has at most."""
-    return _HEADER_BYTES + sum(map(len, records)) + _AROUND_BYTES * len(records)
+    return _HEADER_BYTES + sum(map(len, chain.from_iterable(records))) + _AROUND_BYTES * len(records)
 
 
 class RenderedBatch:
@@ -115,12 +119,12 @@ class RenderedBatch:
 
     """
 
-    def __init__(self, records: Sequence[bytes], timestamp_ms: int) -> None:
+    def __init__(self, records: Sequence[RecordPieces], timestamp_ms: int) -> None:
         self._records = records
         self._count = len(records)
         self._timestamp_ms = timestamp_ms
         self._producer = -1, -1, -1
-        self._buffer = b""
+        self._buffer: tuple[bytes, bytes] | None = None
 
     def record_count(self) -> int:
         """How many records it has."""
@@ -135,25 +139,26 @@ class RenderedBatch:
 
     def size(self) -> int:
         """Bytes; at most, before it is built."""
-        return len(self._buffer) or size_bytes(self._records)
+        return sum(map(len, self._buffer)) if self._buffer else size_bytes(self._records)
 
     def _set_producer_state(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
         self._producer = producer_id, producer_epoch, base_sequence
 
-    def _build(self) -> bytes:
-        if not self._buffer:
+    def _build(self) -> tuple[bytes, bytes]:
+        """Give the batch in two pieces, which ``producing`` joins with the rest of the request."""
+        if self._buffer is None:
             self._buffer = self._built()
             self._records = ()  # the bytes are held once
         return self._buffer
 
-    def _built(self) -> bytes:
+    def _built(self) -> tuple[bytes, bytes]:
         at_ms, count = self._timestamp_ms, self._count
         pieces = [_HEADER.pack(0, count - 1, at_ms, at_ms, *self._producer, count)]
         for place, record in enumerate(self._records):
             around = _around(place)
-            pieces += (varint(len(around) + len(record)), around, record)
+            pieces += (varint(len(around) + sum(map(len, record))), around, *record)
         checked = b"".join(pieces)
-        return _FRONT.pack(0, len(checked) + _UNCHECKED_BYTES, -1, _FORMAT, crc32c(checked)) + checked
+        return _FRONT.pack(0, len(checked) + _UNCHECKED_BYTES, -1, _FORMAT, crc32c(checked)), checked
 
 
 @lru_cache(maxsize=1 << 14)
