@@ -7,7 +7,7 @@ V := .venv/bin
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup demo test e2e stack-test bench soak bench-cluster mutate lint types imports check schemas kafka lock wheel clean
+.PHONY: help setup demo test e2e stack-test bench soak bench-cluster mutate lint types imports quick check schemas kafka lock wheel clean
 
 help: ## What there is
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 15
@@ -59,8 +59,9 @@ bench-cluster: setup ## A thousand kwok nodes on a real API server; ARGS="--node
 mutate: setup ## Break decision modules and see whether tests complain: ARGS="memory_evict evict_loop"
 	@tests/mutation/run $(ARGS)
 
-lint: setup ## ruff: rules and format
-	@$(V)/ruff check; code=$$?; $(V)/ruff format --check && exit $$code
+lint: setup ## ruff: rules and format; plain English in pages and names
+	@code=0; $(V)/ruff check || code=1; $(V)/ruff format --check || code=1; \
+	$(V)/python tests/structure/language.py || code=1; exit $$code
 
 types: setup ## mypy, strict
 	@$(V)/mypy
@@ -68,9 +69,13 @@ types: setup ## mypy, strict
 imports: setup ## import-linter: imports go one way
 	@$(V)/lint-imports
 
+quick: setup ## Lint, types and pure tests, in minutes: needs no root, Java or Docker
+	@$(MAKE) --keep-going lint types
+	@$(V)/pytest tests/pure -n 2 --dist worksteal $(ARGS)
+
 check: lint types imports test ## All that CI runs
 
-schemas: setup ## Renew schemas/jsonschema, docs/asyncapi.json and the README's table of topics from the messages
+schemas: setup ## Renew schemas/jsonschema, docs/asyncapi.json and the table in docs/topics.md from the messages
 	@$(V)/python -m slacktide.schemas.export
 
 kafka: ## Fetch Apache Kafka's jars for the tests (needs Maven)
