@@ -1,4 +1,4 @@
-"""Write what is derived from the messages: a JSON Schema per topic, an AsyncAPI document, the README's table of topics.
+"""Write what is derived from the messages: a JSON Schema per topic, an AsyncAPI document, docs/topics.md's table.
 
 ``python -m slacktide.schemas.export`` in a checkout; ``--check`` writes nothing and fails where a file is behind.
 """
@@ -21,7 +21,8 @@ from slacktide.schemas.topics import HOUR_MS, TOPICS, Topic
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 FOLDER = Path(__file__).resolve().parent / "jsonschema"
 ROOT = Path(__file__).resolve().parent.parent
-README, ASYNCAPI = ROOT / "README.md", ROOT / "docs" / "asyncapi.json"
+DOCS = ROOT / "docs"
+ASYNCAPI, PAGE = DOCS / "asyncapi.json", DOCS / "topics.md"
 BEGIN, END = "<!-- topics -->\n", "<!-- /topics -->"
 
 
@@ -87,11 +88,10 @@ def derived() -> dict[Path, str]:
     """Every derived file with the text that it should hold."""
     files = {FOLDER / f"{topic.name}.json": _written(json_schema(topic)) for topic in TOPICS}
     files[FOLDER / f"{heartbeat.KIND}.json"] = _written(schema_of(heartbeat.KIND, Heartbeat))
-    if ASYNCAPI.parent.is_dir():
+    if DOCS.is_dir():
         files[ASYNCAPI] = _written(asyncapi.document())
-    if README.is_file() and BEGIN in (readme := README.read_text()):
-        before, _, rest = readme.partition(BEGIN)
-        files[README] = before + BEGIN + topics_table() + rest[rest.index(END) :]
+        before, _, rest = PAGE.read_text().partition(BEGIN)
+        files[PAGE] = before + BEGIN + topics_table() + rest[rest.index(END) :]
     return files
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from slacktide.schemas.export import FOLDER, derived, json_schema
+from slacktide.schemas.export import FOLDER, PAGE, derived, json_schema
 from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
 from testbed.compatible import Schema, breaks
@@ -155,8 +155,9 @@ def test_this_version_lives_beside_the_last_release(path: Path) -> None:
 
 
 def test_every_derived_file_is_what_the_messages_say() -> None:
-    """Schemas and the README's table; ``make schemas`` renews them."""
+    """Schemas and the table in docs/topics.md; ``make schemas`` renews them."""
     behind = [path.name for path, text in derived().items() if not path.is_file() or path.read_text() != text]
 
     assert behind == []
+    assert PAGE in derived()
     assert sorted(path.stem for path in FOLDER.iterdir()) == sorted([*BY_NAME, KIND])

@@ -1,6 +1,6 @@
 """The stack in Docker, as it ships: from nothing to the first suppression, all restarts, and nothing left behind.
 
-The tests are one story, in their order, and type what the README says. Only base images are others
+The tests are one story, in their order, and type the commands of docs/docker.md. Only base images are others
 (testbed/stack/images.py).
 """
 
@@ -22,14 +22,14 @@ from slacktide.schemas.topics import COMMAND, SAMPLE_COLUMNS
 from testbed.audit import Audit, records
 from testbed.one_machine import eventually
 from testbed.stack import daemon
-from testbed.stack.compose import FOLDER, PROJECT, Stack, base, readme_lines
+from testbed.stack.compose import FOLDER, PROJECT, Stack, base, documented_commands
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
 NODE = "docker"
 PATIENCE_S = 120.0
 ROOT = Path(__file__).parents[2]
-DRIVER, ENTER, START, THREE, EXPLAIN, OUTCOMES, ASK, WITH_PICTURES, END = readme_lines()
+DRIVER, ENTER, START, THREE, EXPLAIN, OUTCOMES, ASK, WITH_PICTURES, END = documented_commands()
 WITHOUT_DATA = re.compile(
     "slacktide_(agent_(evictions|records_refused)_total|scheduler_node_refusals|descheduling_|bridge_)"
 )

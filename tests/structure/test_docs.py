@@ -15,7 +15,7 @@ from slacktide.schemas.topics import BY_NAME
 from testbed.prometheus import all_metrics
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 EACH_PAGE = pytest.mark.parametrize("page", [pytest.param(page, id=page.stem) for page in PAGES])
 ROOMS = ("agents", "deploy", "docs", "schemas", "streams", "tests")
 ENDS = {"counter": "_total", "histogram": "", "gauge": ""}
@@ -33,6 +33,8 @@ def anchors(page: Path) -> set[str]:
 @EACH_PAGE
 def test_each_link_leads_somewhere(page: Path) -> None:
     for target in re.findall(r"\]\(([^)]+)\)", page.read_text()):
+        if target.startswith("https://"):
+            continue
         path, _, anchor = target.partition("#")
         found = page.parent / path if path else page
 
@@ -110,6 +112,26 @@ def unknown_in(words: list[str]) -> Iterator[str]:
 def test_each_command_that_is_shown_can_be_typed(page: Path) -> None:
     for words in commands_in(page.read_text()):
         assert list(unknown_in(words)) == [], words
+
+
+MAKE = re.compile(r"(?:^ {4}|`)make ([a-z][a-z0-9-]*)", re.MULTILINE)
+TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+
+
+@EACH_PAGE
+def test_each_target_of_make_that_is_shown_is_one(page: Path) -> None:
+    assert set(MAKE.findall(page.read_text())) <= TARGETS
+
+
+def test_the_index_leads_to_every_page() -> None:
+    index = ROOT / "docs/index.md"
+    linked = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", index.read_text())}
+
+    assert {path.name for path in (ROOT / "docs").glob("*.*")} - {index.name, "demo.svg"} <= linked
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 130
 
 
 def options_of(command: click.Command) -> set[str]:

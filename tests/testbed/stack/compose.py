@@ -1,4 +1,4 @@
-"""``docker compose`` on the file that ships, and what the README says to type, against a daemon of the tests' own."""
+"""``docker compose`` on the file that ships, and the commands of docs/docker.md, against a daemon of the tests' own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "deploy/compose"
 PROJECT = "slacktide"
 PORTS = {"KAFKA_PORT": "9092", "SCHEDULER_PORT": "8444", "PROMETHEUS_PORT": "9090"}
-"""That the stack has on this machine, as .env and the README have them."""
+"""That the stack has on this machine, as .env and docs/docker.md have them."""
 CAP_SYS_RESOURCE = 24
 PATIENCE_S = 180.0
 
@@ -34,10 +34,9 @@ def documented(driver: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def readme_lines() -> list[str]:
-    """What the README says to type for the stack, line by line."""
-    _, _, section = (ROOT / "README.md").read_text().partition("\n## The stack in Docker\n")
-    section, _, _ = section.partition("\n## ")
+def documented_commands() -> list[str]:
+    """The commands of docs/docker.md for the stack, line by line."""
+    section, _, _ = (ROOT / "docs/docker.md").read_text().partition("\n## What is tested\n")
     return [line.partition("   #")[0].strip() for line in section.splitlines() if line.startswith("    ")]
 
 

@@ -1,0 +1,64 @@
+"""The README in Chinese has the structure of the English one, so that neither falls behind."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ENGLISH, CHINESE = ((ROOT / name).read_text() for name in ("README.md", "README.zh-CN.md"))
+OTHERS = {"README.md", "README.zh-CN.md"}
+"""Each names the other."""
+STATES = {"works": "可用", "partly": "部分", "not yet": "尚无"}
+
+
+def headings(text: str) -> list[int]:
+    """Their levels, in order."""
+    return [len(found) for found in re.findall(r"^(#+) ", text, re.MULTILINE)]
+
+
+def code(text: str) -> list[str]:
+    """The lines of code blocks."""
+    return re.findall(r"^    \S.*", text, re.MULTILINE)
+
+
+def links(text: str) -> set[str]:
+    """Where links and pictures lead."""
+    return set(re.findall(r"\]\(([^)]+)\)", text)) - OTHERS
+
+
+def names(text: str) -> set[str]:
+    """What stands between backticks."""
+    return set(re.findall(r"`([^`]+)`", text))
+
+
+def rows(text: str) -> list[int]:
+    """The number of cells of each row of a table, in order."""
+    return [line.count("|") for line in text.splitlines() if line.startswith("|")]
+
+
+def items(text: str) -> int:
+    """How many list items there are."""
+    return len(re.findall(r"^- ", text, re.MULTILINE))
+
+
+@pytest.mark.parametrize("part", [headings, code, links, names, rows, items], ids=lambda part: part.__name__)
+def test_both_languages_have_the_same(part: object) -> None:
+    assert callable(part)
+    assert part(CHINESE) == part(ENGLISH)
+    assert part(ENGLISH), "there is something to compare"
+
+
+def states(text: str, words: set[str]) -> list[str]:
+    """The second column of the table of states."""
+    cells = [line.split(" | ")[1] for line in text.splitlines() if line.startswith("| ") and line.count(" | ") == 2]
+    return [cell for cell in cells if cell in words]
+
+
+def test_both_languages_claim_the_same_states() -> None:
+    english = states(ENGLISH, set(STATES))
+
+    assert len(english) >= 15
+    assert [STATES[state] for state in english] == states(CHINESE, set(STATES.values()))
