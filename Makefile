@@ -71,7 +71,7 @@ imports: setup ## import-linter: imports go one way
 
 quick: setup ## Lint, types and pure tests, in minutes: needs no root, Java or Docker
 	@$(MAKE) --keep-going lint types
-	@$(V)/pytest tests/pure -n 2 --dist worksteal $(ARGS)
+	@HYPOTHESIS_PROFILE=quick $(V)/pytest tests/pure -n 2 --dist worksteal -m "not exhaustive" $(ARGS)
 
 check: lint types imports test ## All that CI runs
 

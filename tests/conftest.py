@@ -20,6 +20,10 @@ from testbed.cluster.real_node import RealNode, running_node
 settings.register_profile(
     "mutation", max_examples=50, derandomize=True, database=None, phases=[Phase.explicit, Phase.generate]
 )
+# `make quick`: few examples, the same each time.
+settings.register_profile(
+    "quick", max_examples=10, derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 # How long an example takes says how busy the machine is.
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 # A change is judged by the same examples each time; whoever develops meets new ones with every run.
@@ -117,6 +121,6 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> lanes.Lanes:
-    """Share the tests out by lanes where there are several processes."""
-    return lanes.Lanes(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> lanes.Lanes | None:
+    """Share the tests out by lanes where there are several processes, unless --dist asks for another way."""
+    return lanes.Lanes(config, log) if config.getoption("dist") == "load" else None

@@ -17,6 +17,8 @@ import pytest
 
 from slacktide.deploy.cli.http_server import CONNECTIONS_MAX, HEAD_BYTES_MAX, HEAD_S, WRITE_S
 
+pytestmark = pytest.mark.exhaustive
+
 SERVER = """
 import sys
 from slacktide.deploy.cli.endpoints import Endpoints

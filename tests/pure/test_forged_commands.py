@@ -34,6 +34,8 @@ from slacktide.streams.worker import Worker
 from testbed.policies import policy_from
 from testbed.samples import policy_record
 
+pytestmark = pytest.mark.exhaustive
+
 FORGED = 100_000
 STEPS = 1_000
 GIB = 2**30

@@ -44,6 +44,8 @@ from testbed.extremes import EXTREMES, Path, Verbatim, full, paths, with_value
 from testbed.governed import metric_record
 from testbed.samples import START_MS, keyframe, policy_record, record_of
 
+pytestmark = pytest.mark.exhaustive
+
 BAD, GOOD = "bad", "good"
 MINUTE_MS = 60_000
 

@@ -24,6 +24,8 @@ from testbed.samples import START_MS
 from .test_bridge_writing import allocatable, metric
 from .test_scheduler_view import NOW_S, WALL_S, Still, pod, told
 
+pytestmark = pytest.mark.exhaustive
+
 BAD, GOOD = "bad", "good"
 WHOLE = Resources(cpu_milli=8_000, mem_bytes=2**34)
 

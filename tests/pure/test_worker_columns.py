@@ -136,6 +136,7 @@ def bodies(outs: list[Out]) -> list[tuple[str, bytes | None, Any]]:
     return sorted(found, key=lambda one: one[1] or b"")
 
 
+@pytest.mark.exhaustive
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("mixed", [False, True], ids=["all in columns", "half in columns"])
 def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:

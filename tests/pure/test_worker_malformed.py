@@ -37,6 +37,7 @@ def letters(outs: list[Out]) -> list[DeadLetter]:
     return [decode(out.value, DeadLetter) for out in outs if out.topic == DEAD_LETTER.name]
 
 
+@pytest.mark.exhaustive
 def test_each_of_10000_malformed_records_is_one_dead_letter_and_those_between_are_answered() -> None:
     """What names its node is answered skipped beside."""
     offsets = count()

@@ -263,6 +263,7 @@ def test_a_restart_under_redelivery_loses_nothing(worker: Worker) -> None:
     assert worker.held.two_boots(AT_MS + 60_000) == []
 
 
+@pytest.mark.exhaustive
 def test_ten_thousand_invented_names_cost_no_memory() -> None:
     """Measured in a process of its own: where the inventory decides, and where an open worker is full."""
     program = """
