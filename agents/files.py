@@ -43,6 +43,15 @@ def load_yaml(path: Path) -> object:
         raise _refused(path, _place(exc), _said(exc), "one YAML document") from exc
 
 
+def stamp_of(path: Path) -> Stamp | None:
+    """Of a file as it is now: equal while nobody writes it; None: there is none to be read."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
 class Watched(Generic[T]):
     """A file's content as it was last good.
 
@@ -103,11 +112,7 @@ class Watched(Generic[T]):
         return f"{exc}\nthe last good {self.path} stays in force"
 
     def _stamp_now(self) -> Stamp | None:
-        try:
-            found = self.path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return stamp_of(self.path)
 
 
 def _inspect(path: Path, content: bytes) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Literal, get_args
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.agents.node.evict.standing import Standing
+from slacktide.agents.node.zones.reading import ZONE_SOURCES
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome
@@ -102,6 +103,11 @@ PROOF_EXPIRES = Gauge(
     "Until the key that proves this node's records expires; 0: there is none. Absent where the agent does not enrol.",
     ["node"],
 )
+ZONES_UNREAD = Gauge(
+    "slacktide_agent_zones_unread",
+    "1 while a source of the node's NUMA zones cannot be read. Absent where the agent publishes no zones.",
+    ["node", "what"],
+)
 
 Cause = Literal["tick", "keyframe", "cpu", "memory", "use"]
 """What a sample was taken for: pressure by its kind, or a rise in CPU use."""
@@ -186,6 +192,11 @@ class AgentMetrics:
     def proof_expires_s(self, left_s: int) -> None:
         """So long the node's key is good."""
         PROOF_EXPIRES.labels(self.node).set(left_s)
+
+    def zones_unread(self, unread: Collection[str]) -> None:
+        """Of the sources of the node's zones, these cannot be read."""
+        for what in ZONE_SOURCES:
+            ZONES_UNREAD.labels(self.node, what).set(what in unread)
 
     def heard(self, outcome: NodeOutcome) -> None:
         """Something came of an answer or an act."""

@@ -215,7 +215,7 @@ class Link:
             placed = await self._samples.send(offered.sample, offered.pods)
         except RecordRefusedError as exc:
             self._metrics.dropped.inc()
-            self._refuse(self._samples.out_of(offered.sample, offered.pods), str(exc))
+            self.refuse(self._samples.out_of(offered.sample, offered.pods), str(exc))
             return
         except LogError:
             self._keep(self._newest.put_back(offered))
@@ -287,10 +287,11 @@ class Link:
         """Count what Kafka refused for its size or content, and report it; how many that were."""
         refused = [one for one in results if isinstance(one, Refused)]
         for one in refused:
-            self._refuse(one.out, one.why)
+            self.refuse(one.out, one.why)
         return len(refused)
 
-    def _refuse(self, out: Out, why: str) -> None:
+    def refuse(self, out: Out, why: str) -> None:
+        """Kafka refuses a record: count it, and send a dead letter."""
         self._metrics.refused_by_kafka(out.topic)
         log.error("Kafka refuses a record: it is given up", extra={"topic": out.topic, "why": why})
         if out.topic != DEAD_LETTER.name:

@@ -31,6 +31,7 @@ from slacktide.agents.node.proof import Prover
 from slacktide.agents.node.removal import Removal
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State, forget
+from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesPublisher, ZonesRecords
 from slacktide.schemas.codec import M, decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
@@ -78,6 +79,8 @@ class LoopSettings:
     """Who asks the API server for evictions; None: there is none, and pods end through their cgroups."""
     removal: Removal | None = None
     """Whether an agent that ends is removed for good; None: it never is, and limits stay in force."""
+    zones: ZonesFolders | None = None
+    """Where the NUMA zones are read; None: none are published."""
     sample_interval_ms: int = 1_000
     fetch_wait_ms: int = 500
     """How long the broker may hold a fetch. The embedded one holds each so long, which delays an answer by half."""
@@ -159,6 +162,7 @@ class AgentLoop:
             clerk=settings.desk,
             heard=self._heard,
         )
+        self._zones = None if settings.zones is None else self._publisher(settings.zones, boot_id, prover)
         self._ahead = Ahead(
             settings.ahead,
             take=self._take,
@@ -173,6 +177,18 @@ class AgentLoop:
         self._closing = False
         log.info("starting", extra={"node": settings.node, "boot_id": boot_id, "policy": self._policies.policy.version})
 
+    def _publisher(self, folders: ZonesFolders, boot_id: str, prover: Prover) -> ZonesPublisher:
+        node = self._settings.node
+        return ZonesPublisher(
+            ZonesRecords(folders, node=node, boot_id=boot_id, clock=self._clock),
+            node=node,
+            pods=lambda: self._agent.pods,
+            bootstrap=self._settings.bootstrap,
+            sign=prover.sign,
+            refuse=self._link.refuse,
+            metrics=self._metrics,
+        )
+
     async def run(self, stop: asyncio.Event) -> None:
         """Tick until told to stop."""
         self._agent.start()
@@ -180,7 +196,7 @@ class AgentLoop:
         self._hear_replies()
         self._ahead.start()
         works = [self._link.run, self._keep_watching]
-        works += [one.run for one in (self._enrolment, self._settings.removal) if one is not None]
+        works += [one.run for one in (self._enrolment, self._settings.removal, self._zones) if one is not None]
         beside = [asyncio.create_task(work()) for work in works]
         ticking = asyncio.create_task(self._tick(stop))
         try:
@@ -198,6 +214,8 @@ class AgentLoop:
                 task.cancel()
             await asyncio.gather(ticking, *beside, return_exceptions=True)
             await self._link.close()
+            if self._zones is not None:
+                await self._zones.close()
             self._spool.close()
 
     def commands(self, records: list[Record]) -> None:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.evict.desk import Desk
     from slacktide.agents.node.removal import Removal
+    from slacktide.agents.node.zones.publisher import ZonesFolders
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +139,18 @@ class AgentCommandSettings(NodeSettings):
         WorkloadName(),
         default=None,
     )
+    kubelet_folder: Path | None = setting(
+        "The kubelet's root directory, such as /var/lib/kubelet: the node's NUMA zones are published, by what the "
+        "kubelet keeps there of them (docs/numa.md). None: no zones are published.",
+        folder(),
+        default=None,
+    )
+    zones_folder: Path = setting(
+        "Where the kernel lists NUMA zones.",
+        folder(exists=False),
+        default=Path("/sys/devices/system/node"),
+        hidden=True,
+    )
     guard_deadline: float = setting(
         "Seconds that a sample waits for the stream's answer before the node decides itself.", SECONDS, default=1.0
     )
@@ -216,6 +229,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         enrol=_enrol(settings),
         desk=desk,
         removal=_removal(settings),
+        zones=_zones(settings),
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
         sample_format=settings.sample_format,
@@ -230,6 +244,14 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
             desk.close()
         if kubelet is not None:
             kubelet.close()
+
+
+def _zones(settings: AgentCommandSettings) -> ZonesFolders | None:
+    from slacktide.agents.node.zones.publisher import ZonesFolders  # noqa: PLC0415 - loads Kafka
+
+    if settings.kubelet_folder is None:
+        return None
+    return ZonesFolders(sys_folder=settings.zones_folder, kubelet_folder=settings.kubelet_folder)
 
 
 def _enrol(settings: AgentCommandSettings) -> Access | None:

@@ -12,6 +12,7 @@ from slacktide.agents.node.agent import AgentSettings
 from slacktide.agents.node.cgroup import CgroupKernel
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.pods.description import Lister
+from slacktide.agents.node.zones.publisher import ZonesFolders
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.sample_columns import DEFAULT_FORMAT, SampleFormat
@@ -31,6 +32,7 @@ async def agent_of(
     enrol: Access | None = None,
     keyframe_ms: int = 10_000,
     sample_format: SampleFormat = DEFAULT_FORMAT,
+    zones: ZonesFolders | None = None,
 ) -> AsyncIterator[Health]:
     """The agent of a virtual node, in this process; stopped in order at the end."""
     state = folder / "state"
@@ -48,6 +50,7 @@ async def agent_of(
         sample_interval_ms=INTERVAL_MS,
         fetch_wait_ms=20,
         sample_format=sample_format,
+        zones=zones,
         agent=AgentSettings(guard_deadline_ms=500, keyframe_ms=keyframe_ms),
     )
     stop, health = asyncio.Event(), Health()

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from slacktide.agents.files import load_yaml
+from slacktide.agents.files import Stamp, load_yaml, stamp_of
 from slacktide.agents.node.zones.kubelet_config import KubeletConfig, kubelet_config
 from slacktide.agents.node.zones.kubelet_state import CPU_STATE, MEMORY_STATE, cpu_state, memory_state
 from slacktide.agents.node.zones.record import Read
@@ -15,33 +15,75 @@ from slacktide.schemas.errors import ConfigError, ZonesError
 from slacktide.schemas.sample import Missing
 
 CONFIG = "config.yaml"
+ZONES, CONFIGURATION = "zones", "kubelet configuration"
+ZONE_SOURCES = (ZONES, CPU_STATE, MEMORY_STATE, CONFIGURATION)
+"""As records name them where they cannot be read."""
+TRIES = 3
+"""Of reading files that the kubelet writes meanwhile. Another record follows a second later."""
 S = TypeVar("S")
 
 
-def read_zones(sys_folder: Path, kubelet_folder: Path) -> Read:
-    """Read all of it once.
+class ZonesReader:
+    """Reads a node's zones again and again.
 
-    A zone whose pods cannot be known is no zone to place pods in: with a torn state file there are none.
+    The configuration is parsed only when its file changes: of all that is read, YAML costs most.
 
     Args:
         sys_folder: /sys/devices/system/node.
         kubelet_folder: the kubelet's root directory, /var/lib/kubelet.
 
     """
-    missing: list[Missing] = []
-    zones = _zones(sys_folder, missing)
-    cpu = _state(kubelet_folder / CPU_STATE, cpu_state, missing)
-    memory = _state(kubelet_folder / MEMORY_STATE, memory_state, missing)
-    known = not missing
-    config = _config(kubelet_folder / CONFIG, missing)
-    return Read(zones=zones if known else [], config=config, cpu=cpu, memory=memory, missing=missing)
+
+    def __init__(self, sys_folder: Path, kubelet_folder: Path) -> None:
+        self._sys = sys_folder
+        self._kubelet = kubelet_folder
+        self._config: tuple[Stamp | None, KubeletConfig | None, list[Missing]] | None = None
+
+    def stamps(self) -> tuple[Stamp | None, ...]:
+        """When the kubelet's files changed: cheap to ask. None: the file is not there."""
+        return tuple(stamp_of(self._kubelet / name) for name in (CPU_STATE, MEMORY_STATE, CONFIG))
+
+    def read(self) -> Read:
+        """Read all of it as it stood at one time.
+
+        A zone whose pods cannot be known is no zone to place pods in: with a torn state file there are none.
+        """
+        before, read = self.stamps(), self._read()
+        for _ in range(TRIES - 1):
+            after = self.stamps()
+            if after == before:
+                break
+            before, read = after, self._read()
+        return read
+
+    def _read(self) -> Read:
+        missing: list[Missing] = []
+        zones = _zones(self._sys, missing)
+        cpu = _state(self._kubelet / CPU_STATE, cpu_state, missing)
+        memory = _state(self._kubelet / MEMORY_STATE, memory_state, missing)
+        known = not missing
+        config, why = self._configured()
+        return Read(zones=zones if known else [], config=config, cpu=cpu, memory=memory, missing=[*missing, *why])
+
+    def _configured(self) -> tuple[KubeletConfig | None, list[Missing]]:
+        file = self._kubelet / CONFIG
+        stamp = stamp_of(file)
+        if self._config is None or stamp is None or self._config[0] != stamp:
+            missing: list[Missing] = []
+            self._config = stamp, _config(file, missing), missing
+        return self._config[1:]
+
+
+def read_zones(sys_folder: Path, kubelet_folder: Path) -> Read:
+    """Read all of it once; arguments as for ``ZonesReader``."""
+    return ZonesReader(sys_folder, kubelet_folder).read()
 
 
 def _zones(folder: Path, missing: list[Missing]) -> list[SysZone]:
     try:
         return sys_zones(folder)
     except ZonesError as exc:
-        missing.append(Missing(what="zones", why=str(exc)))
+        missing.append(Missing(what=ZONES, why=str(exc)))
         return []
 
 
@@ -65,5 +107,5 @@ def _config(file: Path, missing: list[Missing]) -> KubeletConfig | None:
         why = str(exc)
     except ZonesError as exc:
         why = f"{file}: {exc}"
-    missing.append(Missing(what="kubelet configuration", why=why))
+    missing.append(Missing(what=CONFIGURATION, why=why))
     return None

@@ -1,0 +1,58 @@
+"""A node's NUMA zones on a real broker: what its agent publishes as the kubelet's files change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from slacktide.agents.metrics import ZONES_UNREAD
+from slacktide.agents.node.zones.publisher import ZonesFolders
+from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.topics import ZONES
+from slacktide.schemas.zones import NodeZones
+from slacktide.streams.kafka import read_topic
+from testbed.agent_rig import agent_of
+from testbed.brokers import EmbeddedBroker
+from testbed.one_machine import NODE, VirtualNode
+from testbed.waiting import soon
+from testbed.zone_tree import STATIC, two_zones
+
+PARTITIONS = 2
+
+
+async def published(bootstrap: str) -> list[NodeZones]:
+    return [decode(record.value, NodeZones) async for record in read_topic(Cluster(bootstrap), ZONES.name)]
+
+
+def _left(records: list[NodeZones]) -> list[int | None] | None:
+    return [zone.available.cpu_milli for zone in records[-1].zones] if records else None
+
+
+async def test_the_agent_publishes_what_the_kubelet_gives_and_what_cannot_be_read(
+    embedded_broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    embedded_broker.apply_topics(PARTITIONS)
+    where = embedded_broker.bootstrap
+    tree = two_zones(tmp_path)
+    tree.config(STATIC)
+    folders = ZonesFolders(sys_folder=tree.sys, kubelet_folder=tree.kubelet)
+
+    async def left() -> list[int | None] | None:
+        return _left(await published(where))
+
+    async def until_left(cpu_milli: list[int]) -> None:
+        await soon(left, f"{cpu_milli} left in the zones", enough=lambda found: found == cpu_milli)
+
+    with VirtualNode(tmp_path) as node:
+        async with agent_of(node, where, tmp_path, zones=folders):
+            await until_left([1000, 2000])
+            tree.cpu_state(a={"app": "2"})
+            await until_left([1000, 1000])
+            (tree.kubelet / "cpu_manager_state").write_text("{")
+            await until_left([])
+    records = await published(where)
+
+    assert [record.seq for record in records] == list(range(1, len(records) + 1))
+    assert {record.node for record in records} == {NODE}
+    assert "a" in {pod.uid for pod in records[-2].pods}
+    assert ZONES_UNREAD.labels(NODE, "cpu_manager_state")._value.get() == 1

@@ -1,0 +1,133 @@
+"""Which records of its zones a node publishes, and when."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesRecords
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.zones import NodeZones
+from testbed.zone_tree import STATIC, Tree, two_zones
+
+
+def pod(uid: str, phase: str = "Running") -> Pod:
+    return Pod(uid=uid, namespace="default", name=uid, phase=phase)
+
+
+class ManualClock:
+    """It stands still until it is moved on."""
+
+    def __init__(self) -> None:
+        self.now_ns = 1_000_000_000
+
+    def mono_ns(self) -> int:
+        return self.now_ns
+
+    def wall_ms(self) -> int:
+        return self.now_ns // 1_000_000
+
+
+class Node:
+    """A node's files, a clock, and what is due at each look."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tree: Tree = two_zones(folder)
+        self.clock = ManualClock()
+        folders = ZonesFolders(sys_folder=self.tree.sys, kubelet_folder=self.tree.kubelet)
+        self.records = ZonesRecords(folders, node="n1", boot_id="b", clock=self.clock)
+
+    def look(self, *pods: Pod, after_s: float = 1) -> NodeZones | None:
+        self.clock.now_ns += round(after_s * 1e9)
+        return self.records.due(pods) if self.records.changed(pods) else None
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Node:
+    return Node(tmp_path)
+
+
+def test_without_a_change_a_record_follows_after_five_seconds(node: Node) -> None:
+    first = node.look()
+    assert first is not None
+    assert [node.look() for _ in range(4)] == [None] * 4
+    second = node.look()
+    assert second is not None
+    assert (second.seq, second.zones) == (first.seq + 1, first.zones)
+
+
+def test_what_the_kubelet_gives_to_a_pod_is_published_at_the_next_look(node: Node) -> None:
+    node.look()
+    node.tree.cpu_state(a={"app": "2"})
+    record = node.look(pod("a", "Pending"))
+
+    assert record is not None
+    assert [one.uid for one in record.pods] == ["a"]
+    assert record.zones[1].available.cpu_milli == 1000
+
+
+def test_a_pod_that_waits_and_holds_nothing_is_not_named(node: Node) -> None:
+    """It may have been listed before the kubelet gave it CPUs."""
+    node.look()
+    assert node.look(pod("a", "Pending")) is None
+    named = node.look(pod("a", "Running"), pod("b", "Succeeded"))
+
+    assert named is not None
+    assert [one.uid for one in named.pods] == ["a"]
+
+
+def test_a_pod_counts_once_the_last_manager_has_given_to_it(node: Node) -> None:
+    node.tree.config(STATIC)
+    node.tree.memory_state(9, 9)
+    node.tree.cpu_state(a={"app": "2"})
+    before = node.look(pod("a", "Pending"))
+    node.tree.memory_state(9, 5, a=[1])
+    after = node.look(pod("a", "Pending"))
+
+    assert before is not None
+    assert before.pods == []
+    assert after is not None
+    assert [one.uid for one in after.pods] == ["a"]
+
+
+def test_a_changed_configuration_of_the_kubelet_is_published(node: Node) -> None:
+    before = node.look()
+    node.tree.config(STATIC)
+    after = node.look()
+
+    assert before is not None
+    assert after is not None
+    assert (before.policy, after.policy) == ("none", "restricted")
+
+
+def test_a_torn_file_is_named_and_a_whole_one_brings_the_zones_back(node: Node) -> None:
+    node.look()
+    (node.tree.kubelet / "cpu_manager_state").write_text('{"policyName": "sta')
+    torn = node.look()
+    node.tree.cpu_state()
+    whole = node.look()
+
+    assert torn is not None
+    assert torn.zones == []
+    assert [one.what for one in torn.missing] == ["cpu_manager_state"]
+    assert whole is not None
+    assert len(whole.zones) == 2
+    assert whole.missing == []
+
+
+def test_a_record_that_did_not_arrive_is_due_again(node: Node) -> None:
+    node.look()
+    node.records.owe()
+    assert node.look() is not None
+
+
+def test_a_kernel_that_gains_a_zone_is_seen_within_five_seconds(node: Node) -> None:
+    node.look()
+    node.tree.write("online", "0-2\n")
+    for zone, cpus in enumerate(("0-1", "2-3", "4-5")):
+        node.tree.zone(zone, cpus, 4, "10 21 21")
+    record = node.look(after_s=5)
+
+    assert record is not None
+    assert [zone.id for zone in record.zones] == [0, 1, 2]

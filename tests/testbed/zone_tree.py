@@ -1,0 +1,75 @@
+"""A node's files of its NUMA zones: fake trees of /sys and of the kubelet's directory."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from slacktide.agents.node.zones.reading import read_zones
+from slacktide.agents.node.zones.record import node_zones
+from slacktide.schemas.zones import NodeZones
+
+GIB = 2**30
+STATIC = """
+topologyManagerPolicy: restricted
+topologyManagerScope: pod
+topologyManagerPolicyOptions: {prefer-closest-numa-nodes: "true", max-allowable-numa-nodes: "16"}
+cpuManagerPolicy: static
+memoryManagerPolicy: Static
+reservedSystemCPUs: "0"
+reservedMemory: [{numaNode: 0, limits: {memory: 1Gi, hugepages-2Mi: 4Mi}}]
+"""
+
+
+class Tree:
+    """The files of a node."""
+
+    def __init__(self, folder: Path) -> None:
+        self.sys = folder / "node"
+        self.kubelet = folder / "kubelet"
+        self.kubelet.mkdir()
+
+    def write(self, name: str, text: str) -> None:
+        file = self.sys / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+
+    def zone(self, number: int, cpus: str, gib: int, distances: str, **pages: int) -> None:
+        """Pages of a size by name: ``pages_2048`` for 2 MiB."""
+        place = f"node{number}"
+        self.write(f"{place}/cpulist", f"{cpus}\n")
+        self.write(f"{place}/distance", f"{distances}\n")
+        total = f"Node {number} MemTotal:       {gib * 2**20} kB\n"
+        self.write(
+            f"{place}/meminfo", f"{total}Node {number} MemFree:        1234 kB\nNode {number} HugePages_Total:     0\n"
+        )
+        for size, count in pages.items():
+            self.write(f"{place}/hugepages/hugepages-{size.removeprefix('pages_')}kB/nr_hugepages", f"{count}\n")
+
+    def cpu_state(self, **entries: dict[str, str]) -> None:
+        state = {"policyName": "static", "defaultCpuSet": "0-1", "entries": entries, "checksum": 1}
+        (self.kubelet / "cpu_manager_state").write_text(json.dumps(state))
+
+    def memory_state(self, allocatable: int, free: int, **pods: list[int]) -> None:
+        table = {"total": 9 * GIB, "systemReserved": 0, "allocatable": allocatable, "reserved": 0, "free": free}
+        zone = {"numberOfAssignments": 1, "memoryMap": {"memory": table}, "cells": [0]}
+        entries = {uid: {"app": [{"numaAffinity": zones, "type": "memory", "size": 1}]} for uid, zones in pods.items()}
+        state = {"policyName": "Static", "machineState": {"0": zone}, "entries": entries, "checksum": 1}
+        (self.kubelet / "memory_manager_state").write_text(json.dumps(state))
+
+    def config(self, text: str) -> None:
+        (self.kubelet / "config.yaml").write_text(text)
+
+    def record(self, *uids: str) -> NodeZones:
+        read = read_zones(self.sys, self.kubelet)
+        return node_zones(read, uids, node="n1", boot_id="b", seq=1, observed_ms=5)
+
+
+def two_zones(folder: Path) -> Tree:
+    """Two zones of 2 CPUs and 4 GiB, with a page of 1 GiB and 8 of 2 MiB in the first."""
+    tree = Tree(folder)
+    tree.write("online", "0-1\n")
+    tree.zone(0, "0-1", 4, "10 21", pages_2048=8, pages_1048576=1)
+    tree.zone(1, "2-3", 4, "21 10", pages_2048=0)
+    tree.config("kind: KubeletConfiguration\n")
+    return tree
