@@ -14,6 +14,7 @@ from slacktide.deploy.cli.bridge import replica_name
 from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, file, setting
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
+from slacktide.streams.decisions.numa.score import STRATEGIES, Strategy
 
 METRICS_PORT = 9468
 WEIGHT = click.IntRange(0, 100)
@@ -42,6 +43,15 @@ class SchedulerCommandSettings(process.ProcessSettings):
         WEIGHT,
         default=1,
     )
+    numa_weight: int = setting(
+        "Weight of how well a node's NUMA zones suit a Guaranteed pod, where nodes publish zones.", WEIGHT, default=1
+    )
+    numa_strategy: Strategy = setting(
+        "How zones are scored. LeastNUMANodes: the fewer zones a pod needs, and the nearer, the better. The others "
+        "compare how full a zone would be, on nodes whose kubelet has the policy single-numa-node.",
+        click.Choice(STRATEGIES),
+        default="LeastNUMANodes",
+    )
     metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
 
 
@@ -66,6 +76,8 @@ def command(settings: SchedulerCommandSettings) -> None:
         args=PlacementArgs(
             load_weight=settings.load_weight,
             balance_weight=settings.balance_weight,
+            numa_weight=settings.numa_weight,
+            numa_strategy=settings.numa_strategy,
         ),
     )
 

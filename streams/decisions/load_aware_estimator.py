@@ -22,6 +22,7 @@ from slacktide.streams.decisions.load_aware_args import (
     Percents,
     Resource,
 )
+from slacktide.streams.decisions.numa.placement import ZonedPod
 
 DEFAULT_FACTORS = Factors(cpu_pct=85, mem_pct=70)
 DEFAULT_AMOUNTS = Amounts(cpu_milli=250, mem_bytes=200 * 2**20)
@@ -48,6 +49,8 @@ class LoadAwarePod:
     scheduled_s: float | None = None
     initialized_s: float | None = None
     daemonset: bool = False
+    zoned: ZonedPod | None = None
+    """What of it a node's zones have to provide; None: nothing. Load-aware scheduling does not read it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,15 @@ from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load_aware_filter import Check, filter_pod
 from slacktide.streams.decisions.load_aware_scheduling import Candidate, NodeState, candidate
 from slacktide.streams.decisions.load_aware_score import Scored, score_pod
+from slacktide.streams.decisions.numa.placement import (
+    NodeZonesView,
+    ZonedPod,
+    ZonesRefusal,
+    zones_refusal,
+    zones_score,
+    zones_terms,
+)
+from slacktide.streams.decisions.numa.score import Strategy
 
 Tier = Literal["", "batch", "mid"]
 LEAVES = ("mem_over_line", "evicting")
@@ -40,6 +49,9 @@ class PlacementArgs:
     """Of the load-aware score."""
     balance_weight: int = 1
     """Of what is left of batch or mid resource, for pods that ask for some."""
+    numa_weight: int = 1
+    """Of how well zones suit a Guaranteed pod, where any node has published its zones."""
+    numa_strategy: Strategy = "LeastNUMANodes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,12 +64,14 @@ class Asking:
     tier: Tier
     wanted: Amounts
     """What it asks for of the tier's resource."""
+    zoned: ZonedPod | None = None
+    """What of it zones have to provide."""
 
     @property
     def shape(self) -> Hashable:
         """What of it a node is judged by: pods of one shape are judged alike."""
         one = self.candidate
-        return one.estimate.amounts, one.prod, one.daemonset, self.best_effort, self.tier, self.wanted
+        return one.estimate.amounts, one.prod, one.daemonset, self.best_effort, self.tier, self.wanted, self.zoned
 
 
 class NodeView(NamedTuple):
@@ -72,6 +86,8 @@ class NodeView(NamedTuple):
     pressure: Sequence[str] = ()
     batch_left: Amounts = NOTHING
     mid_left: Amounts = NOTHING
+    zones: NodeZonesView | None = None
+    """None: the node publishes none, or its kubelet's policy is unknown."""
 
     def left(self, tier: Tier) -> Amounts:
         """Of a tier's resource, what nobody has asked for."""
@@ -98,6 +114,8 @@ class Refusal(NamedTuple):
     own: bool = False
     """The threshold is the node's own."""
     short: Short | None = None
+    zones: ZonesRefusal | None = None
+    """What its NUMA zones lack."""
 
 
 class Willing(NamedTuple):
@@ -110,6 +128,8 @@ class Willing(NamedTuple):
     left_mem_bytes: int
     bound: str
     """``scored``, or why the node attracts nothing."""
+    numa_score: int | None
+    """Of its zones, 0 to 100; None: they do not count for this pod."""
     scored: Scored
     node: NodeView
 
@@ -132,6 +152,7 @@ class Ranked(NamedTuple):
     balance_permille: int
     score_permille: int
     level: int
+    zoned: ZonedPod | None = None
 
     @property
     def name(self) -> str:
@@ -153,13 +174,23 @@ class Ranked(NamedTuple):
         for index, (_, unit) in enumerate(RESOURCES):
             if self.most[index]:
                 terms |= {f"left_{unit}": left[index], f"most_left_{unit}": self.most[index]}
-        return terms | {
+        terms |= {
             "load_score": scored.score,
             "load_weight": self.args.load_weight,
             "balance_permille": self.balance_permille,
             "balance_weight": self.args.balance_weight,
-            "score_permille": self.score_permille,
         }
+        return terms | self._numa_terms | {"score_permille": self.score_permille}
+
+    @property
+    def _numa_terms(self) -> Terms:
+        zones, pod = self.willing.node.zones, self.zoned
+        if zones is None or pod is None:
+            return {}
+        terms = zones_terms(pod, zones, self.args.numa_strategy)
+        if self.willing.numa_score is not None:
+            terms |= {"numa_score": self.willing.numa_score, "numa_weight": self.args.numa_weight}
+        return terms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +224,13 @@ class Choice:
 
     def _ranked(self, index: int) -> Ranked:
         return Ranked(
-            self.willing[index], self.most, self.args, self.balances[index], self.scores[index], self.levels[index]
+            self.willing[index],
+            self.most,
+            self.args,
+            self.balances[index],
+            self.scores[index],
+            self.levels[index],
+            self.pod.zoned,
         )
 
 
@@ -208,6 +245,7 @@ def asking(asked: LoadAwarePod, args: PlacementArgs) -> Asking:
         best_effort=is_best_effort(asked.pod) or of_class in {"koord-batch", "koord-free"},
         tier="batch" if any(batch) else "mid" if any(mid) else "",
         wanted=batch if any(batch) else mid,
+        zoned=asked.zoned,
     )
 
 
@@ -229,15 +267,20 @@ def judge(pod: Asking, node: NodeView, args: PlacementArgs) -> Judged:
         bound = HELD_BACK
     scored = score_pod(pod.candidate.estimate.amounts, scale, stale=False)
     left_cpu_milli, left_mem_bytes = _left_with(pod, node)
-    return Willing(node.name, scored.score, left_cpu_milli, left_mem_bytes, bound or SCORED, scored, node)
+    numa = None
+    if pod.zoned is not None and node.zones is not None:
+        numa = zones_score(pod.zoned, node.zones, args.numa_strategy)
+    return Willing(node.name, scored.score, left_cpu_milli, left_mem_bytes, bound or SCORED, numa, scored, node)
 
 
 def compare(pod: Asking, refused: Mapping[str, Refusal], willing: Sequence[Willing], args: PlacementArgs) -> Choice:
     """Rank the nodes that would take the pod."""
-    names, loads, cpus, mems, bounds, *_ = zip(*willing, strict=True) if willing else [()] * len(Willing._fields)
+    names, loads, cpus, mems, bounds, numas, *_ = zip(*willing, strict=True) if willing else [()] * len(Willing._fields)
     most = Amounts(max(cpus, default=0), max(mems, default=0))
     balances = _balances((cpus, mems), most)
     scores = _scores(pod, zip(loads, balances, bounds, strict=True), args)
+    if pod.zoned is not None and any(numa is not None for numa in numas):
+        scores = _with_zones(pod, scores, zip(numas, bounds, strict=True), args)
     return Choice(
         pod=pod,
         refused=refused,
@@ -271,12 +314,24 @@ def refusal_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | No
     if filtered.reject_reason is not None:
         check = filtered.checks[-1] if filtered.checks else None
         return Refusal(filtered.reject_reason, check=check, key=gate.key, own=gate.own)
-    if pod.tier:
-        for resource, (wanted, left) in enumerate(zip(pod.wanted, node.left(pod.tier), strict=True)):
-            if wanted > left:
-                reason = f"{pod.tier}_short:{RESOURCES[resource].name}"
-                return Refusal(reason, short=Short(resource, wanted, left))
+    return _short_of(pod, node) or _zones_of(pod, node, args)
+
+
+def _short_of(pod: Asking, node: NodeView) -> Refusal | None:
+    if not pod.tier:
+        return None
+    for resource, (wanted, left) in enumerate(zip(pod.wanted, node.left(pod.tier), strict=True)):
+        if wanted > left:
+            reason = f"{pod.tier}_short:{RESOURCES[resource].name}"
+            return Refusal(reason, short=Short(resource, wanted, left))
     return None
+
+
+def _zones_of(pod: Asking, node: NodeView, args: PlacementArgs) -> Refusal | None:
+    if pod.zoned is None or node.zones is None:
+        return None
+    zones = zones_refusal(pod.zoned, node.zones, args.numa_strategy)
+    return None if zones is None else Refusal(zones.reason, zones=zones)
 
 
 def _scores(pod: Asking, nodes: Iterable[tuple[int, int, str]], args: PlacementArgs) -> list[int]:
@@ -286,6 +341,18 @@ def _scores(pod: Asking, nodes: Iterable[tuple[int, int, str]], args: PlacementA
     return [
         (load * load_weight + balance * balance_weight) // weight if bound == SCORED else 0
         for load, balance, bound in nodes
+    ]
+
+
+def _with_zones(
+    pod: Asking, scores: Sequence[int], nodes: Iterable[tuple[int | None, str]], args: PlacementArgs
+) -> list[int]:
+    """The score so far and that of zones weighed; of a node that publishes no zones the latter is 0."""
+    weight = args.load_weight + (args.balance_weight if pod.tier else 0)
+    both = max(1, weight + args.numa_weight)
+    return [
+        (score * weight + 10 * (numa or 0) * args.numa_weight) // both if bound == SCORED else 0
+        for score, (numa, bound) in zip(scores, nodes, strict=True)
     ]
 
 

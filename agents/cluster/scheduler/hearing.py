@@ -21,8 +21,9 @@ from slacktide.schemas.heartbeat import is_heartbeat
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SCORE, ZONES
 from slacktide.schemas.writer import LastWriter
+from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.coverage import Coverage
 from slacktide.streams.decisions.load_aware_args import Thresholds
 from slacktide.streams.decisions.pod_placement import PlacementArgs
@@ -61,7 +62,7 @@ class Hearing:
         self._live = False
         """Whether all was read that it held at connecting."""
         self._reader = TailReader(
-            bootstrap, (*KINDS, INVENTORY.name, POLICY.name), client_id="slacktide-scheduler", whole=True
+            bootstrap, (*KINDS, ZONES.name, INVENTORY.name, POLICY.name), client_id="slacktide-scheduler", whole=True
         )
         self._following = Following(self._reader, away="nodes freeze as they are", clock=clock)
         self._view = view
@@ -102,6 +103,8 @@ class Hearing:
                 self._governed(record)
             elif record.topic == INVENTORY.name:
                 self._described(record, node)
+            elif record.topic == ZONES.name:
+                self._zoned(record, node, heard_s)
             elif is_heartbeat(record.key):
                 self._view.cover(self._coverage.hear(record, heard_s), KINDS[record.topic], heard_s=heard_s)
             elif record.value is None:  # the stream has removed what it said, with the node
@@ -117,6 +120,15 @@ class Hearing:
         """Take the thresholds over; where the record is no policy, the last one holds."""
         if self._policies.take(record.key, record.value, place_of(record)):
             self._view.govern(governed(self._args, self._policies.policy.placement))
+
+    def _zoned(self, record: Record, node: str, heard_s: float) -> None:
+        if record.value is None:
+            self._view.forget_zones(node)
+            return
+        zones = decode(record.value, NodeZones)
+        if zones.node != node:
+            raise BadMessageError("NodeZones", f"the record's key is {node!r}, its node {zones.node!r}")
+        self._view.hear_zones(zones, heard_s=heard_s)
 
     def _described(self, record: Record, node: str) -> None:
         """Read a node's capacity and its own thresholds; the cluster's thresholds hold where these cannot be read."""

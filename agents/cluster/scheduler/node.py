@@ -7,18 +7,24 @@ from math import inf
 from operator import attrgetter
 from typing import TypeVar
 
+import msgspec
+
 from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import UNSAID_MS, NodeMetric, Use
 from slacktide.schemas.score import NodeScore
+from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.load_aware_args import NOTHING, Aggregation, Amounts, LoadAwareArgs, Thresholds
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.load_aware_existing import NodeReport, NodeUse, PodUse
 from slacktide.streams.decisions.load_aware_scheduling import NodeState
+from slacktide.streams.decisions.numa.placement import NodeZonesView, Reservation, view_of_zones
 from slacktide.streams.decisions.pod_placement import NodeView
 
 FROZEN_S = UNSAID_MS / 1000
+ZONES_STALE_S = 15.0
+"""Three records of zones that did not come."""
 Figures = NodeScore | NodeMetric | NodeAllocatable
 _OF_SCORE = attrgetter("allocatable", "pressure", "stale_ms")
 _OF_ALLOCATABLE = attrgetter(*SOLD, "stale_ms")
@@ -58,6 +64,13 @@ class KnownNode:
         """The node's own capacity; None: not known."""
         self._asked: Resources | None = None
         self._own = Thresholds()
+        self._zones: NodeZones | None = None
+        self._recorded: NodeZonesView | None = None
+        """The same as the decision reads it."""
+        self._zones_s = -inf
+        """When the record of zones was published."""
+        self._named: frozenset[str] = frozenset()
+        """Pods that it counts, by uid."""
         self._view = NodeView(name=name, state=self._stands())
         self.until_s = -inf
         """When time alone makes the node another; -inf: it is another already."""
@@ -96,6 +109,46 @@ class KnownNode:
         if not same:
             self.until_s = -inf
         return not same
+
+    def hear_zones(self, record: NodeZones, heard_s: float) -> bool:
+        """A record of the node's NUMA zones; an older one than is known is passed over while that is fresh.
+
+        Returns:
+            Whether pods may find other zones.
+
+        """
+        known, stale = self._zones, self._zones_stale(heard_s)
+        if known is not None and not stale and (record.boot_id, record.seq) < (known.boot_id, known.seq):
+            return False
+        named = frozenset(pod.uid for pod in record.pods)
+        reserved = self.pods.keys() - self._named
+        alike = known is not None and _of_zones(known) == _of_zones(record)
+        same = alike and not stale and reserved == self.pods.keys() - named
+        if not alike:
+            self._recorded = view_of_zones(record)
+        self._zones, self._zones_s, self._named = record, max(heard_s, self._zones_s), named
+        if not same:
+            self.until_s = -inf
+        return not same
+
+    def forget_zones(self) -> None:
+        """Nothing is known of its zones."""
+        self._zones, self._recorded, self._named, self.until_s = None, None, frozenset(), -inf
+
+    def _zones_stale(self, now_s: float) -> bool:
+        return now_s > self._zones_s + ZONES_STALE_S
+
+    def _zones_view(self, now_s: float) -> NodeZonesView | None:
+        """Less what pods take that are here and that the record does not name yet."""
+        if self._recorded is None:
+            return None
+        waiting = [pod for uid, pod in self.pods.items() if uid not in self._named] if self._counting else []
+        reservations = [
+            Reservation(f"{pod.pod.namespace}/{pod.pod.name}", pod.zoned.reserved)
+            for pod in waiting
+            if pod.zoned is not None
+        ]
+        return self._recorded.less(reservations, stale=self._zones_stale(now_s))
 
     def cover(self, kind: type[Figures], heard_s: float) -> bool:
         """A heartbeat says that what was published last of this kind still holds.
@@ -152,7 +205,7 @@ class KnownNode:
     @property
     def unknown(self) -> bool:
         """Whether the log says nothing of it, and no pod is there."""
-        return not self.pods and not self._said and self._own == Thresholds()
+        return not self.pods and not self._said and self._own == Thresholds() and self._zones is None
 
     @property
     def _said(self) -> list[Figures]:
@@ -189,6 +242,7 @@ class KnownNode:
                 pressure=self._score.pressure if self._score is not None else (),
                 batch_left=batch_left,
                 mid_left=mid_left,
+                zones=self._zones_view(now_s),
             )
         return self._view
 
@@ -220,7 +274,8 @@ class KnownNode:
 
     def _changes_s(self, now_s: float) -> float:
         """When time alone makes the node another."""
-        return min((one for one in (self._freezes_s, self._expires_s) if one >= now_s), default=inf)
+        zones_s = inf if self._zones is None else self._zones_s + ZONES_STALE_S
+        return min((one for one in (self._freezes_s, self._expires_s, zones_s) if one >= now_s), default=inf)
 
     def _stands(self) -> NodeState:
         if self._unread:
@@ -287,6 +342,11 @@ class KnownNode:
             Amounts(_less(batch.cpu_milli, asked.batch_cpu_milli), _less(batch.mem_bytes, asked.batch_mem_bytes)),
             Amounts(_less(mid.cpu_milli, asked.mid_cpu_milli), _less(mid.mem_bytes, asked.mid_mem_bytes)),
         )
+
+
+def _of_zones(record: NodeZones) -> NodeZones:
+    """What pods find the zones by: the record without what changes each time, and without the pods it names."""
+    return msgspec.structs.replace(record, boot_id="", seq=0, observed_ms=0, pods=[], missing=[])
 
 
 def _least(amounts: Amounts, most: Amounts | None) -> Amounts:

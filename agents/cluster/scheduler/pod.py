@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from slacktide.agents.cluster.scheduler.zoned_pod import zoned_pod
 from slacktide.schemas.allocatable import SOLD
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import ENDED_PHASES
@@ -61,6 +62,7 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
 
     """
     pod = read_pod(item)
+    static = pod.uid != (item.get("metadata") or {}).get("uid")
     metadata, spec, status = (item.get(part) or {} for part in ("metadata", "spec", "status"))
     since = {
         one.get("type"): one.get("lastTransitionTime")
@@ -74,6 +76,8 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
             scheduled_s=_epoch_s(since.get("PodScheduled"), SINCE),
             initialized_s=_epoch_s(since.get("Initialized"), SINCE),
             daemonset=any(one.get("kind") == "DaemonSet" for one in _maps(metadata, ".metadata.ownerReferences")),
+            # No scheduler places a static pod, and records of zones name it by its manifest's hash.
+            zoned=None if static else zoned_pod(spec, pod.kube_qos),
         ),
         node=_text(spec, ".spec.nodeName"),
         scheduler=_text(spec, ".spec.schedulerName"),

@@ -12,6 +12,9 @@ from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION
 from slacktide.schemas.policy.placement import KEY
 from slacktide.streams.decisions.load_aware_args import RESOURCES
 from slacktide.streams.decisions.load_aware_filter import Check
+from slacktide.streams.decisions.numa.one_zone import Lack
+from slacktide.streams.decisions.numa.placement import STALE, UNREAD, ZonesRefusal
+from slacktide.streams.decisions.numa.resource import CPU, is_memory
 from slacktide.streams.decisions.pod_placement import Asking, Refusal
 
 WORDS = {
@@ -19,16 +22,19 @@ WORDS = {
     "frozen": "the log has fallen silent of it",
     "mem_over_line": "best-effort pods leave it for want of memory",
     "evicting": "evicted pods are still leaving it",
+    STALE: "its agent has published no NUMA zones for 15 s",
+    UNREAD: "its NUMA zones, or what pods hold of them, cannot be read",
 }
 """Of reasons that no user knows."""
 _MIB = 2**20
+RESERVED_NAMED = 3
 
 
 def worded(pod: Asking, refused: Mapping[str, Refusal]) -> dict[str, str]:
     """By node, in the order given."""
-    alike: dict[tuple[object, ...], list[Refusal]] = {}
-    for one in refused.values():
-        alike.setdefault(_kind(one), []).append(one)
+    alike: dict[tuple[object, ...], dict[str, Refusal]] = {}
+    for node, one in refused.items():
+        alike.setdefault(_kind(one), {})[node] = one
     texts = {kind: _text(pod, some) for kind, some in alike.items()}
     return {node: texts[_kind(one)] for node, one in refused.items()}
 
@@ -38,7 +44,8 @@ def _kind(one: Refusal) -> tuple[object, ...]:
     return one.reason, one.own, limit
 
 
-def _text(pod: Asking, alike: Sequence[Refusal]) -> str:
+def _text(pod: Asking, refused: Mapping[str, Refusal]) -> str:
+    alike = list(refused.values())
     first = alike[0]
     checks = [one.check for one in alike if one.check is not None]
     if checks:
@@ -48,6 +55,9 @@ def _text(pod: Asking, alike: Sequence[Refusal]) -> str:
         resource = first.short.resource
         asks, left = _amount(resource, first.short.wanted), _amount(resource, most)
         return f"{first.reason}: pod requests {asks}, at most {left} is left"
+    lacking = {node: one.zones for node, one in refused.items() if one.zones is not None and one.zones.lacks}
+    if lacking:
+        return f"{first.reason}: {_in_zones(lacking)}"
     return WORDS.get(first.reason, first.reason)
 
 
@@ -69,6 +79,33 @@ def _over(pod: Asking, first: Refusal, checks: Sequence[Check]) -> str:
         f"over {where} {first.key}.{name} {limit.threshold_pct}%: node uses {uses}%, "
         f"pod counts {_amount(limit.resource, counts)} ({share})"
     )
+
+
+def _in_zones(lacking: Mapping[str, ZonesRefusal]) -> str:
+    """What the pod asks of zones, the node whose zones come closest, and whose reservations count there."""
+    node = min(lacking, key=lambda one: (-lacking[one].lacks[0].free, one))
+    refusal = lacking[node]
+    text = "; ".join(_of_zone(lack, before) for lack, before in zip(refusal.lacks, refusal.free_before, strict=True))
+    if refusal.reservations:
+        names = [one.name for one in refusal.reservations[:RESERVED_NAMED]]
+        more = len(refusal.reservations) - len(names)
+        text += f"; reserved for {', '.join(names)}{f' and {more} more' if more else ''} until its zones show them"
+    return f"closest is node {node}: {text}"
+
+
+def _of_zone(lack: Lack, before: int) -> str:
+    asks = f"pod requests {lack.resource} {_named(lack.resource, lack.asked)}"
+    if lack.best_zone is None:
+        return f"{asks}, which no zone lists"
+    free = f"zone {lack.best_zone} has {_named(lack.resource, lack.free)} free"
+    return f"{asks}, {free}" + (f" of {_named(lack.resource, before)}" if before != lack.free else "")
+
+
+def _named(resource: str, amount: int) -> str:
+    """As Kubernetes writes it; of devices the count."""
+    if resource == CPU:
+        return f"{amount}m"
+    return f"{amount // _MIB}Mi" if is_memory(resource) else str(amount)
 
 
 def _range(percents: Iterable[int]) -> str:

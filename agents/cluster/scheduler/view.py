@@ -12,6 +12,7 @@ from slacktide.agents.cluster.scheduler.board import Board
 from slacktide.agents.cluster.scheduler.node import Figures, KnownNode
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
 from slacktide.schemas.inventory import ENDED_PHASES, Resources
+from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.load_aware_args import Thresholds
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
 from slacktide.streams.decisions.pod_placement import Asking, Choice, PlacementArgs, asking, compare, judge
@@ -65,6 +66,19 @@ class View:
         if self._node(figures.node).hear(figures, heard_s=heard_s, logged_s=logged_s):
             self._note(figures.node)
 
+    def hear_zones(self, record: NodeZones, *, heard_s: float) -> None:
+        """A node's agent has published its NUMA zones."""
+        if self._node(record.node).hear_zones(record, heard_s):
+            self._note(record.node)
+
+    def forget_zones(self, node: str) -> None:
+        """A node's zones are not known any more."""
+        known = self._nodes.get(node)
+        if known is not None:
+            known.forget_zones()
+            self._note(node)
+            self._drop_unknown(node, known)
+
     def cover(self, nodes: Iterable[str], kind: type[Figures], *, heard_s: float) -> None:
         """A heartbeat says that what was published of these nodes last still holds."""
         for name in nodes:
@@ -110,6 +124,8 @@ class View:
         if known is not None:
             known.has(capacity)
             self._note(node)
+        if capacity is None:  # no agent says that its node is gone
+            self.forget_zones(node)
 
     def whole(self, pods: Iterable[SeenPod], *, at_s: float) -> None:
         """These pods there are, and no others."""

@@ -7,9 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slacktide.streams.decisions.numa.pod import corrected_request
+from slacktide.streams.decisions.numa.pod import Pod, corrected_request
 from slacktide.streams.decisions.numa.reservations import Passthrough, SeenPod, Topology, View, view_of
 from slacktide.streams.decisions.numa.resource import Amounts, is_affine
+
+
+def reserved_request(pod: Pod) -> dict[str, int]:
+    """What the kubelet will pin of a zone: CPU and memory only of a Guaranteed pod."""
+    request = corrected_request(pod).items()
+    return {name: amount for name, amount in request if pod.guaranteed or not is_affine(name)}
 
 
 class UntilSeen(Passthrough):
@@ -33,12 +39,10 @@ class UntilSeen(Passthrough):
             self._drop(node, uid)
 
     def reserve(self, node: str, pod: SeenPod) -> None:
-        """What the kubelet will pin: CPU and memory only of a Guaranteed pod."""
+        """Unless the record names it already."""
         recorded = self.api.get(node)
         if recorded is None or pod.uid not in recorded.uids:
-            request = corrected_request(pod.pod).items()
-            held = {name: amount for name, amount in request if pod.pod.guaranteed or not is_affine(name)}
-            self._held.setdefault(node, {})[pod.uid] = held
+            self._held.setdefault(node, {})[pod.uid] = reserved_request(pod.pod)
 
     def unreserve(self, node: str, pod: SeenPod) -> None:
         """By uid."""

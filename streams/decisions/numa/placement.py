@@ -1,0 +1,229 @@
+"""What a node's zones mean for a pod that looks for a node: whether it may go there, how well, and to which zones.
+
+Slacktide's own, over the corrected rules: zones are those of the agent's record, less what was placed there since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import NamedTuple
+
+from slacktide.schemas.message import Terms
+from slacktide.schemas.zones import NodeZones, ZoneResources
+from slacktide.streams.decisions.numa.charged import charged, places_of
+from slacktide.streams.decisions.numa.filter import Filtered, Node, numa_filter
+from slacktide.streams.decisions.numa.one_zone import Lack
+from slacktide.streams.decisions.numa.pod import Pod, steps
+from slacktide.streams.decisions.numa.resource import CPU, MEMORY, Amounts, is_native
+from slacktide.streams.decisions.numa.score import Strategy, numa_score
+from slacktide.streams.decisions.numa.topology import Kubelet, Zone
+from slacktide.streams.decisions.numa.until_seen import reserved_request
+
+SETS_ZONES_MAX = 8
+"""Rules try all sets of zones. More zones than these the kubelet refuses, unless it is told otherwise."""
+STALE, UNREAD, OVER_RESERVED = "zones_stale", "zones_unread", "numa_over_reserved"
+ANSWERS_MAX = 5_000
+_BATCH_CPU, _BATCH_MEMORY = "kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"
+
+
+@dataclass(frozen=True, slots=True)
+class ZonedPod:
+    """A pod that zones have to provide for. Equal ones are answered alike."""
+
+    key: Hashable
+    pod: Pod = field(compare=False)
+    reserved: Amounts = field(compare=False)
+    """What it takes of its zones until the node's record names it."""
+
+
+class Reservation(NamedTuple):
+    """A pod that was placed on a node whose record does not name it yet."""
+
+    name: str
+    """Namespace and name."""
+    reserved: Amounts
+
+
+@dataclass(frozen=True, slots=True)
+class NodeZonesView:
+    """A node's zones as pods find them. Equal ones answer alike: nodes of one kind are judged once."""
+
+    key: Hashable
+    kubelet: Kubelet = field(compare=False)
+    recorded: tuple[Zone, ...] = field(compare=False)
+    """As the node's record has them."""
+    zones: tuple[Zone, ...] = field(compare=False)
+    """Less each reservation, which counts in every zone: which one it gets is the kubelet's to say."""
+    reservations: tuple[Reservation, ...] = field(compare=False)
+    stale: bool = field(compare=False)
+    """The record is too old to place pods by."""
+
+    def less(self, reservations: Iterable[Reservation], *, stale: bool) -> NodeZonesView:
+        """The record's zones with these pods placed there since."""
+        held = tuple(reservations)
+        if not held and not stale:
+            return self
+        return NodeZonesView(
+            key=(self.key, tuple(_items(one.reserved) for one in held)) if held else self.key,
+            kubelet=self.kubelet,
+            recorded=self.recorded,
+            zones=tuple(zone._replace(available=_less(zone.available, held)) for zone in self.recorded),
+            reservations=held,
+            stale=stale,
+        )
+
+
+class ZonesRefusal(NamedTuple):
+    """Why a node's zones do not take the pod."""
+
+    reason: str
+    lacks: tuple[Lack, ...] = ()
+    free_before: tuple[int, ...] = ()
+    """Of each lack's best zone, as the node's record has it."""
+    reservations: tuple[Reservation, ...] = ()
+    """Those without which it would fit."""
+
+
+class _Answer(NamedTuple):
+    filtered: Filtered
+    fits_recorded: bool
+    score: int
+
+
+def zoned(pod: Pod) -> ZonedPod | None:
+    """The pod as zones see it; None: no zone has to provide anything for it alone."""
+    parts = [*pod.inits, *pod.containers]
+    devices = any(not is_native(name) for part in parts for name in part.requests)
+    if not pod.guaranteed and not devices:
+        return None
+    key = (
+        pod.qos,
+        tuple((part.name, part.sidecar, _items(part.requests)) for part in pod.inits),
+        tuple((part.name, _items(part.requests)) for part in pod.containers),
+        _items(pod.overhead),
+        None if pod.pod_level is None else _items(pod.pod_level),
+    )
+    return ZonedPod(key, pod, reserved_request(pod))
+
+
+def view_of_zones(record: NodeZones) -> NodeZonesView | None:
+    """The zones of a node's record; None: the kubelet's policy is unknown, or there are too many zones to try."""
+    if record.policy is None or record.scope is None or len(record.zones) > SETS_ZONES_MAX:
+        return None
+    kubelet = Kubelet(
+        policy=record.policy,
+        scope=record.scope,
+        max_zones=record.max_zones,
+        cpu_static=record.cpu_static,
+        memory_static=record.memory_static,
+        prefer_closest=record.prefer_closest,
+    )
+    recorded = tuple(
+        Zone(
+            zone.id,
+            _amounts(zone.available),
+            {one.zone: one.distance for one in zone.distances},
+            _amounts(zone.allocatable),
+        )
+        for zone in record.zones
+    )
+    return NodeZonesView(
+        key=(kubelet, tuple(map(_key, recorded))),
+        kubelet=kubelet,
+        recorded=recorded,
+        zones=recorded,
+        reservations=(),
+        stale=False,
+    )
+
+
+def zones_refusal(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> ZonesRefusal | None:
+    """Why the node's zones do not take the pod; None: they do, or the kubelet does not ask them."""
+    if view.kubelet.policy not in {"single-numa-node", "restricted"}:
+        return None
+    if view.stale:
+        return ZonesRefusal(STALE)
+    if not view.recorded:
+        return ZonesRefusal(UNREAD)
+    answer = _answer(pod, view, strategy)
+    if answer.filtered.fits:
+        return None
+    lacks = answer.filtered.failure.lacks if answer.filtered.failure else ()
+    recorded = {zone.id: zone.available for zone in view.recorded}
+    before = tuple(recorded.get(lack.best_zone or 0, {}).get(lack.resource, 0) for lack in lacks)
+    if answer.fits_recorded:
+        return ZonesRefusal(OVER_RESERVED, lacks, before, view.reservations)
+    kind = "numa_restricted" if view.kubelet.policy == "restricted" else "numa_no_zone"
+    return ZonesRefusal(f"{kind}:{'+'.join(lack.resource for lack in lacks)}", lacks, before)
+
+
+def zones_score(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> int | None:
+    """How well the node's zones suit the pod, 0 to 100; None: it is scored by other things alone."""
+    if not pod.pod.guaranteed:
+        return None
+    return 0 if view.stale or not view.recorded else _answer(pod, view, strategy).score
+
+
+def zones_terms(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> Terms:
+    """The zones that the kubelet would give, with what is free there before and after; what counts as reserved."""
+    if view.stale or not view.recorded:
+        return {}
+    filtered = _answer(pod, view, strategy).filtered
+    zones: Sequence[Zone] = view.zones
+    requests = {step.container: step.request for step in steps(pod.pod, view.kubelet.scope, corrected=True)}
+    for placed in filtered.placed:
+        zones = charged(requests[placed.container], zones, places_of(placed.zones, zones))
+    given = {one for placed in filtered.placed for one in placed.zones}
+    terms: Terms = {"zone_count": len(given)}
+    for before, after in zip(view.zones, zones, strict=True):
+        if before.id in given and CPU in before.available:
+            terms[f"zone_{before.id}_free_milli"] = before.available[CPU]
+            terms[f"zone_{before.id}_left_milli"] = after.available[CPU]
+    return terms | {"reserved_pods": len(view.reservations)}
+
+
+@lru_cache(maxsize=ANSWERS_MAX)
+def _answer(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> _Answer:
+    """Kept: most nodes of a cluster are alike, and so are most pods that wait."""
+    filtered = _filter(pod, view.kubelet, view.zones)
+    fits = filtered.fits or (bool(view.reservations) and _filter(pod, view.kubelet, view.recorded).fits)
+    score = numa_score(pod.pod, view.kubelet, view.zones, strategy, {}, corrected=True).score if filtered.fits else 0
+    return _Answer(filtered, fits, score)
+
+
+def _filter(pod: ZonedPod, kubelet: Kubelet, zones: Sequence[Zone]) -> Filtered:
+    """What the node has of a resource as a whole, the scheduler itself compares."""
+    everything = {name: 1 for part in (*pod.pod.inits, *pod.pod.containers) for name in part.requests}
+    everything |= dict.fromkeys(pod.pod.pod_level or {}, 1) | dict.fromkeys(pod.pod.overhead, 1)
+    return numa_filter(pod.pod, Node(allocatable=everything, kubelet=kubelet, zones=zones), corrected=True)
+
+
+def _amounts(resources: ZoneResources) -> dict[str, int]:
+    """By the names that Kubernetes has for them."""
+    native = {
+        CPU: resources.cpu_milli,
+        MEMORY: resources.mem_bytes,
+        _BATCH_CPU: resources.batch_cpu_milli,
+        _BATCH_MEMORY: resources.batch_mem_bytes,
+    }
+    pages = {f"hugepages-{size}": amount for size, amount in resources.hugepages_bytes.items()}
+    return {name: amount for name, amount in native.items() if amount is not None} | pages | resources.devices
+
+
+def _less(available: Amounts, reservations: Iterable[Reservation]) -> dict[str, int]:
+    left = dict(available)
+    for one in reservations:
+        for name, amount in one.reserved.items():
+            if name in left:
+                left[name] = max(0, left[name] - amount)
+    return left
+
+
+def _key(zone: Zone) -> Hashable:
+    return zone.id, _items(zone.available), tuple(zone.costs.items()), _items(zone.capacity)
+
+
+def _items(amounts: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted(amounts.items()))
