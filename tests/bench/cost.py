@@ -8,6 +8,7 @@ import time
 from bench import log, loop
 from bench.node import NAME, node
 from bench.plan import wobble
+from bench.process import Slacktide
 from bench.rig import Rig, wait
 from bench.rows import Row, judged, told
 from slacktide.deploy.cli.demo.pods import DemoPod
@@ -87,9 +88,14 @@ def _run(
     rig: Rig, bootstrap: str, broker: str, measured_s: float, policy: Policy = log.POLICY_IN_FORCE
 ) -> tuple[float, float, str]:
     rig.say(f"cost: agent with {PODS} pods on {broker}, {WARM_UP_S + measured_s:.0f} s")
+    with loop.worker(rig, bootstrap, policy=policy) as worker:
+        return beside(rig, bootstrap, worker, measured_s)
+
+
+def beside(rig: Rig, bootstrap: str, worker: Slacktide, measured_s: float) -> tuple[float, float, str]:
+    """One whole agent, answered by a worker that runs: percent of a core, MB, and what became of its limit."""
     own = 3
     with (
-        loop.worker(rig, bootstrap, policy=policy) as worker,
         node(rig, more=more_pods(PODS - own), crunch=False) as one,
         loop.agent(rig, bootstrap, one) as agent,
     ):

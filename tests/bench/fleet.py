@@ -38,6 +38,11 @@ class FleetNode:
         self._limits = Limits(be_cfs_quota_us=None)
 
     @property
+    def facts(self) -> NodeFacts:
+        """The facts that a sample names."""
+        return self._facts
+
+    @property
     def pods(self) -> list[Pod]:
         """The list that a sample names now."""
         return self._pods

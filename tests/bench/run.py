@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
+    agents,
     ahead,
     cost,
     crowd,
@@ -51,9 +52,10 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "replay": replay.measure,
     "takeover": takeover.measure,
     "fleet": crowd.measure,
+    "agents": agents.measure,
     "cluster": thousand.measure,
 }
-ASKED_FOR = ("fleet", "cluster")
+ASKED_FOR = ("fleet", "agents", "cluster")
 """Parts that take longer than all others."""
 
 
@@ -92,7 +94,7 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--virtual", action="store_true", help="virtual nodes, also where real ones can be had")
     parser.add_argument("--brief", action="store_true", help="peers and fleets small: shows only that they work")
     parser.add_argument("--minutes", type=float, default=10.0, help="how long `fleet` runs (10)")
-    parser.add_argument("--nodes", type=int, default=0, help="how many `cluster` has (1000)")
+    parser.add_argument("--nodes", type=int, default=0, help="how many `cluster` has (1000), agents of `agents` (2000)")
     parser.add_argument("--each", type=float, default=1.0, metavar="SECONDS", help="how often its nodes report (1)")
     return parser.parse_args()
 
