@@ -265,6 +265,7 @@ class KafkaBroker(_Process):
         format_options: Iterable[str] = (),
         settings: Mapping[str, str] = MappingProxyType({}),
         host: Host = HERE,
+        java: Sequence[str] = (),
     ) -> None:
         """Make one that is not started yet.
 
@@ -275,9 +276,11 @@ class KafkaBroker(_Process):
             format_options: what its tool that makes the folder is told besides.
             settings: of the broker, instead of those above or beside them.
             host: where it runs.
+            java: options of its JVM, beside those that make it start quickly; the last of a kind holds.
 
         """
         super().__init__("kafka", folder, host)
+        self._options = tuple(java)
         controllers = controllers or {node: f"{host.address}:{free_port()}"}
         alone = len(controllers) == 1
         self._heap_mb = 512 if alone else 256
@@ -300,7 +303,7 @@ class KafkaBroker(_Process):
     def _command(self, main: str, *arguments: str) -> list[str]:
         return [
             "java", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto",
-            "-cp", f"{rungs.kafka_libs()}/*", main, *arguments,
+            *self._options, "-cp", f"{rungs.kafka_libs()}/*", main, *arguments,
         ]  # fmt: skip
 
     def _java(self, main: str, *arguments: str) -> None:
@@ -342,10 +345,17 @@ class KafkaCluster:
         folder: for their data.
         hosts: where each of them runs.
         asking: where the one stands who asks them.
+        java: options of their JVMs.
 
     """
 
-    def __init__(self, folder: Path, hosts: Sequence[Host] = (HERE,) * REPLICAS, asking: Host = HERE) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        hosts: Sequence[Host] = (HERE,) * REPLICAS,
+        asking: Host = HERE,
+        java: Sequence[str] = (),
+    ) -> None:
         self._asking = asking
         where = dict(enumerate(hosts, 1))
         controllers = {number: f"{host.address}:{free_port()}" for number, host in where.items()}
@@ -354,7 +364,8 @@ class KafkaCluster:
         with concurrent.futures.ThreadPoolExecutor(len(controllers)) as threads:  # each asks Java to lay out its folder
             self.nodes = list(
                 threads.map(
-                    lambda n: KafkaBroker(folder / str(n), node=n, controllers=controllers, host=where[n]), where
+                    lambda n: KafkaBroker(folder / str(n), node=n, controllers=controllers, host=where[n], java=java),
+                    where,
                 )
             )
         self.bootstrap = ",".join(node.bootstrap for node in self.nodes)
