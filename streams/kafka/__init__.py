@@ -23,7 +23,6 @@ from slacktide.streams.kafka.common import METADATA_MS, partition_of, record_of
 from slacktide.streams.kafka.ends import Ends
 from slacktide.streams.kafka.follower import Follower
 from slacktide.streams.kafka.following import Following
-from slacktide.streams.kafka.gathering import Gathering
 from slacktide.streams.kafka.group import (
     ASSIGNORS,
     POLL_RECORDS_MAX,
@@ -57,7 +56,6 @@ __all__ = [
     "Fetched",
     "Follower",
     "Following",
-    "Gathering",
     "Group",
     "History",
     "NodeReader",

@@ -1,34 +1,63 @@
-"""Turns that are not too close together: samples that come one by one share what a turn costs."""
+"""Fetches that are not too close together: samples that come one by one share what a fetch and its answers cost."""
 
 from __future__ import annotations
 
-import asyncio
 import math
+from typing import Any
+
+from aiokafka.consumer.fetcher import Fetcher
+
+from slacktide.streams.kafka.fetched import at_once, records_in
 
 GATHER_S = 0.1
 FEW = 32
-"""Of samples: after a turn of more there may be as many again, and who is behind does not wait."""
+"""Of samples: after a fetch of more there may be as many again, and a worker that is behind does not wait."""
+_SOON_S = 0.001
+"""Less is not worth a timer."""
 
 
 class Gathering:
-    """A turn is a fetch, its answers, and their way into the log: milliseconds, for one sample or for fifty.
+    """When the next fetch may begin.
 
-    A sample that comes after a while without any, and the one behind it, do not wait; where there are many nodes each
-    waits a tenth of its second at most, and at a hundred the worker costs half.
+    A sample that comes after a while without any, and the one behind it, do not wait. Where there are many nodes each
+    waits a tenth of a second at most.
     """
 
     def __init__(self) -> None:
-        self._began_s = -math.inf
-        self._may_s = 0.0
+        self._came_s = -math.inf
+        self._may_s = -math.inf
 
-    async def turn(self) -> None:
-        """Wait until the next turn may begin."""
-        wait_s = self._may_s - asyncio.get_running_loop().time()
-        if wait_s > 0:
-            await asyncio.sleep(wait_s)
+    def came(self, samples: int, now_s: float) -> None:
+        """A fetch brought so many, and they were taken."""
+        before_s, self._came_s = self._came_s, now_s
+        crowded = now_s < before_s + 2 * GATHER_S
+        self._may_s = now_s + GATHER_S if crowded and samples <= FEW else -math.inf
 
-    def began(self, samples: int) -> None:
-        """So many were fetched."""
-        before_s, self._began_s = self._began_s, asyncio.get_running_loop().time()
-        crowded = self._began_s < before_s + 2 * GATHER_S
-        self._may_s = self._began_s + GATHER_S if crowded and samples <= FEW else 0.0
+    def wait_s(self, now_s: float) -> float:
+        """Return for how long the next fetch has to wait; 0: it may begin."""
+        wait_s = self._may_s - now_s
+        return wait_s if wait_s > _SOON_S else 0.0
+
+
+class GatheringFetcher(Fetcher):  # type: ignore[misc]  # the client has no types
+    """The client's fetcher. That of a consumer that takes whole fetches lets samples gather in Kafka.
+
+    The client fetches ahead. What it holds until the next turn would be older, and the next fetch not begun.
+    """
+
+    def __init__(self, *places: Any, value_deserializer: Any = None, **settings: Any) -> None:
+        self._gathering = Gathering() if value_deserializer is at_once else None
+        super().__init__(*places, value_deserializer=value_deserializer, **settings)
+
+    async def fetched_records(self, *places: Any, **settings: Any) -> dict[Any, Any]:
+        """Return what was fetched, waiting a moment for it."""
+        fetched: dict[Any, Any] = await super().fetched_records(*places, **settings)
+        if fetched and self._gathering is not None:  # no other task has run: the next fetch is not sent yet
+            self._gathering.came(sum(map(records_in, fetched.values())), self._loop.time())
+        return fetched
+
+    def _get_actions_per_node(self, assignment: Any) -> Any:
+        wait_s = 0.0 if self._gathering is None else self._gathering.wait_s(self._loop.time())
+        if not wait_s or not all(assignment.state_value(place).has_valid_position for place in assignment.tps):
+            return super()._get_actions_per_node(assignment)
+        return [], {}, wait_s, False, []

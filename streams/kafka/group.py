@@ -16,8 +16,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.streams.kafka.closing import close
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S, record_of, trouble
 from slacktide.streams.kafka.connecting import client
-from slacktide.streams.kafka.fetched import at_once, records_in
-from slacktide.streams.kafka.gathering import Gathering
+from slacktide.streams.kafka.fetched import at_once
 from slacktide.streams.records import Place, Record
 
 log = logging.getLogger(__name__)
@@ -76,7 +75,6 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         self._what = " and ".join(topics)
         self._assigned = assigned
         self._revoked = revoked
-        self._gathering = Gathering()
         self._consumer: AIOKafkaConsumer[bytes, bytes] = AIOKafkaConsumer(
             **client(bootstrap),
             group_id=group,
@@ -125,11 +123,8 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         return {place: [record_of(read) for read in batch] for place, batch in fetched.items()}, ends
 
     async def _fetch(self, most: int | None) -> tuple[dict[Place, Sequence[Any]], dict[Place, int | None]]:
-        await self._gathering.turn()
         with trouble(f"cannot read {self._what}"):
             fetched = await self._consumer.getmany(timeout_ms=int(POLL_S * 1_000), max_records=most)
-        if fetched:
-            self._gathering.began(sum(records_in(batch) for batch in fetched.values()))
         ends = {Place(*place): self._consumer.highwater(place) for place in fetched}
         return {Place(*place): batch for place, batch in fetched.items()}, ends
 

@@ -10,10 +10,10 @@ from functools import partial
 import aiokafka
 from aiokafka import client, conn
 from aiokafka.admin import client as admin
-from aiokafka.consumer import fetcher
+from aiokafka.consumer import consumer, fetcher
 from aiokafka.protocol.metadata import MetadataRequest
 
-from slacktide.streams.kafka import connecting, fetched, producing
+from slacktide.streams.kafka import connecting, fetched, gathering, producing
 
 WRITTEN_FOR = "0.14."
 """Versions that begin so; ``pyproject.toml`` and the lock file name the same."""
@@ -47,6 +47,8 @@ def install() -> None:
     producing.install()
     # A batch that the client cannot read stops its consumer there.
     fetcher.MemoryRecords, fetcher.PartitionRecords = fetched.FetchedBytes, fetched.FetchedRecords
+    # The client fetches as often as something comes.
+    consumer.Fetcher = gathering.GatheringFetcher
 
 
 def check_version(installed: str) -> None:

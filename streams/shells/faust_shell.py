@@ -53,7 +53,6 @@ from slacktide.streams.kafka import (
     ASSIGNORS,
     METADATA_MS,
     WHOLE_BYTES_MAX,
-    Gathering,
     close,
     committed,
     leave_first_generation,
@@ -261,7 +260,6 @@ class _Consumer(driver.Consumer):
     def on_init(self) -> None:
         self.answered: dict[TP, int] = {}
         self._said: dict[TP, int] = {}
-        self._gathering = Gathering()
         self._turns = Turns()
         self._ahead: list[Mapping[Place, Taken]] = []
         self._room = asyncio.Event()
@@ -277,7 +275,6 @@ class _Consumer(driver.Consumer):
         return await super()._wait_next_records(min(timeout, POLL_S))
 
     async def getmany(self, timeout: float) -> AsyncIterator[Any]:
-        await self._gathering.turn()
         if not await self._has_room():
             return
         generation, records = self.app.consumer_generation_id, None
@@ -291,7 +288,7 @@ class _Consumer(driver.Consumer):
                 await self.perform_seek()  # these records are dropped: fetch them again
             return
         if records:
-            self._gathering.began(self._turns.add({Place(*place): batch for place, batch in records.items()}))
+            self._turns.add({Place(*place): batch for place, batch in records.items()})
         turn = self._turns.next()
         self._ahead.append(turn)
         for place, taken in turn.items():
