@@ -25,6 +25,7 @@ from slacktide.schemas.topics import METRIC
 from slacktide.schemas.writer import LastWriter
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.head import Head
+from slacktide.streams.columns.joining import joined
 from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
 from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
@@ -41,7 +42,7 @@ from slacktide.streams.windows.segments import (
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.covering import Covering
 from slacktide.streams.worker.fast import Fast
-from slacktide.streams.worker.heard import Heard, Node, waves
+from slacktide.streams.worker.heard import WAVE, Heard, Node, waves
 from slacktide.streams.worker.held import Held
 from slacktide.streams.worker.lists import Lists
 from slacktide.streams.worker.nodes import OPEN_NODES_MAX, UNKNOWN_NODE, Nodes
@@ -296,7 +297,7 @@ class Worker:
     def figures(self, now_ms: int) -> list[Out]:
         """Take what was answered into the windows, and publish what there is to say."""
         answered, self._unpublished = self._unpublished, []
-        return self._publishing.figures(answered, now_ms, self.shadow)
+        return self._publishing.figures(list(joined(answered, WAVE)), now_ms, self.shadow)
 
     def forget(self, partition: int) -> None:
         """The partition has moved away, and with it its nodes."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -18,8 +19,11 @@ from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, EvictState, Limits, Missing, NodeSample, NodeUse, PodUse
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC, SAMPLE, SAMPLE_COLUMNS, WINDOW
+from slacktide.streams.columns.block import Block
+from slacktide.streams.columns.joining import joined
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
+from slacktide.streams.worker import worker as module
 from testbed.samples import FACTS, GIB, PODS, START_MS, keyframe, policy_record, sample
 
 POLICY = policy_of(
@@ -252,3 +256,63 @@ def test_a_bad_figure_costs_its_own_sample(old: bytes, new: bytes, why: str) -> 
         assert commands == []  # whose it is cannot be read
     else:
         assert [(one.answer, why in one.reason, one.seq) for one in commands] == [("skipped", True, 1)]
+
+
+def apart(answered: Iterable[Any], _: int) -> Iterable[Any]:
+    return answered
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_figures_of_joined_turns_are_equal(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Turns of one to five samples, whole waves of them; new boots, lists and odd samples among them."""
+    dice, fleet = random.Random(seed), Fleet(seed, nodes=6)
+    whole, parts = worker(), worker()
+    written: set[str] = set()
+    most = 0
+    for wave in range(60):
+        at_once = dice.randrange(1, 4)
+        records: list[Record] = []
+        for second in range(wave * 3, wave * 3 + at_once):
+            for number, name in enumerate(fleet.names):
+                made, pods = fleet.sample(name, second)
+                offset = second * len(fleet.names) + number
+                records.append(placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, offset, second))
+        now_ms = START_MS + (wave * 3 + at_once) * 1_000
+        answers: dict[int, list[Any]] = {id(whole): [], id(parts): []}
+        while records:
+            turn, records = records[: (some := dice.randrange(1, 6))], records[some:]
+            for each in (whole, parts):
+                answers[id(each)] += each.answers(turn, now_ms)
+        waiting = list(whole._unpublished)
+        most = max(most, len(waiting) - len(list(joined(waiting, 512))))
+        monkeypatch.setattr(module, "joined", joined)
+        of_whole = answers[id(whole)] + whole.figures(now_ms)
+        monkeypatch.setattr(module, "joined", apart)
+        of_parts = answers[id(parts)] + parts.figures(now_ms)
+
+        assert bodies(of_whole) == bodies(of_parts)
+        written |= {out.topic for out in of_whole}
+    assert most > 0
+    assert {COMMAND.name, METRIC.name, WINDOW.name} <= written
+    assert whole.late_samples == parts.late_samples
+
+
+def test_what_lies_between_two_blocks_keeps_its_place() -> None:
+    """So do blocks that would be too large together."""
+    reader, fleet = worker(), Fleet(1, nodes=2)
+    for second in range(12):
+        pairs = [(name, fleet.sample(name, second)) for name in fleet.names]
+        reader.answers(
+            [placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, second, second) for _, (made, pods) in pairs],
+            START_MS + second * 1_000,
+        )
+    blocks = [one for one in reader._unpublished if isinstance(one, Block)]
+    assert len(blocks) >= 3
+    first, second, third = blocks[:3]
+
+    found = list(joined([first, second, "alone", third], 512))
+    assert [isinstance(one, Block) for one in found] == [True, False, True]
+    assert found[0].values == [*first.values, *second.values]
+    assert found[0].columns.node.tolist() == [*first.columns.node.tolist(), *second.columns.node.tolist()]
+    assert found[1:] == ["alone", third]
+    assert list(joined([first, second], 0)) == [first, second]
