@@ -51,7 +51,7 @@ class Follower(Reader):
             await asyncio.sleep(POLL_S)
             return []
         with trouble(f"cannot follow {self._topic}"):
-            fetched = await self._poll(most=most)
+            fetched = await self._follow(most)
         return [record_of(read) for batch in fetched.values() for read in batch]
 
     async def _positions(self) -> dict[TopicPartition, int]:

@@ -20,6 +20,11 @@ REQUEST_MS = 5_000
 """Within this a reader notices that a topic is gone, or there again: the client's own 5 min would be too long."""
 
 
+IDLE_POLLS = 5
+IDLE_WAIT_MS = 1_000
+"""Kafka holds a fetch so long where nothing has come for a while, and answers it as soon as there is a record."""
+
+
 class Reader:
     """Connected or not. After any failure connect anew.
 
@@ -49,6 +54,7 @@ class Reader:
         self._open: AIOKafkaConsumer[bytes, bytes] | None = None
         self._fetched_ms: tuple[int | None, ...] = ()
         """When each partition's last fetch was answered, as it was at the last look."""
+        self._empty_polls = 0
 
     async def connect(self) -> None:
         """Connect anew.
@@ -82,7 +88,7 @@ class Reader:
         except BaseException:
             await close(consumer)
             raise
-        self._open, self._fetched_ms = consumer, ()
+        self._open, self._fetched_ms, self._empty_polls = consumer, (), 0
 
     async def close(self) -> None:
         """Disconnect."""
@@ -140,6 +146,15 @@ class Reader:
         fetched: dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]] = await self._consumer.getmany(
             *places, timeout_ms=int(POLL_S * 1_000), max_records=most
         )
+        return fetched
+
+    async def _follow(self, most: int | None = None) -> dict[TopicPartition, list[ConsumerRecord[bytes, bytes]]]:
+        """``_poll`` of all partitions, for readers that follow what seldom changes: when idle they ask less often."""
+        fetched = await self._poll(most=most)
+        self._empty_polls = 0 if fetched else self._empty_polls + 1
+        idle = self._empty_polls >= IDLE_POLLS
+        # The client takes it for each of its fetches.
+        self._consumer._fetcher._fetch_max_wait_ms = IDLE_WAIT_MS if idle else self._fetch_wait_ms  # noqa: SLF001
         return fetched
 
     async def _at_end(self, place: TopicPartition) -> bool:

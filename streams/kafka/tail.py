@@ -117,7 +117,7 @@ class Tail(Reader):
         self._stale = True
 
     async def _more(self) -> list[Record]:
-        return [record for batch in (await self._poll()).values() for record in self._taken(batch)]
+        return [record for batch in (await self._follow()).values() for record in self._taken(batch)]
 
     def _taken(self, batch: Iterable[ConsumerRecord[bytes, bytes]]) -> Iterable[Record]:
         records = map(record_of, batch)

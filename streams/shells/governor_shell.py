@@ -33,6 +33,8 @@ OUTAGE_S_MAX = 5.0
 STOP_S = 1.0
 SEND_S = 3.0
 FETCH_WAIT_MS = 200
+MEMBER_WAIT_MS = 1_000
+"""A member of the group reads nothing that is in a hurry."""
 """Evictions are seldom: a fetch for them may be held longer than one for samples."""
 LATER_MS = 6_000
 """Beyond the interval: a metric waits for a sample, and clocks differ."""
@@ -114,7 +116,7 @@ class _Candidate:
             [CREDIT.name],
             settings.group,
             session_timeout_ms=settings.session_timeout_ms,
-            fetch_wait_ms=FETCH_WAIT_MS,
+            fetch_wait_ms=MEMBER_WAIT_MS,
             assigned=self._assigned,
             revoked=self._revoked,
             sticky=True,  # each change of governor costs a while without new credit

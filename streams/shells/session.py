@@ -62,7 +62,7 @@ FRESH_S = 5.0
 BEAT_S = 0.25
 JOIN_SESSIONS = 5
 """A group is shared out within a session timeout or two. After so many the worker connects anew."""
-FIGURES_S = 0.2
+FIGURES_S = 0.3
 """What was answered is in the windows, and published, so much later at most."""
 FINISH_S = 2.0
 """What was at hand when the worker was told to stop has so long to be answered; whoever comes next answers it, too."""
