@@ -90,7 +90,7 @@ ALLOCATABLE = Topic(name="slacktide.node.allocatable.v1", message=NodeAllocatabl
 SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", cleanup="compact",
               producers=("stream",), consumers=("stream", "scheduler", "operator"))  # fmt: skip
 ZONES = Topic(name="slacktide.node.zones.v1", message=NodeZones, key="node", cleanup="compact",
-              producers=("agent",), consumers=("scheduler", "operator"))  # fmt: skip
+              producers=("agent",), consumers=("bridge", "scheduler", "operator"))  # fmt: skip
 WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="node", retention_ms=HOUR_MS,
                producers=("stream",), consumers=("stream",))  # fmt: skip
 TICK = Topic(name="slacktide.stream.tick.v1", message=WorkerTick, key="worker", partitions=1, retention_ms=48 * HOUR_MS,

@@ -20,6 +20,11 @@ class Resource:
         """As ``apiVersion`` says it."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
+    @property
+    def group_path(self) -> str:
+        """Path of the list of all kinds of its group and version."""
+        return f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
+
     def path(self, *, namespace: str = "", name: str = "", sub: str = "") -> str:
         """Path of one object or of a collection; without a namespace, of all of them."""
         parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
@@ -41,5 +46,6 @@ CLUSTER_ROLE_BINDINGS = Resource(group="rbac.authorization.k8s.io", plural="clus
 LEASES = Resource(group="coordination.k8s.io", plural="leases")
 PRIORITY_CLASSES = Resource(group="scheduling.k8s.io", plural="priorityclasses")
 NODE_METRICS = Resource(group="slo.koordinator.sh", version="v1alpha1", plural="nodemetrics")
+NODE_RESOURCE_TOPOLOGIES = Resource(group="topology.node.k8s.io", version="v1alpha2", plural="noderesourcetopologies")
 PROFILES = Resource(group="config.koordinator.sh", version="v1alpha1", plural="clustercolocationprofiles")
 TOKEN_REVIEWS = Resource(group="authentication.k8s.io", plural="tokenreviews")

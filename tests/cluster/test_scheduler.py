@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import signal
+import time
 import urllib.error
 import urllib.request
 from collections.abc import AsyncIterator, Iterator
@@ -19,8 +21,12 @@ from testbed.brokers import EmbeddedBroker, free_port
 from testbed.cluster.api_server import Json
 from testbed.cluster.programs import Program
 from testbed.cluster.scheduler_rig import SAID_S, SchedulerRig, Scheduling, rigged, scheduling
+from testbed.cluster.virtual_zones import VirtualZones
 
+log = logging.getLogger(__name__)
 pytestmark = pytest.mark.cluster
+ASKED_AGAIN_S = 20
+"""A pod that waits is asked about again so much later, whatever happens (--pod-max-in-unschedulable-pods-duration)."""
 
 
 @pytest.fixture(scope="module")
@@ -303,3 +309,34 @@ async def test_the_command_answers_over_http_and_tells_how_it_is(rig: SchedulerR
         refused.value.close()
         program.stop()
         assert not program.running
+
+
+async def test_of_three_pods_at_once_the_third_is_placed_as_soon_as_its_zone_is_known(rig: SchedulerRig) -> None:
+    """Two nodes of two 8-CPU zones, pods of 6 CPUs: two in one zone would be refused by the kubelet."""
+    nodes = [rig.node(cpu=16, use=0) for _ in range(2)]
+    zones = VirtualZones(rig, nodes, pod_cpus=6)
+    running = asyncio.create_task(zones.run())
+    try:
+        await asyncio.sleep(2 * SAID_S)
+        await rig.extender()
+        asks = {"cpu": "6", "memory": "128Mi"}
+        container = {"name": "main", "image": "none", "resources": {"requests": asks, "limits": asks}}
+        await rig.pods(3, containers=[container], priorityClassName="koord-prod")
+        placed = await rig.until_placed(3)
+        placed_s = time.monotonic()
+        async with asyncio.timeout(30):
+            while len(zones.shown_s) < 3:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.1)
+    finally:
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    assert sorted(placed.values()) == [1, 2]
+    assert zones.refused == [], "no pod met a zone that was full"
+    first_s, *_ = sorted(zones.shown_s.values())
+    waited_s = placed_s - first_s
+    said = f"the third pod was bound {waited_s:.1f} s after the first zone was published"
+    log.info(said)
+    assert waited_s < ASKED_AGAIN_S, said
+    told = await rig.placements()
+    assert "numa_over_reserved" in {each.reason for one in told for each in one.refused}

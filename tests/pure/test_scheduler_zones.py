@@ -87,7 +87,7 @@ class Asked:
 
     def say(self, *records: NodeZones) -> None:
         for one in records:
-            self.view.hear_zones(one, heard_s=self.clock.now_s)
+            self.view.take_zones(one, published_s=self.clock.now_s)
 
     def place(self, pod: dict[str, Any], *nodes: str) -> str:
         """The node that it would take; "": none. As a kube-scheduler asks: filter, then prioritize where many pass."""

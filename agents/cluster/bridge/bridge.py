@@ -20,6 +20,7 @@ from slacktide.agents.cluster.bridge.node_status import Shown
 from slacktide.agents.cluster.bridge.past import Past, read_back
 from slacktide.agents.cluster.bridge.removal import Removal
 from slacktide.agents.cluster.bridge.sources import ConfigMapName, NodeSource, PolicySource
+from slacktide.agents.cluster.bridge.topology_mirror import TopologyMirror
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.descheduler.cluster import Place
 from slacktide.agents.cluster.descheduler.descheduler import Descheduler
@@ -189,6 +190,7 @@ class _Leader:
         self._policies = PolicySource(self, past, settings.config_map)
         self._hearing = Hearing(settings.bootstrap, self._writing, self._lay_aside, clock)
         self._mirror = Mirror(self._writing, clock)
+        self._topologies = TopologyMirror(settings.bootstrap, lambda: self._writing.uids, self._lay_aside, clock)
         self._descheduler = Descheduler(
             settings.bootstrap,
             self._metric_of,
@@ -209,6 +211,7 @@ class _Leader:
             self._policies.run(api),
             self._hearing.run(),
             self._mirror.run(api),
+            self._topologies.run(api),
             self._descheduler.run(api),
             self._tell(health),
         )
@@ -263,6 +266,7 @@ class _Leader:
                 **self._troubles,
                 "log": self._publisher.away or self._hearing.trouble,
                 "writes": self._mirror.trouble,
+                "zones": self._topologies.trouble,
                 "descheduling": self._descheduler.trouble,
             }
             for of, why in troubles.items():

@@ -31,7 +31,7 @@ WRITES = Counter("slacktide_bridge_writes", "Writes to the API server, by what c
 LISTED = Counter("slacktide_bridge_lists", "Times that all objects were read at once.", ["of"])
 REFUSED = Counter("slacktide_bridge_records_refused", "Records that could not be used.", ["topic"])
 
-for _kind in ("status", "metric"):
+for _kind in ("status", "metric", "topology"):
     for _result in ("done", "refused", "away"):
         WRITES.labels(_kind, _result)
 for _topic in read_by("bridge"):

@@ -69,6 +69,11 @@ class Writing:
         """All that Kubernetes has, as far as it is known."""
         return frozenset(self._nodes)
 
+    @property
+    def uids(self) -> dict[str, str]:
+        """Of the same, by name."""
+        return {name: node.uid for name, node in self._nodes.items()}
+
     def policy(self, policy: Policy) -> None:
         """This one is in force."""
         self._policy = policy

@@ -128,7 +128,7 @@ class Hearing:
         zones = decode(record.value, NodeZones)
         if zones.node != node:
             raise BadMessageError("NodeZones", f"the record's key is {node!r}, its node {zones.node!r}")
-        self._view.hear_zones(zones, heard_s=heard_s)
+        self._view.take_zones(zones, published_s=heard_s)
 
     def _described(self, record: Record, node: str) -> None:
         """Read a node's capacity and its own thresholds; the cluster's thresholds hold where these cannot be read."""

@@ -110,14 +110,14 @@ class KnownNode:
             self.until_s = -inf
         return not same
 
-    def hear_zones(self, record: NodeZones, heard_s: float) -> bool:
+    def take_zones(self, record: NodeZones, published_s: float) -> bool:
         """A record of the node's NUMA zones; an older one than is known is passed over while that is fresh.
 
         Returns:
             Whether pods may find other zones.
 
         """
-        known, stale = self._zones, self._zones_stale(heard_s)
+        known, stale = self._zones, self._zones_stale(published_s)
         if known is not None and not stale and (record.boot_id, record.seq) < (known.boot_id, known.seq):
             return False
         named = frozenset(pod.uid for pod in record.pods)
@@ -126,7 +126,7 @@ class KnownNode:
         same = alike and not stale and reserved == self.pods.keys() - named
         if not alike:
             self._recorded = view_of_zones(record)
-        self._zones, self._zones_s, self._named = record, max(heard_s, self._zones_s), named
+        self._zones, self._zones_s, self._named = record, max(published_s, self._zones_s), named
         if not same:
             self.until_s = -inf
         return not same

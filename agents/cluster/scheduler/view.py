@@ -66,9 +66,9 @@ class View:
         if self._node(figures.node).hear(figures, heard_s=heard_s, logged_s=logged_s):
             self._note(figures.node)
 
-    def hear_zones(self, record: NodeZones, *, heard_s: float) -> None:
+    def take_zones(self, record: NodeZones, *, published_s: float) -> None:
         """A node's agent has published its NUMA zones."""
-        if self._node(record.node).hear_zones(record, heard_s):
+        if self._node(record.node).take_zones(record, published_s):
             self._note(record.node)
 
     def forget_zones(self, node: str) -> None:
