@@ -18,6 +18,8 @@ from slacktide.schemas.topics import COMMAND, POLICY
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import records_of
 
+pytestmark = pytest.mark.exhaustive
+
 GOLDEN = Path(__file__).parents[1] / "replay" / "golden.jsonl.gz"
 TIGHT = policy_of(
     Colocation(enable=True),
