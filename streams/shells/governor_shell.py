@@ -33,9 +33,9 @@ OUTAGE_S_MAX = 5.0
 STOP_S = 1.0
 SEND_S = 3.0
 FETCH_WAIT_MS = 200
+"""Evictions are seldom: a fetch for them may be held longer than one for samples."""
 MEMBER_WAIT_MS = 1_000
 """A member of the group reads nothing that is in a hurry."""
-"""Evictions are seldom: a fetch for them may be held longer than one for samples."""
 LATER_MS = 6_000
 """Beyond the interval: a metric waits for a sample, and clocks differ."""
 
