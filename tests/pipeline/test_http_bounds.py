@@ -67,6 +67,7 @@ async def test_there_are_never_many_more_connections_than_the_bound() -> None:
                 await reader.readuntil(LACKING.encode())
             except (ConnectionError, asyncio.IncompleteReadError):  # as good: it is not one more
                 refused += 1
+                writer.close()
             else:
                 kept.append((reader, writer))
         done = await closed(kept, 3)
