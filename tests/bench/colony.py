@@ -88,6 +88,7 @@ class Colony:
         self.nodes = nodes
         self.meter = Meter()
         self.step = rig.memory / "step"
+        self.set_step(None)
         self.access = access_of(at.cluster.kubeconfig)
         self.extender: Slacktide
         self.bridge: Slacktide
@@ -119,6 +120,12 @@ class Colony:
         log.wait_for_keys(self.bootstrap, SCORE, self.nodes, PATIENCE_S)
         worker.check()
         fleet.check()
+
+    def set_step(self, step_ms: int | None) -> None:
+        """Let the load of some nodes step up at a time, UTC epoch; None: no longer. Readers see the file whole."""
+        part = self.step.with_suffix(".part")
+        part.write_text("" if step_ms is None else str(step_ms))
+        part.replace(self.step)
 
     def start_bridge(self) -> None:
         """It fills in what nodes sell."""

@@ -32,6 +32,7 @@ class Running:
 
     def __init__(self, rig: Rig, name: str, command: list[str], env: dict[str, str] | None = None) -> None:
         self.name = name
+        self._rig = rig
         self.started_s = time.monotonic()
         self._log = rig.folder / f"{name}-{time.monotonic_ns()}.log"
         with self._log.open("wb") as log:
@@ -44,6 +45,8 @@ class Running:
     def __exit__(self, *_: object) -> None:
         if self._child.poll() is None:
             self._child.terminate()
+        elif self._child.returncode:
+            self._rig.say(f"{self.name} ended by itself, exit code {self._child.returncode}:\n{self.last_words()}")
         try:
             self._child.wait(STOP_S)
         except subprocess.TimeoutExpired:

@@ -115,7 +115,7 @@ async def _step(at: Colony) -> list[int]:
         consumer.assign(places)
         await consumer.seek_to_end(*places)
         step_ms = clock.wall_ms()
-        at.step.write_text(str(step_ms))
+        at.set_step(step_ms)
         try:
             while clock.wall_ms() < step_ms + STEP_S * 1_000 and len(seen) < len(numbers):
                 for records in (await consumer.getmany(timeout_ms=200)).values():
@@ -127,7 +127,7 @@ async def _step(at: Colony) -> list[int]:
                         if decode(record.value, NodeScore).use.cpu_milli >= before + STEP_PART * CPU_MILLI / 2:
                             seen.setdefault(name_of(number), record.timestamp - step_ms)
         finally:
-            at.step.unlink()
+            at.set_step(None)
     return sorted(seen.values())
 
 

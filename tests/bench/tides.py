@@ -96,7 +96,8 @@ async def _generate(bootstrap: str, nodes: list[TidalNode], each_s: float, step:
 
 
 def _told(step: Path) -> int | None:
-    return int(step.read_text()) if step.exists() else None
+    text = step.read_text()
+    return int(text) if text else None
 
 
 def main() -> None:

@@ -22,13 +22,15 @@ def test_every_node_shows_what_it_sells(rows: dict[str, Row]) -> None:
 
 
 def test_a_load_step_shows_in_the_score_of_every_node_that_has_it(rows: dict[str, Row]) -> None:
-    assert rows["a load step in the scores"].n == str(NODES // thousand.STEPPED_EACH)
+    seen = rows["a load step in the scores"]
+    assert seen.n == str(NODES // thousand.STEPPED_EACH), f"{seen.measured}; {_spent(rows)}"
 
 
 def test_all_pods_are_placed_and_fewer_node_seconds_are_over_the_line_with_load_awareness(rows: dict[str, Row]) -> None:
     placed = rows["node-seconds over 65% of CPU"]
     assert placed.values["bound"] == {"with": 4 * NODES, "without": 4 * NODES}
-    assert placed.verdict == "ok", placed.measured
+    rates = rows["pods a second with the extender"].measured
+    assert placed.verdict == "ok", f"{placed.measured}; pods a second: {rates}; {_spent(rows)}"
 
 
 def test_the_api_server_is_a_mirror_and_no_bus(rows: dict[str, Row]) -> None:
@@ -41,3 +43,7 @@ def test_what_each_process_costs_is_told(rows: dict[str, Row]) -> None:
     parts = {"Kafka", "kube-apiserver", "etcd", "stream", "bridge", "scheduler", "virtual agents"}
     assert parts <= costs.keys()
     assert all(mb > 1 for _, mb in costs.values())
+
+
+def _spent(rows: dict[str, Row]) -> str:
+    return rows["CPU (of a core) and memory of each process"].measured
