@@ -1,3 +1,3 @@
-"""Thinking: pure decisions and windows, the worker around them, and the shells that feed it."""
+"""Pure decisions, samples and windows as arrays, the worker around them, and the engine that feeds it from Kafka."""
 
 assert __name__ == "slacktide.streams", "import slacktide.streams, not streams: a second copy would be loaded"

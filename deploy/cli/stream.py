@@ -21,7 +21,7 @@ from slacktide.schemas.health import Health
 
 METRICS_PORT = 9465
 OPEN_NODES_MAX = 1_000
-SHELLS = {"faust": "slacktide.streams.shells.faust_shell", "plain": "slacktide.streams.shells.plain_shell"}
+SHELLS = {"faust": "slacktide.streams.engine.on_faust", "plain": "slacktide.streams.engine.on_aiokafka"}
 
 
 def worker_name() -> str:
@@ -86,11 +86,11 @@ def command(settings: StreamSettings) -> None:
     shell = importlib.import_module(SHELLS[settings.shell])
     from slacktide.deploy.cli.shadowing import ShadowFile  # noqa: PLC0415
     from slacktide.schemas.proof import Verifier  # noqa: PLC0415
+    from slacktide.streams.engine import metrics  # noqa: PLC0415
+    from slacktide.streams.engine.governing import GovernorSettings, govern  # noqa: PLC0415
+    from slacktide.streams.engine.session import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.governor.governor import Governor  # noqa: PLC0415
     from slacktide.streams.proofs import ByKeys  # noqa: PLC0415
-    from slacktide.streams.shells import metrics  # noqa: PLC0415
-    from slacktide.streams.shells.governor_shell import GovernorSettings, govern  # noqa: PLC0415
-    from slacktide.streams.shells.session import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.worker import Worker  # noqa: PLC0415
 
     garbage.seldom()

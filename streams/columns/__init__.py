@@ -1,4 +1,4 @@
-"""The fast path of a stream worker: a fetch as arrays. NumPy lives here and in the windows.
+"""A fetch as arrays, and the windows over samples that NodeMetric is averaged from. NumPy lives here alone.
 
 Arrays repeat a scalar rule, they never replace it: what they cannot prove goes to the rule itself.
 """

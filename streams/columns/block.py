@@ -11,9 +11,9 @@ import numpy as np
 from slacktide.schemas.bounds import AMOUNT_MAX, TIME_MS_MAX
 from slacktide.schemas.sample_columns import NODE_NUMBERS, NONE
 from slacktide.streams.columns.head import Head
+from slacktide.streams.columns.rings import Floats, Ints
 from slacktide.streams.columns.screen import Bools, Samples
-from slacktide.streams.windows.rings import Floats, Ints
-from slacktide.streams.windows.windows import Wave
+from slacktide.streams.columns.windows import Wave
 
 N = TypeVar("N")
 

@@ -12,13 +12,13 @@ from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.head import Head
 from slacktide.streams.columns.marked import MarksError
 from slacktide.streams.columns.market import Market, market_of
+from slacktide.streams.columns.node_figures import PUBLISH_MS_MIN, SOONER_MS, Candidate, Worth, beyond, revisions
+from slacktide.streams.columns.node_window import NEVER, OWN
 from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
+from slacktide.streams.columns.rings import Floats, Ints
 from slacktide.streams.columns.screen import NONE, OTHER_LIMITS, UNFIT, Bools
+from slacktide.streams.columns.windows import Windows
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
-from slacktide.streams.windows.figures import PUBLISH_MS_MIN, SOONER_MS, Candidate, Worth, beyond, revisions
-from slacktide.streams.windows.node_window import NEVER, OWN
-from slacktide.streams.windows.rings import Floats, Ints
-from slacktide.streams.windows.windows import Windows
 
 N = TypeVar("N")
 

@@ -13,9 +13,9 @@ from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample_columns import NODE_NUMBERS, Of
 from slacktide.streams.columns.lines import Boot, Line, Names
 from slacktide.streams.columns.market import Market
+from slacktide.streams.columns.node_window import NodeWindow, Told
 from slacktide.streams.columns.screen import Bools
 from slacktide.streams.decisions.known_pods import KnownPods
-from slacktide.streams.windows.node_window import NodeWindow, Told
 
 N = TypeVar("N")
 

@@ -12,12 +12,12 @@ from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.policy.strategies import Colocation
+from slacktide.streams.columns.rings import Ints
 from slacktide.streams.columns.screen import Bools
 from slacktide.streams.decisions.batch_resource import Capacity, cpu_policy
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, KnownPods, PodName
 from slacktide.streams.decisions.mid_resource import STATIC
 from slacktide.streams.decisions.node_reserved import node_reserved
-from slacktide.streams.windows.rings import Ints
 
 USAGE, REQUEST, LARGER = range(3)
 """How high-priority pods are counted."""

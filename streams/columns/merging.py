@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from slacktide.streams.columns.block import Block, of_samples, wave, waves
-from slacktide.streams.windows.segments import MINUTE_MS
-from slacktide.streams.windows.windows import Windows
+from slacktide.streams.columns.segments import MINUTE_MS
+from slacktide.streams.columns.windows import Windows
 
 N = TypeVar("N")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import simdjson
 
-from slacktide.streams.windows.rings import Ints
+from slacktide.streams.columns.rings import Ints
 
 _parser = simdjson.Parser()
 

@@ -16,12 +16,12 @@ from slacktide.schemas.score import NOTHING, NodeScore, Statistic
 from slacktide.streams.columns.block import Named
 from slacktide.streams.columns.marked import FIRST, mark, template, text
 from slacktide.streams.columns.market import Market
+from slacktide.streams.columns.node_figures import AMOUNT_MAX
+from slacktide.streams.columns.rings import LENGTHS_S, Ints
 from slacktide.streams.columns.screen import Bools
 from slacktide.streams.columns.sold import BATCH_TERMS, MID_TERMS, sold
 from slacktide.streams.decisions.because import in_unit
 from slacktide.streams.decisions.known_pods import PodName
-from slacktide.streams.windows.figures import AMOUNT_MAX
-from slacktide.streams.windows.rings import LENGTHS_S, Ints
 
 
 class Due(NamedTuple):

@@ -9,7 +9,7 @@ import numpy as np
 
 from slacktide.streams.columns.block import sums
 from slacktide.streams.columns.market import LARGER, REQUEST, Market
-from slacktide.streams.windows.rings import Ints
+from slacktide.streams.columns.rings import Ints
 
 BATCH_TERMS = ("capacity", "margin", "system", "reserved", "system_or_reserved", "high_priority", "available", "batch")
 MID_TERMS = (

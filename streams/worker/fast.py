@@ -25,13 +25,13 @@ from slacktide.streams.columns.block import Block, Columns, Named, sound
 from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, split_limits
 from slacktide.streams.columns.lines import Boot, Line, Names, boot_of, line_of, tail_line
 from slacktide.streams.columns.marked import FIRST, MarksError, text
+from slacktide.streams.columns.node_figures import bands
 from slacktide.streams.columns.numbers import NoNumbersError
 from slacktide.streams.columns.publish import Figures
 from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, Screened, bound_of, fit, quota_of
 from slacktide.streams.columns.turn import Turn, alone
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedOut
-from slacktide.streams.windows.figures import bands
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.heard import Heard, Node
 

@@ -14,10 +14,10 @@ from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
+from slacktide.streams.columns.node_window import NodeWindow
+from slacktide.streams.columns.windows import Arrival
 from slacktide.streams.decisions.known_pods import KnownPods
 from slacktide.streams.records import Record
-from slacktide.streams.windows.node_window import NodeWindow
-from slacktide.streams.windows.windows import Arrival
 from slacktide.streams.worker.boots import Boots
 from slacktide.streams.worker.nodes import Described
 from slacktide.streams.worker.reading import NOT_SAID, Naming, SoundSample

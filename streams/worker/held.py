@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from slacktide.schemas.policy.message import NodeSource
-from slacktide.streams.windows.windows import Windows
+from slacktide.streams.columns.windows import Windows
 from slacktide.streams.worker.boots import SILENT_MS
 from slacktide.streams.worker.heard import Node
 from slacktide.streams.worker.nodes import Nodes

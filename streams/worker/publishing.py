@@ -15,10 +15,10 @@ from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.figures import Found, holding, publish_columns, worth
 from slacktide.streams.columns.merging import Merging
+from slacktide.streams.columns.node_figures import Candidate, allocatable_of, due, holds, metrics_of, publishing
+from slacktide.streams.columns.segments import MINUTE_MS, WrittenSegment, oldest_minute, segment
 from slacktide.streams.isolated import isolated
 from slacktide.streams.records import Out, Record, Writer
-from slacktide.streams.windows.figures import Candidate, allocatable_of, due, holds, metrics_of, publishing
-from slacktide.streams.windows.segments import MINUTE_MS, WrittenSegment, oldest_minute, segment
 from slacktide.streams.worker.covering import Covering
 from slacktide.streams.worker.fast import Fast
 from slacktide.streams.worker.heard import WAVE, Carried, Heard, Node, waves

@@ -18,8 +18,8 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE
+from slacktide.streams.columns.node_figures import allocatable_of
 from slacktide.streams.records import Out, Record, Writer
-from slacktide.streams.windows.figures import allocatable_of
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.stale import Said, stale
 

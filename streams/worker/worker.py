@@ -1,4 +1,4 @@
-"""The stream worker without Kafka: records in, records out, nothing else. Its shells feed it.
+"""The stream worker without Kafka: records in, records out, nothing else. The engine feeds it.
 
 Every decodable sample is answered with one command. A command is a function of the sample, the pods
 and facts that the sample names, and the policy, so that a record that comes twice is answered the
@@ -26,12 +26,9 @@ from slacktide.schemas.writer import LastWriter
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.head import Head
 from slacktide.streams.columns.joining import joined
-from slacktide.streams.isolated import isolated
-from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
-from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
-from slacktide.streams.windows.figures import REPUBLISH_MS
-from slacktide.streams.windows.node_window import NodeWindow
-from slacktide.streams.windows.segments import (
+from slacktide.streams.columns.node_figures import REPUBLISH_MS
+from slacktide.streams.columns.node_window import NodeWindow
+from slacktide.streams.columns.segments import (
     MINUTE_MS,
     Minute,
     minute_of,
@@ -39,6 +36,9 @@ from slacktide.streams.windows.segments import (
     said_minute,
     said_seconds,
 )
+from slacktide.streams.isolated import isolated
+from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
+from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.covering import Covering
 from slacktide.streams.worker.fast import Fast

@@ -39,7 +39,7 @@ class Measured:
 
 
 def measure(rig: Rig) -> list[Row]:
-    """Both shells, one after the other."""
+    """On Faust, then on aiokafka alone."""
     found = {shell: _run(rig, shell) for shell in loop.SHELLS}
     rows = [row for shell in loop.SHELLS for row in _rows(shell, found[shell])]
     faust, plain = found["faust"], found["plain"]

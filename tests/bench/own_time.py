@@ -31,7 +31,7 @@ STAGES = {
     "slacktide.streams.columns.screen": "the suppress rule",
     "slacktide.streams.columns.lines": "answers",
     "slacktide.streams.columns.merging": "into the windows",
-    "slacktide.streams.windows": "into the windows",
+    "slacktide.streams.columns": "into the windows",
     "slacktide.streams.columns.figures": "what to publish",
     "slacktide.streams.columns.publish": "NodeMetric, allocatable and score",
     "slacktide.streams.columns.sold": "NodeMetric, allocatable and score",

@@ -26,8 +26,8 @@ from slacktide.deploy.cli.demo.figures import percentile
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import COMMAND, METRIC, SAMPLE_COLUMNS, Topic
+from slacktide.streams.columns.series import slot_ms
 from slacktide.streams.kafka import read_topic
-from slacktide.streams.windows.series import slot_ms
 
 T = TypeVar("T", bound=msgspec.Struct)
 NODES, BRIEF_NODES = 1_000, 60

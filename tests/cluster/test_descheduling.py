@@ -19,9 +19,9 @@ from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME
+from slacktide.streams.engine.governing import GovernorSettings, govern
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.kafka import read_topic
-from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker
 from testbed.cluster.api_server import ApiServer
 from testbed.cluster.bridge_rig import GIB, BridgeRig, until

@@ -1,4 +1,4 @@
-"""What tests of stream workers share: both shells in turn, and on each broker topics with a policy in force."""
+"""What tests of stream workers share: both engines in turn, and on each broker topics with a policy in force."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import DESCHEDULER
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.topics import CREDIT, OUTCOME, POLICY
+from slacktide.streams.engine.governing import GovernorSettings, govern
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out, Record
-from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker
 from testbed.governed import outcome_record, policy_record
 

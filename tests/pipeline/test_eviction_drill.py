@@ -23,8 +23,8 @@ from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import CREDIT, OUTCOME, SAMPLE
+from slacktide.streams.engine.governing import GovernorSettings, govern
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker
 from testbed.policies import policy_from
 from testbed.stream_rig import PARTITIONS, SESSION_MS, Rig, partition_of

@@ -17,8 +17,8 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import OUTCOME, SAMPLE
+from slacktide.streams.engine.session import SEND_S
 from slacktide.streams.kafka import read_topic
-from slacktide.streams.shells.session import SEND_S
 from testbed.agent_rig import agent_of
 from testbed.brokers import KafkaBroker, KafkaCluster
 from testbed.feed import Feed, Workers, agree

@@ -19,10 +19,10 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.topics import CREDIT, DEAD_LETTER, METRIC, OUTCOME, POLICY
+from slacktide.streams.engine.governing import GovernorSettings, govern
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.kafka import NodeReader, Sender, read_topic
 from slacktide.streams.records import Out
-from slacktide.streams.shells.governor_shell import GovernorSettings, govern
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.governed import metric_record, outcome_record, policy_record
 from testbed.stream_rig import until
@@ -37,7 +37,7 @@ PROCESS = """
 import asyncio, sys, time
 from slacktide.schemas.connection import Cluster
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.shells.governor_shell import GovernorSettings, govern
+from slacktide.streams.engine.governing import GovernorSettings, govern
 settings = GovernorSettings(bootstrap=Cluster(sys.argv[1]), session_timeout_ms=int(sys.argv[2]))
 asyncio.run(govern(Governor("process"), settings, asyncio.Event(), lambda: time.time_ns() // 1_000_000))
 """

@@ -15,9 +15,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLES
+from slacktide.streams.engine.session import Session, ShellSettings
 from slacktide.streams.kafka.group import Group
 from slacktide.streams.records import Place
-from slacktide.streams.shells.session import Session, ShellSettings
 from slacktide.streams.worker import Worker
 from testbed.brokers import EmbeddedBroker, KafkaBroker
 from testbed.waiting import soon

@@ -12,8 +12,8 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
-from slacktide.streams.shells import metrics
-from slacktide.streams.shells.shadow_shell import LAG_MS, ShadowDoor
+from slacktide.streams.engine import metrics
+from slacktide.streams.engine.shadowing import LAG_MS, ShadowDoor
 from slacktide.streams.worker.shadow import Shadow
 from testbed.brokers import KafkaBroker, free_port
 from testbed.policies import policy_from

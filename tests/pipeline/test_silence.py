@@ -18,7 +18,7 @@ from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE, TICK
-from slacktide.streams.shells import metrics
+from slacktide.streams.engine import metrics
 from testbed.brokers import EmbeddedBroker
 from testbed.samples import BATCH, GIB, SERVICE, SUPPRESS, keyframe
 from testbed.stream_rig import PARTITIONS, Rig, until

@@ -43,7 +43,7 @@ async def test_a_worker_killed_in_mid_stream_loses_nothing(rig: Rig, shell: Shel
 
 
 async def test_partitions_move_to_a_worker_that_joins_and_back_when_it_leaves(rig: Rig) -> None:
-    """The shells are members of one group; a new owner knows the pods that were said before it came."""
+    """Workers of both engines are members of one group; a new owner knows the pods that were said before it came."""
     async with rig.worker("plain", "first"):
         feed = Feed(rig)
         await until(lambda: len(rig.commands) > 50, "the first worker answers")

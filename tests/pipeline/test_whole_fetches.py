@@ -13,9 +13,9 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.columns.batches import Taken, taken
+from slacktide.streams.engine import on_faust
 from slacktide.streams.kafka import WholeGroup, read_topic, record_of
 from slacktide.streams.records import Place, Record
-from slacktide.streams.shells import faust_shell
 from testbed.batches import append, batch
 from testbed.brokers import DATED_BY_CLIENTS, EmbeddedBroker, KafkaBroker
 from testbed.samples import keyframe, sample
@@ -113,7 +113,7 @@ async def test_a_worker_answers_as_well_by_the_clients_public_interface(
     rig: Rig, shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(WholeGroup, "_deserializer", None)
-    monkeypatch.setattr(faust_shell, "at_once", None)
+    monkeypatch.setattr(on_faust, "at_once", None)
     samples = [keyframe(1), *(sample(seq) for seq in range(2, 600))]
     await rig.send(samples)
     async with rig.worker(shell):

@@ -9,9 +9,9 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.inventory import NodeInventory, revision_of
 from slacktide.schemas.tick import Reached, WorkerTick
 from slacktide.schemas.topics import SAMPLE
+from slacktide.streams.engine.ticking import Ticking
 from slacktide.streams.freshness.silence import FROZEN_MIN_MS, Verdict
 from slacktide.streams.records import Out, Place, Record
-from slacktide.streams.shells.ticking import Ticking
 from slacktide.streams.worker import Worker
 from testbed.samples import FACTS, START_MS, SUPPRESS, inventory_record, keyframe, policy_record, record_of
 

@@ -9,8 +9,8 @@ from slacktide.schemas.codec import encode
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import WINDOW
 from slacktide.schemas.window import NodeWindowSegment
+from slacktide.streams.engine.takeover import UNSEGMENTED_MS, newest_of, unsegmented, unsegmented_since_ms
 from slacktide.streams.records import Record
-from slacktide.streams.shells.rebuilding import UNSEGMENTED_MS, newest_of, unsegmented, unsegmented_since_ms
 from testbed.samples import PODS, sample
 from testbed.samples import record_of as bare_record
 

@@ -16,10 +16,10 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
 from slacktide.schemas.window import NodeWindowSegment
-from slacktide.streams.windows.rings import LENGTHS_S, SECONDS
-from slacktide.streams.windows.segments import Minute, minute_of, restore, said_minute, said_seconds, segment
-from slacktide.streams.windows.series import SLOTS_MAX, slot_ms
-from slacktide.streams.windows.windows import Arrival, Averages, Windows, averages_of
+from slacktide.streams.columns.rings import LENGTHS_S, SECONDS
+from slacktide.streams.columns.segments import Minute, minute_of, restore, said_minute, said_seconds, segment
+from slacktide.streams.columns.series import SLOTS_MAX, slot_ms
+from slacktide.streams.columns.windows import Arrival, Averages, Windows, averages_of
 from testbed.samples import START_MS, sample
 
 

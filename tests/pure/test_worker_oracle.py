@@ -18,7 +18,7 @@ from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC
-from slacktide.streams.windows.series import slot_ms
+from slacktide.streams.columns.series import slot_ms
 from slacktide.streams.worker import Worker
 from testbed.samples import START_MS, keyframe, policy_record, record_of
 

@@ -99,7 +99,7 @@ class Process:
         self.poll(partition)
 
     def _find_lists(self, brain: Worker, partition: int, before: Sequence[Record], older: Sequence[Record]) -> None:
-        """In what was read back, in segments, and in older samples where these lack something: as ``shells.lists``."""
+        """In what was read back, in segments, and in older samples where these lack something: as ``engine.lists``."""
         segments = [entry for entry in self.world.log.read(WINDOW.name, partition, 0)
                     if entry.timestamp_ms >= self.world.timeline.wall_ms - LISTED_MS]  # fmt: skip
         brain.lists.adopt(reversed(before))

@@ -16,7 +16,7 @@ from typing import Any
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.decisions.node_decision import decide_node
-from slacktide.streams.shells.session import ShellSettings
+from slacktide.streams.engine.session import ShellSettings
 from slacktide.streams.worker import Worker, answering
 
 POISON = "poison"
@@ -31,7 +31,7 @@ def _deadly(sample: Any, *others: Any) -> Any:
 def main(shell: str, name: str, bootstrap: str, group: str, session_ms: str) -> None:
     """Run until killed."""
     answering.decide_node = _deadly
-    run = importlib.import_module(f"slacktide.streams.shells.{shell}_shell").run
+    run = importlib.import_module(f"slacktide.streams.engine.{shell}_shell").run
     settings = ShellSettings(bootstrap=Cluster(bootstrap), group=group, session_timeout_ms=int(session_ms))
     asyncio.run(run(Worker(name), settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
 

@@ -15,7 +15,7 @@ from slacktide.agents.cluster.bridge import metrics as of_bridges
 from slacktide.agents.cluster.descheduler import metrics as of_descheduling
 from slacktide.agents.cluster.scheduler import metrics as of_schedulers
 from slacktide.agents.cluster.webhook import metrics as of_webhooks
-from slacktide.streams.shells import metrics as of_workers
+from slacktide.streams.engine import metrics as of_workers
 from testbed.rungs import cache, machine_cannot
 
 ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}

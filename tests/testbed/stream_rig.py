@@ -28,9 +28,9 @@ from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, POLICY, SAMPLE, SAMPLE_COLUMNS
+from slacktide.streams.engine.session import ShellSettings
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import FIGURES
-from slacktide.streams.shells.session import ShellSettings
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.shadow import Shadow
 from testbed.parts import Part
@@ -48,10 +48,10 @@ PROCESS = """
 import asyncio, importlib, sys, time
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
-from slacktide.streams.shells.session import ShellSettings
+from slacktide.streams.engine.session import ShellSettings
 from slacktide.streams.worker import Worker
 shell, name, bootstrap, group, session_ms, republish_ms = sys.argv[1:]
-run = importlib.import_module(f"slacktide.streams.shells.{shell}_shell").run
+run = importlib.import_module(f"slacktide.streams.engine.{shell}_shell").run
 settings = ShellSettings(bootstrap=Cluster(bootstrap), group=group, session_timeout_ms=int(session_ms))
 worker = Worker(name, republish_ms=int(republish_ms))
 asyncio.run(run(worker, settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
@@ -250,7 +250,7 @@ class Rig:
 
     def start(self, shell: Shell, name: str = "w", shadow: Shadow | None = None, judge: Judge | None = None) -> Running:
         """Start a worker in this process."""
-        run = importlib.import_module(f"slacktide.streams.shells.{shell}_shell").run
+        run = importlib.import_module(f"slacktide.streams.engine.{shell}_shell").run
         settings = ShellSettings(bootstrap=self.cluster, group=self.group, session_timeout_ms=SESSION_MS)
         worker, health, stop = Worker(name, judge, republish_ms=self.republish_ms), Health(), asyncio.Event()
         worker.shadow = shadow

@@ -49,6 +49,9 @@ from slacktide.schemas.errors import LogError
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLES
 from slacktide.streams.columns.batches import Taken
+from slacktide.streams.engine.quarantine import Marked
+from slacktide.streams.engine.session import Session, ShellSettings, keep_connected
+from slacktide.streams.engine.turns import Turns
 from slacktide.streams.kafka import (
     ASSIGNORS,
     METADATA_MS,
@@ -61,9 +64,6 @@ from slacktide.streams.kafka import (
 from slacktide.streams.kafka.connecting import client
 from slacktide.streams.kafka.fetched import at_once
 from slacktide.streams.records import Place
-from slacktide.streams.shells.quarantine import Marked
-from slacktide.streams.shells.session import Session, ShellSettings, keep_connected
-from slacktide.streams.shells.turns import Turns
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)

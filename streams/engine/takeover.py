@@ -23,9 +23,9 @@ import msgspec
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample_columns_codec import BEGIN, NOW
 from slacktide.schemas.topics import BACKFILL, WINDOW
+from slacktide.streams.engine import metrics
 from slacktide.streams.kafka import Follower, History
 from slacktide.streams.records import Out, Place, Record
-from slacktide.streams.shells import metrics
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from prometheus_client import Counter, Gauge, Histogram
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.topics import DEAD_LETTER
+from slacktide.streams.engine.ages import Ages
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import Out, Place, Record
-from slacktide.streams.shells.ages import Ages
 
 SAMPLES = Counter("slacktide_stream_samples", "Samples read, the unusable included.")
 ANSWERS = Counter("slacktide_stream_answers", "Answers acknowledged by the log.", ["answer"])

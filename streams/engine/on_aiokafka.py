@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import SAMPLES
+from slacktide.streams.engine.session import Session, ShellSettings, keep_connected
+from slacktide.streams.engine.turns import Turns
 from slacktide.streams.kafka import WholeGroup
 from slacktide.streams.records import Place, Record
-from slacktide.streams.shells.session import Session, ShellSettings, keep_connected
-from slacktide.streams.shells.turns import Turns
 from slacktide.streams.worker import Worker
 
 COMMIT_EVERY_S = 1.0

@@ -21,13 +21,13 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.policy import Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
+from slacktide.streams.columns.node_window import NodeWindow, Told
+from slacktide.streams.columns.rings import Floats, Ints, Spreads, or_zero
+from slacktide.streams.columns.windows import Averages, Windows, averages_of
 from slacktide.streams.decisions.batch_resource import batch_resource
 from slacktide.streams.decisions.mid_resource import mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.decisions.published_floor import published_floor
-from slacktide.streams.windows.node_window import NodeWindow, Told
-from slacktide.streams.windows.rings import Floats, Ints, Spreads, or_zero
-from slacktide.streams.windows.windows import Averages, Windows, averages_of
 
 AMOUNT_MAX = 2**53
 """Readers in other languages keep numbers up to this exact."""

@@ -12,10 +12,10 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.tick import Reached, WorkerTick
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
+from slacktide.streams.engine import metrics
 from slacktide.streams.freshness.silence import TICK_MS, Silence, Verdict
 from slacktide.streams.kafka import Ends, History
 from slacktide.streams.records import Out, Place, Record, Writer, text_of
-from slacktide.streams.shells import metrics
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.stale import recalled
 

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample
-from slacktide.streams.windows.node_window import OWN, Marks, NodeWindow
-from slacktide.streams.windows.rings import SECONDS, Floats, Ints, Rings, Spreads, grown, or_zero
-from slacktide.streams.windows.series import CELLS, Series
+from slacktide.streams.columns.node_window import OWN, Marks, NodeWindow
+from slacktide.streams.columns.rings import SECONDS, Floats, Ints, Rings, Spreads, grown, or_zero
+from slacktide.streams.columns.series import CELLS, Series
 
 ROWS = 64
 RING_MS = SECONDS * 1_000

@@ -23,10 +23,10 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
 from slacktide.schemas.window import NodeWindowSegment, PodSegment
-from slacktide.streams.windows.node_window import OWN, NodeWindow
-from slacktide.streams.windows.rings import MINUTE, MINUTES, Floats, Ints
-from slacktide.streams.windows.series import CELLS, Series
-from slacktide.streams.windows.windows import Windows
+from slacktide.streams.columns.node_window import OWN, NodeWindow
+from slacktide.streams.columns.rings import MINUTE, MINUTES, Floats, Ints
+from slacktide.streams.columns.series import CELLS, Series
+from slacktide.streams.columns.windows import Windows
 
 MINUTE_MS = MINUTE * 1_000
 _WIRE_ORDER = [0, 2, 1, 3]

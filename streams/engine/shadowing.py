@@ -15,9 +15,9 @@ from typing import Self
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.topics import SHADOW_ALLOCATABLE, SHADOW_COMMAND
+from slacktide.streams.engine import metrics
 from slacktide.streams.kafka import Refused, Sender, present
 from slacktide.streams.records import Out
-from slacktide.streams.shells import metrics
 from slacktide.streams.worker.shadow import Seen, Shadow
 
 log = logging.getLogger(__name__)

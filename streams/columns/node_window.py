@@ -10,9 +10,9 @@ from typing import ClassVar
 import numpy as np
 
 from slacktide.schemas.inventory import Pod
+from slacktide.streams.columns.rings import Floats, Ints, grown
+from slacktide.streams.columns.series import Series, slot_ms
 from slacktide.streams.decisions.known_pods import PodName, known
-from slacktide.streams.windows.rings import Floats, Ints, grown
-from slacktide.streams.windows.series import Series, slot_ms
 
 OWN = 3
 """Series of a node: its use, its system's, and how much is covered by how many samples."""

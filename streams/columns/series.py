@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from slacktide.streams.windows.rings import Floats, Ints, grown
+from slacktide.streams.columns.rings import Floats, Ints, grown
 
 SLOTS_MAX = 20
 """Per series: a third of a kB each, whatever the window. An average over 5 minutes goes on by 15 s."""

@@ -18,11 +18,11 @@ from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
+from slacktide.streams.engine import metrics
 from slacktide.streams.freshness.silence import REPUBLISH_MS
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.kafka import WHOLE, Group, Refused, Sender, Tail, places_of, present
 from slacktide.streams.records import Out, Place, Record
-from slacktide.streams.shells import metrics
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What both shells share: a session between worker and log, from a fetched batch to its acknowledged answers.
+"""A session between worker and Kafka, on Faust and on aiokafka alike: from a fetched batch to acknowledged answers.
 
 A session ends when the log gives up on it, and a new one begins a second later, from the committed
 offsets: within the process, so that a broker that restarts costs neither the policy nor a start-up.
@@ -31,17 +31,17 @@ from slacktide.schemas.topics import (
     SAMPLE,
     SAMPLES,
 )
+from slacktide.streams.engine import metrics
+from slacktide.streams.engine.lists import read_lists
+from slacktide.streams.engine.partitions import checked_partitions
+from slacktide.streams.engine.quarantine import Quarantine
+from slacktide.streams.engine.sending import sent
+from slacktide.streams.engine.shadowing import ShadowDoor
+from slacktide.streams.engine.takeover import Rebuilding
+from slacktide.streams.engine.ticking import Ticking
 from slacktide.streams.isolated import isolated
 from slacktide.streams.kafka import WHOLE, History, Refused, Sender, Tail, last_of_each_key, places_of
 from slacktide.streams.records import Out, Place, Record
-from slacktide.streams.shells import metrics
-from slacktide.streams.shells.lists import read_lists
-from slacktide.streams.shells.partitions import checked_partitions
-from slacktide.streams.shells.quarantine import Quarantine
-from slacktide.streams.shells.rebuilding import Rebuilding
-from slacktide.streams.shells.sending import sent
-from slacktide.streams.shells.shadow_shell import ShadowDoor
-from slacktide.streams.shells.ticking import Ticking
 from slacktide.streams.worker import Worker
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class ShellSettings:
 
 
 class Session:
-    """One connection of a worker to the log. The shells differ only in how batches come and offsets go."""
+    """One connection of a worker to the log. The two engines differ only in how batches come and offsets go."""
 
     def __init__(
         self,

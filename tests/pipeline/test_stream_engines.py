@@ -1,4 +1,4 @@
-"""Both shells of the stream worker, on real brokers: what goes in, what comes out, and what is committed."""
+"""The stream worker on Faust and on aiokafka alone, on real brokers: in, out, what is committed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.topics import ALLOCATABLE, INVENTORY, METRIC, POLICY, SAMPLE
+from slacktide.streams.engine import on_faust
 from slacktide.streams.kafka import POLL_RECORDS_MAX
-from slacktide.streams.shells import faust_shell
 from testbed.samples import SUPPRESS, keyframe, sample
 from testbed.stream_rig import PARTITIONS, Rig, Shell, until
 from testbed.waiting import soon
@@ -82,7 +82,7 @@ async def test_no_partition_waits_for_the_others_where_a_worker_falls_behind(
 ) -> None:
     """Faust pauses the partition of what comes to a full buffer: under a steady load for minutes."""
     paused: list[object] = []
-    monkeypatch.setattr(faust_shell._Consumer, "on_buffer_full", lambda _, place: paused.append(place))
+    monkeypatch.setattr(on_faust._Consumer, "on_buffer_full", lambda _, place: paused.append(place))
     backlog = [sample(seq, node) for seq in range(1, 2 * POLL_RECORDS_MAX) for node in NODES]
     await rig.send(backlog)
     async with rig.worker("faust"):

@@ -1,1 +1,0 @@
-"""Windows over samples: what NodeMetric is averaged from."""
