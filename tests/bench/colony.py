@@ -38,6 +38,7 @@ SIZE = {"cpu": f"{CAPACITY.cpu_milli}m", "memory": str(CAPACITY.mem_bytes), "pod
 ASKED = {"kubernetes.io/batch-cpu": "1500", "kubernetes.io/batch-memory": "1Gi"}
 PATIENCE_S, CLOSING_S = 300.0, 1.0
 KUBE_SCHEDULER = "kube-scheduler"
+WARNINGS_SHOWN = 3
 
 
 @dataclass(slots=True)
@@ -92,6 +93,7 @@ class Colony:
         self.access = access_of(at.cluster.kubeconfig)
         self.extender: Slacktide
         self.bridge: Slacktide
+        self._parts: list[Slacktide] = []
         self._rounds = count(1)
         self.namespace = at.cluster.namespace("batch")
         self._stack = contextlib.ExitStack()
@@ -137,7 +139,13 @@ class Colony:
         part = self._stack.enter_context(Slacktide(self.rig, name, *arguments))
         part.wait_ready(PATIENCE_S)
         self.meter.watch(name, part.process.pid)
+        self._parts.append(part)
         return part
+
+    def warnings(self) -> str:
+        """The first warnings of each part; "": there are none."""
+        few = [(part.name, part.warnings()[:WARNINGS_SHOWN]) for part in self._parts]
+        return "\n".join(f"{name}: {line}" for name, lines in few for line in lines)
 
     def close(self) -> None:
         """End all that was started here."""

@@ -111,6 +111,10 @@ class Slacktide(Running):
         metrics = ["--metrics-port", str(self._port), "--log-format", "json"]
         super().__init__(rig, command, [SLACKTIDE, command, *arguments, *metrics])
 
+    def warnings(self) -> list[str]:
+        """Its log lines of level warning and above, so far."""
+        return [line for line in self.said().splitlines() if '"level":"' in line and '"level":"info"' not in line]
+
     def metric(self, name: str) -> float:
         """The sum of one metric over its labels."""
         return self.labelled(name)

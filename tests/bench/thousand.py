@@ -228,4 +228,6 @@ def _writes(at: Colony, whole_s: float) -> list[Row]:
 
 def _costs(at: Colony) -> list[Row]:
     said = ", ".join(f"{name} {pct:.0f}% {mb:.0f} MB" for name, (pct, mb) in at.meter.told().items())
-    return [told("CPU (of a core) and memory of each process", said, costs=at.meter.told())]
+    if warned := at.warnings():
+        at.rig.say(f"cluster: first warnings of each part:\n{warned}")
+    return [told("CPU (of a core) and memory of each process", said, costs=at.meter.told(), warned=warned)]

@@ -46,4 +46,5 @@ def test_what_each_process_costs_is_told(rows: dict[str, Row]) -> None:
 
 
 def _spent(rows: dict[str, Row]) -> str:
-    return rows["CPU (of a core) and memory of each process"].measured
+    costs = rows["CPU (of a core) and memory of each process"]
+    return f"{costs.measured}; warnings: {costs.values['warned'] or 'none'}"
