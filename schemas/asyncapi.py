@@ -140,7 +140,7 @@ def _message(topic: Topic) -> Json:
 
 def _operation(part: Part, action: str, topic: Topic) -> Json:
     channel = f"#/channels/{topic.name}"
-    told: Json = {
+    described: Json = {
         "action": action,
         "summary": part.what,
         "channel": {"$ref": channel},
@@ -148,5 +148,5 @@ def _operation(part: Part, action: str, topic: Topic) -> Json:
     }
     if part is STREAM and action == "receive" and topic in SAMPLES:
         group = {"type": "string", "enum": [STREAM_GROUP]}
-        told["bindings"] = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
-    return told
+        described["bindings"] = {"kafka": {"groupId": group, "bindingVersion": BINDING}}
+    return described

@@ -109,7 +109,7 @@ def parse(text: str, file: str, environment: Mapping[str, str]) -> Security:
 
     """
     findings: list[Finding] = []
-    said: dict[str, str] = {}
+    given: dict[str, str] = {}
     for number, line in enumerate(text.split("\n"), 1):
         key, equals, value = (part.strip() for part in line.partition("="))
         if not line.strip() or key.startswith("#"):
@@ -119,40 +119,40 @@ def parse(text: str, file: str, environment: Mapping[str, str]) -> Security:
         elif key not in KEYS:
             findings.append(_unknown(file, key))
         else:
-            said[KEYS[key]] = value
-    said |= {name: environment[variable(key)] for key, name in KEYS.items() if variable(key) in environment}
-    said = {name: value.upper() if name in _UPPER else value for name, value in said.items() if value}
-    security = Security(**said, file=file)
-    findings += _bad_values(security, said) or _contradictions(security, said)
+            given[KEYS[key]] = value
+    given |= {name: environment[variable(key)] for key, name in KEYS.items() if variable(key) in environment}
+    given = {name: value.upper() if name in _UPPER else value for name, value in given.items() if value}
+    security = Security(**given, file=file)
+    findings += _bad_values(security, given) or _contradictions(security, given)
     if findings:
         raise ConfigError(findings)
     return security
 
 
-def _bad_values(security: Security, said: Mapping[str, str]) -> list[Finding]:
+def _bad_values(security: Security, given: Mapping[str, str]) -> list[Finding]:
     found = [
-        _finding(security.file, _NAMES[name], said[name], " or ".join(choices))
+        _finding(security.file, _NAMES[name], given[name], " or ".join(choices))
         for name, choices in _CHOICES.items()
-        if name in said and said[name] not in choices
+        if name in given and given[name] not in choices
     ]
     if security.token_url and not security.token_url.startswith(f"{TOKEN_URL}/"):
         found.append(_finding(security.file, _NAMES["token_url"], security.token_url, "file:///PATH of a token"))
     return found
 
 
-def _contradictions(security: Security, said: Mapping[str, str]) -> list[Finding]:
+def _contradictions(security: Security, given: Mapping[str, str]) -> list[Finding]:
     """What is said in vain, and what is missing: whoever says a password means it to be asked for."""
     useful, needed = {"protocol"}, set[str]()
     if security.encrypted:
         useful |= set(_TLS)
-        needed |= {"certificate", "key"} if {"certificate", "key", "key_password"} & said.keys() else set()
+        needed |= {"certificate", "key"} if {"certificate", "key", "key_password"} & given.keys() else set()
     if security.logs_in:
         needed |= {"mechanism"}
     if security.logs_in and security.mechanism in PASSWORDS:
         needed |= {"username", "password"}
     if security.logs_in and security.mechanism == "OAUTHBEARER":
         needed |= {"token_url"}
-    return [*_vain(security, said.keys() - useful - needed), *_missing(security, needed - said.keys())]
+    return [*_vain(security, given.keys() - useful - needed), *_missing(security, needed - given.keys())]
 
 
 def _vain(security: Security, names: set[str]) -> Iterator[Finding]:

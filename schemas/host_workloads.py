@@ -104,18 +104,18 @@ def pod_of(workload: Workload | None, *, uid: str, name: str, namespace: str = N
         held: whether it lies in the best-effort group. That, and not what is written of it, makes it best-effort.
 
     """
-    said = workload or Workload(qos=BE)
-    qos = BE if held else "LS" if said.qos == BE else said.qos
+    its = workload or Workload(qos=BE)
+    qos = BE if held else "LS" if its.qos == BE else its.qos
     return Pod(
         uid=uid,
         namespace=namespace,
         name=name,
         qos_label=qos,
         # A priority that was meant for another class would make it another's.
-        priority=said.priority if qos == said.qos else None,
+        priority=its.priority if qos == its.qos else None,
         kube_qos=_KUBE_QOS.get(qos, "Burstable"),
-        requests=said.requests,
-        limits=said.limits,
+        requests=its.requests,
+        limits=its.limits,
     )
 
 

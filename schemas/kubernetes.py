@@ -82,7 +82,7 @@ def described(
         raise ConfigError(reader.findings)
     facts = _facts(*nodes[name], reader)
     pods = [pod_of(path, item, reader) for path, item in items if _kind(item) == "Pod" and _is_on(item, name)]
-    reader.tell_twice("items[].metadata.uid", [pod.uid for pod in pods])
+    reader.report_twice("items[].metadata.uid", [pod.uid for pod in pods])
     other = sorted({_kind(item) for _, item in items} - {"Node", "Pod"})
     reader.notes += [f"{file}: items of kind {kind} are not read" for kind in other]
     if reader.findings:
@@ -117,7 +117,7 @@ def _items(document: object, reader: Reader) -> list[tuple[str, Mapping[str, Any
         raise ConfigError(reader.findings)
     items = reader.sequence(reader.mapping(document, "").get("items"), "items")
     paths = [(f"items[{index}]", reader.mapping(item, f"items[{index}]")) for index, item in enumerate(items)]
-    reader.tell_twice(
+    reader.report_twice(
         "items[].metadata.name", [str(_name(item)) for _, item in paths if _kind(item) == "Node" and _name(item)]
     )
     return paths

@@ -109,7 +109,7 @@ class Reader:
                 self.refuse(f"{path}.{name}", value[name], _QUANTITY)
         return found
 
-    def tell_twice(self, path: str, values: Sequence[str]) -> None:
+    def report_twice(self, path: str, values: Sequence[str]) -> None:
         """Refuse what has to be there once only."""
         for value in sorted({value for value in values if value and values.count(value) > 1}):
             self.refuse(path, value, "each once")

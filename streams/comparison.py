@@ -191,9 +191,9 @@ class Comparison:
             tally.add(one)
         return tally
 
-    def _pair(self, said: Taken | NodeCommand) -> _Pair | None:
+    def _pair(self, command: Taken | NodeCommand) -> _Pair | None:
         """None: it has been compared already."""
-        key = (said.node, said.boot_id, said.seq)
+        key = (command.node, command.boot_id, command.seq)
         if key in self._done:
             return None
         if key not in self._waiting:
@@ -223,7 +223,7 @@ def compare(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: No
         return
     tally.samples += 1
     differs = _limits(tally, in_force, real, shadow)
-    pods_real, pods_shadow = ({f"{one.namespace}/{one.name}" for one in said.evict} for said in (real, shadow))
+    pods_real, pods_shadow = ({f"{one.namespace}/{one.name}" for one in command.evict} for command in (real, shadow))
     tally.evicts_real.update(pods_real - pods_shadow)
     tally.evicts_shadow.update(pods_shadow - pods_real)
     knobs = _knobs(real) ^ _knobs(shadow)
@@ -233,7 +233,7 @@ def compare(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: No
 
 def _limits(tally: Tally, in_force: Limits | None, real: NodeCommand, shadow: NodeCommand) -> bool:
     """Whether another limit would hold for any rule and target."""
-    held = [{(hold.rule, hold.target): measured(hold.limits) for hold in said.hold} for said in (real, shadow)]
+    held = [{(hold.rule, hold.target): measured(hold.limits) for hold in command.hold} for command in (real, shadow)]
     differs = False
     for rule, target in held[0].keys() | held[1].keys():
         ours, theirs = (one.get((rule, target), measured(in_force)) for one in held)
@@ -262,8 +262,8 @@ def rate_milli(limits: Limits) -> float:
     return min(by_set, quota_rate(limits) * 1_000)
 
 
-def _knobs(said: NodeCommand) -> set[tuple[str, str, str, int | None]]:
-    return {(one.rule, one.group, one.knob, one.value) for one in said.settings}
+def _knobs(command: NodeCommand) -> set[tuple[str, str, str, int | None]]:
+    return {(one.rule, one.group, one.knob, one.value) for one in command.settings}
 
 
 def _at(sold: NodeAllocatable) -> tuple[str, int]:
@@ -276,7 +276,7 @@ def difference(values: Iterable[tuple[int | None, int | None]]) -> tuple[int, in
     return sum(real or 0 for real, _ in pairs), sum(shadow or 0 for _, shadow in pairs)
 
 
-def tell(compared: Comparison, record: Record, since_ms: int = 0) -> None:
+def report(compared: Comparison, record: Record, since_ms: int = 0) -> None:
     """Hand one record to a comparison; what is none, or not of its topics, is passed over.
 
     Args:

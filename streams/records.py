@@ -187,15 +187,15 @@ class Writer:
 
     def metric(self, metric: NodeMetric, partition: int) -> Out:
         """Publish a node's averages."""
-        return self._out(METRIC.name, metric, partition, f"metric/{_said(metric)}")
+        return self._out(METRIC.name, metric, partition, f"metric/{_summary(metric)}")
 
     def allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
         """Publish what batch pods may ask for."""
-        return self._out(ALLOCATABLE.name, allocatable, partition, f"allocatable/{_said(allocatable)}")
+        return self._out(ALLOCATABLE.name, allocatable, partition, f"allocatable/{_summary(allocatable)}")
 
     def score(self, score: NodeScore, partition: int) -> Out:
         """Publish what a scheduler scores a node by."""
-        return self._out(SCORE.name, score, partition, f"score/{_said(score)}")
+        return self._out(SCORE.name, score, partition, f"score/{_summary(score)}")
 
     def heartbeats(self, beat: Heartbeat, partition: int, now_ms: int) -> list[Out]:
         """Cover nodes of a partition, in each topic of figures; ``now_ms``: UTC epoch, for the headers."""
@@ -240,7 +240,7 @@ class Writer:
 
     def shadow_allocatable(self, allocatable: NodeAllocatable, partition: int) -> Out:
         """Say what another policy would sell."""
-        return self._out(SHADOW_ALLOCATABLE.name, allocatable, partition, f"allocatable/{_said(allocatable)}")
+        return self._out(SHADOW_ALLOCATABLE.name, allocatable, partition, f"allocatable/{_summary(allocatable)}")
 
     def credit(self, lease: EvictionCredit) -> Out:
         """Grant a node evictions."""
@@ -324,6 +324,6 @@ def _which(message: _OfNode) -> str:
     return f"{message.node}/{message.boot_id}/{message.seq:010d}"
 
 
-def _said(message: NodeMetric | NodeAllocatable | NodeScore) -> str:
+def _summary(message: NodeMetric | NodeAllocatable | NodeScore) -> str:
     """Of a silent node the same is said again and again."""
     return f"{_which(message)}/stale-{message.stale_ms}" if message.stale_ms else _which(message)

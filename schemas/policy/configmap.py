@@ -100,9 +100,9 @@ def parse(document: object, file: str) -> Parsed:
     fields: dict[str, Any] = {"said": []}
     for config in CONFIGS:
         if data.get(config.key) is not None:
-            cluster, nodes, said = _Strategies(reader, config).read(data[config.key])
+            cluster, nodes, given = _Strategies(reader, config).read(data[config.key])
             fields |= {config.strategy: cluster} | ({config.node_field: nodes} if config.nodes else {})
-            fields["said"] += said
+            fields["said"] += given
     if reader.findings:
         raise ConfigError(reader.findings)
     policy = versioned(Policy(version="", **fields))
@@ -135,14 +135,14 @@ class _Strategies:
         body = self._reader.named(self._json(text), path, parts)
         if config.cluster:
             self._reader.check_names(body, path, parts)
-            said = self._reader.said(body.get(config.cluster), f"{path}.{config.cluster}", self._kind)
+            given = self._reader.given(body.get(config.cluster), f"{path}.{config.cluster}", self._kind)
             path += f".{config.cluster}"
         else:
-            said = self._reader.said(body, path, self._kind, parts)
-        cluster = self._layer(path, said, config.default)
+            given = self._reader.given(body, path, self._kind, parts)
+        cluster = self._layer(path, given, config.default)
         nodes = list(self._nodes(self._listed(body), cluster))
-        self._tell_overlaps([node.selector for node in nodes])
-        return cluster, nodes, [f"{config.strategy}.{field}" for field in said]
+        self._report_overlaps([node.selector for node in nodes])
+        return cluster, nodes, [f"{config.strategy}.{field}" for field in given]
 
     def _json(self, text: object) -> object:
         try:
@@ -166,13 +166,13 @@ class _Strategies:
             place = f"{self._config.nodes}[{index}]"
             path = f"{self._path}.{place}"
             profile = self._reader.named(body, path, _PROFILE)
-            said = self._reader.said(profile, path, self._kind, _PROFILE)
-            if not said:
+            given = self._reader.given(profile, path, self._kind, _PROFILE)
+            if not given:
                 self._reader.note(path, "says nothing: nodes that it matches go by the cluster's strategy")
             name = self._name(profile.get("name"), place, names)
             selector = self._reader.selector(profile.get("nodeSelector"), f"{path}.nodeSelector")
-            strategy: Any = self._layer(path, said, cluster)
-            yield NodeStrategy(name=name, selector=selector, said=list(said), strategy=strategy)
+            strategy: Any = self._layer(path, given, cluster)
+            yield NodeStrategy(name=name, selector=selector, said=list(given), strategy=strategy)
 
     def _name(self, value: object, place: str, names: set[str]) -> str:
         """The name given; its place where there is none, and beside one that is taken."""
@@ -186,25 +186,25 @@ class _Strategies:
         names.add(name)
         return name
 
-    def _layer(self, path: str, said: Mapping[str, object], below: Message) -> Message:
+    def _layer(self, path: str, given: Mapping[str, object], below: Message) -> Message:
         """What comes of a layer over the one below it, with all that is to be told of it."""
-        strategy = replaced(below, said)
-        for conflict in conflicts(strategy, said):
+        strategy = replaced(below, given)
+        for conflict in conflicts(strategy, given):
             self._reader.refuse(f"{path}.{name_of(self._kind, conflict.field)}", conflict.value, conflict.accepted)
-        self._tell_later(path, said)
+        self._report_later(path, given)
         return strategy
 
-    def _tell_later(self, path: str, said: Mapping[str, object]) -> None:
+    def _report_later(self, path: str, given: Mapping[str, object]) -> None:
         """Note what is checked and carried in the policy, but not carried out yet."""
         acting = _acting(self._config.strategy)
-        if said and not acting:
+        if given and not acting:
             self._reader.note(path, "checked, not yet in effect")
             return
-        for field in said:
+        for field in given:
             if field not in acting:
                 self._reader.note(f"{path}.{name_of(self._kind, field)}", "checked, not yet in effect")
 
-    def _tell_overlaps(self, selectors: list[Selector]) -> None:
+    def _report_overlaps(self, selectors: list[Selector]) -> None:
         """Refuse a strategy that meets an earlier one on a node: which one holds there would be a matter of order."""
         good = [place for place, selector in enumerate(selectors) if selector != Selector()]
         name = self._config.nodes

@@ -88,8 +88,8 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
     """All that is in force on a node."""
     found = _Found(policy.said, facts.labels)
     colocation = found.held("colocation", policy.colocation, policy.node_colocation)
-    colocation, said = overlaid(colocation, facts.annotations, facts.labels)
-    found.sources |= {f"colocation.{field}": Source(layer=_layer(name), name=name) for field, name in said.items()}
+    colocation, given = overlaid(colocation, facts.annotations, facts.labels)
+    found.sources |= {f"colocation.{field}": Source(layer=_layer(name), name=name) for field, name in given.items()}
     return Effective(
         colocation=colocation,
         resource_threshold=found.held("resource_threshold", policy.resource_threshold, policy.node_resource_threshold),
@@ -106,8 +106,8 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
 class _Found:
     """Finds what holds for a node's labels, and keeps who said it."""
 
-    def __init__(self, said: Sequence[str], labels: Mapping[str, str]) -> None:
-        self.sources = dict.fromkeys(said, CLUSTER_SOURCE)
+    def __init__(self, given: Sequence[str], labels: Mapping[str, str]) -> None:
+        self.sources = dict.fromkeys(given, CLUSTER_SOURCE)
         self.shadowed: dict[str, tuple[str, ...]] = {}
         self._labels = labels
 

@@ -30,14 +30,14 @@ def leaves(strategy: Message, prefix: str = "") -> Iterator[tuple[str, object]]:
             yield prefix + name, value
 
 
-def replaced(strategy: M, said: Mapping[str, object]) -> M:
+def replaced(strategy: M, given: Mapping[str, object]) -> M:
     """The strategy with these fields in place; parts in which nothing changes stay the very same objects.
 
     What is left out on the wire is told by identity, so that equal strategies are equal bytes.
     """
-    own = {field: value for field, value in said.items() if "." not in field}
-    for part in dict.fromkeys(field.partition(".")[0] for field in said if "." in field):
-        below = {field.partition(".")[2]: value for field, value in said.items() if field.startswith(f"{part}.")}
+    own = {field: value for field, value in given.items() if "." not in field}
+    for part in dict.fromkeys(field.partition(".")[0] for field in given if "." in field):
+        below = {field.partition(".")[2]: value for field, value in given.items() if field.startswith(f"{part}.")}
         own[part] = replaced(getattr(strategy, part), below)
     changed = {field: value for field, value in own.items() if value != getattr(strategy, field)}
     return msgspec.structs.replace(strategy, **changed) if changed else strategy

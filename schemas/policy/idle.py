@@ -23,7 +23,7 @@ from slacktide.schemas.policy.node_overlay import (
 )
 from slacktide.schemas.policy.strategies import Colocation
 
-_NOBODY_SAYS = Policy(version="")
+_NOTHING_GIVEN = Policy(version="")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,15 +63,15 @@ def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator
     ):
         for field, _ in leaves(getattr(effective, strategy)):
             readers = [one for one in FEATURES if one.strategy == strategy and field in one.fields]
-            if readers and all(lacks[feature] for feature in readers) and _said(effective, strategy, field):
+            if readers and all(lacks[feature] for feature in readers) and _is_given(effective, strategy, field):
                 yield _idle(effective, strategy, field, "; ".join(dict.fromkeys(lacks[one] for one in readers)))
 
 
-def _said(effective: Effective, strategy: str, field: str) -> bool:
+def _is_given(effective: Effective, strategy: str, field: str) -> bool:
     """Whether a layer says it, and says something else than the default."""
     value = value_at(getattr(effective, strategy), field)
-    said = effective.source(f"{strategy}.{field}") != DEFAULT_SOURCE
-    return said and value != value_at(getattr(_NOBODY_SAYS, strategy), field)
+    given = effective.source(f"{strategy}.{field}") != DEFAULT_SOURCE
+    return given and value != value_at(getattr(_NOTHING_GIVEN, strategy), field)
 
 
 def _unbound(effective: Effective) -> Iterator[Idle]:
@@ -98,20 +98,20 @@ def not_taken(facts: NodeFacts) -> Iterator[tuple[str, str]]:
 
 
 def _of_annotation(text: str) -> Iterator[tuple[str, str]]:
-    said = annotation_fields(text)
+    given = annotation_fields(text)
     name = f"annotation {ANNOTATION_STRATEGY}"
     body = _json(text)
     if not isinstance(body, dict):
         yield name, "ignored: it is not a JSON object"
-    elif not said and any(body.get(key) is not None for key in FIELDS):
+    elif not given and any(body.get(key) is not None for key in FIELDS):
         yield name, "ignored whole: a value in it is of another type than the strategy's"
     else:
         for key in body:
             if key not in FIELDS:
                 yield f"{name}.{key}", "ignored: no key that a node may set"
         for key, field in FIELDS.items():
-            if field in said:
-                yield from _beyond(f"{name}.{key}", field, said[field])
+            if field in given:
+                yield from _beyond(f"{name}.{key}", field, given[field])
 
 
 def _json(text: str) -> Any:

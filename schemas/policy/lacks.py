@@ -58,9 +58,9 @@ def sub_priority(threshold: ResourceThreshold) -> str:
     return "" if threshold.sub_priority_enable else "subPriorityEnable is false"
 
 
-def descheduling(said: Descheduling) -> str:
+def descheduling(strategy: Descheduling) -> str:
     """Best-effort pods that leave loaded nodes."""
-    return "" if said.wanted else "neither lowThresholds nor prodLowThresholds is set: there is no pass"
+    return "" if strategy.wanted else "neither lowThresholds nor prodLowThresholds is set: there is no pass"
 
 
 def by_cpuset(threshold: ResourceThreshold) -> str:

@@ -74,14 +74,14 @@ def overlaid(
 
     """
     text = annotations.get(ANNOTATION_STRATEGY)
-    said = {} if text is None else annotation_fields(text)
-    sources = dict.fromkeys(said, ANNOTATION_STRATEGY)
+    given = {} if text is None else annotation_fields(text)
+    sources = dict.fromkeys(given, ANNOTATION_STRATEGY)
     for label, field in RATIO_LABELS.items():
         percent = ratio_pct(labels[label]) if label in labels else None
         if percent is not None:
-            said[field] = percent
+            given[field] = percent
             sources[field] = label
-    return (msgspec.structs.replace(colocation, **said) if said else colocation), sources
+    return (msgspec.structs.replace(colocation, **given) if given else colocation), sources
 
 
 def annotation_fields(text: str) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class Reader:
             found[name] = one
         return found
 
-    def said(self, value: object, path: str, kind: type[Message], other: Collection[str] = ()) -> dict[str, object]:
+    def given(self, value: object, path: str, kind: type[Message], other: Collection[str] = ()) -> dict[str, object]:
         """What an object says of a strategy, by dotted field; ``other``: keys that are not the strategy's."""
         keys = keys_of(kind)
         body = self.named(value, path, keys)
@@ -101,7 +101,7 @@ class Reader:
 
     def _key(self, value: object, path: str, key: Key) -> dict[str, object]:
         if key.part is not None:
-            return {f"{key.field}.{field}": one for field, one in self.said(value, path, key.part).items()}
+            return {f"{key.field}.{field}": one for field, one in self.given(value, path, key.part).items()}
         if key.item is not None:
             items = enumerate(self.sequence(value, path))
             return {key.field: tuple(self._item(one, f"{path}[{index}]", key.item) for index, one in items)}
@@ -112,7 +112,7 @@ class Reader:
             return {}
 
     def _item(self, value: object, path: str, kind: type[Message]) -> Message:
-        return replaced(kind(), self.said(value, path, kind))
+        return replaced(kind(), self.given(value, path, kind))
 
     def selector(self, value: object, path: str) -> Selector:
         """A label selector; one that is absent or empty would name no node, or every one, and is refused."""

@@ -55,12 +55,12 @@ _BELOW: Mapping[type[Message], tuple[_Below, ...]] = {
 }
 
 
-def conflicts(strategy: Message, said: Mapping[str, object]) -> Iterator[Conflict]:
-    """What does not go together, told of a field that this layer says; what it inherits was told before.
+def conflicts(strategy: Message, given: Mapping[str, object]) -> Iterator[Conflict]:
+    """What does not go together, reported at a field of this layer; what it inherits was reported before.
 
     Args:
         strategy: what comes of this layer and those below it.
-        said: this layer's own fields.
+        given: this layer's own fields.
 
     """
     for below in _BELOW.get(type(strategy), ()):
@@ -68,17 +68,17 @@ def conflicts(strategy: Message, said: Mapping[str, object]) -> Iterator[Conflic
         upper: Any = value_at(strategy, below.upper)
         if lower is None or upper is None or lower < upper or (below.or_equal and lower == upper):
             continue
-        if below.lower in said:
+        if below.lower in given:
             words = "at most" if below.or_equal else "below"
             accepted = f"{words} {name_of(type(strategy), below.upper)}, which is {upper}"
             yield Conflict(field=below.lower, value=lower, accepted=accepted)
-        elif below.upper in said:
+        elif below.upper in given:
             words = "at least" if below.or_equal else "above"
             accepted = f"{words} {name_of(type(strategy), below.lower)}, which is {lower}"
             yield Conflict(field=below.upper, value=upper, accepted=accepted)
     if isinstance(strategy, Descheduling):
         yield from _bands(strategy)
-    priority: Any = said.get("allocatable_evict_priority_threshold")
+    priority: Any = given.get("allocatable_evict_priority_threshold")
     if priority is not None and priority > MID_PRIORITY_MAX:
         accepted = f"at most {MID_PRIORITY_MAX}, the highest of koord-mid"
         yield Conflict(field="allocatable_evict_priority_threshold", value=priority, accepted=accepted)

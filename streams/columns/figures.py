@@ -56,12 +56,12 @@ def worth(
         return Found((), Worth((), (), ()))
     taken = np.array(merged, np.int64)
     rows = np.array([block.heads[at].row for at in merged])
-    observed, told_ms = block.columns.node[taken, 1], windows.marks.told_ms[rows]
-    since_ms = observed - told_ms
-    asked = (told_ms == NEVER) | (since_ms < 0) | (since_ms >= PUBLISH_MS_MIN)
+    observed, published_ms = block.columns.node[taken, 1], windows.marks.published_ms[rows]
+    since_ms = observed - published_ms
+    asked = (published_ms == NEVER) | (since_ms < 0) | (since_ms >= PUBLISH_MS_MIN)
     if not asked.any():
         return Found((), Worth((), (), ()))
-    taken, since_ms, told_ms = taken[asked], since_ms[asked], told_ms[asked]
+    taken, since_ms, published_ms = taken[asked], since_ms[asked], published_ms[asked]
     places = taken.tolist()
     heads = [block.heads[at] for at in places]
     same = np.array(
@@ -72,7 +72,7 @@ def worth(
     values = windows.series.averages(np.concatenate([head.window.all_rows for head in heads]))
     known = ~np.isnan(values[begins]).any(1) & ~np.isnan(values[begins + 1]).any(1)
     moved = _moved(heads, values, begins, same)
-    due = known & (moved | ~same | (told_ms == NEVER) | (since_ms < 0) | (since_ms >= republish_ms - SOONER_MS))
+    due = known & (moved | ~same | (published_ms == NEVER) | (since_ms < 0) | (since_ms >= republish_ms - SOONER_MS))
     which = np.nonzero(due)[0].tolist()
     of_block = [(at, candidate(block, places[at])) for at in which]
     chosen = [(at, one) for at, one in of_block if one is not None]
@@ -90,9 +90,9 @@ def worth(
 def holding(windows: Windows, block: Block[N], merged: Sequence[int], republish_ms: int) -> list[int]:
     """Find the samples with which what was published of their nodes still holds, as ``figures.holds`` does."""
     rows = np.array([block.heads[at].row for at in merged], np.int64)
-    its, told_ms = np.array(merged, np.int64), windows.marks.told_ms[rows]
-    since_ms = block.columns.node[its, 1] - told_ms
-    found: list[int] = its[(told_ms != NEVER) & (since_ms >= 0) & (since_ms < republish_ms - SOONER_MS)].tolist()
+    its, published_ms = np.array(merged, np.int64), windows.marks.published_ms[rows]
+    since_ms = block.columns.node[its, 1] - published_ms
+    found: list[int] = its[(published_ms != NEVER) & (since_ms >= 0) & (since_ms < republish_ms - SOONER_MS)].tolist()
     return found
 
 
@@ -100,15 +100,15 @@ def _same(
     block: Block[N], place: int, head: Head[N], policy: Policy, candidate: Callable[[Block[N], int], Candidate | None]
 ) -> bool:
     """Whether what was published last is made of the same pods, facts and policy."""
-    told = head.window.told
-    if told is None:
+    published = head.window.published
+    if published is None:
         return False
-    if told is not head.told:
+    if published is not head.published:
         one = candidate(block, place)
-        if one is None or told.revisions != revisions(one, policy):
+        if one is None or published.revisions != revisions(one, policy):
             return False
-        head.told = told
-    return told.rows is head.window.all_rows
+        head.published = published
+    return published.rows is head.window.all_rows
 
 
 def _moved(heads: Sequence[Head[N]], values: Floats, begins: Ints, same: Bools) -> Bools:
@@ -118,7 +118,7 @@ def _moved(heads: Sequence[Head[N]], values: Floats, begins: Ints, same: Bools) 
     ends = [*begins[1:].tolist(), len(values)]
     before = np.concatenate(
         [
-            head.window.told.values if alike and head.window.told is not None else values[begin:end]
+            head.window.published.values if alike and head.window.published is not None else values[begin:end]
             for head, alike, begin, end in zip(heads, same.tolist(), begins.tolist(), ends, strict=True)
         ]
     )

@@ -13,7 +13,7 @@ from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample_columns import NODE_NUMBERS, Of
 from slacktide.streams.columns.lines import Boot, Line, Names
 from slacktide.streams.columns.market import Market
-from slacktide.streams.columns.node_window import NodeWindow, Told
+from slacktide.streams.columns.node_window import NodeWindow, Published
 from slacktide.streams.columns.screen import Bools
 from slacktide.streams.decisions.known_pods import KnownPods
 
@@ -63,7 +63,7 @@ class Head(Generic[N]):
     """How far CPU and memory may move before that is worth publishing."""
     spread_ms: int = 0
     """After a minute's end its segment is published so much later."""
-    told: Told | None = None
+    published: Published | None = None
     """What was published of this list, facts and policy; None: something else was, or nothing."""
     turn: int = 0
     """The last turn in which the node has a sample."""

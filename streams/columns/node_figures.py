@@ -21,7 +21,7 @@ from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.policy import Colocation, Policy
 from slacktide.schemas.policy.effective import colocation_on
-from slacktide.streams.columns.node_window import NodeWindow, Told
+from slacktide.streams.columns.node_window import NodeWindow, Published
 from slacktide.streams.columns.rings import Floats, Ints, Spreads, or_zero
 from slacktide.streams.columns.windows import Averages, Windows, averages_of
 from slacktide.streams.decisions.batch_resource import batch_resource
@@ -37,7 +37,7 @@ REPUBLISH_MS = 5_000
 """By default figures that did not change are published again after so long."""
 SOONER_MS = 100
 """Samples of a second come some milliseconds sooner or later."""
-WORTH_TELLING = 0.01
+WORTH_PUBLISHING = 0.01
 """Of the node's capacity: node use, or system and pods together, have moved by more since they were last told."""
 NO_FORECAST = Use(cpu_milli=0, mem_bytes=0)
 """What production pods will leave of what they asked for: nobody predicts it, so mid pods are sold nothing of it."""
@@ -103,9 +103,9 @@ def due(
 ) -> list[tuple[Candidate, NodeMetric]]:
     """What to publish of these nodes, each of which is here once: those of which there is something to tell."""
     found = worth_publishing(windows, candidates, policy, republish_ms)
-    told = metrics_of(windows, found, range(len(found.nodes)), policy)
+    published = metrics_of(windows, found, range(len(found.nodes)), policy)
     publishing(found, policy)
-    return list(zip(found.nodes, told, strict=True))
+    return list(zip(found.nodes, published, strict=True))
 
 
 def worth_publishing(windows: Windows, candidates: Sequence[Candidate], policy: Policy, republish_ms: int) -> Worth:
@@ -139,7 +139,7 @@ def metrics_of(windows: Windows, found: Worth, places: Sequence[int], policy: Po
 def publishing(found: Worth, policy: Policy) -> None:
     """Remember what is published; after all that may raise."""
     for one, values in zip(found.nodes, found.values, strict=True):
-        one.window.told = Told(
+        one.window.published = Published(
             observed_ms=one.sample.observed_ms,
             revisions=revisions(one, policy),
             rows=one.window.all_rows,
@@ -148,22 +148,22 @@ def publishing(found: Worth, policy: Policy) -> None:
 
 
 def _too_soon(one: Candidate) -> bool:
-    told = one.window.told
-    return told is not None and 0 <= one.sample.observed_ms - told.observed_ms < PUBLISH_MS_MIN
+    published = one.window.published
+    return published is not None and 0 <= one.sample.observed_ms - published.observed_ms < PUBLISH_MS_MIN
 
 
 def holds(one: Candidate, republish_ms: int) -> bool:
     """Whether what was published of the node last is young enough: ``due`` could have published more."""
-    told = one.window.told
-    return told is not None and 0 <= one.sample.observed_ms - told.observed_ms < republish_ms - SOONER_MS
+    published = one.window.published
+    return published is not None and 0 <= one.sample.observed_ms - published.observed_ms < republish_ms - SOONER_MS
 
 
 def _other(one: Candidate, policy: Policy, republish_ms: int) -> bool:
     """Whether it is time, or the figures are made of something else."""
-    told = one.window.told
-    if told is None or not holds(one, republish_ms):
+    published = one.window.published
+    if published is None or not holds(one, republish_ms):
         return True
-    return told.rows is not one.window.all_rows or told.revisions != revisions(one, policy)
+    return published.rows is not one.window.all_rows or published.revisions != revisions(one, policy)
 
 
 def revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str]:
@@ -174,7 +174,9 @@ def revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str]:
 def _moved(asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
     """Of each node whether node use, or system and pods together, moved by more than is worth telling."""
     before = [
-        now if one.window.told is None or one.window.told.rows is not one.window.all_rows else one.window.told.values
+        now
+        if one.window.published is None or one.window.published.rows is not one.window.all_rows
+        else one.window.published.values
         for one, now in zip(asked, parts, strict=True)
     ]
     begins = np.cumsum([0, *(len(part) for part in parts[:-1])])
@@ -202,7 +204,7 @@ def beyond(now: Floats, before: Floats, begins: Ints, most: Sequence[tuple[float
 
 def bands(facts: NodeFacts) -> tuple[float, float]:
     """How far CPU in millicores and memory in bytes may move before that is worth publishing."""
-    return (facts.capacity.cpu_milli or 0) * WORTH_TELLING, (facts.capacity.mem_bytes or 0) * WORTH_TELLING
+    return (facts.capacity.cpu_milli or 0) * WORTH_PUBLISHING, (facts.capacity.mem_bytes or 0) * WORTH_PUBLISHING
 
 
 def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list[Aggregate]) -> NodeMetric:

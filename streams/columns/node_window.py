@@ -22,7 +22,7 @@ _NO_FIGURES = np.zeros(0)
 
 
 @dataclass(slots=True, frozen=True, kw_only=True)
-class Told:
+class Published:
     """What was last published of a node."""
 
     observed_ms: int
@@ -37,7 +37,7 @@ class Told:
 class Marks:
     """How far the time of all nodes has come, int64 each: so that many are compared at once."""
 
-    NAMES: ClassVar = ("window_ms", "slot_ms", "slots", "slot", "watermark_ms", "minute", "told_ms", "own")
+    NAMES: ClassVar = ("window_ms", "slot_ms", "slots", "slot", "watermark_ms", "minute", "published_ms", "own")
 
     def __init__(self, rows: int) -> None:
         self.window_ms = np.zeros(rows, np.int64)
@@ -48,7 +48,7 @@ class Marks:
         self.watermark_ms = np.zeros(rows, np.int64)
         self.minute = np.zeros(rows, np.int64)
         """Of event time: the first of which no segment has been published."""
-        self.told_ms = np.full(rows, NEVER)
+        self.published_ms = np.full(rows, NEVER)
         """Event time of what was last published."""
         self.own = np.zeros((rows, OWN), np.int64)
         """Series of each node itself: its use, its system's, and what is covered."""
@@ -60,7 +60,7 @@ class Marks:
 
     def clear(self, row: int) -> None:
         """Begin a node."""
-        self.slot[row], self.told_ms[row] = -1, NEVER
+        self.slot[row], self.published_ms[row] = -1, NEVER
         self.watermark_ms[row] = self.minute[row] = 0
 
 
@@ -117,17 +117,17 @@ class NodeWindow(_Marked):
     """Of each in ``kept``, as a list named it last; without a name: none has."""
     gone: bool = False
     """Its place is another's."""
-    _told: Told | None = None
+    _published: Published | None = None
 
     @property
-    def told(self) -> Told | None:
+    def published(self) -> Published | None:
         """What was last published; None: nothing, or it has to be published anew."""
-        return self._told
+        return self._published
 
-    @told.setter
-    def told(self, told: Told | None) -> None:
-        self._told = told
-        self.marks.told_ms[self.row] = NEVER if told is None else told.observed_ms
+    @published.setter
+    def published(self, published: Published | None) -> None:
+        self._published = published
+        self.marks.published_ms[self.row] = NEVER if published is None else published.observed_ms
 
     def begin(self, window_ms: int, series: Series) -> None:
         """Begin the averages anew, over a window of this length; what is kept of pods stays."""

@@ -57,7 +57,7 @@ class Minute:
     """Of each of these, by part of the minute, the cells of its series."""
 
 
-class SaidSeconds(Message, frozen=True, kw_only=True):
+class WrittenSeconds(Message, frozen=True, kw_only=True):
     """Of a ``NodeWindowSegment`` what fills the rings. Its pods are four fifths of it, and most no window needs."""
 
     node: str
@@ -71,7 +71,7 @@ class SaidSeconds(Message, frozen=True, kw_only=True):
     system_mem_bytes: _Figures
 
 
-class _SaidPod(Message, frozen=True, kw_only=True):
+class _WrittenPod(Message, frozen=True, kw_only=True):
     uid: str
     cpu_milli_ms: _Amount
     cpu_ms: _Amount
@@ -80,8 +80,8 @@ class _SaidPod(Message, frozen=True, kw_only=True):
     parts: list[tuple[_Amount, _Amount, _Amount, _Amount]] = []
 
 
-class _SaidPods(Message, frozen=True, kw_only=True):
-    pods: list[_SaidPod] = []
+class _WrittenPods(Message, frozen=True, kw_only=True):
+    pods: list[_WrittenPod] = []
 
 
 def minute_of(windows: Windows, window: NodeWindow, number: int) -> Minute | None:
@@ -143,7 +143,7 @@ def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, 
     )
 
 
-def said_seconds(raw: bytes) -> SaidSeconds:
+def written_seconds(raw: bytes) -> WrittenSeconds:
     """What a record says of seconds; it is read no further where its pods come last, as segments are written.
 
     Raises:
@@ -153,26 +153,27 @@ def said_seconds(raw: bytes) -> SaidSeconds:
     head, pods, _ = raw.partition(_PODS)
     if pods:
         with suppress(BadMessageError):
-            return decode(head + b"}", SaidSeconds)
-    return decode(raw, SaidSeconds)
+            return decode(head + b"}", WrittenSeconds)
+    return decode(raw, WrittenSeconds)
 
 
-def said_minute(said: SaidSeconds, raw: bytes, window: NodeWindow) -> Minute:
+def written_minute(written: WrittenSeconds, raw: bytes, window: NodeWindow) -> Minute:
     """A minute as it was said of this window's node; its pods are left where the window does not reach back to it.
 
     Raises:
         BadMessageError: its pods cannot be read.
 
     """
-    end_ms = min(said.observed_ms, said.begin_ms + MINUTE_MS)
-    within = _within(window, said.begin_ms, max(window.watermark_ms, end_ms))
-    pods = decode(raw, _SaidPods).pods if within else []
+    end_ms = min(written.observed_ms, written.begin_ms + MINUTE_MS)
+    within = _within(window, written.begin_ms, max(window.watermark_ms, end_ms))
+    pods = decode(raw, _WrittenPods).pods if within else []
     return Minute(
-        begin_ms=said.begin_ms,
+        begin_ms=written.begin_ms,
         end_ms=end_ms,
-        covered_ms=np.array(said.covered_ms, np.int64),
+        covered_ms=np.array(written.covered_ms, np.int64),
         figures=np.array(
-            [said.node_cpu_milli, said.node_mem_bytes, said.system_cpu_milli, said.system_mem_bytes], np.float64
+            [written.node_cpu_milli, written.node_mem_bytes, written.system_cpu_milli, written.system_mem_bytes],
+            np.float64,
         ),
         uids=[pod.uid for pod in pods],
         pods=_read(pods),
@@ -271,7 +272,7 @@ def _whole(cells: Floats) -> tuple[NDArray[Any], NDArray[Any]]:
     return fitting(cells), fitting(sums)
 
 
-def _read(pods: Sequence[_SaidPod]) -> Floats:
+def _read(pods: Sequence[_WrittenPod]) -> Floats:
     """The other way round; one part where they do not agree about how many there are."""
     if not pods:
         return _NO_PODS

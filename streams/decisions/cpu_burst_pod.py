@@ -54,14 +54,14 @@ def pod_burst_config(node: CpuBurst, annotation: str | None) -> CpuBurst:
     if annotation is None:
         return node
     try:
-        said = _decoder.decode(annotation)
+        decoded = _decoder.decode(annotation)
     # A text with half a surrogate pair cannot even be encoded; one nested too deep ends the decoder.
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return node
     fields = {
-        "policy": burst_policy(said.policy) if said.policy else None,
-        "cpu_burst_pct": said.cpu_burst_percent,
-        "cfs_quota_burst_pct": said.cfs_quota_burst_percent,
-        "cfs_quota_burst_period_s": said.cfs_quota_burst_period_seconds,
+        "policy": burst_policy(decoded.policy) if decoded.policy else None,
+        "cpu_burst_pct": decoded.cpu_burst_percent,
+        "cfs_quota_burst_pct": decoded.cfs_quota_burst_percent,
+        "cfs_quota_burst_period_s": decoded.cfs_quota_burst_period_seconds,
     }
     return msgspec.structs.replace(node, **{name: value for name, value in fields.items() if value is not None})

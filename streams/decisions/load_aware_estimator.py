@@ -83,10 +83,10 @@ def estimate(asked: LoadAwarePod, args: LoadAwareArgs) -> Estimate:
 
 def _factors(asked: LoadAwarePod, args: LoadAwareArgs) -> Percents:
     """The pod's own if it may have some, else the cluster's, else the default; each resource on its own."""
-    said = (asked.custom_factors if args.allow_customize else UNSET, args.factors, DEFAULT_FACTORS)
+    given = (asked.custom_factors if args.allow_customize else UNSET, args.factors, DEFAULT_FACTORS)
     return Percents(
-        cpu_pct=next(factors.cpu_pct for factors in said if factors.cpu_pct is not None),
-        mem_pct=next(factors.mem_pct for factors in said if factors.mem_pct is not None),
+        cpu_pct=next(factors.cpu_pct for factors in given if factors.cpu_pct is not None),
+        mem_pct=next(factors.mem_pct for factors in given if factors.mem_pct is not None),
     )
 
 

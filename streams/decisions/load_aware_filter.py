@@ -81,7 +81,7 @@ class Filtered(NamedTuple):
         if not self.checks:
             return (Because(of="schedulable", bound=self.bound, terms={}),)
         bounds = ["pass"] * (len(self.checks) - 1) + [self.bound]
-        return tuple(_said(check, bound) for check, bound in zip(self.checks, bounds, strict=True))
+        return tuple(_because(check, bound) for check, bound in zip(self.checks, bounds, strict=True))
 
 
 def gate_for(
@@ -169,7 +169,7 @@ def _chosen(custom: Thresholds, configured: Thresholds, *, prod: bool) -> tuple[
     return DEFAULT_THRESHOLDS, "node", False
 
 
-def _said(check: Check, bound: str) -> Because:
+def _because(check: Check, bound: str) -> Because:
     name, unit = RESOURCES[check.limit.resource]
     return Because(
         of=f"schedulable/{name}",

@@ -55,7 +55,7 @@ class Scored(NamedTuple):
             "dominant_weight": self.scale.dominant_weight,
             "score": self.score,
         }
-        return (_said(self, 0), _said(self, 1), Because(of="score", bound=self.bound, terms=terms))
+        return (_because(self, 0), _because(self, 1), Because(of="score", bound=self.bound, terms=terms))
 
 
 def scale_for(*, prod: bool, load: ExistingLoad | None, allocatable: Amounts, args: LoadAwareArgs) -> Scale:
@@ -111,7 +111,7 @@ def _free_share(used: int, allocatable: int) -> int:
     return 0 if used > allocatable or not allocatable else (allocatable - used) * BEST // allocatable
 
 
-def _said(scored: Scored, resource: int) -> Because:
+def _because(scored: Scored, resource: int) -> Because:
     name, unit = RESOURCES[resource]
     used, allocatable = scored.used[resource], scored.scale.allocatable[resource]
     full = "full" if used > allocatable else "free"

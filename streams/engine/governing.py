@@ -65,7 +65,7 @@ async def govern(
         now_ms: wall clock, UTC epoch milliseconds.
 
     """
-    said = ""
+    logged = ""
     outage, failure = Backoff(RETRY_S, OUTAGE_S_MAX), Backoff(RETRY_S, RETRY_S_MAX)
     loop = asyncio.get_running_loop()
     while not stop.is_set():
@@ -76,8 +76,8 @@ async def govern(
             if loop.time() > began_s + RETRY_S_MAX:
                 outage.reset()
             pause_s = outage.next_s()
-            if said != str(exc):  # not once a second while a broker is away
-                said = str(exc)
+            if logged != str(exc):  # not once a second while a broker is away
+                logged = str(exc)
                 log.warning("no candidate for governor: %s; trying until it works", exc)
         except Exception:
             log.exception("the governor has failed; the worker goes on, and another candidate may govern")
@@ -157,7 +157,7 @@ class _Candidate:
                     self._check()
                     outs += governor.tick(_mono_ms(), self._now_ms())
                 await _write(sender, outs, governor.send_ms)
-                _tell(governor, outs)
+                _report(governor, outs)
         metrics.GOVERNS.set(0)
         log.info("this process governs evictions no more", extra={"epoch": governor.epoch})
 
@@ -237,7 +237,7 @@ async def _write(sender: Sender, outs: Sequence[Out], within_ms: int) -> None:
         log.error("Kafka refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
 
 
-def _tell(governor: Governor, outs: Sequence[Out]) -> None:
+def _report(governor: Governor, outs: Sequence[Out]) -> None:
     figures = governor.figures()
     metrics.LEASES.inc(sum(out.topic == CREDIT.name and out.value is not None for out in outs))
     metrics.CREDITS.inc(figures.granted)

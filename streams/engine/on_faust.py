@@ -259,7 +259,7 @@ class _Consumer(driver.Consumer):
 
     def on_init(self) -> None:
         self.answered: dict[TP, int] = {}
-        self._said: dict[TP, int] = {}
+        self._marked: dict[TP, int] = {}
         self._turns = Turns()
         self._ahead: list[Mapping[Place, Taken]] = []
         self._room = asyncio.Event()
@@ -336,7 +336,7 @@ class _Consumer(driver.Consumer):
     async def force_commit(self, topics: Any = None, start_new_transaction: bool = True) -> bool:  # noqa: ARG002, FBT001, FBT002
         self._acked.clear()
         self._acked_index.clear()
-        due = {place: offset for place, offset in self.answered.items() if self._said.get(place) != offset}
+        due = {place: offset for place, offset in self.answered.items() if self._marked.get(place) != offset}
         # Of a session that has failed the next one begins where the last commit stands: its end waits for no other.
         session = cast("_App", self.app).session
         if (
@@ -348,7 +348,7 @@ class _Consumer(driver.Consumer):
             )
         ):
             return False
-        self._said |= due
+        self._marked |= due
         return True
 
     async def commit_marked(self, offsets: Marked) -> bool:
@@ -374,7 +374,7 @@ class _Consumer(driver.Consumer):
         await self.give_back()
         self._ended = False
         self.answered.clear()
-        self._said.clear()
+        self._marked.clear()
 
     def verify_event_path(self, now: float, tp: TP) -> None:
         """Health is told by the session."""

@@ -152,8 +152,10 @@ class Session:
             for door in (self._latest, self._history, self._sender, self._ticking, self._rebuilding):
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
-            said = (await self._latest.read(places_of(partitions, {POLICY.name: WHOLE, INVENTORY.name: WHOLE}))).records
-            await self._hear(last_of_each_key(said), older=[one for one in said if one.topic == POLICY.name])
+            logged = (
+                await self._latest.read(places_of(partitions, {POLICY.name: WHOLE, INVENTORY.name: WHOLE}))
+            ).records
+            await self._take(last_of_each_key(logged), older=[one for one in logged if one.topic == POLICY.name])
             if self._shadow is not None:
                 await doors.enter_async_context(self._shadow)
             self._doors = doors.pop_all()
@@ -283,7 +285,7 @@ class Session:
         metrics.UNKNOWN_SAMPLES.inc(self._worker.unknown_samples - self._unknown_samples)
         self._unknown_samples = self._worker.unknown_samples
         for place, position in done.items():
-            self._tell_lag(place, (ends.get(place) or position) - position, batches[place][-1])
+            self._report_lag(place, (ends.get(place) or position) - position, batches[place][-1])
         if done:
             self._answered_at_s = asyncio.get_running_loop().time()
             self._health.not_fresh = self._late()
@@ -402,7 +404,7 @@ class Session:
             raise LogError("the session has ended")
         return sending.result()
 
-    def _tell_lag(self, place: Place, records: int, last: Record) -> None:
+    def _report_lag(self, place: Place, records: int, last: Record) -> None:
         age_s = max(0.0, (self._now_ms() - last.timestamp_ms) / 1_000)
         metrics.lag(place, max(0, records), age_s if records > 0 else 0.0)
 
@@ -419,7 +421,7 @@ class Session:
         self._ticking.hold(places, max(0, generation))
         metrics.PARTITIONS.set(len(partitions))
 
-    async def _hear(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:
+    async def _take(self, records: Sequence[Record], older: Sequence[Record] = ()) -> None:
         """Take in what operators say.
 
         Args:
@@ -440,10 +442,10 @@ class Session:
                 self._ticking.inventory(record)
         if self._worker.in_force.version != before:
             log.info("another policy is in force", extra={"version": self._worker.in_force.version})
-        self._tell_refused(refused)
+        self._report_refused(refused)
         await self._write(outs)
 
-    def _tell_refused(self, before: str) -> None:
+    def _report_refused(self, before: str) -> None:
         """Report a policy that is refused; ``before``: what was reported last."""
         refused = self._worker.policies.refused
         metrics.POLICY_REFUSED.set(bool(refused))
@@ -452,7 +454,7 @@ class Session:
 
     async def _follow(self) -> None:
         while True:
-            await self._hear(await self._latest.more())
+            await self._take(await self._latest.more())
 
     async def _beat(self) -> None:
         while True:
@@ -548,7 +550,7 @@ async def keep_connected(
         Exception: whatever is not the log's doing.
 
     """
-    said, backoff = "", Backoff(RETRY_S, RETRY_MAX_S)
+    logged, backoff = "", Backoff(RETRY_S, RETRY_MAX_S)
     while not stop.is_set():
         try:
             async with begin() as session:
@@ -557,8 +559,8 @@ async def keep_connected(
                     await work(session)
         except LogError as exc:
             health.not_ready = str(exc)
-            if said != str(exc):  # not once a second while a broker is away
-                said = str(exc)
+            if logged != str(exc):  # not once a second while a broker is away
+                logged = str(exc)
                 log.warning("%s%s", exc, "" if stop.is_set() else "; connecting again until it works")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), backoff.next_s())

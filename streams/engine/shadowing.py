@@ -51,7 +51,7 @@ class ShadowDoor:
         """By topic and key: of nodes that stay silent the last word is enough, however long nobody can be told."""
         self._wake = asyncio.Event()
         self._speaking: asyncio.Task[None] | None = None
-        self._said = ""
+        self._logged = ""
 
     async def __aenter__(self) -> Self:
         """Begin; connects later, for nothing may wait for it."""
@@ -90,14 +90,14 @@ class ShadowDoor:
                     while True:
                         await self._wake.wait()
                         self._wake.clear()
-                        await self._say_all(sender)
+                        await self._send_all(sender)
             except Exception as exc:  # noqa: BLE001 - whatever it is, the real answers go on
                 self._fail(exc)
                 self._leave_out(self._waiting)
                 self._waiting = []
             await asyncio.sleep(backoff.next_s())
 
-    async def _say_all(self, sender: Sender) -> None:
+    async def _send_all(self, sender: Sender) -> None:
         while self._waiting or self._unasked:
             slice_, self._waiting = self._waiting[:SLICE], self._waiting[SLICE:]
             unasked, self._unasked = self._unasked, {}
@@ -115,14 +115,14 @@ class ShadowDoor:
             for out in outs:
                 if out.answer and out not in lost:
                     metrics.SHADOW_ANSWERS.labels(out.answer).inc()
-            self._said = ""
+            self._logged = ""
 
     def _decided(self, seen: Sequence[Seen]) -> list[Out]:
         outs: list[Out] = []
         now_ms = self._now_ms()
         for one in seen:
             try:
-                outs += list(self._shadow.says(one, now_ms))
+                outs += list(self._shadow.decisions(one, now_ms))
             except Exception as exc:  # noqa: BLE001 - one sample's odd figures; the next one is decided
                 self._leave_out([one])
                 self._fail(exc)
@@ -133,6 +133,6 @@ class ShadowDoor:
 
     def _fail(self, exc: Exception) -> None:
         why = str(exc) or type(exc).__name__
-        if why != self._said:  # not once a sample
-            self._said = why
+        if why != self._logged:  # not once a sample
+            self._logged = why
             log.warning("the shadow cannot answer: %s; the real answers go on", why)

@@ -56,7 +56,7 @@ class _Taken:
 
     first: Record
     """From which on the worker answers it."""
-    heard: int
+    taken_in: int
     """The offset of the oldest sample that its live windows have heard."""
     at_s: float
     before: int | None = None
@@ -194,7 +194,7 @@ class Rebuilding:
         segments = await self._history.span(WINDOW.name, place.partition, before=None, since_ms=newer_ms)
         newest = newest_of(segments)
         since_ms = unsegmented_since_ms(newest, now_ms)
-        read = self._history.forth(*place, before=taken.heard, since_ms=since_ms)
+        read = self._history.forth(*place, before=taken.taken_in, since_ms=since_ms)
         taken.samples = await self._fill(place, (unsegmented(some, newest) async for some in read))
         taken.segments = await self._in_turns(segments[::-1], self._worker.restore, place)
         taken.before = segments[0].offset if segments else None
@@ -211,8 +211,8 @@ class Rebuilding:
             self._worker.publish(place.partition)
         took_s = asyncio.get_running_loop().time() - taken.at_s
         metrics.REBUILT_SECONDS.observe(took_s)
-        told = {"segments": taken.segments, "samples": taken.samples, "s": round(took_s, 3)}
-        log.info("windows rebuilt", extra={**place._asdict(), **told})
+        counts = {"segments": taken.segments, "samples": taken.samples, "s": round(took_s, 3)}
+        log.info("windows rebuilt", extra={**place._asdict(), **counts})
 
     async def _fill(self, place: Place, samples: AsyncIterable[Sequence[Record]]) -> int:
         """Beside the live windows first, for in order and many nodes at once a sample costs a tenth; how many."""
@@ -275,7 +275,7 @@ _minute, _observed = msgspec.json.Decoder(_Minute), msgspec.json.Decoder(_Observ
 class Newest(msgspec.Struct, frozen=True):
     """A node's newest segment."""
 
-    said_ms: int
+    written_ms: int
     """When it was appended, whatever the node's clock says."""
     over_ms: int
     """The end of its minute, however far behind whoever said it was."""
@@ -285,9 +285,12 @@ def newest_of(segments: Iterable[Record]) -> dict[bytes | None, Newest]:
     """By key; by either time."""
     found: dict[bytes | None, Newest] = {}
     for segment in segments:
-        said_ms, over_ms = segment.timestamp_ms, _ms(lambda value: _minute.decode(value).begin_ms, segment) + MINUTE_MS
+        written_ms, over_ms = (
+            segment.timestamp_ms,
+            _ms(lambda value: _minute.decode(value).begin_ms, segment) + MINUTE_MS,
+        )
         had = found.get(segment.key, Newest(0, 0))
-        found[segment.key] = Newest(max(had.said_ms, said_ms), max(had.over_ms, over_ms))
+        found[segment.key] = Newest(max(had.written_ms, written_ms), max(had.over_ms, over_ms))
     return found
 
 
@@ -297,7 +300,7 @@ def unsegmented_since_ms(newest: Mapping[bytes | None, Newest], now_ms: int) -> 
     One without a segment has come, or come back, since the others' minute was over.
     """
     oldest_ms = now_ms - UNSEGMENTED_MS
-    living_ms = (min(one.said_ms, one.over_ms) - LATE_MS for one in newest.values() if one.said_ms >= oldest_ms)
+    living_ms = (min(one.written_ms, one.over_ms) - LATE_MS for one in newest.values() if one.written_ms >= oldest_ms)
     return max(oldest_ms, min(living_ms, default=0))
 
 
@@ -307,7 +310,7 @@ def unsegmented(samples: Iterable[Record], newest: Mapping[bytes | None, Newest]
         sample
         for sample in samples
         if (its := newest.get(sample.key)) is None
-        or sample.timestamp_ms >= its.said_ms - LATE_MS
+        or sample.timestamp_ms >= its.written_ms - LATE_MS
         or _ms(_observed_ms, sample) > its.over_ms
     ]
 

@@ -138,7 +138,7 @@ class Ticking:
 
     def _wait_for(self, place: Place, offsets: Mapping[str, int]) -> None:
         known = {node: offset for node, offset in offsets.items() if self._worker.knows(place.partition, node)}
-        self._silence.heard(place.partition, known, place.topic)
+        self._silence.sampled(place.partition, known, place.topic)
 
     def _forget(self) -> None:
         """Wait no longer for nodes whose state the worker has dropped, unless they came back since."""
@@ -178,8 +178,8 @@ class Ticking:
         verdict = self._silence.tick(tick)
         for partition, node in verdict.lost:
             self._worker.lost(partition, node)
-        self._tell(verdict)
-        outs = [*self._worker.silent(verdict.say), self._writer.tick(tick)]
+        self._report(verdict)
+        outs = [*self._worker.silent(verdict.publish), self._writer.tick(tick)]
         await self._write([*outs, *self._heartbeats(verdict, TICK_MS + paused_ms)])
 
     def _heartbeats(self, verdict: Verdict, passed_ms: int) -> list[Out]:
@@ -200,17 +200,17 @@ class Ticking:
             if position is not None and place.partition not in unknown
         ]
 
-    def _tell(self, verdict: Verdict) -> None:
+    def _report(self, verdict: Verdict) -> None:
         metrics.silence(verdict.silent, len(verdict.frozen))
         metrics.NODES.set(len(self._worker.held))
-        self._tell_two_boots()
+        self._report_two_boots()
         if verdict.alarm and not self.alarm:
             log.error("%s; nothing is withdrawn, nothing new is said of them", verdict.alarm)
         elif self.alarm and not verdict.alarm:
             log.warning("enough nodes are back: figures follow them again")
         self.alarm = verdict.alarm
 
-    def _tell_two_boots(self) -> None:
+    def _report_two_boots(self) -> None:
         two = frozenset(self._worker.held.two_boots(self._now_ms()))
         metrics.TWO_BOOTS.set(len(two))
         for node in sorted(two - self._two_boots):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from slacktide.schemas.command import Evict, Hold, NodeCommand, Setting
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.explain.evidence import Finding, Said, newest
+from slacktide.streams.explain.evidence import Finding, Logged, newest
 from slacktide.streams.explain.node_log import NodeLog, order
 
 DONE_MS = 3_000
@@ -44,7 +44,7 @@ def _guard(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     )
 
 
-def _undone(setting: Said[NodeCommand], outcomes: Sequence[Said[NodeOutcome]], asked_ms: int) -> Iterator[Finding]:
+def _undone(setting: Logged[NodeCommand], outcomes: Sequence[Logged[NodeOutcome]], asked_ms: int) -> Iterator[Finding]:
     command = setting.body
     by_id = {one.body.command_id: one.body for one in outcomes}
     of_seq = [one.body for one in outcomes if (one.body.boot_id, one.body.seq) == (command.boot_id, command.seq)]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from slacktide.schemas.descheduling import DeschedulingPass, SourceNode, Victim
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.evict_observed import observed
-from slacktide.streams.explain.evidence import Finding, Said
+from slacktide.streams.explain.evidence import Finding, Logged
 from slacktide.streams.explain.selling import amount
 
 HELD_BACK = {
@@ -31,12 +31,12 @@ STOPPED = {
 class Looks:
     """What passes said lately."""
 
-    last: Said[DeschedulingPass]
-    chose: tuple[Said[DeschedulingPass], Victim] | None
+    last: Logged[DeschedulingPass]
+    chose: tuple[Logged[DeschedulingPass], Victim] | None
     """The last that chose the pod."""
 
 
-def looks(passes: Sequence[Said[DeschedulingPass]], namespace: str, name: str) -> Looks | None:
+def looks(passes: Sequence[Logged[DeschedulingPass]], namespace: str, name: str) -> Looks | None:
     """Of the passes that were read those that matter for a pod; None: there was none."""
     ordered = sorted(passes, key=lambda one: (one.body.epoch, one.body.number, one.place.offset))
     if not ordered:
@@ -76,17 +76,17 @@ def descheduling_findings(
         yield Finding(name="descheduling.stays", severity="ok", text=text)
 
 
-def _named(said: Said[DeschedulingPass], asked_ms: int) -> str:
-    body = said.body
-    return f"pass {body.epoch}/{body.number}, {said.age_ms(asked_ms) / 1000:.0f} s ago ({said.place}),"
+def _named(logged: Logged[DeschedulingPass], asked_ms: int) -> str:
+    body = logged.body
+    return f"pass {body.epoch}/{body.number}, {logged.age_ms(asked_ms) / 1000:.0f} s ago ({logged.place}),"
 
 
-def _chosen(said: Said[DeschedulingPass], victim: Victim, asked_ms: int) -> Finding:
-    does = "would evict it, but only says so (dryRun)" if said.body.dry_run else "chose it to be evicted"
+def _chosen(logged: Logged[DeschedulingPass], victim: Victim, asked_ms: int) -> Finding:
+    does = "would evict it, but only says so (dryRun)" if logged.body.dry_run else "chose it to be evicted"
     return Finding(
         name="descheduling.chosen",
-        severity="note" if said.body.dry_run else "warning",
-        text=f"{_named(said, asked_ms)} {does}: {victim.node} is over, {observed(victim.terms)}; "
+        severity="note" if logged.body.dry_run else "warning",
+        text=f"{_named(logged, asked_ms)} {does}: {victim.node} is over, {observed(victim.terms)}; "
         + "; ".join(_amounts(victim.terms)),
         advice="annotate it scheduling.koordinator.sh/eviction-cost: the dearer, the later it goes; 2147483647: never",
     )

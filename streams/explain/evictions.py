@@ -11,7 +11,7 @@ from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.decisions.evict_observed import observed
-from slacktide.streams.explain.evidence import Finding, Place, Said
+from slacktide.streams.explain.evidence import Finding, Logged, Place
 
 _SUFFIX = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]+)")
 """What controllers put behind their own name: five letters of Kubernetes' alphabet for such, or a number."""
@@ -57,10 +57,10 @@ def controller_of(name: str) -> str:
     return match[1] if match else ""
 
 
-def evictions_of(outcomes: Iterable[Said[NodeOutcome]], namespace: str, name: str) -> list[Eviction]:
+def evictions_of(outcomes: Iterable[Logged[NodeOutcome]], namespace: str, name: str) -> list[Eviction]:
     """Those of the pod and of its controller's other pods, the newest first."""
     controller = controller_of(name)
-    groups: dict[tuple[str, str, int, str, str], list[Said[NodeOutcome]]] = {}
+    groups: dict[tuple[str, str, int, str, str], list[Logged[NodeOutcome]]] = {}
     for one in outcomes:
         body = one.body
         if body.pod is None or body.knob is not None or body.pod.namespace != namespace:
@@ -71,7 +71,7 @@ def evictions_of(outcomes: Iterable[Said[NodeOutcome]], namespace: str, name: st
     return sorted(found, key=lambda one: (-one.acted_ms, -(one.spent or 0), one.name))
 
 
-def _eviction(group: Sequence[Said[NodeOutcome]]) -> Eviction | None:
+def _eviction(group: Sequence[Logged[NodeOutcome]]) -> Eviction | None:
     """The act is what the decision's own id stands for; all that follows has other bounds."""
     acts = [one.body for one in group if one.body.spent is not None or one.body.result in {"refused", "dry-run"}]
     ends = [one.body for one in group if one.body.bound in _ENDS]

@@ -31,7 +31,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said(Generic[M]):
+class Logged(Generic[M]):
     """A record as it was read."""
 
     body: M
@@ -60,7 +60,7 @@ def place_of(record: Record) -> Place:
     return Place(topic=record.topic, partition=record.partition, offset=record.offset, logged_ms=record.timestamp_ms)
 
 
-def said(records: Iterable[Record], topic: Topic, kind: type[M], key: str | None = None) -> list[Said[M]]:
+def logged(records: Iterable[Record], topic: Topic, kind: type[M], key: str | None = None) -> list[Logged[M]]:
     """What a topic's records say, in their order; those that say nothing are passed over.
 
     Args:
@@ -71,7 +71,7 @@ def said(records: Iterable[Record], topic: Topic, kind: type[M], key: str | None
 
     """
     raw = None if key is None else key.encode()
-    found: list[Said[M]] = []
+    found: list[Logged[M]] = []
     for record in records:
         if record.topic != topic.name or (raw is not None and record.key != raw):
             continue
@@ -80,15 +80,15 @@ def said(records: Iterable[Record], topic: Topic, kind: type[M], key: str | None
                 found.clear()
             continue
         try:
-            found.append(Said(body=decode(record.value, kind), place=place_of(record)))
+            found.append(Logged(body=decode(record.value, kind), place=place_of(record)))
         except BadMessageError:  # a dead letter tells of it
             continue
     return found
 
 
-def newest(found: Iterable[Said[M]], order: Callable[[M], tuple[str, int]]) -> Said[M] | None:
+def newest(found: Iterable[Logged[M]], order: Callable[[M], tuple[str, int]]) -> Logged[M] | None:
     """The one of the highest boot and seq, for offsets are no order; among equals the one said last."""
-    best: Said[M] | None = None
+    best: Logged[M] | None = None
     for one in found:
         if best is None or order(one.body) >= order(best.body):
             best = one

@@ -49,11 +49,11 @@ def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     look = "is it running on the node (`slacktide doctor` there says what it lacks), and does it reach this Kafka?"
     sample = log.sample
     if sample is None:
-        heard = "" if log.metric is None else f"; figures were last made of sample seq {log.metric.body.seq}"
+        ages_ms = "" if log.metric is None else f"; figures were last made of sample seq {log.metric.body.seq}"
         yield Finding(
             name="agent.silent",
             severity="problem",
-            text=f"the agent is silent: no sample of it in what was read of the log{heard}",
+            text=f"the agent is silent: no sample of it in what was read of the log{ages_ms}",
             advice=f"{look} --since reads further back",
         )
     elif sample.age_ms(asked_ms) > SILENT_MS:
@@ -73,8 +73,8 @@ def _stands(log: NodeLog, asked_ms: int) -> bool:
     """Whether the node has been silent for longer than workers take to say so."""
     if log.metric is None or log.metric.body.stale_ms:
         return False
-    heard = [one.age_ms(asked_ms) for one in (log.sample, log.metric) if one is not None]
-    return min(heard) > 2 * SILENT_MS
+    ages_ms = [one.age_ms(asked_ms) for one in (log.sample, log.metric) if one is not None]
+    return min(ages_ms) > 2 * SILENT_MS
 
 
 def _worker(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
@@ -86,11 +86,11 @@ def _worker(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     command = log.command
     if command is not None and (command.body.boot_id, command.body.seq) >= last:
         return
-    told = "none was answered" if command is None else f"the last that was answered is seq {command.body.seq}"
+    answered = "none was answered" if command is None else f"the last that was answered is seq {command.body.seq}"
     yield Finding(
         name="worker.silent",
         severity="problem",
-        text=f"no worker answers: the sample with seq {last[1]} has waited for {UNANSWERED_MS / 1000:g} s, {told}; "
+        text=f"no worker answers: the sample with seq {last[1]} has waited for {UNANSWERED_MS / 1000:g} s, {answered}; "
         "the node's guard decides",
         advice="is a worker running (`slacktide stream`), and is it behind (`slacktide topics lag`)?",
     )

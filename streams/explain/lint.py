@@ -120,12 +120,12 @@ def _realistic(pod: Pod, use: Use, *, throttled: bool) -> Iterator[Finding]:
         asked, used = getattr(pod.requests, field), getattr(use, kind)
         if not asked or (throttled and kind == "cpu_milli"):
             continue
-        said = f"{resource_name(field)}: requests {amount(asked, kind)}, uses {amount(used, kind)}"
+        amounts = f"{resource_name(field)}: requests {amount(asked, kind)}, uses {amount(used, kind)}"
         if used * 100 < asked * IDLE_PCT:
-            text = f"{said}, {used * 100 // asked}%: it keeps others out for nothing"
+            text = f"{amounts}, {used * 100 // asked}%: it keeps others out for nothing"
             yield Finding(name="lint.idle", severity="note", text=text, advice="request less")
         elif kind == "mem_bytes" and used > asked:
-            text = f"{said}, {used * 100 // asked}%: it is placed where that is not left"
+            text = f"{amounts}, {used * 100 // asked}%: it is placed where that is not left"
             yield Finding(name="lint.over", severity="warning", text=text, advice="request what it uses")
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from slacktide.schemas.message import Message
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.explain.carried_out import carried_out_findings
-from slacktide.streams.explain.evidence import Finding, Place, Said, newest
+from slacktide.streams.explain.evidence import Finding, Logged, Place, newest
 from slacktide.streams.explain.figures import Figure, figures
 from slacktide.streams.explain.freshness import freshness_findings
 from slacktide.streams.explain.held import unheld_findings
@@ -18,7 +18,7 @@ from slacktide.streams.explain.selling import selling_findings
 from slacktide.streams.explain.tier import tier_findings
 from slacktide.streams.explain.unproven import unproven_findings
 
-OUTCOMES_TOLD = 10
+OUTCOMES_SHOWN = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,11 +73,11 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
         asked_ms: now, by the clock that dates the records.
 
     """
-    told = [] if log.allocatable is None else figures(log.allocatable.body)
+    shown = [] if log.allocatable is None else figures(log.allocatable.body)
     findings = [
         *freshness_findings(log, asked_ms),
         *unproven_findings(log),
-        *selling_findings(log, told),
+        *selling_findings(log, shown),
         *carried_out_findings(log, asked_ms),
         *unheld_findings(log),
         *tier_findings(log.pods),
@@ -88,7 +88,7 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
         policy_version="" if log.policy is None else log.policy.body.version,
         policy_place=None if log.policy is None else log.policy.place,
         steps=list(_steps(log, asked_ms)),
-        figures=told,
+        figures=shown,
         findings=sorted(findings, key=lambda one: _RANK[one.severity]),
     )
 
@@ -96,7 +96,7 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
 def _steps(log: NodeLog, asked_ms: int) -> Iterator[Step]:
     inputs = _Inputs(log)
     setting = newest((one for one in log.commands if one.body.answer == "set"), order)
-    chain: list[tuple[str, Said[Any] | None]] = [
+    chain: list[tuple[str, Logged[Any] | None]] = [
         ("sample", log.sample),
         ("window", log.metric),
         ("allocatable", log.allocatable),
@@ -112,7 +112,7 @@ def _steps(log: NodeLog, asked_ms: int) -> Iterator[Step]:
                 inputs=inputs.of(one.body, itself=name == "sample"),
                 record=one.body,
             )
-    for outcome in told_outcomes(log.outcomes):
+    for outcome in shown_outcomes(log.outcomes):
         yield Step(
             name="outcome",
             place=outcome.place,
@@ -122,10 +122,10 @@ def _steps(log: NodeLog, asked_ms: int) -> Iterator[Step]:
         )
 
 
-def told_outcomes(outcomes: Sequence[Said[NodeOutcome]]) -> list[Said[NodeOutcome]]:
+def shown_outcomes(outcomes: Sequence[Logged[NodeOutcome]]) -> list[Logged[NodeOutcome]]:
     """The newest, newest first; of those that changed nothing only the very last."""
     changed = [one for one in outcomes[:-1] if one.body.result != "unchanged"]
-    return [*reversed(outcomes[-1:]), *reversed(changed)][:OUTCOMES_TOLD]
+    return [*reversed(outcomes[-1:]), *reversed(changed)][:OUTCOMES_SHOWN]
 
 
 class _Inputs:

@@ -19,7 +19,7 @@ from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLES, SCORE
 from slacktide.streams.explain.covered import Covered, covered_of
-from slacktide.streams.explain.evidence import Said, newest, place_of, said
+from slacktide.streams.explain.evidence import Logged, logged, newest, place_of
 from slacktide.streams.records import Record
 from slacktide.streams.rows import Rows
 from slacktide.streams.worker.boots import Boots
@@ -33,23 +33,23 @@ class NodeLog:
     """One node's records. What is None, or empty, is not in the part of the log that was read."""
 
     node: str
-    policy: Said[Policy] | None
+    policy: Logged[Policy] | None
     """The one in force in the cluster."""
     policy_refused: str
     """Why the newest record of the policy topic is not in force; "": it is."""
-    inventory: Said[NodeInventory] | None
-    samples: Sequence[Said[NodeSample]]
-    metric: Said[NodeMetric] | None
-    allocatable: Said[NodeAllocatable] | None
-    score: Said[NodeScore] | None
-    commands: Sequence[Said[NodeCommand]]
-    refused: Sequence[Said[NodeCommand]]
+    inventory: Logged[NodeInventory] | None
+    samples: Sequence[Logged[NodeSample]]
+    metric: Logged[NodeMetric] | None
+    allocatable: Logged[NodeAllocatable] | None
+    score: Logged[NodeScore] | None
+    commands: Sequence[Logged[NodeCommand]]
+    refused: Sequence[Logged[NodeCommand]]
     """Answers to samples that did not prove to be the node's. Neither they nor their samples are among the others."""
-    outcomes: Sequence[Said[NodeOutcome]]
+    outcomes: Sequence[Logged[NodeOutcome]]
     covered: Covered = field(default_factory=dict)
     """When heartbeats covered what is published of it."""
 
-    def unsaid_ms(self, of: Said[NodeMetric] | Said[NodeAllocatable] | Said[NodeScore], now_ms: int) -> int:
+    def unsaid_ms(self, of: Logged[NodeMetric] | Logged[NodeAllocatable] | Logged[NodeScore], now_ms: int) -> int:
         """How long ago its figures were published, or covered by a heartbeat last."""
         covered_ms = self.covered.get((of.place.topic, self.node), 0)
         return min(of.age_ms(now_ms), max(0, now_ms - covered_ms))
@@ -61,12 +61,12 @@ class NodeLog:
         return any(latest) or any((self.samples, self.commands, self.outcomes))
 
     @property
-    def sample(self) -> Said[NodeSample] | None:
+    def sample(self) -> Logged[NodeSample] | None:
         """The newest."""
         return newest(self.samples, order)
 
     @property
-    def command(self) -> Said[NodeCommand] | None:
+    def command(self) -> Logged[NodeCommand] | None:
         """The answer to the newest sample that has one."""
         return newest(self.commands, order)
 
@@ -79,7 +79,7 @@ class NodeLog:
         return None if keyframe is None else keyframe.body.facts
 
     @property
-    def keyframe(self) -> Said[NodeSample] | None:
+    def keyframe(self) -> Logged[NodeSample] | None:
         """The newest sample that carries the pods."""
         return newest((one for one in self.samples if one.body.pods is not None), order)
 
@@ -105,14 +105,14 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
 
     """
     records = Rows().all(records)
-    inventories = said(records, INVENTORY, NodeInventory, node)
-    commands = said(records, COMMAND, NodeCommand, node)
+    inventories = logged(records, INVENTORY, NodeInventory, node)
+    commands = logged(records, COMMAND, NodeCommand, node)
     refused = [one for one in commands if one.body.proof not in PROVEN]
     unproven = {(its.topic, its.partition, its.offset) for one in refused if (its := one.body.sample) is not None}
     samples = [
         one
         for topic in SAMPLES
-        for one in said(records, topic, NodeSample, node)
+        for one in logged(records, topic, NodeSample, node)
         if (one.place.topic, one.place.partition, one.place.offset) not in unproven
     ]
     samples.sort(key=lambda one: one.place.logged_ms)
@@ -126,23 +126,23 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
         policy_refused=policy_refused,
         inventory=inventories[-1] if inventories else None,
         samples=_believed(samples, boots),
-        metric=newest(_believed(said(records, METRIC, NodeMetric, node), boots), order),
-        allocatable=newest(_believed(said(records, ALLOCATABLE, NodeAllocatable, node), boots), order),
-        score=newest(_believed(said(records, SCORE, NodeScore, node), boots), order),
+        metric=newest(_believed(logged(records, METRIC, NodeMetric, node), boots), order),
+        allocatable=newest(_believed(logged(records, ALLOCATABLE, NodeAllocatable, node), boots), order),
+        score=newest(_believed(logged(records, SCORE, NodeScore, node), boots), order),
         commands=_believed([one for one in commands if one.body.proof in PROVEN], boots),
         refused=refused,
-        outcomes=said(records, OUTCOME, NodeOutcome, node),
+        outcomes=logged(records, OUTCOME, NodeOutcome, node),
         covered=covered_of(records) if covered is None else covered,
     )
 
 
-def _believed(found: Sequence[Said[M]], boots: Boots) -> Sequence[Said[M]]:
+def _believed(found: Sequence[Logged[M]], boots: Boots) -> Sequence[Logged[M]]:
     """Without higher boots than the one that workers believe: they were invented, or their agent is gone."""
     kept = [one for one in found if one.body.boot_id <= boots.believed]
     return kept or found
 
 
-def policy_of(records: Iterable[Record]) -> tuple[Said[Policy] | None, str]:
+def policy_of(records: Iterable[Record]) -> tuple[Logged[Policy] | None, str]:
     """The policy in force, and why the newest record of its topic is not; "": it is."""
     policies, found = InForce(), None
     for record in records:
@@ -150,5 +150,5 @@ def policy_of(records: Iterable[Record]) -> tuple[Said[Policy] | None, str]:
             continue
         with suppress(BadMessageError):  # a dead letter has it, too
             if policies.take(record.key, record.value, str(place_of(record))):
-                found = Said(body=policies.policy, place=place_of(record))
+                found = Logged(body=policies.policy, place=place_of(record))
     return found, policies.refused

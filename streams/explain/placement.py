@@ -178,7 +178,7 @@ def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[Node
     """Why the pod waits, as far as the log and its file tell."""
     if wish is not None:
         yield from _scheduler(asked, wish)
-        yield from _said(wish)
+        yield from _of_wish(wish)
     if not rooms:
         text = "no node is known: neither an inventory nor figures of one are in the log"
         yield Finding(name="pending.no-nodes", severity="problem", text=text, advice="is an agent running?")
@@ -226,7 +226,7 @@ def _scheduler(asked: Resources, wish: Wish) -> Iterator[Finding]:
         )
 
 
-def _said(wish: Wish) -> Iterator[Finding]:
+def _of_wish(wish: Wish) -> Iterator[Finding]:
     if wish.scheduling:
         yield Finding(name="pending.condition", severity="note", text=f"the scheduler says: {wish.scheduling}")
     if wish.not_judged:

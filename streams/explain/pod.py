@@ -13,7 +13,7 @@ from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.streams.explain.descheduling import Looks, descheduling_findings
 from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of
-from slacktide.streams.explain.evidence import Finding, Place, Said
+from slacktide.streams.explain.evidence import Finding, Logged, Place
 from slacktide.streams.explain.held import held_findings, is_throttled
 from slacktide.streams.explain.lint import lint
 from slacktide.streams.explain.node_log import NodeLog
@@ -56,7 +56,7 @@ class PodExplanation:
     """Of the sample that carries it; None: it is known from its file, or not."""
     rooms: list[NodeRoom]
     """Of a pod that is on no node: each node's room."""
-    placement: Said[PodPlacement] | None
+    placement: Logged[PodPlacement] | None
     """What a scheduler was told of it last; None: none asked, as far as was read."""
     evictions: list[Eviction]
     findings: list[Finding]
@@ -70,11 +70,11 @@ class PodLog:
     """With their figures."""
     on: NodeLog | None
     """The node whose figures or pod list have the pod, with its newest samples; None: none has it."""
-    outcomes: Sequence[Said[NodeOutcome]]
+    outcomes: Sequence[Logged[NodeOutcome]]
     """Of acts on pods."""
     span_ms: int
     """How far back they go."""
-    placement: Said[PodPlacement] | None = None
+    placement: Logged[PodPlacement] | None = None
     """The pod's last, within the same span."""
     looks: Looks | None = None
     """Passes of descheduling, within the same span."""
@@ -82,7 +82,9 @@ class PodLog:
     """The pod was stored as it came while the webhook was away; None: not as far as was read."""
 
 
-def last_placement(placements: Iterable[Said[PodPlacement]], namespace: str, name: str) -> Said[PodPlacement] | None:
+def last_placement(
+    placements: Iterable[Logged[PodPlacement]], namespace: str, name: str
+) -> Logged[PodPlacement] | None:
     """What a scheduler was told of the pod last: of its name, for one that was made anew is asked for anew."""
     mine = [one for one in placements if (one.body.namespace, one.body.name) == (namespace, name)]
     return max(mine, key=lambda one: (one.body.decided_ms, one.place.offset), default=None)
@@ -123,8 +125,8 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     if pod is None and wish is not None:
         pod = wish.pod
     chosen = log.looks is not None and log.looks.chose is not None
-    told = chosen or log.placement is not None or any(one.name == name for one in evictions)
-    if pod is None and running is None and not told:
+    known = chosen or log.placement is not None or any(one.name == name for one in evictions)
+    if pod is None and running is None and not known:
         return None
     listed = log.on.node if log.on is not None and place is not None else ""
     node = running.node if running is not None else listed or (wish.node if wish is not None else "")

@@ -18,7 +18,7 @@ from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node_log import NodeLog
 
-USERS_TOLD = 3
+USERS_SHOWN = 3
 _NAMES = {
     "batch_cpu_milli": "batch-cpu",
     "batch_mem_bytes": "batch-memory",
@@ -53,7 +53,7 @@ def amount(value: float | None, field: str) -> str:
     return f"{value:,.0f}m" if field.endswith("milli") else f"{value:g}"
 
 
-def selling_findings(log: NodeLog, told: Sequence[Figure]) -> Iterator[Finding]:
+def selling_findings(log: NodeLog, shown: Sequence[Figure]) -> Iterator[Finding]:
     """One for each thing that keeps a figure from being larger than nothing, or that moved it."""
     off = disabled(log)
     if off is not None:
@@ -67,7 +67,7 @@ def selling_findings(log: NodeLog, told: Sequence[Figure]) -> Iterator[Finding]:
         yield _stale(body)
     elif off is None and (body.reason or body.batch_cpu_milli is None):
         yield _none(body)
-    for figure in told:
+    for figure in shown:
         yield from _figure(figure, log)
 
 
@@ -79,11 +79,11 @@ def disabled(log: NodeLog) -> Finding | None:
     why = next(why for feature, why in lacking(found).items() if feature.name == "BatchResource")
     if not why:
         return None
-    said = f"{key_of('colocation')}: {why} ({found.source('colocation.enable')})"
+    source = f"{key_of('colocation')}: {why} ({found.source('colocation.enable')})"
     return Finding(
         name="batch.disabled",
         severity="problem",
-        text=f"batch resources are disabled by policy {log.policy.body.version}: {said}",
+        text=f"batch resources are disabled by policy {log.policy.body.version}: {source}",
         advice=f"set {path_of('colocation', 'enable')} to true; `slacktide policy effective` tells what holds there",
     )
 
@@ -110,7 +110,7 @@ def _figure(figure: Figure, log: NodeLog) -> Iterator[Finding]:
         if figure.emptied_by:
             yield _emptied(figure, because, log)
         elif because.bound == "capped" and (cap := _cap(because)) is not None:
-            text = f"{name} is capped at {amount(cap, figure.of)}: {_said(because)}"
+            text = f"{name} is capped at {amount(cap, figure.of)}: {_arithmetic(because)}"
             yield Finding(name="batch.capped", severity="note", text=text)
     if figure.floored:
         text = f"{name} stands at {amount(figure.published, figure.of)}, what running pods asked for: without them less"
@@ -130,12 +130,12 @@ def _emptied(figure: Figure, because: Because, log: NodeLog) -> Finding:
     return Finding(
         name="batch.exhausted",
         severity="problem",
-        text=f"{zero}: {figure.emptied_by} leaves nothing: {_said(because)}{who}",
+        text=f"{zero}: {figure.emptied_by} leaves nothing: {_arithmetic(because)}{who}",
         advice=_ADVICE[stem].format(**paths),
     )
 
 
-def _said(because: Because) -> str:
+def _arithmetic(because: Because) -> str:
     """The sum on one line."""
     parts = [f"{part[0]} {part[1:]} {amount(because.terms[part[1:]], part)}" for part in because.adds]
     return " ".join(parts).removeprefix("+ ")
@@ -146,7 +146,7 @@ def _users(log: NodeLog, of: str) -> str:
     if log.metric is None or log.policy is None or log.facts is None:
         return ""
     counts = _counts(log.metric.body, log.pods, colocation_on(log.policy.body, log.facts), of)
-    most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:USERS_TOLD]
+    most = sorted(counts.items(), key=lambda one: (-one[1], one[0]))[:USERS_SHOWN]
     named_by: list[PodMetric | Pod] = [*log.metric.body.pods, *log.pods]
     names = {one.uid: f"{one.namespace}/{one.name}" for one in named_by if one.name}
     named = [f"{names.get(uid, f'pod {uid}')} {amount(counted, of)}" for uid, counted in most if counted]

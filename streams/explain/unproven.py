@@ -14,18 +14,18 @@ def unproven_findings(log: NodeLog) -> Iterator[Finding]:
     if not log.refused:
         return
     verdicts = Counter(one.body.proof for one in log.refused)
-    told = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
+    listed = ", ".join(f"{count} {verdict}" for verdict, count in sorted(verdicts.items()))
     if log.commands:
         yield Finding(
             name="agent.forged",
             severity="warning",
-            text=f"beside the node's own samples, others came in its name and were refused: {told}",
+            text=f"beside the node's own samples, others came in its name and were refused: {listed}",
             advice="somebody writes as this node: `slacktide dead-letter list` shows where; see docs/node-proof.md",
         )
     else:
         yield Finding(
             name="agent.unproven",
             severity="problem",
-            text=f"no sample in the node's name proves to be its own: {told}; its guard decides",
+            text=f"no sample in the node's name proves to be its own: {listed}; its guard decides",
             advice="the agent's log says why it cannot enrol at the bridge; see docs/node-proof.md",
         )

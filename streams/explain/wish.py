@@ -133,8 +133,8 @@ def _admitted(item: Mapping[str, Any], spec: Mapping[str, Any]) -> Mapping[str, 
 
 
 def _owner(item: Mapping[str, Any], where: str, reader: Reader) -> Mapping[str, Any]:
-    told = reader.sequence(_metadata(item).get("ownerReferences"), f"{where}.metadata.ownerReferences")
-    owners = [one for one in told if isinstance(one, dict)]
+    listed = reader.sequence(_metadata(item).get("ownerReferences"), f"{where}.metadata.ownerReferences")
+    owners = [one for one in listed if isinstance(one, dict)]
     return next((one for one in owners if one.get("controller")), owners[0] if owners else {})
 
 
@@ -158,15 +158,15 @@ def _affinity(spec: Mapping[str, Any], where: str, reader: Reader) -> tuple[tupl
     )
     selectors, not_judged = [], []
     for term in terms:
-        told = reader.mapping(term, "nodeSelectorTerms")
+        listed = reader.mapping(term, "nodeSelectorTerms")
         expressions = [
             _expression(reader.mapping(one, "matchExpressions"), reader)
-            for one in reader.sequence(told.get("matchExpressions"), "matchExpressions")
+            for one in reader.sequence(listed.get("matchExpressions"), "matchExpressions")
         ]
         selector = selector_of({}, expressions)
         if isinstance(selector, InvalidSelector):
             not_judged.append(f"node affinity: {selector.why}")
-        elif told.get("matchFields"):
+        elif listed.get("matchFields"):
             not_judged.append("node affinity by matchFields")
         elif expressions:  # a term without any matches no node
             selectors.append(selector)

@@ -39,7 +39,7 @@ class Partition:
     """Times are of the worker's clock of ticks, in milliseconds."""
 
     def __init__(self) -> None:
-        self.heard_ms: dict[str, int] = {}
+        self.sampled_ms: dict[str, int] = {}
         """By node, the first tick at which its newest record was known to be in the log."""
         self._since_ms: dict[str, int] = {}
         """By node, when it was heard first."""
@@ -51,7 +51,7 @@ class Partition:
         self._ends: dict[str, _Ends] = defaultdict(_Ends)
         """By topic: nodes send in one of them at a time, and all of a partition's have one number."""
 
-    def heard(self, offsets: Mapping[str, int], topic: str) -> None:
+    def sampled(self, offsets: Mapping[str, int], topic: str) -> None:
         """Records of nodes were read in a topic: the offset of each one's newest."""
         ends = self._ends[topic]
         for node, offset in offsets.items():
@@ -60,30 +60,30 @@ class Partition:
             if fetched_ms is None:  # it came after the last end that is known
                 self._fresh.add(node)
             else:
-                self.heard_ms[node] = max(fetched_ms, self.heard_ms.get(node, 0))
-                self._since_ms.setdefault(node, self.heard_ms[node])
+                self.sampled_ms[node] = max(fetched_ms, self.sampled_ms.get(node, 0))
+                self._since_ms.setdefault(node, self.sampled_ms[node])
 
     def known(self, silent_ms: Mapping[str, int]) -> None:
         """Nodes are there of which nothing was read: they have been waited for since the partition came."""
         for node, before_ms in silent_ms.items():
-            if node in self.heard_ms or node in self._fresh:
+            if node in self.sampled_ms or node in self._fresh:
                 continue
             self.silent_before_ms[node] = before_ms
             if self._held_ms is None:
                 self._fresh.add(node)
             else:
-                self.heard_ms[node] = self._held_ms
+                self.sampled_ms[node] = self._held_ms
 
     def gone(self, node: str) -> None:
         """Nobody waits for it any more."""
         self._fresh.discard(node)
-        self.heard_ms.pop(node, None)
+        self.sampled_ms.pop(node, None)
         self._since_ms.pop(node, None)
         self.silent_before_ms.pop(node, None)
 
     def nodes(self) -> frozenset[str]:
         """All that are waited for."""
-        return frozenset(self.heard_ms) | self._fresh
+        return frozenset(self.sampled_ms) | self._fresh
 
     def tick(self, at_ms: int, *, ends: Mapping[str, int | None], fetched_ms: int) -> None:
         """Time passes.
@@ -97,7 +97,7 @@ class Partition:
         if self._held_ms is None:
             self._held_ms = at_ms
         for node in self._fresh:
-            self.heard_ms[node] = at_ms
+            self.sampled_ms[node] = at_ms
             self._since_ms.setdefault(node, at_ms)
         self._fresh.clear()
         for topic, end in ends.items():
@@ -106,9 +106,13 @@ class Partition:
 
     def quiet_ms(self, at_ms: int, longest_ms: int) -> Iterable[tuple[str, int]]:
         """Nodes of which nothing had come for so long or longer at that time, each with how long."""
-        return [(node, at_ms - heard_ms) for node, heard_ms in self.heard_ms.items() if at_ms - heard_ms >= longest_ms]
+        return [
+            (node, at_ms - sampled_ms)
+            for node, sampled_ms in self.sampled_ms.items()
+            if at_ms - sampled_ms >= longest_ms
+        ]
 
     def alive_ms(self, node: str) -> int:
         """From a node's first record to its newest, as far as the worker had the partition."""
-        heard_ms = self.heard_ms[node]
-        return heard_ms - self._since_ms.get(node, heard_ms)
+        sampled_ms = self.sampled_ms[node]
+        return sampled_ms - self._since_ms.get(node, sampled_ms)

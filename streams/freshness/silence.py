@@ -43,7 +43,7 @@ REPUBLISH_MS = 5_000
 class Verdict:
     """What a tick comes to."""
 
-    say: Mapping[str, int]
+    publish: Mapping[str, int]
     """Nodes of which it is to be said, now or again now, that they are stale: for how many milliseconds."""
     silent: int
     """How many nodes are said to be stale."""
@@ -77,17 +77,17 @@ class Silence:
         self._partitions: dict[int, Partition] = {}
         self._at_ms = 0
         self._mute_until_ms = 0
-        self._said_ms: dict[str, int] = {}
+        self._published_ms: dict[str, int] = {}
         self._frozen: frozenset[str] = frozenset()
 
     def hold(self, partitions: Iterable[int]) -> None:
         """These are the worker's partitions now; nodes of others are forgotten, those of new ones not known yet."""
         self._partitions = {number: self._partitions.get(number) or Partition() for number in partitions}
 
-    def heard(self, partition: int, offsets: Mapping[str, int], topic: str = SAMPLE.name) -> None:
+    def sampled(self, partition: int, offsets: Mapping[str, int], topic: str = SAMPLE.name) -> None:
         """Records of nodes were read in a topic: the offset of each one's newest."""
         if partition in self._partitions:
-            self._partitions[partition].heard(offsets, topic)
+            self._partitions[partition].sampled(offsets, topic)
 
     def known(self, partition: int, silent_ms: Mapping[str, int]) -> None:
         """Nodes are there of which nothing was read; how long each was said to be silent already, else 0."""
@@ -131,17 +131,17 @@ class Silence:
         }
         lost = [(number, node) for node, (number, age_ms) in quiet.items() if age_ms >= self._lost_ms(number, node)]
         self._freeze(read, quiet)
-        back = [node for node in self._said_ms if self._held(node, read) and not self._is_silent(quiet.get(node))]
+        back = [node for node in self._published_ms if self._held(node, read) and not self._is_silent(quiet.get(node))]
         for node in back:
-            del self._said_ms[node]
-        say: dict[str, int] = {}
+            del self._published_ms[node]
+        publish: dict[str, int] = {}
         for node, (number, age_ms) in quiet.items():
-            said_ms = self._said_ms.get(node)
-            due = node not in self._frozen if said_ms is None else self._at_ms - said_ms >= self._republish_ms
+            published_ms = self._published_ms.get(node)
+            due = node not in self._frozen if published_ms is None else self._at_ms - published_ms >= self._republish_ms
             if due and age_ms >= self._silent_ms:
-                self._said_ms[node] = self._at_ms
-                say[node] = age_ms + self._partitions[number].silent_before_ms.get(node, 0)
-        return self._verdict(say, lost, stale=frozenset(self._said_ms.keys() & quiet.keys()))
+                self._published_ms[node] = self._at_ms
+                publish[node] = age_ms + self._partitions[number].silent_before_ms.get(node, 0)
+        return self._verdict(publish, lost, stale=frozenset(self._published_ms.keys() & quiet.keys()))
 
     def _lost_ms(self, partition: int, node: str) -> int:
         if node not in self._frozen:
@@ -164,25 +164,27 @@ class Silence:
             {
                 node: Quiet(partition=number, fallen=node in fallen)
                 for number in read
-                for node in self._partitions[number].heard_ms
+                for node in self._partitions[number].sampled_ms
                 if node in fallen or node not in quiet
             }
         )
 
     def _held(self, node: str, partitions: Iterable[int]) -> bool:
-        return any(node in self._partitions[number].heard_ms for number in partitions)
+        return any(node in self._partitions[number].sampled_ms for number in partitions)
 
     def _verdict(
-        self, say: Mapping[str, int], lost: Collection[tuple[int, str]] = (), stale: frozenset[str] = frozenset()
+        self, publish: Mapping[str, int], lost: Collection[tuple[int, str]] = (), stale: frozenset[str] = frozenset()
     ) -> Verdict:
-        self._said_ms = {node: at_ms for node, at_ms in self._said_ms.items() if self._held(node, self._partitions)}
+        self._published_ms = {
+            node: at_ms for node, at_ms in self._published_ms.items() if self._held(node, self._partitions)
+        }
         self._frozen = frozenset(node for node in self._frozen if self._held(node, self._partitions))
         # Who was said to be stale before the others fell silent counts with them, and stays what was said.
         return Verdict(
-            say=say,
-            silent=len(self._said_ms),
-            frozen=self._frozen - self._said_ms.keys(),
-            nodes=sum(len(partition.heard_ms) for partition in self._partitions.values()),
+            publish=publish,
+            silent=len(self._published_ms),
+            frozen=self._frozen - self._published_ms.keys(),
+            nodes=sum(len(partition.sampled_ms) for partition in self._partitions.values()),
             lost=lost,
             stale=stale,
         )

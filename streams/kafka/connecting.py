@@ -111,11 +111,11 @@ class TokenLogin(conn.OAuthAuthenticator):  # type: ignore[misc]  # the client h
         """What is said next; None: no more."""
         if payload:
             return b"\x01", True
-        said: tuple[bytes, bool] | None = await super().step(payload)
-        return said
+        answered: tuple[bytes, bool] | None = await super().step(payload)
+        return answered
 
 
-class _Told:
+class _Logged:
     """An error whose reason says all, however it is told."""
 
     args: tuple[object, ...]
@@ -126,20 +126,20 @@ class _Told:
     __repr__ = __str__
 
 
-class _RefusedError(_Told, KafkaConnectionError):  # type: ignore[misc]
+class _RefusedError(_Logged, KafkaConnectionError):  # type: ignore[misc]
     """None of the brokers that were named lets us in."""
 
 
-class NotReadyError(_Told, NodeNotReadyError):  # type: ignore[misc]
+class NotReadyError(_Logged, NodeNotReadyError):  # type: ignore[misc]
     """A broker of the cluster lets us in no more, or by the name that it has given itself not at all."""
 
     def __init__(self, text: str) -> None:
         super().__init__(_unreachable() or text)
 
 
-def told(exc: BaseException) -> str:
+def reason_of(exc: BaseException) -> str:
     """An error, and which brokers cannot be reached, where it does not say that itself."""
-    return repr(exc) if isinstance(exc, _Told) else _beside(repr(exc))
+    return repr(exc) if isinstance(exc, _Logged) else _beside(repr(exc))
 
 
 def silent(within_s: float) -> str:
@@ -244,9 +244,9 @@ def _reason(exc: BaseException, how: dict[str, Any]) -> str:
                 "ssl.certificate.location, or ask for one?"
             )
         case SaslAuthenticationFailed():
-            said = ", ".join(str(one) for one in exc.args if one)
+            answered = ", ".join(str(one) for one in exc.args if one)
             what = "sasl.username, sasl.password" if user else "sasl.oauthbearer.token.endpoint.url"
-            text = f"login{f' as {user}' if user else ''} by {mechanism} refused ({said}): {what}"
+            text = f"login{f' as {user}' if user else ''} by {mechanism} refused ({answered}): {what}"
         case UnsupportedSaslMechanismError() | IllegalSaslStateError():
             text = f"its port takes no login by {mechanism}: sasl.mechanism"
         case KafkaConnectionError() | ConnectionResetError() | BrokenPipeError():

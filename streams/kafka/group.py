@@ -33,7 +33,7 @@ partition of a fetch."""
 
 Fetched = tuple[dict[Place, list[Record]], dict[Place, int | None]]
 """By place: the records in order, and the offset at which it ends, where that is known."""
-Heard = Callable[[frozenset[Place]], Awaitable[None]]
+Assigned = Callable[[frozenset[Place]], Awaitable[None]]
 
 ASSIGNORS = [RangePartitionAssignor]
 """It gives a member the same partitions of all topics: they hold the same nodes. One only: aiokafka sends a request to
@@ -54,8 +54,8 @@ class Group(ConsumerRebalanceListener):  # type: ignore[misc]  # the client has 
         *,
         session_timeout_ms: int,
         fetch_wait_ms: int,
-        assigned: Heard,
-        revoked: Heard,
+        assigned: Assigned,
+        revoked: Assigned,
         sticky: bool = False,
     ) -> None:
         """Make a member that has not joined yet.

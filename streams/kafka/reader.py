@@ -14,7 +14,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.streams.kafka.closing import close
 from slacktide.streams.kafka.common import FETCH_BYTES_MAX, METADATA_MS, POLL_S
-from slacktide.streams.kafka.connecting import client, told
+from slacktide.streams.kafka.connecting import client, reason_of
 
 REQUEST_MS = 5_000
 """Within this a reader notices that a topic is gone, or there again: the client's own 5 min would be too long."""
@@ -84,7 +84,7 @@ class Reader:
             raise LogError(f"{self._bootstrap}: {exc}") from exc
         except (KafkaError, OSError, TimeoutError) as exc:
             await close(consumer)
-            raise LogError(f"{self._bootstrap}: {told(exc)}") from exc
+            raise LogError(f"{self._bootstrap}: {reason_of(exc)}") from exc
         except BaseException:
             await close(consumer)
             raise

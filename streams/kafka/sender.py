@@ -28,7 +28,7 @@ from slacktide.schemas.errors import LogError, RecordRefusedError
 from slacktide.streams.kafka.batch import Batch, batches, check_size
 from slacktide.streams.kafka.closing import abandon
 from slacktide.streams.kafka.common import METADATA_MS
-from slacktide.streams.kafka.connecting import client, silent, told
+from slacktide.streams.kafka.connecting import client, reason_of, silent
 from slacktide.streams.kafka.rendered import Part, Rendered, RenderedBatch, out_of, parts
 from slacktide.streams.records import Out
 
@@ -137,7 +137,7 @@ class Sender:
             except KafkaError as exc:
                 await abandon(producer)
                 raise LogError(
-                    f"{self._bootstrap}: topic {topic}: {told(exc)}; is it there (slacktide topics plan)?"
+                    f"{self._bootstrap}: topic {topic}: {reason_of(exc)}; is it there (slacktide topics plan)?"
                 ) from exc
             except BaseException:
                 await abandon(producer)
@@ -266,7 +266,7 @@ class Sender:
                 yield producer
         except (KafkaError, OSError, TimeoutError) as exc:
             await self.close()
-            raise LogError(f"{self._bootstrap}: {told(exc)}") from exc
+            raise LogError(f"{self._bootstrap}: {reason_of(exc)}") from exc
         except LogError:
             await self.close()
             raise

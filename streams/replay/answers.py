@@ -109,13 +109,13 @@ _carried = msgspec.json.Decoder(_Carried)
 class Answers:
     """Told the samples with the replay's answers, and the recorded answers; says what differs."""
 
-    def __init__(self, policies: Policies, unsettled: Unsettled, tell: Callable[[Difference], None]) -> None:
+    def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()
         self.compared_from_ms: dict[str, int] = {}
         """By node: when the first of its recorded answers was compared."""
         self._policies = policies
         self._unsettled = unsettled
-        self._tell = tell
+        self._report = report
         self._asked: dict[Key, _Asked] = {}
         self._early: dict[Key, list[Record]] = defaultdict(list)
         """Answers before their samples, by the clocks of those who wrote them."""
@@ -179,7 +179,7 @@ class Answers:
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             self._differs(difference(record, f"not an answer: {exc}"))
             return
-        self._hear(record, which.worker)
+        self._take(record, which.worker)
         asked = self._asked.get(which.key)
         if asked is not None:
             self._compare(record, asked)
@@ -197,7 +197,7 @@ class Answers:
             for asked in partition.waiting:
                 self._leave(asked, partition)
 
-    def _hear(self, record: Record, worker: str) -> None:
+    def _take(self, record: Record, worker: str) -> None:
         """Another worker than before answers this partition: it knows what it has read back, no more."""
         partition = self._partitions[record.partition]
         if worker != partition.worker:
@@ -219,7 +219,7 @@ class Answers:
             self.counts["repeated"] += asked.answered - 1
         elif asked.place < partition.answered_to and not self._unsettled.made_anew(asked.records[0]):
             self.counts["samples unanswered"] += 1
-            self._tell(
+            self._report(
                 difference(asked.records[0], "unanswered, although a later sample of its partition was answered")
             )
         else:
@@ -247,8 +247,8 @@ class Answers:
             self._unsettled.partition(record.partition, record.timestamp_ms)
         partition = self._partitions[record.partition]
         partition.answered_to = max(partition.answered_to, asked.place)
-        said = record.value.partition(EVIDENCE_BEGINS)[0]
-        if any(said == (out.value or b"").partition(EVIDENCE_BEGINS)[0] for out in asked.answers):
+        before_evidence = record.value.partition(EVIDENCE_BEGINS)[0]
+        if any(before_evidence == (out.value or b"").partition(EVIDENCE_BEGINS)[0] for out in asked.answers):
             self._equal(asked, record, "equal")
             return
         command = self._decoded(record)
@@ -312,9 +312,9 @@ class Answers:
         worker = Worker("replay", Believes())
         worker.policy(policy)
         revisions = {"facts": command.facts_revision, "pods": command.pods_revision}
-        heard = (self._carriers[command.node, what].get(revisions[what]) for what in known)
+        carriers = (self._carriers[command.node, what].get(revisions[what]) for what in known)
         worker.learn(
-            _only(what, one, sample.partition) for what, one in zip(known, heard, strict=True) if one is not None
+            _only(what, one, sample.partition) for what, one in zip(known, carriers, strict=True) if one is not None
         )
         return next(out for out in worker.samples([sample], sample.timestamp_ms) if out.topic == COMMAND.name)
 
@@ -324,7 +324,7 @@ class Answers:
 
     def _differs(self, found: Difference) -> None:
         self.counts["different"] += 1
-        self._tell(found)
+        self._report(found)
 
     def _decoded(self, record: Record) -> NodeCommand | None:
         try:

@@ -45,12 +45,12 @@ Key = tuple[str, str, str, int]
 class Figures:
     """Told what the replay publishes and what was recorded; says what differs."""
 
-    def __init__(self, policies: Policies, unsettled: Unsettled, tell: Callable[[Difference], None]) -> None:
+    def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()
         self._policies = policies
         self._unsettled = unsettled
-        self._tell = tell
-        self._said: dict[Key, bytes] = {}
+        self._report = report
+        self._published: dict[Key, bytes] = {}
         self._order: deque[tuple[int, Key]] = deque()
         self._waiting: deque[Record] = deque()
 
@@ -59,7 +59,7 @@ class Figures:
         if out.value is not None:
             which = _which.decode(out.value)
             key = (out.topic, which.node, which.boot_id, which.seq)
-            self._said[key] = out.value
+            self._published[key] = out.value
             self._order.append((at_ms, key))
 
     def recorded(self, record: Record) -> None:
@@ -72,7 +72,7 @@ class Figures:
         while self._waiting and self._waiting[0].timestamp_ms <= now_ms - WAIT_MS:
             self._compare(self._waiting.popleft(), policy_changed_ms)
         while self._order and self._order[0][0] < now_ms - KEPT_MS:
-            self._said.pop(self._order.popleft()[1], None)
+            self._published.pop(self._order.popleft()[1], None)
 
     def _compare(self, record: Record, policy_changed_ms: int) -> None:
         try:
@@ -80,7 +80,7 @@ class Figures:
         except (msgspec.DecodeError, UnicodeDecodeError) as exc:
             self._differs(difference(record, f"not figures: {exc}"))
             return
-        replayed = self._said.get((record.topic, which.node, which.boot_id, which.seq))
+        replayed = self._published.get((record.topic, which.node, which.boot_id, which.seq))
         if which.stale_ms:
             self.counts["not compared: said of a silent node"] += 1
         elif replayed is None:
@@ -121,7 +121,7 @@ class Figures:
 
     def _differs(self, found: Difference) -> None:
         self.counts["different"] += 1
-        self._tell(found)
+        self._report(found)
 
 
 def _decoded(topic: str, value: bytes | None) -> NodeMetric | NodeAllocatable:

@@ -171,12 +171,12 @@ def records_of(
             record = _record_of(decode(raw))
         except (msgspec.DecodeError, ValueError) as exc:
             try:
-                told = _end.decode(raw).records
+                count = _end.decode(raw).records
             except (msgspec.DecodeError, ValueError):
                 raise TraceError(file, number, f"not a record: {exc}") from exc
-            if told != number - 2:
+            if count != number - 2:
                 raise TraceError(
-                    file, number, f"the file was written with {told} records, {number - 2} are here"
+                    file, number, f"the file was written with {count} records, {number - 2} are here"
                 ) from exc
             ended = True
             continue

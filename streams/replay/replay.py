@@ -126,8 +126,8 @@ class Replay:
         self._policies = policies
         self._following = Following(policies, Worker("replay", Believes()))
         self._unsettled = Unsettled()
-        self._answers = Answers(policies, self._unsettled, self._tell)
-        self._figures = Figures(policies, self._unsettled, self._tell)
+        self._answers = Answers(policies, self._unsettled, self._report)
+        self._figures = Figures(policies, self._unsettled, self._report)
         self._differences: list[Difference] = []
         self._different = 0
         self._counts: Counter[str] = Counter()
@@ -228,8 +228,8 @@ class Replay:
             self._unsettled.removed(text_of(record.key), record.timestamp_ms)
         elif record.value is not None:
             with suppress(BadMessageError):
-                told = decode(record.value, NodeInventory)
-                self._unsettled.described(told.node, told.revision, record.timestamp_ms)
+                inventory = decode(record.value, NodeInventory)
+                self._unsettled.described(inventory.node, inventory.revision, record.timestamp_ms)
 
     def _outcome(self, record: Record) -> None:
         try:
@@ -238,7 +238,7 @@ class Replay:
             return  # whoever acts on outcomes tells of it
         self._counts["by guard"] += outcome.origin == "guard"
 
-    def _tell(self, found: Difference) -> None:
+    def _report(self, found: Difference) -> None:
         self._different += 1
         insort(self._differences, found, key=lambda one: one.when)
         del self._differences[self._kept :]

@@ -210,15 +210,15 @@ class WhatIf:
         if not wave:
             return
         now_ms = max(0, *(asked.record.timestamp_ms for asked in wave.values()))  # -1: Kafka's for a record without
-        said = _by_node(self._recorded.worker.samples([asked.record for asked in wave.values()], now_ms))
+        answers = _by_node(self._recorded.worker.samples([asked.record for asked in wave.values()], now_ms))
         would_be = []
         for key, asked in wave.items():
-            self._said(asked.node, 0, said.get(key, ()), counted=asked.counted)
+            self._answer_of(asked.node, 0, answers.get(key, ()), counted=asked.counted)
             sample = asked.node.other.sample(asked.sample, asked.pods, self._other.in_force.version)
             would_be.append(_written(asked.record, sample, asked.pods))
-        said = _by_node(self._other.samples(would_be, now_ms))
+        answers = _by_node(self._other.samples(would_be, now_ms))
         for key, asked in wave.items():
-            command = self._said(asked.node, 1, said.get(key, ()), counted=asked.counted)
+            command = self._answer_of(asked.node, 1, answers.get(key, ()), counted=asked.counted)
             if command is not None:
                 asked.node.other.obey(command, asked.pods or [])
 
@@ -246,7 +246,7 @@ class WhatIf:
         over = (rest + bounds.low_milli - line, rest + bounds.high_milli - line)
         _add(change.other, span_ms, would, (bounds.low_milli, bounds.high_milli), node.sold[1], over)
 
-    def _said(self, node: _Node, side: int, outs: Sequence[Out], *, counted: bool) -> NodeCommand | None:
+    def _answer_of(self, node: _Node, side: int, outs: Sequence[Out], *, counted: bool) -> NodeCommand | None:
         """Keep what a worker said: what is on sale, who shall go."""
         command = None
         for out in outs:

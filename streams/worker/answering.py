@@ -58,7 +58,7 @@ class Answerer:
         """Give the command without anything that shall hold or go."""
         return self._command(record, sample, answer=answer, reason=reason)
 
-    def _command(self, record: Record, sample: Answerable, **says: Any) -> NodeCommand:
+    def _command(self, record: Record, sample: Answerable, **fields: Any) -> NodeCommand:
         version = self.policy.version
         return NodeCommand(
             id=command_id(sample.node, sample.boot_id, sample.seq, "answer", sample.node, version),
@@ -72,5 +72,5 @@ class Answerer:
             decided_ms=self.now_ms,
             worker=self.worker,
             sample=Origin(topic=record.topic, partition=record.partition, offset=record.offset),
-            **says,
+            **fields,
         )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 
-HEARD_MS = 4_000
+COVERED_MS = 4_000
 """A second sample may be lost. Readers freeze a node that is not covered after 15 s more."""
 
 
@@ -17,7 +17,7 @@ class Covering:
 
     def __init__(self) -> None:
         self._at_ms = 0
-        self._heard_ms: dict[int, dict[str, int]] = {}
+        self._sampled_ms: dict[int, dict[str, int]] = {}
         """By partition: nodes that were published, and when a sample of each last was taken in."""
 
     def tick(self, passed_ms: int) -> None:
@@ -26,22 +26,22 @@ class Covering:
 
     def published(self, partition: int, node: str) -> None:
         """All figures of the node are on their way."""
-        self._heard_ms.setdefault(partition, {})[node] = self._at_ms
+        self._sampled_ms.setdefault(partition, {})[node] = self._at_ms
 
-    def heard(self, nodes: Iterable[tuple[int, str]]) -> None:
+    def sampled(self, nodes: Iterable[tuple[int, str]]) -> None:
         """Samples were taken in of nodes, by partition and name, and what was published of these holds."""
         for partition, node in nodes:
-            published = self._heard_ms.get(partition, {})
+            published = self._sampled_ms.get(partition, {})
             if node in published:
                 published[node] = self._at_ms
 
     def drop(self, partition: int, node: str) -> None:
         """The node is removed, or its figures could not be published."""
-        self._heard_ms.get(partition, {}).pop(node, None)
+        self._sampled_ms.get(partition, {}).pop(node, None)
 
     def forget(self, partition: int) -> None:
         """The partition has moved away."""
-        self._heard_ms.pop(partition, None)
+        self._sampled_ms.pop(partition, None)
 
     def covered(self, partition: int, stale: Container[str]) -> list[str]:
         """Return the nodes of a partition that are covered now, in order of their names.
@@ -51,6 +51,6 @@ class Covering:
             stale: nodes that the worker calls stale, and has published as such.
 
         """
-        since_ms = self._at_ms - HEARD_MS
-        nodes = self._heard_ms.get(partition, {})
-        return sorted(node for node, heard_ms in nodes.items() if heard_ms > since_ms or node in stale)
+        since_ms = self._at_ms - COVERED_MS
+        nodes = self._sampled_ms.get(partition, {})
+        return sorted(node for node, sampled_ms in nodes.items() if sampled_ms > since_ms or node in stale)

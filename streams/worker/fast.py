@@ -33,7 +33,7 @@ from slacktide.streams.columns.turn import Turn, alone
 from slacktide.streams.records import Out, Record
 from slacktide.streams.rendering import RenderedOut
 from slacktide.streams.worker.answering import Answerer
-from slacktide.streams.worker.heard import Heard, Node
+from slacktide.streams.worker.node_state import NamedSample, Node
 
 _FIGURES: Final = ((METRIC.name, "metric"), (ALLOCATABLE.name, "allocatable"), (SCORE.name, "score"))
 _LIMITS_CHARS_MAX: Final = 400
@@ -46,10 +46,10 @@ class Slow(Protocol):
     def alone(self, record: Record, answerer: Answerer) -> list[Out]:
         """Answer it, and keep it where a window can take it."""
 
-    def meet(self, record: Record, seq: int) -> Heard | None:
+    def meet(self, record: Record, seq: int) -> NamedSample | None:
         """Take in what a sample names; None: it is answered alone, and nothing was taken in."""
 
-    def decide(self, each: Heard, answerer: Answerer) -> list[Out]:
+    def decide(self, each: NamedSample, answerer: Answerer) -> list[Out]:
         """Answer a sample of which ``meet`` took in what it names."""
 
     def node(self, record: Record) -> Node | None:
@@ -74,10 +74,10 @@ class Fast:
         self._slow, self._verdict = slow, verdict
         self._heads: dict[bytes, Head[Node]] = {}
         self._turns = 0
-        self._named: dict[int, Heard] = {}
+        self._named: dict[int, NamedSample] = {}
         """Samples that were taken in and are to be answered alone, by their place."""
 
-    def learn(self, each: Heard, policy: Policy) -> None:
+    def learn(self, each: NamedSample, policy: Policy) -> None:
         """Take over the head of a sample that was answered alone, for those that follow it."""
         record, node = each.record, each.node
         value = record.value

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from slacktide.schemas.policy.message import NodeSource
 from slacktide.streams.columns.windows import Windows
 from slacktide.streams.worker.boots import SILENT_MS
-from slacktide.streams.worker.heard import Node
+from slacktide.streams.worker.node_state import Node
 from slacktide.streams.worker.nodes import Nodes
 
 

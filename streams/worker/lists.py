@@ -19,7 +19,7 @@ from slacktide.schemas.proof import PROVEN, Verdict
 from slacktide.schemas.sample_columns_codec import BEGIN, NOW
 from slacktide.schemas.topics import WINDOW
 from slacktide.streams.records import Record, text_of
-from slacktide.streams.worker.heard import Carried, Node
+from slacktide.streams.worker.node_state import Carried, Node
 from slacktide.streams.worker.reading import (
     Identity,
     Naming,

@@ -21,12 +21,12 @@ from slacktide.streams.isolated import isolated
 from slacktide.streams.records import Out, Record, Writer
 from slacktide.streams.worker.covering import Covering
 from slacktide.streams.worker.fast import Fast
-from slacktide.streams.worker.heard import WAVE, Carried, Heard, Node, waves
 from slacktide.streams.worker.held import Held
+from slacktide.streams.worker.node_state import WAVE, Carried, NamedSample, Node, waves
 from slacktide.streams.worker.reading import SoundSample
 from slacktide.streams.worker.scores import node_score
 from slacktide.streams.worker.shadow import Shadow
-from slacktide.streams.worker.stale import LastSaid, Said
+from slacktide.streams.worker.stale import LastFigures, NodeFigures
 
 
 class Of(Protocol):
@@ -52,7 +52,7 @@ class Publishing:
 
     """
 
-    def __init__(self, worker: Of, last: LastSaid, fast: Fast, writer: Writer) -> None:
+    def __init__(self, worker: Of, last: LastFigures, fast: Fast, writer: Writer) -> None:
         self.late_samples = 0
         """Samples that were answered but are in no window: repeated, or older than what came before."""
         self._worker, self._last, self._fast, self._writer = worker, last, fast, writer
@@ -72,13 +72,13 @@ class Publishing:
         """Its windows are as full as they will be, or fuller than before: each node's next sample shows it."""
         self._held_back.discard(partition)
         for node in self._held.of(partition).values():
-            node.window.told = None
+            node.window.published = None
 
     def forget(self, partition: int) -> None:
         """The partition has moved away."""
         self._held_back.discard(partition)
 
-    def figures(self, answered: Sequence[Heard | Block[Node]], now_ms: int, shadow: Shadow | None) -> list[Out]:
+    def figures(self, answered: Sequence[NamedSample | Block[Node]], now_ms: int, shadow: Shadow | None) -> list[Out]:
         """Take what was answered into the windows, and publish what there is to publish.
 
         Args:
@@ -89,10 +89,10 @@ class Publishing:
         """
         outs: list[Out] = []
         for one in _together(answered):
-            outs += self._block(one, now_ms) if isinstance(one, Block) else self._heard_alone(one, now_ms, shadow)
+            outs += self._block(one, now_ms) if isinstance(one, Block) else self._one_by_one(one, now_ms, shadow)
         return outs
 
-    def learn(self, learned: Sequence[Heard | Block[Node]]) -> None:
+    def learn(self, learned: Sequence[NamedSample | Block[Node]]) -> None:
         """Take samples into the windows, and publish nothing.
 
         Args:
@@ -108,19 +108,19 @@ class Publishing:
                 for wave in waves(one):
                     self.merge(wave, [])
 
-    def _heard_alone(self, heard: Sequence[Heard], now_ms: int, shadow: Shadow | None) -> list[Out]:
+    def _one_by_one(self, samples: Sequence[NamedSample], now_ms: int, shadow: Shadow | None) -> list[Out]:
         outs: list[Out] = []
-        for wave in waves(heard):
+        for wave in waves(samples):
             outs += self._published(wave, now_ms)
         if shadow is not None:
-            for each in heard:
+            for each in samples:
                 shadow.saw(each.seen())
         return outs
 
-    def merge(self, wave: Sequence[Heard], outs: list[Out]) -> list[bool]:
+    def merge(self, wave: Sequence[NamedSample], outs: list[Out]) -> list[bool]:
         """Take a wave into its windows; which samples of it were in time. A node that fails begins a new window."""
 
-        def failed(each: Heard, error: Exception) -> list[bool]:
+        def failed(each: NamedSample, error: Exception) -> list[bool]:
             self._begin_anew(each.node)
             outs.append(self._failed("window", each.record, error))
             return [False]
@@ -133,7 +133,7 @@ class Publishing:
         node.window = self._windows.window(node.window.node, node.window.window_ms)
         self._fast.forget(node.window.node)
 
-    def _merged(self, wave: Sequence[Heard]) -> list[bool]:
+    def _merged(self, wave: Sequence[NamedSample]) -> list[bool]:
         newer = [each.arrival(self.in_force) for each in wave if each.newer]
         merged = iter(self._windows.merge(newer))
         return [each.newer and next(merged) for each in wave]
@@ -177,7 +177,7 @@ class Publishing:
         found = worth(self._windows, block, taken, self.in_force, self._worker.republish_ms, self._candidate)
         outs = self._publish_found(block, found, now_ms) if found.of.nodes else []
         hold = holding(self._windows, block, taken, self._worker.republish_ms)
-        self._covering.heard((block.heads[at].partition, block.heads[at].of.node) for at in hold)
+        self._covering.sampled((block.heads[at].partition, block.heads[at].of.node) for at in hold)
         return outs
 
     def _publish_found(self, block: Block[Node], found: Found, now_ms: int) -> list[Out]:
@@ -193,15 +193,17 @@ class Publishing:
             if one is None:
                 record = _of_node(head.node)
                 sample = SoundSample(**fields_of(block.values[place], head.uids_of))
-                each = Heard(record, sample, head.node, head.facts, head.pods, True, False, head.node.described, False)
-                outs += self._said(each, candidate, metrics[at], now_ms)
+                each = NamedSample(
+                    record, sample, head.node, head.facts, head.pods, True, False, head.node.described, False
+                )
+                outs += self._records_of(each, candidate, metrics[at], now_ms)
             else:
                 outs += self._fast.figures(head, block.named(place), one)
-                self._last.say_written(head.partition, head.of.node, one, candidate.facts)
+                self._last.put_written(head.partition, head.of.node, one, candidate.facts)
                 self._covering.published(head.partition, head.of.node)
         publishing(found.of, self.in_force)
         for place in found.places:
-            block.heads[place].told = block.heads[place].window.told
+            block.heads[place].published = block.heads[place].window.published
         return outs
 
     def _candidate(self, block: Block[Node], place: int) -> Candidate | None:
@@ -214,10 +216,10 @@ class Publishing:
         late = node.late_of(head.of.boot_id)
         return Candidate(head.window, block.named(place), sold_by, head.pods, revision, late)
 
-    def _published(self, wave: Sequence[Heard], now_ms: int) -> list[Out]:
+    def _published(self, wave: Sequence[NamedSample], now_ms: int) -> list[Out]:
         """Merge, then say what there is to say of those nodes."""
         candidates: list[Candidate] = []
-        of: dict[int, Heard] = {}
+        of: dict[int, NamedSample] = {}
         outs: list[Out] = []
         for each, merged in zip(wave, self.merge(wave, outs), strict=True):
             node, sample = each.node, each.sample
@@ -243,16 +245,16 @@ class Publishing:
         for candidate, metric in isolated(publishable, candidates, failed):
             each = of[candidate.window.row]
             each.metric = metric
-            outs += self._said(each, candidate, metric, now_ms)
+            outs += self._records_of(each, candidate, metric, now_ms)
         held = [one for one in candidates if holds(one, republish_ms)]
-        self._covering.heard((of[one.window.row].node.partition, one.window.node) for one in held)
+        self._covering.sampled((of[one.window.row].node.partition, one.window.node) for one in held)
         return outs
 
     def _may_publish(self, node: Node) -> bool:
         may = self._held.existing.may_publish(node.partition, node.window.node)
         return may and node.partition not in self._held_back
 
-    def _said(self, each: Heard, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
+    def _records_of(self, each: NamedSample, candidate: Candidate, metric: NodeMetric, now_ms: int) -> list[Out]:
         """Put the three records of a node's figures together."""
         partition, facts, pods = each.record.partition, candidate.facts, candidate.pods
         try:
@@ -264,8 +266,8 @@ class Publishing:
                 self._writer.score(score, partition),
             ]
             names = candidate.window.names
-            said = Said(metric=metric, allocatable=allocatable, score=score, facts=facts, names=names)
-            self._last.say(partition, said)
+            published = NodeFigures(metric=metric, allocatable=allocatable, score=score, facts=facts, names=names)
+            self._last.put(partition, published)
             self._covering.published(partition, metric.node)
         except Exception as exc:  # noqa: BLE001 - as with an answer
             self._covering.drop(partition, metric.node)
@@ -302,11 +304,11 @@ def _listed(newest: WrittenSegment, its: Carried) -> WrittenSegment:
     return replace(newest, **facts, **pods)
 
 
-def _together(answered: Iterable[Heard | Block[Node]]) -> Iterator[Sequence[Heard] | Block[Node]]:
+def _together(answered: Iterable[NamedSample | Block[Node]]) -> Iterator[Sequence[NamedSample] | Block[Node]]:
     """Join samples that follow each other and were answered one by one."""
-    alone: list[Heard] = []
+    alone: list[NamedSample] = []
     for one in answered:
-        if isinstance(one, Heard):
+        if isinstance(one, NamedSample):
             alone.append(one)
             continue
         yield alone

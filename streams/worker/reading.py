@@ -20,7 +20,7 @@ from slacktide.schemas.sample_columns_codec import BEGIN, UnknownPodsError, carr
 from slacktide.schemas.sample_columns_codec import identity_of as identity_of_columns
 from slacktide.streams.records import Record
 
-NOT_SAID = Raw()
+ABSENT = Raw()
 
 
 class SoundSample(NodeSample, frozen=True, kw_only=True):
@@ -29,8 +29,8 @@ class SoundSample(NodeSample, frozen=True, kw_only=True):
     Mostly their revision is known, and so are they.
     """
 
-    facts: Raw = NOT_SAID  # type: ignore[assignment]
-    pods: Raw = NOT_SAID  # type: ignore[assignment]
+    facts: Raw = ABSENT  # type: ignore[assignment]
+    pods: Raw = ABSENT  # type: ignore[assignment]
 
 
 class Identity(Message, frozen=True, kw_only=True):
@@ -175,7 +175,7 @@ def _in_columns(record: Record) -> bool:
 
 def _identity_in_columns(record: Record) -> Identity:
     of, seq, observed_ms = identity_of_columns(record.value or b"")
-    said = {
+    fields = {
         "node": of.node,
         "boot_id": of.boot_id,
         "seq": seq,
@@ -184,6 +184,6 @@ def _identity_in_columns(record: Record) -> Identity:
         "pods_revision": of.pods_revision,
     }
     try:
-        return msgspec.convert(said, Identity)
+        return msgspec.convert(fields, Identity)
     except msgspec.ValidationError as exc:
         raise BadMessageError("NodeSample", str(exc)) from exc

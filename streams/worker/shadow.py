@@ -21,7 +21,7 @@ from slacktide.schemas.topics import SHADOW_ALLOCATABLE
 from slacktide.streams.columns.node_figures import allocatable_of
 from slacktide.streams.records import Out, Record, Writer
 from slacktide.streams.worker.answering import Answerer
-from slacktide.streams.worker.stale import Said, stale
+from slacktide.streams.worker.stale import NodeFigures, stale
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +64,16 @@ class Shadow:
         """A node is gone: what would be sold on it goes, too."""
         self._unasked += self._writer.tombstones(record, node, [SHADOW_ALLOCATABLE.name])
 
-    def silent(self, partition: int, said: Said, silent_ms: int) -> None:
+    def silent(self, partition: int, last: NodeFigures, silent_ms: int) -> None:
         """A node has been silent for so long: under this policy, too, nothing new goes there.
 
         Args:
             partition: of the node.
-            said: what the worker said of it last.
+            last: what the worker published of it last.
             silent_ms: above 0.
 
         """
-        figures = stale(said, silent_ms, self.policy).allocatable
+        figures = stale(last, silent_ms, self.policy).allocatable
         named = msgspec.structs.replace(figures, policy_version=self.policy.version)
         self._unasked.append(self._writer.shadow_allocatable(named, partition))
 
@@ -87,7 +87,7 @@ class Shadow:
         unasked, self._unasked = self._unasked, []
         return unasked
 
-    def says(self, seen: Seen, now_ms: int) -> Iterator[Out]:
+    def decisions(self, seen: Seen, now_ms: int) -> Iterator[Out]:
         """Answer one sample, and say what would be sold where that was due.
 
         Raises:

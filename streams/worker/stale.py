@@ -36,7 +36,7 @@ SILENT = "the node is silent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class NodeFigures:
     """What was said last of a node."""
 
     metric: NodeMetric
@@ -70,54 +70,54 @@ _Records = tuple[NodeMetric, NodeAllocatable, NodeScore]
 _encoder, _decoder = msgspec.msgpack.Encoder(), msgspec.msgpack.Decoder(_Records)
 
 
-class LastSaid:
+class LastFigures:
     """Of each node of each partition held."""
 
     def __init__(self) -> None:
-        self._said: dict[int, dict[str, _Packed | _Written]] = {}
+        self._last: dict[int, dict[str, _Packed | _Written]] = {}
 
-    def say(self, partition: int, said: Said) -> None:
+    def put(self, partition: int, last: NodeFigures) -> None:
         """It is being published."""
-        self._said.setdefault(partition, {})[said.metric.node] = _packed(said)
+        self._last.setdefault(partition, {})[last.metric.node] = _packed(last)
 
-    def say_written(self, partition: int, node: str, figures: Figures, facts: NodeFacts) -> None:
+    def put_written(self, partition: int, node: str, figures: Figures, facts: NodeFacts) -> None:
         """It is being published, as these bytes."""
-        self._said.setdefault(partition, {})[node] = _Written(figures, facts)
+        self._last.setdefault(partition, {})[node] = _Written(figures, facts)
 
-    def recall(self, partition: int, said: Said) -> None:
+    def recall(self, partition: int, last: NodeFigures) -> None:
         """Another worker has published it; what was said here came later."""
-        self._said.setdefault(partition, {}).setdefault(said.metric.node, _packed(said))
+        self._last.setdefault(partition, {}).setdefault(last.metric.node, _packed(last))
 
     def drop(self, partition: int, node: str) -> None:
         """The node is removed: nothing is said of it any more."""
-        self._said.get(partition, {}).pop(node, None)
+        self._last.get(partition, {}).pop(node, None)
 
     def forget(self, partition: int) -> None:
         """The partition has moved away."""
-        self._said.pop(partition, None)
+        self._last.pop(partition, None)
 
     def known(self, nodes: Iterable[str]) -> list[tuple[int, str]]:
         """Those of the nodes of which anything was said, each with its partition."""
-        return [(partition, node) for partition, said in self._said.items() for node in nodes if node in said]
+        return [(partition, node) for partition, last in self._last.items() for node in nodes if node in last]
 
-    def stale(self, partition: int, node: str, silent_ms: int, policy: Policy) -> Said:
+    def stale(self, partition: int, node: str, silent_ms: int, policy: Policy) -> NodeFigures:
         """What is to be said of a node that has been silent for so long."""
-        return stale(_unpacked(self._said[partition][node]), silent_ms, policy)
+        return stale(_unpacked(self._last[partition][node]), silent_ms, policy)
 
 
-def _packed(said: Said) -> _Packed:
-    metric = said.metric
-    if [pod.uid for pod in metric.pods] != [name.uid for name in said.names]:
-        return _Packed(_encoder.encode((metric, said.allocatable, said.score)), said.facts)
+def _packed(last: NodeFigures) -> _Packed:
+    metric = last.metric
+    if [pod.uid for pod in metric.pods] != [name.uid for name in last.names]:
+        return _Packed(_encoder.encode((metric, last.allocatable, last.score)), last.facts)
     uses = array("q", [amount for pod in metric.pods for amount in (pod.use.cpu_milli, pod.use.mem_bytes)])
     bare = msgspec.structs.replace(metric, pods=[])
-    return _Packed(_encoder.encode((bare, said.allocatable, said.score)), said.facts, said.names, uses)
+    return _Packed(_encoder.encode((bare, last.allocatable, last.score)), last.facts, last.names, uses)
 
 
-def _unpacked(packed: _Packed | _Written) -> Said:
+def _unpacked(packed: _Packed | _Written) -> NodeFigures:
     if isinstance(packed, _Written):
         of = packed.figures
-        return Said(
+        return NodeFigures(
             metric=decode(of.metric, NodeMetric),
             allocatable=decode(of.allocatable, NodeAllocatable),
             score=decode(of.score, NodeScore),
@@ -127,7 +127,7 @@ def _unpacked(packed: _Packed | _Written) -> Said:
     if packed.names:
         uses = zip(packed.uses[::2], packed.uses[1::2], strict=True)
         metric = msgspec.structs.replace(metric, pods=list(map(_pod, packed.names, uses)))
-    return Said(metric=metric, allocatable=allocatable, score=score, facts=packed.facts, names=packed.names)
+    return NodeFigures(metric=metric, allocatable=allocatable, score=score, facts=packed.facts, names=packed.names)
 
 
 def _pod(name: PodName, use: tuple[int, int]) -> PodMetric:
@@ -135,7 +135,7 @@ def _pod(name: PodName, use: tuple[int, int]) -> PodMetric:
     return PodMetric(**name._asdict(), use=Use(cpu_milli=cpu_milli, mem_bytes=mem_bytes))
 
 
-def recalled(records: Iterable[Record], nodes: Iterable[str]) -> list[Said]:
+def recalled(records: Iterable[Record], nodes: Iterable[str]) -> list[NodeFigures]:
     """What stands in the log of nodes: the last of each topic. Who was removed, or of whom one is lacking, is left out.
 
     Args:
@@ -150,7 +150,7 @@ def recalled(records: Iterable[Record], nodes: Iterable[str]) -> list[Said]:
         allocatable = _read(newest.get((ALLOCATABLE.name, node)), NodeAllocatable)
         score = _read(newest.get((SCORE.name, node)), NodeScore)
         if metric is not None and allocatable is not None and score is not None:
-            found.append(Said(metric=metric, allocatable=allocatable, score=score))
+            found.append(NodeFigures(metric=metric, allocatable=allocatable, score=score))
     return found
 
 
@@ -161,25 +161,25 @@ def _read(value: bytes | None, kind: type[M]) -> M | None:
         return None
 
 
-def stale(said: Said, silent_ms: int, policy: Policy) -> Said:
+def stale(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeFigures:
     """The same, of a node that has been silent for so long.
 
     Args:
-        said: what was said last, be it stale itself.
+        last: what was published last, be it stale itself.
         silent_ms: above 0.
         policy: in force: from when on a report is so old that the node counts as degraded.
 
     """
     return replace(
-        said,
-        metric=msgspec.structs.replace(said.metric, stale_ms=silent_ms),
-        allocatable=_allocatable(said, silent_ms, policy),
-        score=msgspec.structs.replace(said.score, batch_left=NOTHING, mid_left=NOTHING, stale_ms=silent_ms),
+        last,
+        metric=msgspec.structs.replace(last.metric, stale_ms=silent_ms),
+        allocatable=_allocatable(last, silent_ms, policy),
+        score=msgspec.structs.replace(last.score, batch_left=NOTHING, mid_left=NOTHING, stale_ms=silent_ms),
     )
 
 
-def _allocatable(said: Said, silent_ms: int, policy: Policy) -> NodeAllocatable:
-    batch, mid = said.score.batch_asked, said.score.mid_asked
+def _allocatable(last: NodeFigures, silent_ms: int, policy: Policy) -> NodeAllocatable:
+    batch, mid = last.score.batch_asked, last.score.mid_asked
     # One that has asked for what all of them have.
     pod = Pod(
         uid="",
@@ -194,10 +194,10 @@ def _allocatable(said: Said, silent_ms: int, policy: Policy) -> NodeAllocatable:
     )
     floored = published_floor(dict.fromkeys(SOLD), [pod])
     terms = {because.of: because.terms for because in floored.because}
-    colocation = policy.colocation if said.facts is None else colocation_on(policy, said.facts)
+    colocation = policy.colocation if last.facts is None else colocation_on(policy, last.facts)
     too_old = degraded(now_s=silent_ms // 1_000, updated_s=0, degrade_time_min=colocation.degrade_time_min)
     return msgspec.structs.replace(
-        said.allocatable,
+        last.allocatable,
         batch_cpu_milli=floored.figures["batch_cpu_milli"],
         batch_mem_bytes=floored.figures["batch_mem_bytes"],
         mid_cpu_milli=floored.figures["mid_cpu_milli"],

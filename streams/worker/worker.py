@@ -33,8 +33,8 @@ from slacktide.streams.columns.segments import (
     Minute,
     minute_of,
     restore,
-    said_minute,
-    said_seconds,
+    written_minute,
+    written_seconds,
 )
 from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
@@ -42,9 +42,9 @@ from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, te
 from slacktide.streams.worker.answering import Answerer
 from slacktide.streams.worker.covering import Covering
 from slacktide.streams.worker.fast import Fast
-from slacktide.streams.worker.heard import WAVE, Heard, Node, waves
 from slacktide.streams.worker.held import Held
 from slacktide.streams.worker.lists import Lists
+from slacktide.streams.worker.node_state import WAVE, NamedSample, Node, waves
 from slacktide.streams.worker.nodes import OPEN_NODES_MAX, UNKNOWN_NODE, Nodes
 from slacktide.streams.worker.publishing import Publishing
 from slacktide.streams.worker.reading import (
@@ -59,7 +59,7 @@ from slacktide.streams.worker.reading import (
     sample_of,
 )
 from slacktide.streams.worker.shadow import Shadow
-from slacktide.streams.worker.stale import LastSaid, Said
+from slacktide.streams.worker.stale import LastFigures, NodeFigures
 
 FILLED_AT_ONCE = 16
 """Nodes whose last minutes are filled in one step, which takes some milliseconds."""
@@ -106,8 +106,8 @@ class Worker:
         self._unproven = Unproven(self._writer)
         self._described_by = LastWriter()
         self._unknown_letter_ms: dict[int, int] = {}
-        self._last = LastSaid()
-        self._unpublished: list[Heard | Block[Node]] = []
+        self._last = LastFigures()
+        self._unpublished: list[NamedSample | Block[Node]] = []
         self._fast = Fast(name, self, self._verdict)
         self.lists = Lists(self._node, self._verdict)
         """Finds what samples name, at a takeover."""
@@ -186,18 +186,18 @@ class Worker:
         """
         late = [record for record in records if record.value is not None]
         outs = self.figures(late[-1].timestamp_ms) if late else []
-        heard: list[Heard] = []
+        late_ones: list[NamedSample] = []
         for record in late:
             if (verdict := self._verdict(record)) not in PROVEN:
                 outs += self._unproven.dead(record, verdict, record.timestamp_ms)
                 continue
             try:
-                each = self._heard(record, self._read(record), late=True)
+                each = self._named(record, self._read(record), late=True)
             except Exception as exc:  # noqa: BLE001 - one record's
                 outs.append(self._failed("read a late sample", record, exc))
             else:
-                heard += [each] if isinstance(each, Heard) else []
-        for wave in waves(heard):
+                late_ones += [each] if isinstance(each, NamedSample) else []
+        for wave in waves(late_ones):
             for each, merged in zip(wave, self._publishing.merge(wave, outs), strict=True):
                 if not merged:
                     outs += self._fill(each)
@@ -250,12 +250,12 @@ class Worker:
         """The minute that a segment holds, for its node's window; nothing where the node does not exist."""
         if record.value is None:
             return []
-        segment_ = said_seconds(record.value)
+        segment_ = written_seconds(record.value)
         check_key(record, segment_.node, "NodeWindowSegment")
         node = self._node(record.partition, segment_.node)
         if isinstance(node, str):
             return []
-        minute = said_minute(segment_, record.value, node.window)
+        minute = written_minute(segment_, record.value, node.window)
         if not node.newest[0]:  # should some of this boot come again, it does not begin the node anew
             node.newest = segment_.boot_id, -1
             node.boots.adopt(segment_.boot_id)
@@ -328,18 +328,18 @@ class Worker:
         return outs
 
     def _stale(self, partition: int, node: str, silent_ms: int) -> list[Out]:
-        said = self._last.stale(partition, node, silent_ms, self.in_force)
+        last = self._last.stale(partition, node, silent_ms, self.in_force)
         outs = [
-            self._writer.metric(said.metric, partition),
-            self._writer.allocatable(said.allocatable, partition),
-            self._writer.score(said.score, partition),
+            self._writer.metric(last.metric, partition),
+            self._writer.allocatable(last.allocatable, partition),
+            self._writer.score(last.score, partition),
         ]
         known = self.held.of(partition).get(node)
         if known is not None:
-            known.window.told = None
+            known.window.published = None
         self.covering.published(partition, node)
         if self.shadow is not None:
-            self.shadow.silent(partition, said, silent_ms)
+            self.shadow.silent(partition, last, silent_ms)
         return outs
 
     def heartbeats(
@@ -362,16 +362,16 @@ class Worker:
             outs += self._writer.heartbeats(beat, partition, now_ms)
         return outs
 
-    def recall(self, partition: int, told: Iterable[Said]) -> dict[str, int]:
+    def recall(self, partition: int, published: Iterable[NodeFigures]) -> dict[str, int]:
         """Take over what the partition's last owner said of nodes; returns for how long each was said to be silent."""
         existing = self.held.existing
-        known = {said.metric.node: said for said in told if existing.may_publish(partition, said.metric.node)}
-        for node, said in list(known.items()):
+        known = {last.metric.node: last for last in published if existing.may_publish(partition, last.metric.node)}
+        for node, last in list(known.items()):
             try:
-                self._last.recall(partition, said)
+                self._last.recall(partition, last)
             except Exception:  # noqa: BLE001 - figures that cannot be kept are not known
                 del known[node]
-        return {node: said.metric.stale_ms for node, said in known.items()}
+        return {node: last.metric.stale_ms for node, last in known.items()}
 
     def refused(self, out: Out, why: str, now_ms: int) -> list[Out]:
         """What goes out in place of a record that the log refused for its content.
@@ -401,7 +401,7 @@ class Worker:
         """The state of a record's node; None: there is none."""
         return self.held.of(record.partition).get(text_of(record.key or b""))
 
-    def meet(self, record: Record, seq: int) -> Heard | None:
+    def meet(self, record: Record, seq: int) -> NamedSample | None:
         """Take in what a sample in columns names; None: it is answered alone, and nothing was taken in."""
         node = self.node(record)
         if node is None:
@@ -410,10 +410,10 @@ class Worker:
             naming = naming_of(record, seq)
         except BadMessageError:
             return None
-        each = self._heard(record, naming)
+        each = self._named(record, naming)
         return None if isinstance(each, str) else each
 
-    def decide(self, each: Heard, answerer: Answerer) -> list[Out]:
+    def decide(self, each: NamedSample, answerer: Answerer) -> list[Out]:
         """Answer a sample of which ``meet`` took in what it names."""
         if answerer.mute:
             with suppress(BadMessageError):
@@ -430,7 +430,7 @@ class Worker:
             return self._unread(record, exc, answerer, verdict)
         return self._decided(each, answerer, verdict)
 
-    def _decided(self, each: Heard, answerer: Answerer, verdict: Verdict) -> list[Out]:
+    def _decided(self, each: NamedSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
         """Decide a sample by the rule, and keep it where a window can take it."""
         record, sample = each.record, each.sample
         try:
@@ -468,7 +468,7 @@ class Worker:
         except BadMessageError as exc:
             return self._unread(record, exc, answerer, verdict)
         try:
-            each = self._heard(record, sample)
+            each = self._named(record, sample)
         except Exception as exc:  # noqa: BLE001 - as with its figures
             return self._refused(record, sample, failure("decide", exc), answerer)
         if isinstance(each, str):
@@ -500,7 +500,7 @@ class Worker:
     def _unlisted(self, record: Record, sample: SoundSample, answerer: Answerer, verdict: Verdict) -> list[Out]:
         """Ask its node for a keyframe. In no window: without the list nobody knows whose figures these are."""
         try:
-            each = self._heard(record, sample)
+            each = self._named(record, sample)
         except Exception as exc:  # noqa: BLE001 - as with a sample that is decided
             return self._refused(record, sample, failure("read", exc), answerer)
         if isinstance(each, str):
@@ -547,19 +547,19 @@ class Worker:
     def _take_in(self, record: Record) -> None:
         """Keep a sample that is not answered here; not one that is a dead letter where it is, or of no node."""
         try:
-            each = self._heard(record, self._read(record))
+            each = self._named(record, self._read(record))
         except Exception:  # noqa: BLE001 - one record's
             return
         if not isinstance(each, str):
             self._unpublished.append(each)
             self._fast.learn(each, self.in_force)
 
-    def _heard(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> Heard | str:
+    def _named(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> NamedSample | str:
         """The sample with what it names; or why it does not count: its node does not exist, or two agents use it."""
         node = self._node(record.partition, sample.node)
         if isinstance(node, str):
             return node
-        each = node.hear(record, sample, late=late)
+        each = node.take(record, sample, late=late)
         if not node.boots.only(sample.boot_id):
             self._fast.forget(sample.node)
         return node.boots.reason if each.two_boots else each
@@ -567,7 +567,7 @@ class Worker:
     def _failed(self, stage: str, record: Record, error: Exception) -> Out:
         return self._writer.dead(record, failure(stage, error), record.timestamp_ms)
 
-    def _fill(self, each: Heard) -> list[Out]:
+    def _fill(self, each: NamedSample) -> list[Out]:
         try:
             self._windows.fill(each.node.window, each.sample)
         except Exception as exc:  # noqa: BLE001 - one sample's
@@ -595,7 +595,7 @@ class Worker:
 
     def _leave_out(self, gone: Callable[[Node], bool]) -> None:
         """Take samples of nodes that are known no more out of what waits for the windows."""
-        kept: list[Heard | Block[Node]] = []
+        kept: list[NamedSample | Block[Node]] = []
         for one in self._unpublished:
             if isinstance(one, Block):
                 left = one.without(gone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.outcome import NodeOutcome, Spent
 from slacktide.schemas.topics import OUTCOME
-from slacktide.streams.explain.evidence import said
+from slacktide.streams.explain.evidence import logged
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.explain.pod import PodLog, explain_pod
 from slacktide.streams.explain.wish import wish_of
@@ -38,7 +38,7 @@ def test_the_rule_and_its_figures_are_told_beside_how_the_pod_ended() -> None:
     chain.run(1, 12)
     asked = evicted(3, reason="SIGTERM, and SIGKILL after 30000 ms", spent=Spent(evictions=1))
     ended = evicted(3, bound="ended", reason=f"ended by itself after 800 ms: {OWN_WORDS}", command_id="end")
-    outcomes = said([outcome_record(one, at) for at, one in enumerate((asked, ended))], OUTCOME, NodeOutcome)
+    outcomes = logged([outcome_record(one, at) for at, one in enumerate((asked, ended))], OUTCOME, NodeOutcome)
     log = PodLog(nodes=[node_log("node-1", chain.records)], on=None, outcomes=outcomes, span_ms=HOUR_MS)
 
     told = explain_pod(log, "jobs", "etl-x2lqp", wish_of(POD, "pod.yaml", "jobs", "etl-x2lqp"), START_MS + 12_100)

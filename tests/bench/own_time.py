@@ -39,7 +39,7 @@ STAGES = {
     "slacktide.streams.worker.fast": "heads, and what joins the steps",
     "slacktide.streams.worker.publishing": "what to publish",
     "slacktide.streams.worker.reading": "samples alone",
-    "slacktide.streams.worker.heard": "samples alone",
+    "slacktide.streams.worker.node_state": "samples alone",
     "slacktide.streams.decisions": "samples alone",
 }
 """By module: the innermost that is running counts."""

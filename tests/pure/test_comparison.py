@@ -14,7 +14,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse
 from slacktide.schemas.topics import COMMAND, SHADOW_COMMAND
-from slacktide.streams.comparison import Comparison, Taken, Tally, compare, tell
+from slacktide.streams.comparison import Comparison, Taken, Tally, compare, report
 from slacktide.streams.records import Out, Record
 from slacktide.streams.worker import Worker
 from slacktide.streams.worker.shadow import Shadow
@@ -41,7 +41,7 @@ def records(policy: Policy, *samples: NodeSample) -> list[Record]:
     worker.shadow = shadow = Shadow("w", policy)
     taken = [record_of(each) for each in samples]
     outs = worker.samples(taken, START_MS)
-    outs += [out for seen in shadow.take() for out in shadow.says(seen, START_MS)]
+    outs += [out for seen in shadow.take() for out in shadow.decisions(seen, START_MS)]
     return taken + [_read(out) for out in outs]
 
 
@@ -52,7 +52,7 @@ def _read(out: Out) -> Record:
 def compared(*told: Record) -> Comparison:
     comparison = Comparison()
     for record in told:
-        tell(comparison, record)
+        report(comparison, record)
     return comparison
 
 
@@ -150,7 +150,7 @@ def test_answers_that_the_shadow_left_out_are_told() -> None:
     worker = Worker("w")
     worker.policy(policy_record())
     for out in worker.samples([record_of(keyframe(2))], START_MS + 6_000):
-        tell(comparison, _read(out))
+        report(comparison, _read(out))
 
     assert (before, comparison.alone) == (0, 1)
 

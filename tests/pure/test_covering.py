@@ -12,7 +12,7 @@ from slacktide.schemas.heartbeat import KEY, Heartbeat, heartbeat_of
 from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC
 from slacktide.streams.records import FIGURES, Out
 from slacktide.streams.worker import Worker
-from slacktide.streams.worker.covering import HEARD_MS, Covering
+from slacktide.streams.worker.covering import COVERED_MS, Covering
 from testbed.samples import START_MS, inventory_record, keyframe, policy_record, record_of
 
 PARTITION = 3
@@ -72,12 +72,12 @@ def test_figures_that_do_not_change_are_published_once_an_interval_and_covered_a
 def test_a_node_whose_samples_end_is_covered_for_4_seconds_and_again_while_it_is_called_stale() -> None:
     worker = worker_of(30_000)
     take(worker, 1)
-    worker.covering.tick(HEARD_MS - 1)
+    worker.covering.tick(COVERED_MS - 1)
     assert covered(worker) == ["node-1"]
     worker.covering.tick(1)
     assert covered(worker) == []
     assert published(worker.silent({"node-1": 9_000})) == 1
-    worker.covering.tick(HEARD_MS)
+    worker.covering.tick(COVERED_MS)
     assert covered(worker, frozenset({"node-1"})) == ["node-1"]
     assert covered(worker) == [], "of a partition that is not read to its end nobody knows"
 
@@ -158,12 +158,12 @@ def test_whatever_happens_a_node_is_covered_while_it_was_heard_within_4_seconds_
 ) -> None:
     covering, at_s, heard_s = Covering(), 0, 0
     covering.published(0, "a")
-    for heard, passed_s in seconds:
+    for sampled, passed_s in seconds:
         covering.tick(passed_s * 1_000)
         at_s += passed_s
-        if heard:
-            covering.heard([(0, "a"), (0, "never published"), (1, "a")])
+        if sampled:
+            covering.sampled([(0, "a"), (0, "never published"), (1, "a")])
             heard_s = at_s
-        assert covering.covered(0, ()) == (["a"] if (at_s - heard_s) * 1_000 < HEARD_MS else [])
+        assert covering.covered(0, ()) == (["a"] if (at_s - heard_s) * 1_000 < COVERED_MS else [])
         assert covering.covered(0, {"a", "never published"}) == ["a"]
         assert covering.covered(1, {"a"}) == []

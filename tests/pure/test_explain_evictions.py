@@ -11,7 +11,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.topics import OUTCOME
 from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of
-from slacktide.streams.explain.evidence import said
+from slacktide.streams.explain.evidence import logged
 from testbed.chains import outcome_record
 from testbed.policies import policy_from
 
@@ -71,7 +71,7 @@ def evict_for(seconds: int, *, credit: int) -> list[NodeOutcome]:
 
 def explained(outcomes: list[NodeOutcome]) -> list[Eviction]:
     records = [outcome_record(one, offset) for offset, one in enumerate(outcomes)]
-    return evictions_of(said(records, OUTCOME, NodeOutcome), "jobs", "etl-x2lqp")
+    return evictions_of(logged(records, OUTCOME, NodeOutcome), "jobs", "etl-x2lqp")
 
 
 def test_each_eviction_of_a_real_agent_is_one_with_its_end() -> None:

@@ -25,7 +25,7 @@ from slacktide.schemas.sample import Limits, PodUse
 from slacktide.schemas.topics import DESCHEDULING, OUTCOME, PLACEMENT
 from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evictions import controller_of, observed
-from slacktide.streams.explain.evidence import Finding, Said, said
+from slacktide.streams.explain.evidence import Finding, Logged, logged
 from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodExplanation, PodLog, explain_pod, last_placement
 from slacktide.streams.explain.wish import Wish, wish_of
@@ -92,7 +92,7 @@ def explain(
     on: NodeLog | None = None,
     name: str = "jobs/etl-x2lqp",
 ) -> PodExplanation:
-    acts = said([outcome_record(one, offset) for offset, one in enumerate(outcomes or [])], OUTCOME, NodeOutcome)
+    acts = logged([outcome_record(one, offset) for offset, one in enumerate(outcomes or [])], OUTCOME, NodeOutcome)
     log = PodLog(nodes=nodes, on=on, outcomes=acts, span_ms=HOUR_MS)
     told = explain_pod(log, *name.split("/"), None if document is None else wish(document), NOW_MS)
     assert told is not None
@@ -420,7 +420,7 @@ def test_a_pod_is_where_it_was_seen_last_by_the_logs_clock(stale_ms: int) -> Non
     assert new.metric is not None
     body, place = old.metric.body, old.metric.place
     later_ms = place.logged_ms + (30_000 if stale_ms else -30_000)
-    ahead = Said(
+    ahead = Logged(
         body=msgspec.structs.replace(body, observed_ms=body.observed_ms + 365 * 24 * HOUR_MS, stale_ms=stale_ms),
         place=dataclasses.replace(place, logged_ms=later_ms),
     )
@@ -738,7 +738,7 @@ def descheduled(*passes: DeschedulingPass, name: str = "etl-x2lqp", policy: Poli
                value=encode(one), headers=())
         for offset, one in enumerate(passes)
     ]  # fmt: skip
-    found = looks(said(records, DESCHEDULING, DeschedulingPass), "jobs", name)
+    found = looks(logged(records, DESCHEDULING, DeschedulingPass), "jobs", name)
     there = node()
     if policy is not None:
         assert there.policy is not None
@@ -799,7 +799,7 @@ def with_placement(*placements: PodPlacement, document: dict[str, Any] | None = 
                value=encode(one), headers=())
         for offset, one in enumerate(placements)
     ]  # fmt: skip
-    last = last_placement(said(records, PLACEMENT, PodPlacement), "jobs", "etl-x2lqp")
+    last = last_placement(logged(records, PLACEMENT, PodPlacement), "jobs", "etl-x2lqp")
     log = PodLog(nodes=[node()], on=None, outcomes=[], span_ms=HOUR_MS, placement=last)
     return explain_pod(log, "jobs", "etl-x2lqp", None if document is None else wish(document), NOW_MS)
 

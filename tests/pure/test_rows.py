@@ -13,7 +13,7 @@ from slacktide.deploy.cli.records import sample_lines
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.topics import COMMAND, SAMPLE, SAMPLE_COLUMNS, SHADOW_COMMAND
-from slacktide.streams.comparison import Comparison, tell
+from slacktide.streams.comparison import Comparison, report
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.records import Record
 from slacktide.streams.replay.lines import records_of
@@ -84,7 +84,7 @@ def test_limits_of_samples_in_columns_are_compared() -> None:
     for records in (chain.records, in_columns(chain.records)):
         compared = Comparison()
         for record in (*records, *shadow):
-            tell(compared, record)
+            report(compared, record)
         counted.append(compared.all())
 
     assert counted[0] == counted[1]

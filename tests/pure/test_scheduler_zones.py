@@ -24,7 +24,7 @@ from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
 from slacktide.streams.decisions.numa.placement import zones_score
 from slacktide.streams.decisions.pod_placement import PlacementArgs
-from slacktide.streams.explain.evidence import Said
+from slacktide.streams.explain.evidence import Logged
 from slacktide.streams.records import Record
 
 GIB = 2**30
@@ -318,7 +318,7 @@ def test_explain_shows_the_zone_with_what_is_free_there_before_and_after() -> No
     asked = Asked(record("a", zone(0, 7_000), zone(1)))
     asked.place(manifest("first", cpu="1"), "a")
     asked.place(manifest("second"), "a")
-    shown = placement_text(Said(body=asked.told[-1], place=None), asked_ms=asked.clock.wall_ms())  # type: ignore[arg-type]
+    shown = placement_text(Logged(body=asked.told[-1], place=None), asked_ms=asked.clock.wall_ms())  # type: ignore[arg-type]
     assert (
         "a: zone 0: 6000m free, 0m with it; NUMA score 94 x 1; counting 1 pod that its zones do not show yet" in shown
     )

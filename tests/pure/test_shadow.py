@@ -51,7 +51,7 @@ def both(worker: Worker, *samples: NodeSample) -> tuple[list[Out], list[Out]]:
     """What the worker says, and then what its shadow says."""
     assert worker.shadow is not None
     outs = worker.samples([record_of(each) for each in samples], NOW_MS)
-    return outs, [out for seen in worker.shadow.take() for out in worker.shadow.says(seen, NOW_MS)]
+    return outs, [out for seen in worker.shadow.take() for out in worker.shadow.decisions(seen, NOW_MS)]
 
 
 def commands(outs: list[Out], topic: str) -> list[NodeCommand]:

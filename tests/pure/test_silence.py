@@ -46,7 +46,7 @@ class World:
 
     def read(self) -> None:
         for partition, node, offset in self.unread:
-            self.silence.heard(partition, {node: offset})
+            self.silence.sampled(partition, {node: offset})
         self.unread = []
 
     def second(
@@ -74,8 +74,8 @@ class World:
         )
         verdict = self.silence.tick(tick)
         self._fetched = dict(self.ends)
-        self.said |= verdict.say
-        for node in verdict.say:
+        self.said |= verdict.publish
+        for node in verdict.publish:
             self.first_said_s.setdefault(node, self.now_s)
         return verdict
 
@@ -103,7 +103,7 @@ def test_a_node_that_stops_is_said_to_be_stale_within_10_s_and_never_sooner_than
 
 def test_it_is_said_again_every_5_s_for_how_long_it_lasts(world: World) -> None:
     world.seconds(5, ["a"])
-    said = [(second, verdict.say["a"]) for second, verdict in enumerate(world.seconds(40)) if verdict.say]
+    said = [(second, verdict.publish["a"]) for second, verdict in enumerate(world.seconds(40)) if verdict.publish]
 
     seconds, ages = [second for second, _ in said], [age_ms for _, age_ms in said]
     assert {after - before for before, after in pairwise(seconds)} == {5}
@@ -115,7 +115,7 @@ def test_a_node_that_comes_back_is_not_silent_any_more(world: World) -> None:
     world.seconds(15)
     back = world.seconds(3, ["a"])
 
-    assert (back[-1].say, back[-1].silent) == ({}, 0)
+    assert (back[-1].publish, back[-1].silent) == ({}, 0)
 
 
 def test_a_node_that_goes_on_in_a_topic_made_anew_is_not_silent(world: World) -> None:
@@ -172,7 +172,7 @@ def test_a_worker_that_has_paused_says_of_nobody_that_it_is_stale_for_one_sessio
     resumed = world.seconds(SESSION_MS // 1_000 - 1, ["a"])
     after = world.seconds(12, ["a"])
 
-    assert [verdict.say for verdict in resumed] == [{}] * len(resumed)
+    assert [verdict.publish for verdict in resumed] == [{}] * len(resumed)
     assert set(world.said) == {"gone"}
     assert after[-1].silent == 1
 
@@ -180,10 +180,10 @@ def test_a_worker_that_has_paused_says_of_nobody_that_it_is_stale_for_one_sessio
 def test_a_new_owner_waits_as_long_as_any_other(world: World) -> None:
     """It learns of the node from old records."""
     world.ends = {0: 5_000}
-    world.silence.heard(0, {"a": 10, "b": 4_000})
+    world.silence.sampled(0, {"a": 10, "b": 4_000})
     verdicts = world.seconds(SILENT_MS // 1_000)
 
-    assert all(not verdict.say for verdict in verdicts)
+    assert all(not verdict.publish for verdict in verdicts)
     world.seconds(3)
     assert set(world.said) == {"a", "b"}
 
@@ -331,11 +331,11 @@ def test_nobody_is_said_to_be_stale_who_wrote_within_7_s(steps: list[tuple[set[s
     for writing, reading, paused_ms in steps:
         known_s = dict(world.wrote_s)  # what is appended after the ends were asked for, the tick cannot know
         verdict = world.second(writing, reading=reading, paused_ms=paused_ms)
-        for node in verdict.say:
+        for node in verdict.publish:
             assert world.now_s - known_s[node] >= SILENT_MS / 1_000
-            assert verdict.say[node] <= (world.now_s - known_s[node]) * 1_000
-        assert not verdict.say.keys() & verdict.frozen
-        assert len(verdict.say) < 5 or not verdict.frozen
+            assert verdict.publish[node] <= (world.now_s - known_s[node]) * 1_000
+        assert not verdict.publish.keys() & verdict.frozen
+        assert len(verdict.publish) < 5 or not verdict.frozen
 
 
 @given(steps=STEPS)
@@ -347,7 +347,7 @@ def test_once_all_is_read_for_a_while_each_silent_node_is_said_or_frozen(
     for writing, reading, paused_ms in steps:
         world.second(writing, reading=reading, paused_ms=paused_ms)
     verdicts = world.seconds(EVERY_S + SESSION_MS // 1_000)
-    last = {node for verdict in verdicts[-5:] for node in verdict.say}
+    last = {node for verdict in verdicts[-5:] for node in verdict.publish}
 
     assert last | verdicts[-1].frozen == set(world.wrote_s)
 
@@ -360,9 +360,9 @@ def test_a_node_whose_samples_change_their_topic_is_not_silent() -> None:
     for second in range(40):
         for node, topic in (("moves", FORMS[second >= 20]), ("stays", FORMS[0]), ("stops", FORMS[1])):
             if node != "stops" or second < 5:
-                silence.heard(0, {node: ends[topic]}, topic)
+                silence.sampled(0, {node: ends[topic]}, topic)
                 ends[topic] += 1
-        said |= silence.tick(tick_of(ends, fetched)).say
+        said |= silence.tick(tick_of(ends, fetched)).publish
         fetched = dict(ends)
 
     assert set(said) == {"stops"}
@@ -371,14 +371,14 @@ def test_a_node_whose_samples_change_their_topic_is_not_silent() -> None:
 def test_nobody_is_silent_while_either_topic_of_a_partition_is_unread() -> None:
     silence, ends, fetched = Silence(session_timeout_ms=SESSION_MS), dict.fromkeys(FORMS, 0), dict.fromkeys(FORMS, 0)
     silence.hold([0])
-    silence.heard(0, {"a": 0}, FORMS[0])
+    silence.sampled(0, {"a": 0}, FORMS[0])
     ends[FORMS[0]] = 1
     for _ in range(30):
         ends[FORMS[1]] += 1
         tick = tick_of(ends, fetched, read={FORMS[0]: 1, FORMS[1]: 0})
-        assert silence.tick(tick).say == {}
+        assert silence.tick(tick).publish == {}
         fetched = dict(ends)
-    assert "a" in silence.tick(tick_of(ends, ends)).say
+    assert "a" in silence.tick(tick_of(ends, ends)).publish
 
 
 FORMS = (SAMPLE.name, SAMPLE_COLUMNS.name)

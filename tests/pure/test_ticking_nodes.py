@@ -74,7 +74,7 @@ def test_13_invented_names_beside_100_nodes_freeze_nothing(listed: Second) -> No
     assert {verdict.nodes for verdict in verdicts} == {100}
     assert not any(verdict.frozen for verdict in verdicts)
 
-    said = [listed.tick(REAL[1:]).say for _ in range(10)]
+    said = [listed.tick(REAL[1:]).publish for _ in range(10)]
     assert [list(one) for one in said if one] == [["node-0"]]
 
 
@@ -83,7 +83,7 @@ def test_a_real_mass_still_freezes(listed: Second) -> None:
     verdicts = [listed.tick(REAL[13:]) for _ in range(12)]
 
     assert verdicts[-1].frozen == frozenset(REAL[:13])
-    assert all(not verdict.say for verdict in verdicts)
+    assert all(not verdict.publish for verdict in verdicts)
 
 
 def test_a_node_that_is_removed_is_not_waited_for_although_its_samples_go_on(listed: Second) -> None:
@@ -93,7 +93,7 @@ def test_a_node_that_is_removed_is_not_waited_for_although_its_samples_go_on(lis
     listed.ticking.inventory(removed)
 
     assert listed.tick(REAL).nodes == 99
-    assert [listed.tick(REAL[1:]).say for _ in range(12)] == [{}] * 12
+    assert [listed.tick(REAL[1:]).publish for _ in range(12)] == [{}] * 12
 
 
 def test_where_nobody_lists_the_nodes_those_that_are_lost_are_forgotten() -> None:
@@ -105,7 +105,7 @@ def test_where_nobody_lists_the_nodes_those_that_are_lost_are_forgotten() -> Non
 
     for _ in range(FROZEN_MIN_MS // 1_000):
         reached = Reached(partition=0, position=open_.offset + 1, end=open_.offset + 1)
-        open_.ticking._silence.heard(0, dict.fromkeys(REAL[:20], open_.offset + 1))
+        open_.ticking._silence.sampled(0, dict.fromkeys(REAL[:20], open_.offset + 1))
         verdict = open_.ticking._silence.tick(WorkerTick(worker="w", number=1, ticked_ms=0, partitions=[reached]))
         for partition, node in verdict.lost:
             open_.worker.lost(partition, node)

@@ -17,7 +17,7 @@ from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
 from slacktide.schemas.window import NodeWindowSegment
 from slacktide.streams.columns.rings import LENGTHS_S, SECONDS
-from slacktide.streams.columns.segments import Minute, minute_of, restore, said_minute, said_seconds, segment
+from slacktide.streams.columns.segments import Minute, minute_of, restore, segment, written_minute, written_seconds
 from slacktide.streams.columns.series import SLOTS_MAX, slot_ms
 from slacktide.streams.columns.windows import Arrival, Averages, Windows, averages_of
 from testbed.samples import START_MS, sample
@@ -71,7 +71,7 @@ class OneNode:
 
     def read(self, one: NodeWindowSegment) -> Minute:
         raw = encode(one)
-        return said_minute(said_seconds(raw), raw, self.window)
+        return written_minute(written_seconds(raw), raw, self.window)
 
     def restore(self, *minutes: Minute) -> None:
         restore(self.windows, [(self.window, one) for one in minutes])
@@ -388,11 +388,11 @@ def test_what_no_window_needs_of_a_segment_is_not_read() -> None:
     older, *_, newest = node.segments()
     raw = encode(older).replace(b'"cpu_ms":', b'"cpu_ms":-')
     bad = encode(newest).replace(b'"cpu_ms":', b'"cpu_ms":-')
-    other.restore(other.read(newest), said_minute(said_seconds(raw), raw, node.window))
+    other.restore(other.read(newest), written_minute(written_seconds(raw), raw, node.window))
 
     assert sum(other.spreads()[-1][:1]) == sum(older.covered_ms) + sum(newest.covered_ms)
     with pytest.raises(BadMessageError):
-        said_minute(said_seconds(bad), bad, node.window)
+        written_minute(written_seconds(bad), bad, node.window)
 
 
 @pytest.mark.parametrize(
@@ -413,7 +413,7 @@ def test_a_segment_that_is_no_minute_is_refused(was: str, instead: str) -> None:
     raw = encode(node.segments()[-1]).replace(was.encode(), instead.encode())
 
     with pytest.raises(BadMessageError):
-        said_minute(said_seconds(raw), raw, node.window)
+        written_minute(written_seconds(raw), raw, node.window)
 
 
 # Against a plain reference

@@ -28,7 +28,7 @@ class Shadowed(Worker):
         """As ever; and where both have one policy, and the sample's is it, too, they must say the same."""
         outs = super().samples(records, now_ms)
         assert self.shadow is not None
-        beside = [out for seen in self.shadow.take() for out in self.shadow.says(seen, now_ms)]
+        beside = [out for seen in self.shadow.take() for out in self.shadow.decisions(seen, now_ms)]
         real, shadow = _commands(outs, COMMAND.name), _commands(beside, SHADOW_COMMAND.name)
         assert shadow.keys() <= real.keys()
         for key, command in shadow.items():

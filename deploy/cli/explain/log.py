@@ -30,7 +30,7 @@ from slacktide.schemas.topics import (
 )
 from slacktide.streams.explain.covered import covered_of
 from slacktide.streams.explain.descheduling import looks
-from slacktide.streams.explain.evidence import Finding, Said, by_key, said
+from slacktide.streams.explain.evidence import Finding, Logged, by_key, logged
 from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodLog, last_placement, where_is
 from slacktide.streams.kafka import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, partition_counts, partition_of
@@ -166,9 +166,9 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
     else:
         on, nodes = await _listed(log, namespace, name), await _with_pods(log, nodes)
     outcomes = await log.pod_outcomes(log.now_ms - span_ms)
-    acts = said(outcomes.records, OUTCOME, NodeOutcome)
+    acts = logged(outcomes.records, OUTCOME, NodeOutcome)
     told = await log.placements(name, log.now_ms - span_ms)
-    placement = last_placement(said(told.records, PLACEMENT, PodPlacement), namespace, name)
+    placement = last_placement(logged(told.records, PLACEMENT, PodPlacement), namespace, name)
     passes = await log.passes(log.now_ms - span_ms)
     missed = await log.missed(name, log.now_ms - MISSED_MS)
     found = PodLog(
@@ -177,8 +177,8 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
         outcomes=acts,
         span_ms=span_ms,
         placement=placement,
-        missed=_missed(said(missed.records, MISSED_POD, MissedPod), namespace, name),
-        looks=looks(said(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
+        missed=_missed(logged(missed.records, MISSED_POD, MissedPod), namespace, name),
+        looks=looks(logged(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
     )
     return found, [*outcomes.short, *told.short, *passes.short]
 
@@ -189,7 +189,7 @@ def _names(records: Sequence[Record]) -> set[str]:
     return {name for name in found if not name.startswith(RESERVED)}
 
 
-def _missed(found: Iterable[Said[MissedPod]], namespace: str, name: str) -> MissedPod | None:
+def _missed(found: Iterable[Logged[MissedPod]], namespace: str, name: str) -> MissedPod | None:
     mine = [one.body for one in found if (one.body.namespace, one.body.name) == (namespace, name)]
     return max(mine, key=lambda one: one.found_ms, default=None)
 

@@ -8,7 +8,7 @@ from slacktide.deploy.cli.explain.node_text import age
 from slacktide.deploy.cli.text import count, table
 from slacktide.schemas.message import Terms
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
-from slacktide.streams.explain.evidence import Said
+from slacktide.streams.explain.evidence import Logged
 from slacktide.streams.explain.selling import amount
 
 HEAD = (
@@ -25,7 +25,7 @@ HEAD = (
 UNITS = {"milli": "cpu_milli", "bytes": "mem_bytes"}
 
 
-def placement_text(said: Said[PodPlacement], asked_ms: int) -> str:
+def placement_text(said: Logged[PodPlacement], asked_ms: int) -> str:
     """Who refused it and why, and how the best of the others were ranked."""
     body = said.body
     when = age(max(0, asked_ms - body.decided_ms))

@@ -138,9 +138,9 @@ class _Reading:
 
     def _take(self, record: Record) -> None:
         from slacktide.schemas.topics import SHADOW_COMMAND  # noqa: PLC0415
-        from slacktide.streams.comparison import tell  # noqa: PLC0415
+        from slacktide.streams.comparison import report  # noqa: PLC0415
 
         if record.topic == SHADOW_COMMAND.name and record.key is not None and record.timestamp_ms >= self._from_ms:
             self.shadowed.add(record.key.decode(errors="backslashreplace"))
         if self._key is None or record.key == self._key:
-            tell(self._compared, record, self._from_ms)
+            report(self._compared, record, self._from_ms)

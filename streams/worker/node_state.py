@@ -20,7 +20,7 @@ from slacktide.streams.decisions.known_pods import KnownPods
 from slacktide.streams.records import Record
 from slacktide.streams.worker.boots import Boots
 from slacktide.streams.worker.nodes import Described
-from slacktide.streams.worker.reading import NOT_SAID, Naming, SoundSample
+from slacktide.streams.worker.reading import ABSENT, Naming, SoundSample
 from slacktide.streams.worker.shadow import Seen
 
 T = TypeVar("T")
@@ -149,8 +149,8 @@ class Node:
         pods, facts = self.pods.newest, self.facts.newest
         return Carried(
             self.window.node,
-            *(("", NOT_SAID) if pods is None else (pods[0], msgspec.Raw(pods[1].raw))),
-            *(("", NOT_SAID) if facts is None else (facts[0], msgspec.Raw(encode(facts[1])))),
+            *(("", ABSENT) if pods is None else (pods[0], msgspec.Raw(pods[1].raw))),
+            *(("", ABSENT) if facts is None else (facts[0], msgspec.Raw(encode(facts[1])))),
         )
 
     def too_late(self, boot_id: str) -> None:
@@ -162,7 +162,7 @@ class Node:
         """How many of the newest boot came too late."""
         return self.late[1] if self.late[0] == boot_id else 0
 
-    def hear(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> Heard:
+    def take(self, record: Record, sample: SoundSample | Naming, *, late: bool = False) -> NamedSample:
         """Remember what the sample carries, and find what it names.
 
         Args:
@@ -188,10 +188,10 @@ class Node:
                 self.late = "", 0
         two = standing == "two boots"
         whole = cast("SoundSample", sample)  # of what only names, nobody reads figures
-        return Heard(record, whole, self, facts, pods, newer, restarted, self.described, two)
+        return NamedSample(record, whole, self, facts, pods, newer, restarted, self.described, two)
 
 
-class Heard(msgspec.Struct):
+class NamedSample(msgspec.Struct):
     """A sample, and what it names."""
 
     record: Record
@@ -237,11 +237,11 @@ class Heard(msgspec.Struct):
         return Arrival(self.node.window, self.sample, self.pods, window_ms, self.restarted)
 
 
-def waves(heard: Sequence[Heard]) -> list[list[Heard]]:
+def waves(samples: Sequence[NamedSample]) -> list[list[NamedSample]]:
     """The same, so that no node is twice in a wave, and each node's samples keep their order."""
-    turns: list[list[Heard]] = []
+    turns: list[list[NamedSample]] = []
     seen: dict[int, int] = {}
-    for each in heard:
+    for each in samples:
         turn = seen.get(each.node.window.row, 0)
         seen[each.node.window.row] = turn + 1
         if turn == len(turns):
