@@ -41,6 +41,7 @@ CALCULATIONS = {
     "numa_filter": "whether a node's NUMA zones can hold a pod",
     "numa_policy_admit": "whether the kubelet's topology manager admits a request, and to which zones",
     "numa_score": "how well a node's NUMA zones suit a pod",
+    "numa_batch_zones": "what of a node's batch resources each NUMA zone gives",
     "numa_pod_fingerprint": "a text that is equal for equal sets of pods",
     "numa_overreserve": "what NUMA zones have left beside pods that were placed there",
     "queue_quota": "quota, usage and what is available in a tree of cohorts",

@@ -29,6 +29,9 @@ def cases(name: str) -> list[str]:
         return [
             json.dumps({"name": "a", "input": {"figures": {"batch_cpu_milli": 7, "mid_cpu_milli": 1}, "pods": [pod]}})
         ]
+    if name == "numa_batch_zones":
+        zones = [{"id": zone, "allocatable": {"cpu_milli": 8}, "available": {"cpu_milli": zone}} for zone in (0, 3)]
+        return [json.dumps({"name": "a", "input": {"batch_cpu_milli": 7, "batch_memory_bytes": 1, "zones": zones}})]
     files = {"free_resource": "batch_resource"}
     by_size = sorted(lines(files.get(name, name)), key=len)
     return by_size[: len(by_size) * 3 // 4 : max(1, len(by_size) // CASES)]

@@ -1,0 +1,94 @@
+"""What of a node's batch resources each of its zones gives: the parts add up to the node's amount, never to more.
+
+Slacktide's own. Koordinator works out each zone by itself, from equal parts of what no pod is bound to, rounded up:
+``batch_resource_zones``. Its zones may add up to more than the node.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+from slacktide.schemas.message import Terms
+from slacktide.schemas.zones import Zone
+from slacktide.streams.decisions.because import Because, in_unit
+
+_TERMS = ("node", "free", "held", "of_free", "of_held", "batch")
+
+
+class Share(NamedTuple):
+    """A zone's part of one resource of the node."""
+
+    node: int
+    """The node's amount."""
+    free: int
+    """What the kubelet may give of the zone, and no pod holds for itself."""
+    held: int
+    """What pods hold of the zone for themselves."""
+    of_free: int
+    of_held: int
+
+    @property
+    def amount(self) -> int:
+        """The part."""
+        return self.of_free + self.of_held
+
+    def because(self, of: str, unit: str) -> Because:
+        """The arithmetic."""
+        terms: Terms = dict(zip(in_unit(unit, *_TERMS), (*self, self.amount), strict=True))
+        bound = "held" if self.of_held else "free" if self.of_free else "exhausted"
+        return Because(of=of, bound=bound, terms=terms, adds=in_unit(unit, "+of_free", "+of_held"))
+
+
+class ZoneBatch(NamedTuple):
+    """A zone's batch CPU in millicores and memory in bytes; None: the zone or the node has no such resource."""
+
+    cpu_milli: Share | None
+    mem_bytes: Share | None
+
+
+NO_BATCH = ZoneBatch(None, None)
+
+
+def batch_zones(cpu_milli: int | None, mem_bytes: int | None, zones: Sequence[Zone]) -> list[ZoneBatch]:
+    """Divide what batch pods may ask for on a node among its zones.
+
+    Batch pods run on CPUs that no pod holds for itself. So the amount goes to what is free in the zones, in
+    proportion. Only an amount above all that is free reaches what pods hold, in proportion to that. What is above all
+    that the zones can give is in no zone.
+
+    Args:
+        cpu_milli: the node's batch CPU; None: it has none.
+        mem_bytes: the node's batch memory in bytes; None: it has none.
+        zones: the node's.
+
+    Returns:
+        A part for each zone, in the order of ``zones``.
+
+    """
+    cpu = _shares(cpu_milli, [(one.allocatable.cpu_milli, one.available.cpu_milli) for one in zones])
+    mem = _shares(mem_bytes, [(one.allocatable.mem_bytes, one.available.mem_bytes) for one in zones])
+    return [ZoneBatch(*both) for both in zip(cpu, mem, strict=True)]
+
+
+def _shares(node: int | None, zones: Sequence[tuple[int | None, int | None]]) -> list[Share | None]:
+    """Of one resource, by what is allocatable and available in each zone."""
+    if node is None:
+        return [None] * len(zones)
+    free = [min(available or 0, allocatable or 0) for allocatable, available in zones]
+    held = [(allocatable or 0) - left for (allocatable, _), left in zip(zones, free, strict=True)]
+    of_free = min(node, sum(free))
+    of_held = min(node - of_free, sum(held))
+    shares = map(Share, [node] * len(zones), free, held, _parts(of_free, free), _parts(of_held, held))
+    return [None if listed is None else share for (listed, _), share in zip(zones, shares, strict=True)]
+
+
+def _parts(amount: int, rooms: Sequence[int]) -> Iterable[int]:
+    """In proportion to the rooms, which hold it: each part is the exact one, rounded up or down.
+
+    What the zones up to each one get together is rounded down. So the parts add up.
+    """
+    total = sum(rooms) or 1
+    upto = [amount * room // total for room in accumulate(rooms)]
+    return [after - before for before, after in pairwise([0, *upto])]
