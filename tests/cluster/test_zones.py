@@ -13,7 +13,7 @@ from slacktide.schemas.topics import ZONES
 from slacktide.schemas.zones import NodeZones, Zone, ZoneResources
 from slacktide.streams.records import Out
 from testbed.cluster.api_server import RefusedError
-from testbed.cluster.bridge_rig import BridgeRig, until
+from testbed.cluster.bridge_rig import GIB, BridgeRig, until
 from testbed.cluster.manifests import MANIFESTS
 
 pytestmark = pytest.mark.cluster
@@ -43,14 +43,16 @@ KIND = {
 
 
 def record(node: str, seq: int, free_milli: int) -> Out:
-    zone = Zone(
-        id=0, allocatable=ZoneResources(cpu_milli=8_000), available=ZoneResources(cpu_milli=free_milli), distances=[]
-    )
-    zones = NodeZones(
-        node=node, boot_id="1-a", seq=seq, observed_ms=1, zones=[zone], policy="restricted", scope="pod",
+    has = ZoneResources(cpu_milli=8_000)
+    zones = [
+        Zone(id=0, allocatable=has, available=ZoneResources(cpu_milli=free_milli)),
+        Zone(id=2, allocatable=has, available=has),
+    ]
+    known = NodeZones(
+        node=node, boot_id="1-a", seq=seq, observed_ms=1, zones=zones, policy="restricted", scope="pod",
         cpu_static=True, memory_static=False,
     )  # fmt: skip
-    return Out(topic=ZONES.name, key=node.encode(), value=encode(zones))
+    return Out(topic=ZONES.name, key=node.encode(), value=encode(known))
 
 
 def served(rig: BridgeRig) -> bool:
@@ -65,18 +67,20 @@ async def test_objects_are_made_and_follow_the_record_and_another_exporters_are_
     rig: BridgeRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pace, "GAP_S", 0.5)
+    monkeypatch.setattr(pace, "NODE_WRITE_S", 0.5)
     monkeypatch.setattr(topology_mirror, "LOOK_S", 0.5)
     rig.cluster.kubectl("apply", "-f", str(MANIFESTS / "components/zones/rbac.yaml"))
     ours, foreign = rig.cluster.node(), rig.cluster.node()
     replica = rig.replica()
     await until(lambda: not replica.health.not_ready)
 
-    def shown(node: str) -> str:
+    def shown(node: str, resource: str = "cpu") -> list[str]:
+        """What is available, by zone."""
         try:
-            [zone] = rig.cluster.get(f"{OBJECTS}/{node}")["zones"]
+            zones = rig.cluster.get(f"{OBJECTS}/{node}")["zones"]
         except RefusedError:
-            return ""
-        return str(zone["resources"][0]["available"])
+            return []
+        return [one["available"] for zone in zones for one in zone["resources"] if one["name"] == resource]
 
     rig.cluster.apply(json.dumps(KIND))
     await until(lambda: served(rig))
@@ -86,22 +90,31 @@ async def test_objects_are_made_and_follow_the_record_and_another_exporters_are_
 
     seq = 0
 
-    async def publish_until(free_milli: int, text: str) -> None:
+    async def publish_until(free_milli: int, texts: list[str], resource: str = "cpu") -> None:
         """Agents publish again and again."""
         nonlocal seq
         async with asyncio.timeout(30):
-            while shown(ours) != text:
+            while shown(ours, resource) != texts:
                 seq += 1
                 for node in (ours, foreign):
                     await rig.put(record(node, seq, free_milli))
                 await asyncio.sleep(0.2)
 
-    await publish_until(8_000, "8")
+    await publish_until(8_000, ["8", "8"])
     made = rig.cluster.get(f"{OBJECTS}/{ours}")
     assert made["metadata"]["ownerReferences"][0]["name"] == ours
     assert {"name": "topologyManagerPolicy", "value": "restricted"} in made["attributes"]
-    await publish_until(2_500, "2500m")
+    await publish_until(2_500, ["2500m", "8"])
     await until(lambda: "another exporter's" in replica.health.not_fresh)
-    assert shown(foreign) == "7"
+    assert shown(foreign) == ["7"]
+
+    rig.say(ours, cpu=3_001, mem=GIB)
+    batch = "kubernetes.io/batch-cpu"
+    await publish_until(4_000, ["1000", "2001"], batch)
+    assert rig.resources(ours)["allocatable"][batch] == "3001"
+    assert shown(ours, "kubernetes.io/batch-memory") == [], "the zones of this record have no memory"
+    rig.say(ours, cpu=None, mem=None)
+    await publish_until(4_000, [], batch)
+    assert shown(ours) == ["4", "8"]
     await replica.stop()
     rig.cluster.kubectl("delete", "crd", f"{PLURAL}.{GROUP}")

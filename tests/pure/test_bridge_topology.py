@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
+from slacktide.agents.cluster.bridge.node_status import shown
 from slacktide.agents.cluster.bridge.pace import AT_LEAST
-from slacktide.agents.cluster.bridge.topology import FRESH_S, Topologies, TopologyWrite, body_of, created
+from slacktide.agents.cluster.bridge.topology import (
+    FRESH_S,
+    ShownNode,
+    Topologies,
+    TopologyWrite,
+    body_of,
+    created,
+)
+from slacktide.agents.cluster.bridge.writing import Writing
+from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.units import cpu_milli, whole
 from slacktide.schemas.zones import NodeZones, Zone, ZoneDistance, ZoneResources
 from slacktide.streams.decisions.numa.topology import NamedZone, kubelet_of, zones_of
 
 GIB = 2**30
+BARE = ShownNode("uid-a")
 
 
 def record(node: str = "a", *, free_milli: int = 2_500, **said: Any) -> NodeZones:
@@ -47,7 +58,7 @@ def read_by_the_rules(body: Any) -> Any:
 
 
 def test_who_reads_the_object_finds_what_is_in_the_record() -> None:
-    kubelet, [first, second] = read_by_the_rules(body_of(record()))
+    kubelet, [first, second] = read_by_the_rules(body_of(record(), BARE))
 
     assert (kubelet.policy, kubelet.scope, kubelet.max_zones) == ("restricted", "pod", 16)
     assert first.id == 0
@@ -57,16 +68,42 @@ def test_who_reads_the_object_finds_what_is_in_the_record() -> None:
 
 
 def test_an_unknown_policy_is_no_attribute_and_the_object_goes_with_its_node() -> None:
-    body = body_of(record(policy=None, scope=None))
+    body = body_of(record(policy=None, scope=None), BARE)
     assert [one["name"] for one in body["attributes"]] == ["topologyManagerMaxNUMANodes"]  # type: ignore[index, attr-defined]
     made: Any = created("a", "uid-a", body)
     assert (made["apiVersion"], made["metadata"]["name"]) == ("topology.node.k8s.io/v1alpha2", "a")
     assert made["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Node", "name": "a", "uid": "uid-a"}]
 
 
-def due(topologies: Topologies, now_s: float, *nodes: str) -> list[TopologyWrite]:
+def test_zones_divide_the_batch_resources_that_the_node_shows() -> None:
+    node = ShownNode("uid-a", batch_cpu_milli=3_001, batch_mem_bytes=13 * GIB)
+    _, [first, second] = read_by_the_rules(body_of(record(), node))
+
+    assert first.available.keys() - second.available.keys() == {
+        "cpu", "hugepages-2Mi", "example.com/gpu", "kubernetes.io/batch-cpu"
+    }  # fmt: skip
+    assert first.available["kubernetes.io/batch-cpu"] == 3_001, "the other zone has no CPUs"
+    assert first.available["kubernetes.io/batch-memory"] == 13 * GIB // 65, "1 of 65 GiB is free there"
+    parts = [zone.available["kubernetes.io/batch-memory"] for zone in (first, second)]
+    assert sum(parts) == node.batch_mem_bytes
+    for zone in body_of(record(), node)["zones"]:  # type: ignore[attr-defined]
+        for one in zone["resources"]:
+            assert "batch" not in one["name"] or one["capacity"] == one["allocatable"] == one["available"]
+
+
+def test_the_bridge_divides_what_a_node_shows_and_can_be_read() -> None:
+    writing = Writing()
+    names = {"kubernetes.io/batch-cpu": "3k", "kubernetes.io/batch-memory": "many"}
+    for node, status in {"a": shown({}, names), "b": shown(names, None)}.items():
+        facts = NodeFacts(name=node, capacity=Resources(), allocatable=Resources())
+        writing.node(f"uid-{node}", facts, status, 0)
+
+    assert writing.shown == {"a": ShownNode("uid-a", 3_000, None), "b": ShownNode("uid-b", None, None)}
+
+
+def due(topologies: Topologies, now_s: float, *nodes: str, batch_cpu_milli: int | None = None) -> list[TopologyWrite]:
     """What is due, and done."""
-    writes = topologies.due({name: f"uid-{name}" for name in nodes}, now_s)
+    writes = topologies.due({name: ShownNode(f"uid-{name}", batch_cpu_milli) for name in nodes}, now_s)
     for write in writes:
         topologies.wrote(write, now_s, done=True)
     return writes
@@ -83,6 +120,26 @@ def test_an_object_is_written_on_a_change_and_of_many_changes_few() -> None:
         topologies.take(record(seq=second, free_milli=second), second)
         written += len(due(topologies, second, "a"))
     assert 5 <= written <= 5 + 3, "0.5 a minute, and what it had saved"
+
+
+def test_an_object_is_written_when_the_node_shows_other_batch_resources() -> None:
+    topologies = Topologies()
+    topologies.take(record(), 0)
+    assert len(due(topologies, 0, "a")) == 1
+    assert len(due(topologies, 11, "a", batch_cpu_milli=1_000)) == 1
+    assert due(topologies, 14, "a", batch_cpu_milli=1_000) == []
+    topologies.take(record(seq=2), 14)
+    [withdrawn] = due(topologies, 25, "a")
+    assert "batch" not in str(withdrawn.body)
+
+
+def test_amounts_that_come_back_are_written_again() -> None:
+    topologies = Topologies()
+    topologies.take(record(), 0)
+    due(topologies, 0, "a", batch_cpu_milli=1)
+    topologies.take(record(seq=2), 8)
+    written = [due(topologies, second, "a", batch_cpu_milli=milli) for second, milli in ((10, 1), (11, 2), (22, 1))]
+    assert [len(one) for one in written] == [0, 1, 1]
 
 
 def test_nothing_is_written_of_a_node_that_is_gone_or_of_a_record_that_is_old() -> None:
@@ -111,7 +168,7 @@ def test_a_fleet_is_written_within_its_share_and_a_failed_write_is_tried_again_l
     for name in names:
         topologies.take(record(name), 0)
     assert len(due(topologies, 0, *names)) == AT_LEAST
-    [write, *_] = topologies.due(dict.fromkeys(names, "u"), 1)
+    [write, *_] = topologies.due(dict.fromkeys(names, BARE), 1)
     topologies.wrote(write, 1, done=False)
-    assert write.node not in {one.node for one in topologies.due(dict.fromkeys(names, "u"), 2)}
-    assert write.node in {one.node for one in topologies.due({write.node: "u"}, 12)}
+    assert write.node not in {one.node for one in topologies.due(dict.fromkeys(names, BARE), 2)}
+    assert write.node in {one.node for one in topologies.due({write.node: BARE}, 12)}

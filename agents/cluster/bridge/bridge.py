@@ -190,7 +190,7 @@ class _Leader:
         self._policies = PolicySource(self, past, settings.config_map)
         self._hearing = Hearing(settings.bootstrap, self._writing, self._lay_aside, clock)
         self._mirror = Mirror(self._writing, clock)
-        self._topologies = TopologyMirror(settings.bootstrap, lambda: self._writing.uids, self._lay_aside, clock)
+        self._topologies = TopologyMirror(settings.bootstrap, lambda: self._writing.shown, self._lay_aside, clock)
         self._descheduler = Descheduler(
             settings.bootstrap,
             self._metric_of,

@@ -24,6 +24,7 @@ TIERS = (
 )
 """Name on the node by field; CPU in millicores, memory in bytes."""
 NAMES = {field: name for tier in TIERS for field, name in tier.items()}
+_UNREADABLE = -1
 Figures = Mapping[str, int | None]
 """By field; None: the node has no such resource."""
 
@@ -39,6 +40,12 @@ class Shown:
     def any(self) -> bool:
         """Whether there is any of them."""
         return any(one is not None for one in (*self.capacity.values(), *self.allocatable.values()))
+
+    @property
+    def batch(self) -> tuple[int | None, int | None]:
+        """Allocatable batch CPU and memory; None: none, or none that can be read."""
+        cpu_milli, mem_bytes = (self.allocatable[field] for field in TIERS[0])
+        return _readable(cpu_milli), _readable(mem_bytes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,4 +141,8 @@ def _amount(text: str | None) -> int | None:
     try:
         return None if text is None else whole(text)
     except QuantityError:
-        return -1
+        return _UNREADABLE
+
+
+def _readable(amount: int | None) -> int | None:
+    return None if amount is None or amount < 0 else amount

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from slacktide.agents.cluster.bridge.node_status import NAMES
 from slacktide.agents.cluster.bridge.pace import Budget, share
 from slacktide.agents.kubernetes import NODE_RESOURCE_TOPOLOGIES
 from slacktide.schemas.units import cpu_text, mem_text
 from slacktide.schemas.zones import NodeZones, Zone, ZoneResources
+from slacktide.streams.decisions.numa.batch_zones import ZoneBatch, batch_zones
 
 Json = dict[str, object]
 MANAGED_BY = "app.kubernetes.io/managed-by"
@@ -20,16 +23,26 @@ FRESH_S = 15.0
 """An older record is not written: nobody knows what has become of the zones."""
 
 
-def body_of(record: NodeZones) -> Json:
-    """What of the object follows from the record."""
+class ShownNode(NamedTuple):
+    """What of a Node its topology needs."""
+
+    uid: str
+    batch_cpu_milli: int | None = None
+    """Allocatable, as the Node shows it; None: it shows none."""
+    batch_mem_bytes: int | None = None
+
+
+def body_of(record: NodeZones, node: ShownNode) -> Json:
+    """What of the object follows from the record, and from the batch resources that the Node shows."""
     settings = {
         "topologyManagerPolicy": record.policy,
         "topologyManagerScope": record.scope,
         "topologyManagerMaxNUMANodes": record.max_zones,
     }
+    batch = batch_zones(node.batch_cpu_milli, node.batch_mem_bytes, record.zones)
     return {
         "attributes": [{"name": name, "value": str(value)} for name, value in settings.items() if value is not None],
-        "zones": [_zone(zone) for zone in record.zones],
+        "zones": [_zone(zone, part) for zone, part in zip(record.zones, batch, strict=True)],
     }
 
 
@@ -44,9 +57,13 @@ def created(node: str, uid: str, body: Json) -> Json:
     }
 
 
-def _zone(zone: Zone) -> Json:
-    """The record has no capacity beside what pods may get: the kind asks for both."""
-    allocatable, available = _texts(zone.allocatable), _texts(zone.available)
+def _zone(zone: Zone, batch: ZoneBatch) -> Json:
+    """The record has no capacity beside what pods may get: the kind asks for both.
+
+    Of batch resources all is available, as Koordinator writes them: batch pods are bound to no zone.
+    """
+    parts = _batch_texts(batch)
+    allocatable, available = _texts(zone.allocatable) | parts, _texts(zone.available) | parts
     return {
         "name": f"node-{zone.id}",
         "type": "Node",
@@ -65,6 +82,11 @@ def _texts(resources: ZoneResources) -> dict[str, str]:
     return found | {name: str(count) for name, count in resources.devices.items()}
 
 
+def _batch_texts(batch: ZoneBatch) -> dict[str, str]:
+    found = {"batch_cpu_milli": batch.cpu_milli, "batch_mem_bytes": batch.mem_bytes}
+    return {NAMES[field]: str(share.amount) for field, share in found.items() if share is not None}
+
+
 @dataclass(slots=True)
 class _Node:
     record: NodeZones
@@ -72,6 +94,18 @@ class _Node:
     budget: Budget
     written: Json | None = None
     """The body as it was written last."""
+    alike: tuple[NodeZones, ShownNode] | None = None
+    """What leads to that body, as it was found last: a fleet is looked at each second."""
+
+    def changed(self, shown: ShownNode) -> Json | None:
+        """The body, where it is another than was written."""
+        if self.alike is not None and self.alike[0] is self.record and self.alike[1] == shown:
+            return None
+        body = body_of(self.record, shown)
+        if body != self.written:
+            return body
+        self.alike = self.record, shown
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,25 +139,25 @@ class Topologies:
         """The node is gone."""
         self._nodes.pop(node, None)
 
-    def due(self, uids: Mapping[str, str], now_s: float) -> list[TopologyWrite]:
+    def due(self, nodes: Mapping[str, ShownNode], now_s: float) -> list[TopologyWrite]:
         """What changed and may be written now, at most a second's share of the nodes.
 
         Args:
-            uids: of the Nodes that Kubernetes has, by name: no object is made for another.
+            nodes: those that Kubernetes has, by name: no object is made for another.
             now_s: the time.
 
         """
         writes = []
         for name, node in self._nodes.items():
-            if name not in uids or now_s >= node.read_s + FRESH_S or not node.budget.allows(now_s, urgent=False):
+            if name not in nodes or now_s >= node.read_s + FRESH_S or not node.budget.allows(now_s, urgent=False):
                 continue
-            body = body_of(node.record)
-            if body != node.written:
+            body = node.changed(nodes[name])
+            if body is not None:
                 writes.append((-node.budget.since_s(now_s), name, body, node.written is None))
         writes.sort(key=lambda write: write[:2])
         return [
-            TopologyWrite(node=name, uid=uids[name], body=body, first=first)
-            for _, name, body, first in writes[: share(len(uids))]
+            TopologyWrite(node=name, uid=nodes[name].uid, body=body, first=first)
+            for _, name, body, first in writes[: share(len(nodes))]
         ]
 
     def wrote(self, write: TopologyWrite, now_s: float, *, done: bool) -> None:
@@ -131,4 +165,4 @@ class Topologies:
         node = self._nodes.get(write.node)
         if node is not None:
             node.budget.wrote(now_s)
-            node.written = write.body if done else node.written
+            node.written, node.alike = write.body if done else node.written, None

@@ -9,7 +9,14 @@ from typing import Any
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge import metrics
-from slacktide.agents.cluster.bridge.topology import MANAGED_BY, MANAGER, Topologies, TopologyWrite, created
+from slacktide.agents.cluster.bridge.topology import (
+    MANAGED_BY,
+    MANAGER,
+    ShownNode,
+    Topologies,
+    TopologyWrite,
+    created,
+)
 from slacktide.agents.kubernetes import NODE_RESOURCE_TOPOLOGIES, ApiAwayError, ApiError, ApiRefusedError, ApiServer
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
@@ -34,7 +41,7 @@ class TopologyMirror:
 
     Args:
         cluster: Kafka.
-        uids: of the Nodes that Kubernetes has, by name.
+        nodes: those that Kubernetes has, by name.
         lay_aside: takes records that cannot be used, each with the reason.
         clock: the time.
 
@@ -43,7 +50,7 @@ class TopologyMirror:
     def __init__(
         self,
         cluster: Cluster,
-        uids: Callable[[], Mapping[str, str]],
+        nodes: Callable[[], Mapping[str, ShownNode]],
         lay_aside: Callable[[Record, str], None],
         clock: Clock,
     ) -> None:
@@ -54,15 +61,15 @@ class TopologyMirror:
             cluster, (ZONES.name,), client_id="slacktide-bridge-zones", back_ms=BACK_MS, now_ms=clock.wall_ms
         )
         self._following = Following(self._reader, away="no zones are written", clock=clock)
-        self._uids = uids
+        self._nodes = nodes
         self._lay_aside = lay_aside
         self._clock = clock
 
     @property
     def trouble(self) -> str:
         """Why a node's last write failed, of the first such node; "" where all went well."""
-        uids = self._uids()
-        return next((why for node, why in self._failed.items() if node in uids), "")
+        nodes = self._nodes()
+        return next((why for node, why in self._failed.items() if node in nodes), "")
 
     async def run(self, api: ApiServer) -> None:
         """For ever. Zones are read only while the cluster has the kind."""
@@ -87,7 +94,7 @@ class TopologyMirror:
         """Each second what is due, until the kind is gone."""
         looked_s = self._now_s
         while True:
-            for write in self._topologies.due(self._uids(), self._now_s):
+            for write in self._topologies.due(self._nodes(), self._now_s):
                 await self._write(api, write)
             await asyncio.sleep(ROUND_S)
             if self._now_s >= looked_s + LOOK_S:

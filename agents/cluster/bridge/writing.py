@@ -9,6 +9,7 @@ from slacktide.agents.cluster.bridge import node_metric, node_status
 from slacktide.agents.cluster.bridge.node_status import Shown, StatusWrite
 from slacktide.agents.cluster.bridge.pace import GAP_S, Budget, share
 from slacktide.agents.cluster.bridge.silence import Latest
+from slacktide.agents.cluster.bridge.topology import ShownNode
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.inventory import NodeFacts
 from slacktide.schemas.metric import NodeMetric
@@ -70,9 +71,9 @@ class Writing:
         return frozenset(self._nodes)
 
     @property
-    def uids(self) -> dict[str, str]:
-        """Of the same, by name."""
-        return {name: node.uid for name, node in self._nodes.items()}
+    def shown(self) -> dict[str, ShownNode]:
+        """The same by name, with the batch resources that they show."""
+        return {name: ShownNode(node.uid, *node.shown.batch) for name, node in self._nodes.items()}
 
     def policy(self, policy: Policy) -> None:
         """This one is in force."""
