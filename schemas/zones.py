@@ -15,6 +15,8 @@ from slacktide.schemas.sample import Missing
 
 ZONES_MAX = 1024
 """Linux has as many at most."""
+ZONES_STALE_S = 15.0
+"""A record that was published longer ago holds no more: nobody knows what has become of the zones."""
 ZoneId = Annotated[int, Meta(ge=0, le=ZONES_MAX - 1)]
 Distance = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Policy = Literal["none", "best-effort", "restricted", "single-numa-node"]

@@ -7,7 +7,6 @@ from typing import Any
 from slacktide.agents.cluster.bridge.node_status import shown
 from slacktide.agents.cluster.bridge.pace import AT_LEAST
 from slacktide.agents.cluster.bridge.topology import (
-    FRESH_S,
     ShownNode,
     Topologies,
     TopologyWrite,
@@ -17,7 +16,7 @@ from slacktide.agents.cluster.bridge.topology import (
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.schemas.inventory import NodeFacts, Resources
 from slacktide.schemas.units import cpu_milli, whole
-from slacktide.schemas.zones import NodeZones, Zone, ZoneDistance, ZoneResources
+from slacktide.schemas.zones import ZONES_STALE_S, NodeZones, Zone, ZoneDistance, ZoneResources
 from slacktide.streams.decisions.numa.topology import NamedZone, kubelet_of, zones_of
 
 GIB = 2**30
@@ -146,10 +145,10 @@ def test_nothing_is_written_of_a_node_that_is_gone_or_of_a_record_that_is_old() 
     topologies = Topologies()
     topologies.take(record(), 0)
     assert due(topologies, 1) == []
-    assert due(topologies, FRESH_S, "a") == []
-    topologies.take(record(seq=2), FRESH_S + 1)
+    assert due(topologies, ZONES_STALE_S, "a") == []
+    topologies.take(record(seq=2), ZONES_STALE_S + 1)
     topologies.forget("a")
-    assert due(topologies, FRESH_S + 1, "a") == []
+    assert due(topologies, ZONES_STALE_S + 1, "a") == []
 
 
 def test_an_older_record_is_passed_over_while_the_newer_one_is_fresh() -> None:

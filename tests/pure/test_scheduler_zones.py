@@ -10,7 +10,6 @@ import pytest
 
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.hearing import Hearing
-from slacktide.agents.cluster.scheduler.node import ZONES_STALE_S
 from slacktide.agents.cluster.scheduler.pod import seen
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.deploy.cli.explain.placement_text import placement_text
@@ -21,7 +20,7 @@ from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.score import NodeScore
 from slacktide.schemas.topics import ZONES
-from slacktide.schemas.zones import BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
+from slacktide.schemas.zones import ZONES_STALE_S, BoundPod, NodeZones, Zone, ZoneDistance, ZoneResources
 from slacktide.streams.decisions.numa.placement import zones_score
 from slacktide.streams.decisions.pod_placement import PlacementArgs
 from slacktide.streams.explain.evidence import Logged

@@ -13,14 +13,12 @@ from slacktide.agents.cluster.bridge.node_status import NAMES
 from slacktide.agents.cluster.bridge.pace import Budget, share
 from slacktide.agents.kubernetes import NODE_RESOURCE_TOPOLOGIES
 from slacktide.schemas.units import cpu_text, mem_text
-from slacktide.schemas.zones import NodeZones, Zone, ZoneResources
+from slacktide.schemas.zones import ZONES_STALE_S, NodeZones, Zone, ZoneResources
 from slacktide.streams.decisions.numa.batch_zones import ZoneBatch, batch_zones
 
 Json = dict[str, object]
 MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGER = "slacktide"
-FRESH_S = 15.0
-"""An older record is not written: nobody knows what has become of the zones."""
 
 
 class ShownNode(NamedTuple):
@@ -121,7 +119,7 @@ class TopologyWrite:
 
 @dataclass(slots=True)
 class Topologies:
-    """What the bridge knows of zones. Times are monotonic seconds."""
+    """What the bridge knows of zones; a record that is stale is not written. Times are monotonic seconds."""
 
     _nodes: dict[str, _Node] = field(default_factory=dict)
 
@@ -131,7 +129,7 @@ class Topologies:
         if known is None:
             self._nodes[record.node] = _Node(record, now_s, Budget(begun_s=now_s))
             return
-        fresh = now_s < known.read_s + FRESH_S
+        fresh = now_s < known.read_s + ZONES_STALE_S
         if not fresh or (record.boot_id, record.seq) >= (known.record.boot_id, known.record.seq):
             known.record, known.read_s = record, max(now_s, known.read_s)
 
@@ -149,7 +147,7 @@ class Topologies:
         """
         writes = []
         for name, node in self._nodes.items():
-            if name not in nodes or now_s >= node.read_s + FRESH_S or not node.budget.allows(now_s, urgent=False):
+            if name not in nodes or now_s >= node.read_s + ZONES_STALE_S or not node.budget.allows(now_s, urgent=False):
                 continue
             body = node.changed(nodes[name])
             if body is not None:

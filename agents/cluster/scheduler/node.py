@@ -13,7 +13,7 @@ from slacktide.schemas.allocatable import SOLD, NodeAllocatable
 from slacktide.schemas.inventory import Resources
 from slacktide.schemas.metric import UNSAID_MS, NodeMetric, Use
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.zones import NodeZones
+from slacktide.schemas.zones import ZONES_STALE_S, NodeZones
 from slacktide.streams.decisions.load_aware_args import NOTHING, Aggregation, Amounts, LoadAwareArgs, Thresholds
 from slacktide.streams.decisions.load_aware_assign_cache import AssignCache
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
@@ -23,8 +23,6 @@ from slacktide.streams.decisions.numa.placement import NodeZonesView, Reservatio
 from slacktide.streams.decisions.pod_placement import NodeView
 
 FROZEN_S = UNSAID_MS / 1000
-ZONES_STALE_S = 15.0
-"""Three records of zones that did not come."""
 Figures = NodeScore | NodeMetric | NodeAllocatable
 _OF_SCORE = attrgetter("allocatable", "pressure", "stale_ms")
 _OF_ALLOCATABLE = attrgetter(*SOLD, "stale_ms")

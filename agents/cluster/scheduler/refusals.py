@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION
 from slacktide.schemas.policy.placement import KEY
+from slacktide.schemas.zones import ZONES_STALE_S
 from slacktide.streams.decisions.load_aware_args import RESOURCES
 from slacktide.streams.decisions.load_aware_filter import Check
 from slacktide.streams.decisions.numa.one_zone import Lack
@@ -22,7 +23,7 @@ WORDS = {
     "frozen": "the log has fallen silent of it",
     "mem_over_line": "best-effort pods leave it for want of memory",
     "evicting": "evicted pods are still leaving it",
-    STALE: "its agent has published no NUMA zones for 15 s",
+    STALE: f"its agent has published no NUMA zones for {ZONES_STALE_S:.0f} s",
     UNREAD: "its NUMA zones, or what pods hold of them, cannot be read",
 }
 """Of reasons that no user knows."""
