@@ -72,6 +72,12 @@ def test_memory_is_divided_by_itself_and_a_zone_may_have_memory_alone() -> None:
     assert batch_zones(None, None, zones) == [NO_BATCH, NO_BATCH]
 
 
+def test_a_zone_of_which_nothing_is_free_has_held_amounts_alone_and_one_without_cpus_no_free_ones() -> None:
+    found = batch_zones(9, None, [zone(0, (8, 0)), zone(1, (0, 5)), zone(2, (4, 4))])
+
+    assert [one.cpu_milli for one in found] == [Share(9, 0, 8, 0, 5), Share(9, 0, 0, 0, 0), Share(9, 4, 0, 4, 0)]
+
+
 @pytest.mark.parametrize(("node", "bound"), [(9_000, "held"), (1_000, "free"), (0, "exhausted")])
 def test_a_part_shows_its_arithmetic(node: int, bound: str) -> None:
     [one] = batch_zones(node, None, [zone(0, (12_000, 4_000))])
