@@ -195,8 +195,8 @@ def _answer(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> _Answer:
 
 def _filter(pod: ZonedPod, kubelet: Kubelet, zones: Sequence[Zone]) -> Filtered:
     """What the node has of a resource as a whole, the scheduler itself compares."""
-    everything = {name: 1 for part in (*pod.pod.inits, *pod.pod.containers) for name in part.requests}
-    everything |= dict.fromkeys(pod.pod.pod_level or {}, 1) | dict.fromkeys(pod.pod.overhead, 1)
+    named = [name for part in (*pod.pod.inits, *pod.pod.containers) for name in part.requests]
+    everything = dict.fromkeys([*named, *(pod.pod.pod_level or {}), *pod.pod.overhead], 1)
     return numa_filter(pod.pod, Node(allocatable=everything, kubelet=kubelet, zones=zones), corrected=True)
 
 
