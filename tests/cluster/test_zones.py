@@ -117,4 +117,6 @@ async def test_objects_are_made_and_follow_the_record_and_another_exporters_are_
     await publish_until(4_000, [], batch)
     assert shown(ours) == ["4", "8"]
     await replica.stop()
+    rig.cluster.kubectl("delete", PLURAL, "-l", "app.kubernetes.io/managed-by=slacktide")
+    assert (shown(ours), shown(foreign)) == ([], ["7"])
     rig.cluster.kubectl("delete", "crd", f"{PLURAL}.{GROUP}")
