@@ -11,6 +11,7 @@ from aiohttp import ClientSession
 
 from slacktide.agents.cluster.scheduler.answers import Answers
 from slacktide.agents.cluster.scheduler.placements import AGAIN_MS, Placements
+from slacktide.agents.cluster.scheduler.pod import seen
 from slacktide.agents.cluster.scheduler.policy import governed
 from slacktide.agents.cluster.scheduler.server import serving
 from slacktide.agents.cluster.scheduler.view import View
@@ -300,3 +301,61 @@ def test_of_thousands_that_wait_it_is_told_no_more_often() -> None:
             placements.say(PodPlacement(pod_uid=f"u{number}", namespace="n", name="p", decided_ms=at_ms, asked=1,
                                         passed=0, refused=refused))  # fmt: skip
     assert len(placements._waiting) == 2_000
+
+
+class Waiting(Asked):
+    """A pod that all of these nodes refused, and that a watch has shown."""
+
+    def __init__(self, pod: str = "p", cpu: str = "1000", **uses: int) -> None:
+        super().__init__(**uses)
+        self.nodes = tuple(uses)
+        self.view.changed(seen(json.loads(question(None, pod, cpu))["Pod"]), at_s=0.0)
+        assert not self.filter(*self.nodes, name=pod, cpu=cpu)["NodeNames"]
+        assert self.woken() == []
+
+    def woken(self) -> list[str]:
+        return [one.key[1] for one in self.answers.waiting.wake(1_000, now_s=self.clock.now_s)]
+
+
+def test_a_pod_that_all_nodes_refused_is_woken_when_one_nodes_load_has_fallen() -> None:
+    asked = Waiting(a=7_000, b=7_500)
+    asked.say("a", 6_900, seq=2)
+    assert asked.woken() == [], "it is still over its threshold"
+    asked.say("b", 1_000, seq=2)
+    assert asked.woken() == ["p"]
+    assert asked.filter("a", "b")["NodeNames"] == ["b"]
+
+
+def test_so_it_is_when_more_is_sold() -> None:
+    asked = Waiting(cpu="4001", a=1_000)
+    known = {"node": "a", "boot_id": "b", "seq": 2, "observed_ms": 1, "policy_version": "p"}
+    more = NodeAllocatable(**known, facts_revision="f", pods_revision="r", window_ms=300_000, covered_ms=300_000,
+                           batch_cpu_milli=4_001, batch_mem_bytes=8 * GIB)  # fmt: skip
+    asked.view.hear(more, heard_s=asked.clock.now_s, logged_s=1_700_000_000)
+    assert asked.woken() == ["p"]
+
+
+def test_so_it_is_when_a_pod_leaves_or_goes_elsewhere_than_it_was_sent() -> None:
+    asked = Asked(a=1_000)
+    asked.filter("a", name="first", cpu="3000")
+    first, second = (seen(json.loads(question(None, name, "3000"))["Pod"]) for name in ("first", "second"))
+    for one in (first, second):
+        asked.view.changed(one, at_s=0.0)
+    assert not asked.filter("a", name="second", cpu="3000")["NodeNames"]
+    asked.view.gone(first.key)
+    assert [one.uid for one in asked.answers.waiting.wake(1_000, now_s=asked.clock.now_s)] == ["uid-second"]
+
+
+def test_so_it_is_when_the_policy_allows_more_use() -> None:
+    asked = Waiting(a=7_000)
+    asked.view.govern(governed(PlacementArgs(), Placement(usage=UsagePercents(cpu_pct=100, mem_pct=100))))
+    assert asked.woken() == ["p"]
+
+
+def test_so_it_is_when_a_silent_nodes_agent_is_back() -> None:
+    asked = Asked()
+    asked.say("a", 0, stale_ms=9_000)
+    asked.view.changed(seen(json.loads(question(None))["Pod"]), at_s=0.0)
+    asked.filter("a")
+    asked.say("a", 0, seq=2)
+    assert [one.uid for one in asked.answers.waiting.wake(1_000, now_s=asked.clock.now_s)] == ["uid-p"]

@@ -105,6 +105,10 @@ class Asked:
         why: dict[str, str] = self.filter(pod, node)["FailedAndUnresolvableNodes"]
         return why.get(node, "").removeprefix("slacktide: ")
 
+    def woken(self) -> list[str]:
+        """Names of pods that are woken now."""
+        return [one.key[1] for one in self.answers.waiting.wake(1_000, now_s=self.clock.now_s)]
+
     def bind(self, pod: dict[str, Any], node: str, phase: str = "Pending") -> None:
         bound = {**pod, "spec": {**pod["spec"], "nodeName": node}, "status": {"phase": phase}}
         self.view.changed(seen(bound), at_s=WALL_S)
@@ -124,6 +128,35 @@ def test_three_pods_at_once_the_third_goes_as_soon_as_a_record_shows_the_first()
     asked.bind(pods[0], first)
     asked.say(record(first, zone(0, 2_000), zone(1), pods={"uid-testpod1": [0]}, seq=2))
     assert asked.place(pods[2], "a", "b") == first
+
+
+def test_the_record_that_shows_the_first_pods_zone_wakes_the_third_one_alone() -> None:
+    asked = Asked(record("a", zone(0), zone(1)), record("b", zone(0), zone(1)))
+    pods = [manifest(f"testpod{number}") for number in (1, 2, 3, 4)]
+    larger = manifest("larger", cpu="9")
+    for one in (*pods, larger):
+        asked.bind(one, "", "Pending")
+    first = asked.place(pods[0], "a", "b")
+    assert asked.place(pods[1], "a", "b")
+    for one in (pods[2], larger):
+        assert asked.place(one, "a", "b") == ""
+    asked.bind(pods[0], first)
+    assert asked.woken() == [], "it is bound, and its zone is not known"
+    asked.say(record(first, zone(0, 2_000), zone(1), pods={"uid-testpod1": [0]}, seq=2))
+    assert asked.woken() == ["testpod3"]
+    assert asked.place(pods[2], "a", "b") == first
+    assert asked.woken() == []
+
+
+def test_zones_that_are_fresh_again_wake_a_pod() -> None:
+    asked = Asked(record("a", zone(0), zone(1)))
+    pod = manifest()
+    asked.bind(pod, "")
+    asked.clock.now_s += ZONES_STALE_S + 1
+    assert "published no NUMA zones" in asked.refused(pod, "a")
+    assert asked.woken() == []
+    asked.say(record("a", zone(0), zone(1), seq=2))
+    assert asked.woken() == ["p"]
 
 
 def test_a_refusal_names_the_zone_the_need_what_is_free_and_whose_reservation_counts() -> None:

@@ -18,6 +18,7 @@ from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
 from slacktide.agents.cluster.scheduler.refusals import worded
 from slacktide.agents.cluster.scheduler.view import View
+from slacktide.agents.cluster.scheduler.waiting import Waiting
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.streams.decisions.pod_placement import Choice
@@ -84,6 +85,8 @@ class Answers:
     """
 
     def __init__(self, view: View, say: Callable[[PodPlacement], None], clock: Clock) -> None:
+        self.waiting = Waiting(view)
+        """Pods that no node would take."""
         self._view = view
         self._say = say
         self._clock = clock
@@ -154,6 +157,10 @@ class Answers:
         for one in placement.refused:
             metrics.REFUSALS.labels(one.reason).inc(one.count)
         self._answered.pop(asked.pod.uid, None)
+        if choice.willing:
+            self.waiting.accept(asked.pod.uid)
+        elif choice.refused:
+            self.waiting.refuse(asked.pod, choice.pod, choice.refused, now_s=now_s, decided_ms=placement.decided_ms)
         self._let_go(now_s - JUST_S)
         self._judged.pop(asked.pod.uid, None)
         judged = self._judged[asked.pod.uid] = _Judged(asked.pod, choice, now_s)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, takewhile
 from math import inf
 
 from slacktide.agents.cluster.scheduler.board import Board
@@ -15,7 +15,15 @@ from slacktide.schemas.inventory import ENDED_PHASES, Resources
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.decisions.load_aware_args import Thresholds
 from slacktide.streams.decisions.load_aware_estimator import LoadAwarePod
-from slacktide.streams.decisions.pod_placement import Asking, Choice, PlacementArgs, asking, compare, judge
+from slacktide.streams.decisions.pod_placement import (
+    Asking,
+    Choice,
+    PlacementArgs,
+    asking,
+    compare,
+    judge,
+    refusal_of,
+)
 
 BINDING_S = 600.0
 """From an answer to the binding that follows it, at most: for so long a kube-scheduler waits for a pod's volumes.
@@ -180,6 +188,32 @@ class View:
         if len(names) < len(nodes):
             nodes = list(dict.fromkeys(nodes))
         return compare(asks, *self._board(asks, names, now_s).of(nodes), self._args)
+
+    @property
+    def args(self) -> PlacementArgs:
+        """How nodes are judged now."""
+        return self._args
+
+    def changed_since(self, change: int, *, now_s: float) -> list[tuple[str, int]]:
+        """Nodes that changed after that change, each with its last one; the oldest first; -1: all."""
+        self._expire(now_s)
+        self._age(now_s)
+        newest_first = takewhile(lambda one: one[1] > change, reversed(self._changed.items()))
+        return list(newest_first)[::-1]
+
+    def takes(self, asks: Asking, node: str, *, now_s: float) -> bool:
+        """Whether the node would take the pod."""
+        known = self._nodes.get(node) or self._unknown(node)
+        refused = refusal_of(asks, known.view(now_s), self._args) is not None
+        self._until_s = min(self._until_s, known.until_s)
+        return not refused
+
+    def waits(self, pod: SeenPod) -> bool | None:
+        """Whether the pod is bound nowhere; None: it was not seen yet, or is gone."""
+        known = self._pods.get(pod.key)
+        if known is None:
+            return None
+        return known.uid == pod.uid and not known.node
 
     def _board(self, asks: Asking, nodes: set[str], now_s: float) -> Board:
         """With what each of these nodes says now."""

@@ -1,0 +1,282 @@
+"""Pods that every node refused here, and which of them would find a node now. Pure.
+
+A kube-scheduler tries such a pod again when Kubernetes changes a pod or a node. It cannot see that a node's load, zones
+or freshness changed in Kafka. So somebody has to wake the pod. The rule wakes few pods, for each costs a write:
+
+* A node that changed is judged once for all pods of one shape, if it refused one of them.
+* A node wakes one of the pods that it would take. That pod counts there before the next one is woken.
+* A woken pod is not woken again before every node has refused it again. Each further wake waits longer.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Protocol
+
+from slacktide.agents.cluster.scheduler.pod import SeenPod
+from slacktide.streams.decisions.pod_placement import Asking, PlacementArgs, asking
+
+PODS_MAX = 10_000
+"""Of more pods those that were refused first are forgotten: their kube-scheduler tries them again all the same."""
+WAKES_PER_S = 20
+"""In all, and at once. A kube-scheduler itself sends 50 requests a second by default."""
+BACKOFF_S, BACKOFF_MAX_S = 1.0, 10.0
+"""Between a pod's wakes, doubled by each: a kube-scheduler's own backoff."""
+ANSWER_S = 5.0
+"""So long after its wake a pod is expected to ask. Later its room goes to another pod."""
+UNSEEN_S = 60.0
+"""A pod that the API server's watch has not shown for so long is gone."""
+PRUNE_S = 5.0
+
+
+class Nodes(Protocol):
+    """What is known of nodes and pods: ``View`` has it."""
+
+    @property
+    def args(self) -> PlacementArgs:
+        """How nodes are judged now."""
+
+    def changed_since(self, change: int, *, now_s: float) -> list[tuple[str, int]]:
+        """Nodes that changed after that change, each with its last one; the oldest first; -1: all."""
+
+    def takes(self, asks: Asking, node: str, *, now_s: float) -> bool:
+        """Whether the node would take the pod."""
+
+    def waits(self, pod: SeenPod) -> bool | None:
+        """Whether the pod is bound nowhere; None: it was not seen yet, or is gone."""
+
+
+@dataclass(slots=True, eq=False)
+class _Group:
+    """Pods of one shape that the same nodes refused."""
+
+    nodes: frozenset[str]
+    pods: dict[str, _Waits] = field(default_factory=dict)
+    """By uid."""
+
+
+@dataclass(slots=True, eq=False)
+class _Shape:
+    """Pods that nodes judge alike."""
+
+    asks: Asking
+    groups: dict[frozenset[str], _Group] = field(default_factory=dict)
+    nodes: set[str] = field(default_factory=set)
+    """Those that refused any of these pods."""
+
+    def refused_by(self, node: str) -> Iterator[_Waits]:
+        return (one for group in self.groups.values() if node in group.nodes for one in group.pods.values())
+
+
+@dataclass(slots=True, eq=False)
+class _Waits:
+    pod: SeenPod
+    refused_s: float
+    decided_ms: int
+    shape: _Shape
+    group: _Group
+    woken_s: float | None = None
+    """None: it was not woken since it was refused."""
+
+    @property
+    def order(self) -> tuple[int, float, str]:
+        """As a kube-scheduler tries pods: the highest priority first, then the oldest."""
+        return -(self.pod.asked.pod.priority or 0), self.pod.created_s or 0.0, self.pod.uid
+
+
+@dataclass(slots=True)
+class _Backoff:
+    wakes: int = 0
+    until_s: float = 0.0
+
+
+class Waiting:
+    """Mutable. ``now_s`` is always of the one monotonic clock that ``nodes`` goes by."""
+
+    def __init__(self, nodes: Nodes) -> None:
+        self._nodes = nodes
+        self._args = nodes.args
+        self._pods: OrderedDict[str, _Waits] = OrderedDict()
+        """By uid; who was refused first comes first."""
+        self._shapes: dict[Hashable, _Shape] = {}
+        self._backoffs: OrderedDict[str, _Backoff] = OrderedDict()
+        """By uid; who was woken first comes first."""
+        self._followed = -1
+        """The last change of a node that is known here."""
+        self._changed: dict[str, None] = {}
+        """Nodes that are to be judged, the first first."""
+        self._willing: OrderedDict[str, list[_Shape]] = OrderedDict()
+        """Nodes that refused pods and would take them now, by what these pods ask for; the next to wake one first."""
+        self._promised: dict[str, _Waits] = {}
+        """By such a node the pod that was woken for it."""
+        self._left, self._left_s, self._pruned_s = float(WAKES_PER_S), 0.0, 0.0
+
+    @property
+    def behind(self) -> bool:
+        """Whether nodes that changed are still to be judged."""
+        return bool(self._changed)
+
+    def __len__(self) -> int:
+        return len(self._pods)
+
+    def refuse(self, pod: SeenPod, asks: Asking, nodes: Iterable[str], *, now_s: float, decided_ms: int) -> None:
+        """All of these nodes, at least one, refused the pod; ``decided_ms``: UTC epoch."""
+        self._drop(pod.uid)
+        refused = frozenset(nodes)
+        shape = self._shape(asks)
+        for node in self._willing.keys() & refused:
+            self._willing[node] = [one for one in self._willing[node] if one is not shape]
+            if not self._willing[node]:
+                del self._willing[node]
+        self._add(pod, shape, refused, now_s, decided_ms)
+        while len(self._pods) > PODS_MAX:
+            self._drop(next(iter(self._pods)))
+
+    def accept(self, uid: str) -> None:
+        """Some node would take the pod."""
+        self._drop(uid)
+        self._backoffs.pop(uid, None)
+
+    def leave(self, uid: str, decided_ms: int) -> None:
+        """Somebody answered for the pod at this time; if that is later than here, another replica did and wakes it."""
+        known = self._pods.get(uid)
+        if known is not None and decided_ms > known.decided_ms:
+            self._drop(uid)
+
+    def fail(self, uid: str) -> None:
+        """The pod could not be woken."""
+        known = self._pods.get(uid)
+        if known is not None:
+            known.woken_s = None
+
+    def wake(self, judgements: int, *, now_s: float) -> list[SeenPod]:
+        """Pods that are to be woken now.
+
+        Args:
+            judgements: no other node is judged once so many were made; the next call goes on.
+            now_s: the time.
+
+        """
+        self._govern()
+        self._prune(now_s)
+        self._judge(judgements, now_s)
+        self._left = min(WAKES_PER_S, self._left + WAKES_PER_S * max(0.0, now_s - self._left_s))
+        self._left_s = now_s
+        return [one.pod for one in self._wake(now_s)]
+
+    def _judge(self, most: int, now_s: float) -> None:
+        """Those that changed, the first first: one that changes all the time keeps its turn."""
+        for node, change in self._nodes.changed_since(self._followed, now_s=now_s):
+            self._followed = change
+            self._willing.pop(node, None)
+            if self._shapes:
+                self._changed[node] = None
+        judged = 0
+        while self._changed and judged < most:
+            node = next(iter(self._changed))
+            del self._changed[node]
+            shapes = [shape for shape in self._shapes.values() if node in shape.nodes]
+            judged += max(1, len(shapes))
+            willing = [shape for shape in shapes if self._nodes.takes(shape.asks, node, now_s=now_s)]
+            if willing:
+                self._willing[node] = willing
+                self._willing.move_to_end(node, last=False)
+
+    def _wake(self, now_s: float) -> list[_Waits]:
+        """The first of the pods that a node would take, unless one that was woken for it has not asked yet."""
+        woken: list[_Waits] = []
+        for node in list(islice(self._willing, WAKES_PER_S)):
+            if self._left < 1:
+                break
+            self._willing.move_to_end(node)
+            if not self._expects(node, now_s):
+                waits = (one for shape in self._willing[node] for one in shape.refused_by(node))
+                one = min((one for one in waits if self._ready(one, now_s)), key=lambda one: one.order, default=None)
+                if one is not None:
+                    self._mark(one, now_s)
+                    self._promised[node] = one
+                    woken.append(one)
+        return woken
+
+    def _expects(self, node: str, now_s: float) -> bool:
+        """Whether a pod that was woken for the node may still ask."""
+        one = self._promised.get(node)
+        if one is None:
+            return False
+        asked = self._pods.get(one.pod.uid) is not one
+        expects = not asked and one.woken_s is not None and now_s < one.woken_s + ANSWER_S
+        if not expects:
+            del self._promised[node]
+        return expects
+
+    def _ready(self, one: _Waits, now_s: float) -> bool:
+        backoff = self._backoffs.get(one.pod.uid)
+        early = backoff is not None and now_s < backoff.until_s
+        return one.woken_s is None and not early and self._nodes.waits(one.pod) is True
+
+    def _mark(self, one: _Waits, now_s: float) -> None:
+        """It is woken now."""
+        backoff = self._backoffs.pop(one.pod.uid, None) or _Backoff()
+        backoff.until_s = now_s + min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(backoff.wakes, 10))
+        backoff.wakes += 1
+        self._backoffs[one.pod.uid] = backoff
+        while len(self._backoffs) > PODS_MAX:
+            self._backoffs.popitem(last=False)
+        one.woken_s = now_s
+        self._left -= 1
+
+    def _govern(self) -> None:
+        """By other settings pods have other shapes, and each node is judged anew."""
+        if self._nodes.args is self._args:
+            return
+        self._args = self._nodes.args
+        self._shapes.clear()
+        self._willing.clear()
+        self._followed = -1
+        for one in self._pods.values():
+            one.shape = self._shape(asking(one.pod.asked, self._args))
+            one.group = _join(one.shape, one.group.nodes)
+            one.group.pods[one.pod.uid] = one
+
+    def _prune(self, now_s: float) -> None:
+        """Forget pods that are bound or gone, and those that were woken and do not ask: others refuse them."""
+        if now_s < self._pruned_s + PRUNE_S:
+            return
+        self._pruned_s = now_s
+        for one in list(self._pods.values()):
+            waits = self._nodes.waits(one.pod)
+            gone = waits is False or (waits is None and now_s >= one.refused_s + UNSEEN_S)
+            if gone or (one.woken_s is not None and now_s >= one.woken_s + ANSWER_S):
+                self._drop(one.pod.uid)
+
+    def _shape(self, asks: Asking) -> _Shape:
+        shape = self._shapes.get(asks.shape)
+        if shape is None:
+            shape = self._shapes[asks.shape] = _Shape(asks)
+        return shape
+
+    def _add(self, pod: SeenPod, shape: _Shape, nodes: frozenset[str], now_s: float, decided_ms: int) -> None:
+        group = _join(shape, nodes)
+        self._pods[pod.uid] = group.pods[pod.uid] = _Waits(pod, now_s, decided_ms, shape, group)
+
+    def _drop(self, uid: str) -> None:
+        one = self._pods.pop(uid, None)
+        if one is None:
+            return
+        del one.group.pods[uid]
+        if not one.group.pods:
+            del one.shape.groups[one.group.nodes]
+        if not one.shape.groups:
+            self._shapes.pop(one.shape.asks.shape, None)
+
+
+def _join(shape: _Shape, nodes: frozenset[str]) -> _Group:
+    """The group of these nodes; equal sets of names are kept once."""
+    group = shape.groups.get(nodes)
+    if group is None:
+        group = shape.groups[nodes] = _Group(nodes)
+        shape.nodes |= nodes
+    return group

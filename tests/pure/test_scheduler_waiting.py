@@ -1,0 +1,339 @@
+"""Which waiting pods are woken: those that a node would take now, and few of them at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.agents.cluster.scheduler import waiting as rules
+from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.scheduler.waiting import (
+    ANSWER_S,
+    BACKOFF_MAX_S,
+    BACKOFF_S,
+    PRUNE_S,
+    UNSEEN_S,
+    WAKES_PER_S,
+    Waiting,
+)
+from slacktide.streams.decisions.pod_placement import Asking, PlacementArgs, asking
+
+MANY = 10**6
+"""Judgements."""
+NODES = ("a", "b", "c")
+
+
+def pod(name: str, size: int = 1, *, priority: int = 5500, created_s: int = 0) -> SeenPod:
+    asks = {"kubernetes.io/batch-cpu": str(size), "kubernetes.io/batch-memory": "1"}
+    created = f"2026-01-01T00:00:{created_s:02d}Z"
+    return seen({
+        "metadata": {"name": name, "namespace": "batch", "uid": name, "creationTimestamp": created},
+        "spec": {"priority": priority, "containers": [{"name": "main", "resources": {"requests": asks}}]},
+    })  # fmt: skip
+
+
+class World:
+    """Nodes with room for pods, and the kube-scheduler that asks: a node takes what is no larger than its room."""
+
+    def __init__(self, *nodes: str) -> None:
+        self.args = PlacementArgs()
+        self.room = dict.fromkeys(nodes or NODES, 0)
+        self.bound: set[str] = set()
+        self.gone: set[str] = set()
+        self.judged = 0
+        self.now_s = 1_000.0
+        self._change = -1
+        self._changed: dict[str, int] = {}
+        self.waiting = Waiting(self)
+
+    def changed_since(self, change: int, *, now_s: float) -> list[tuple[str, int]]:
+        assert now_s == self.now_s
+        return [(node, last) for node, last in self._changed.items() if last > change]
+
+    def takes(self, asks: Asking, node: str, *, now_s: float) -> bool:
+        assert now_s == self.now_s
+        self.judged += 1
+        return asks.wanted.cpu_milli <= self.room[node]
+
+    def waits(self, pod: SeenPod) -> bool | None:
+        return None if pod.uid in self.gone else pod.uid not in self.bound
+
+    def set(self, node: str, room: int) -> None:
+        """It has so much room from now on."""
+        self.room[node] = room
+        self._change += 1
+        self._changed.pop(node, None)
+        self._changed[node] = self._change
+
+    def ask(self, pod: SeenPod, nodes: tuple[str, ...] = NODES) -> bool:
+        """Whether it was bound to the first of these nodes that takes it."""
+        asks = asking(pod.asked, self.args)
+        for node in nodes:
+            if asks.wanted.cpu_milli <= self.room[node]:
+                self.waiting.accept(pod.uid)
+                self.bound.add(pod.uid)
+                self.set(node, self.room[node] - asks.wanted.cpu_milli)
+                return True
+        self.waiting.refuse(pod, asks, nodes, now_s=self.now_s, decided_ms=round(self.now_s * 1_000))
+        return False
+
+    def wake(self, judgements: int = MANY) -> list[str]:
+        return [one.uid for one in self.waiting.wake(judgements, now_s=self.now_s)]
+
+
+def test_a_pod_is_woken_once_when_a_node_that_refused_it_would_take_it() -> None:
+    world = World()
+    world.ask(pod("p", 2))
+    assert world.wake() == []
+    world.set("a", 1)
+    assert world.wake() == [], "it is too large"
+    world.set("b", 2)
+    assert (world.wake(), world.wake()) == (["p"], [])
+
+
+def test_a_node_that_did_not_refuse_the_pod_does_not_wake_it() -> None:
+    """The kube-scheduler's own plugins keep it off that node."""
+    world = World()
+    world.ask(pod("p"), ("a", "b"))
+    world.set("c", 1)
+    assert world.wake() == []
+    assert world.judged == 0
+
+
+def test_one_pod_is_woken_for_each_node_and_the_next_when_that_one_has_asked() -> None:
+    world = World()
+    pods = [pod(f"p{number}", created_s=number) for number in range(5)]
+    for one in pods:
+        world.ask(one)
+    world.set("a", 5), world.set("b", 5)
+    assert world.wake() == ["p0", "p1"]
+    assert world.wake() == []
+    assert world.ask(pods[0])
+    assert world.wake() == ["p2"]
+
+
+def test_of_those_who_wait_the_highest_priority_is_woken_first_then_the_oldest() -> None:
+    world = World()
+    waiting = [
+        pod("young", created_s=9),
+        pod("old", created_s=1),
+        pod("low", priority=5000),
+        pod("high", priority=5999),
+    ]
+    for one in waiting:
+        world.ask(one)
+    order = []
+    world.set("a", 9)
+    for _ in waiting:
+        [uid] = world.wake()
+        order.append(uid)
+        assert world.ask(next(one for one in waiting if one.uid == uid))
+    assert order == ["high", "old", "young", "low"]
+
+
+def test_a_pod_that_does_not_ask_leaves_its_room_to_another_after_some_seconds() -> None:
+    world = World()
+    world.ask(pod("p0")), world.ask(pod("p1"))
+    world.set("a", 1)
+    [first] = world.wake()
+    world.now_s += ANSWER_S - 0.1
+    assert world.wake() == []
+    world.now_s += 0.1
+    [second] = world.wake()
+    assert {first, second} == {"p0", "p1"}
+
+
+@pytest.mark.parametrize("settle", ["bound", "gone", "left"])
+def test_a_pod_that_waits_no_more_is_not_woken_and_is_forgotten(settle: str) -> None:
+    world = World()
+    world.ask(pod("p"))
+    world.set("a", 1)
+    if settle == "left":
+        world.waiting.leave("p", round(world.now_s * 1_000))
+        assert len(world.waiting) == 1, "it is the own answer"
+        world.waiting.leave("p", round(world.now_s * 1_000) + 1)
+    else:
+        getattr(world, settle).add("p")
+    assert world.wake() == []
+    world.now_s += max(UNSEEN_S, PRUNE_S)
+    assert world.wake() == []
+    assert len(world.waiting) == 0
+
+
+def test_a_pod_that_was_not_seen_yet_is_woken_as_soon_as_it_is() -> None:
+    world = World()
+    world.gone.add("p")
+    world.ask(pod("p"))
+    world.set("a", 1)
+    assert world.wake() == []
+    world.gone.clear()
+    assert world.wake() == ["p"]
+
+
+def test_wakes_of_one_pod_are_further_and_further_apart() -> None:
+    world, one = World(), pod("p")
+    gaps, woken_s = [], world.now_s
+    for _ in range(7):
+        world.set("a", 0)
+        world.ask(one)
+        world.set("a", 1)
+        while not world.wake():
+            world.now_s += 0.25
+        gaps.append(world.now_s - woken_s)
+        woken_s = world.now_s
+    assert gaps == [0.0, BACKOFF_S, 2.0, 4.0, 8.0, BACKOFF_MAX_S, BACKOFF_MAX_S]
+    assert world.ask(one)
+    world.bound.clear()
+    assert not world.ask(one)
+    world.set("a", 1)
+    assert world.wake() == ["p"], "a node was found for it meanwhile"
+
+
+def test_a_pod_whose_wake_failed_is_woken_again_after_a_pause() -> None:
+    world = World()
+    world.ask(pod("p"))
+    world.set("a", 1)
+    assert world.wake() == ["p"]
+    world.waiting.fail("p")
+    assert world.wake() == []
+    world.now_s += BACKOFF_S
+    assert world.wake() == ["p"]
+
+
+def test_another_policy_judges_each_node_anew() -> None:
+    world = World()
+    for node in NODES:
+        world.set(node, 0)
+    world.ask(pod("p"))
+    assert world.wake() == []
+    world.room["a"] = 1  # its figures are the same: what is made of them is not
+    assert world.wake() == []
+    world.args = replace(world.args, load_weight=2)
+    assert world.wake() == ["p"]
+
+
+def test_of_too_many_pods_the_first_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "PODS_MAX", 3)
+    world = World()
+    for number in range(5):
+        world.ask(pod(f"p{number}"))
+    world.set("a", 9), world.set("b", 9), world.set("c", 9)
+    assert sorted(world.wake()) == ["p2", "p3", "p4"]
+
+
+def test_where_few_nodes_are_judged_at_once_each_has_its_turn() -> None:
+    """Although all of them change all the time."""
+    nodes = tuple(f"n{number}" for number in range(10))
+    world = World(*nodes)
+    world.ask(pod("p"), nodes)
+    world.ask(pod("larger", 2), nodes)
+    turns = 0
+    while not (woken := world.wake(3)):
+        assert world.judged == 4 * turns, "two nodes, for each two shapes"
+        for node in nodes:
+            world.set(node, int(node == "n7"))
+        turns += 1
+        assert turns <= 5
+    assert woken == ["p"]
+    assert world.waiting.behind
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something happens: a node's room, a question, time."""
+
+    do: Callable[[World, list[SeenPod]], object]
+    said: str
+
+    def __repr__(self) -> str:
+        return self.said
+
+
+SIZES = st.integers(1, 4)
+STEPS = st.one_of(
+    st.builds(
+        lambda node, room: Step(lambda world, _: world.set(node, room), f"set({node}, {room})"),
+        st.sampled_from(NODES),
+        st.integers(0, 6),
+    ),
+    st.builds(
+        lambda index, nodes: Step(
+            lambda world, pods: pods[index].uid in world.bound or world.ask(pods[index], tuple(sorted(nodes))),
+            f"ask({index}, {nodes})",
+        ),
+        st.integers(0, 5),
+        st.frozensets(st.sampled_from(NODES), min_size=1),
+    ),
+    st.builds(
+        lambda seconds: Step(lambda world, _: setattr(world, "now_s", world.now_s + seconds), f"pass({seconds})"),
+        st.sampled_from([0.1, 1.0, 6.0]),
+    ),
+)
+
+
+@given(st.lists(SIZES, min_size=6, max_size=6), st.lists(STEPS, max_size=40))
+def test_who_is_woken_waits_and_some_node_that_refused_it_has_changed_and_takes_it(
+    sizes: list[int], steps: list[Step]
+) -> None:
+    world = World()
+    pods = [pod(f"p{number}", size) for number, size in enumerate(sizes)]
+    asked_at: dict[str, int] = {}
+    refused_by: dict[str, tuple[str, ...]] = {}
+    real = world.waiting.refuse
+
+    def refuse(pod: SeenPod, asks: Asking, nodes: tuple[str, ...], *, now_s: float, decided_ms: int) -> None:
+        asked_at[pod.uid], refused_by[pod.uid] = world._change, nodes
+        real(pod, asks, nodes, now_s=now_s, decided_ms=decided_ms)
+
+    world.waiting.refuse = refuse  # type: ignore[method-assign, assignment]
+    for step in steps:
+        step.do(world, pods)
+        for uid in world.wake():
+            size = sizes[int(uid[1:])]
+            news = {node for node, _ in world.changed_since(asked_at.pop(uid), now_s=world.now_s)}
+            assert uid not in world.bound
+            assert any(size <= world.room[node] for node in news.intersection(refused_by[uid]))
+
+
+@given(st.lists(SIZES, min_size=6, max_size=6), st.lists(STEPS, max_size=40), st.integers(1, 3))
+def test_in_the_end_no_pod_waits_for_a_node_that_would_take_it(
+    sizes: list[int], steps: list[Step], judgements: int
+) -> None:
+    """Nobody asks again but who is woken; each asks all the nodes that refused it."""
+    world = World()
+    pods = [pod(f"p{number}", size) for number, size in enumerate(sizes)]
+    asked: dict[str, SeenPod] = {}
+    for step in steps:
+        step.do(world, pods)
+    for one in pods:
+        if one.uid not in world.bound:
+            world.ask(one)
+            asked[one.uid] = one
+    for node in NODES:
+        world.set(node, 3)
+    for _ in range(100):
+        world.now_s += BACKOFF_MAX_S
+        for uid in world.wake(judgements):
+            world.ask(asked[uid])
+    waits = [one for one in pods if one.uid not in world.bound]
+    assert all(sizes[int(one.uid[1:])] > max(world.room.values()) for one in waits)
+
+
+@given(st.lists(st.sampled_from([0.0, 0.1, 0.5, 1.0]), min_size=1, max_size=30))
+def test_wakes_in_all_are_bounded(pauses: list[float]) -> None:
+    nodes = tuple(f"n{number}" for number in range(60))
+    world, begun_s, woken = World(*nodes), 1_000.0, 0
+    for number in range(300):
+        world.ask(pod(f"p{number}"), nodes)
+    for node in nodes:
+        world.set(node, 9)
+    for pause_s in pauses:
+        world.now_s += pause_s
+        for uid in world.wake():
+            woken += 1
+            assert world.ask(pod(uid), nodes)
+        assert woken <= WAKES_PER_S * (1 + world.now_s - begun_s) + 1e-6
