@@ -3,7 +3,7 @@
 A kube-scheduler tries such a pod again when Kubernetes changes a pod or a node. It cannot see that a node's load, zones
 or freshness changed in Kafka. So somebody has to wake the pod. The rule wakes few pods, for each costs a write:
 
-* A node that changed is judged once for all pods of one shape, if it refused one of them.
+* A node that changed is judged once for all pods that ask for the same, if it refused one of them.
 * A node wakes one of the pods that it would take. That pod counts there before the next one is woken.
 * A woken pod is not woken again before every node has refused it again. Each further wake waits longer.
 """
@@ -11,12 +11,14 @@ or freshness changed in Kafka. So somebody has to wake the pod. The rule wakes f
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from typing import Protocol
 
 from slacktide.agents.cluster.scheduler.pod import SeenPod
+from slacktide.agents.cluster.scheduler.shapes import Shape, Shapes, Waits
 from slacktide.streams.decisions.pod_placement import Asking, PlacementArgs, asking
 
 PODS_MAX = 10_000
@@ -49,44 +51,6 @@ class Nodes(Protocol):
         """Whether the pod is bound nowhere; None: it was not seen yet, or is gone."""
 
 
-@dataclass(slots=True, eq=False)
-class _Group:
-    """Pods of one shape that the same nodes refused."""
-
-    nodes: frozenset[str]
-    pods: dict[str, _Waits] = field(default_factory=dict)
-    """By uid."""
-
-
-@dataclass(slots=True, eq=False)
-class _Shape:
-    """Pods that nodes judge alike."""
-
-    asks: Asking
-    groups: dict[frozenset[str], _Group] = field(default_factory=dict)
-    nodes: set[str] = field(default_factory=set)
-    """Those that refused any of these pods."""
-
-    def refused_by(self, node: str) -> Iterator[_Waits]:
-        return (one for group in self.groups.values() if node in group.nodes for one in group.pods.values())
-
-
-@dataclass(slots=True, eq=False)
-class _Waits:
-    pod: SeenPod
-    refused_s: float
-    decided_ms: int
-    shape: _Shape
-    group: _Group
-    woken_s: float | None = None
-    """None: it was not woken since it was refused."""
-
-    @property
-    def order(self) -> tuple[int, float, str]:
-        """As a kube-scheduler tries pods: the highest priority first, then the oldest."""
-        return -(self.pod.asked.pod.priority or 0), self.pod.created_s or 0.0, self.pod.uid
-
-
 @dataclass(slots=True)
 class _Backoff:
     wakes: int = 0
@@ -99,18 +63,18 @@ class Waiting:
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
         self._args = nodes.args
-        self._pods: OrderedDict[str, _Waits] = OrderedDict()
+        self._pods: OrderedDict[str, Waits] = OrderedDict()
         """By uid; who was refused first comes first."""
-        self._shapes: dict[Hashable, _Shape] = {}
+        self._shapes = Shapes()
         self._backoffs: OrderedDict[str, _Backoff] = OrderedDict()
         """By uid; who was woken first comes first."""
         self._followed = -1
         """The last change of a node that is known here."""
         self._changed: dict[str, None] = {}
         """Nodes that are to be judged, the first first."""
-        self._willing: OrderedDict[str, list[_Shape]] = OrderedDict()
+        self._willing: OrderedDict[str, list[Shape]] = OrderedDict()
         """Nodes that refused pods and would take them now, by what these pods ask for; the next to wake one first."""
-        self._promised: dict[str, _Waits] = {}
+        self._promised: dict[str, Waits] = {}
         """By such a node the pod that was woken for it."""
         self._left, self._left_s, self._pruned_s = float(WAKES_PER_S), 0.0, 0.0
 
@@ -126,12 +90,13 @@ class Waiting:
         """All of these nodes, at least one, refused the pod; ``decided_ms``: UTC epoch."""
         self._drop(pod.uid)
         refused = frozenset(nodes)
-        shape = self._shape(asks)
+        shape = self._shapes.of(asks)
         for node in self._willing.keys() & refused:
             self._willing[node] = [one for one in self._willing[node] if one is not shape]
             if not self._willing[node]:
                 del self._willing[node]
-        self._add(pod, shape, refused, now_s, decided_ms)
+        group = shape.group(refused)
+        self._pods[pod.uid] = group.pods[pod.uid] = Waits(pod, now_s, decided_ms, shape, group)
         while len(self._pods) > PODS_MAX:
             self._drop(next(iter(self._pods)))
 
@@ -178,16 +143,15 @@ class Waiting:
         while self._changed and judged < most:
             node = next(iter(self._changed))
             del self._changed[node]
-            shapes = [shape for shape in self._shapes.values() if node in shape.nodes]
-            judged += max(1, len(shapes))
-            willing = [shape for shape in shapes if self._nodes.takes(shape.asks, node, now_s=now_s)]
+            willing, judgements = self._shapes.judged(node, partial(self._nodes.takes, node=node, now_s=now_s))
+            judged += max(1, judgements)
             if willing:
                 self._willing[node] = willing
                 self._willing.move_to_end(node, last=False)
 
-    def _wake(self, now_s: float) -> list[_Waits]:
+    def _wake(self, now_s: float) -> list[Waits]:
         """The first of the pods that a node would take, unless one that was woken for it has not asked yet."""
-        woken: list[_Waits] = []
+        woken: list[Waits] = []
         for node in list(islice(self._willing, WAKES_PER_S)):
             if self._left < 1:
                 break
@@ -212,12 +176,12 @@ class Waiting:
             del self._promised[node]
         return expects
 
-    def _ready(self, one: _Waits, now_s: float) -> bool:
+    def _ready(self, one: Waits, now_s: float) -> bool:
         backoff = self._backoffs.get(one.pod.uid)
         early = backoff is not None and now_s < backoff.until_s
         return one.woken_s is None and not early and self._nodes.waits(one.pod) is True
 
-    def _mark(self, one: _Waits, now_s: float) -> None:
+    def _mark(self, one: Waits, now_s: float) -> None:
         """It is woken now."""
         backoff = self._backoffs.pop(one.pod.uid, None) or _Backoff()
         backoff.until_s = now_s + min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(backoff.wakes, 10))
@@ -237,8 +201,8 @@ class Waiting:
         self._willing.clear()
         self._followed = -1
         for one in self._pods.values():
-            one.shape = self._shape(asking(one.pod.asked, self._args))
-            one.group = _join(one.shape, one.group.nodes)
+            one.shape = self._shapes.of(asking(one.pod.asked, self._args))
+            one.group = one.shape.group(one.group.nodes)
             one.group.pods[one.pod.uid] = one
 
     def _prune(self, now_s: float) -> None:
@@ -252,16 +216,6 @@ class Waiting:
             if gone or (one.woken_s is not None and now_s >= one.woken_s + ANSWER_S):
                 self._drop(one.pod.uid)
 
-    def _shape(self, asks: Asking) -> _Shape:
-        shape = self._shapes.get(asks.shape)
-        if shape is None:
-            shape = self._shapes[asks.shape] = _Shape(asks)
-        return shape
-
-    def _add(self, pod: SeenPod, shape: _Shape, nodes: frozenset[str], now_s: float, decided_ms: int) -> None:
-        group = _join(shape, nodes)
-        self._pods[pod.uid] = group.pods[pod.uid] = _Waits(pod, now_s, decided_ms, shape, group)
-
     def _drop(self, uid: str) -> None:
         one = self._pods.pop(uid, None)
         if one is None:
@@ -270,13 +224,4 @@ class Waiting:
         if not one.group.pods:
             del one.shape.groups[one.group.nodes]
         if not one.shape.groups:
-            self._shapes.pop(one.shape.asks.shape, None)
-
-
-def _join(shape: _Shape, nodes: frozenset[str]) -> _Group:
-    """The group of these nodes; equal sets of names are kept once."""
-    group = shape.groups.get(nodes)
-    if group is None:
-        group = shape.groups[nodes] = _Group(nodes)
-        shape.nodes |= nodes
-    return group
+            self._shapes.drop(one.shape)
