@@ -205,7 +205,15 @@ async def test_an_extender_that_starts_in_the_middle_of_a_burst_counts_what_was_
     place("refused", "")
     await others.close()
     listed: list[bool] = []
-    sent = Sent(embedded_broker.cluster, view, lambda uid: uid == "uid-own", lambda: bool(listed), clock)
+    answered: list[str] = []
+    sent = Sent(
+        embedded_broker.cluster,
+        view,
+        lambda uid: uid == "uid-own",
+        lambda: bool(listed),
+        clock,
+        lambda uid, _decided_ms: answered.append(uid),
+    )
     running = asyncio.create_task(sent.run())
     for name, node in (("sent", ""), ("refused", ""), ("bound", "b"), ("own", "")):
         view.changed(seen(pod(name, node)), at_s=0.0)
@@ -223,3 +231,4 @@ async def test_an_extender_that_starts_in_the_middle_of_a_burst_counts_what_was_
     assert at_first == {"uid-sent": "a"}
     assert view._nodes["a"].pods.keys() == {"uid-sent"}
     assert assumed() == {"uid-sent": "a", "uid-later": "b"}
+    assert answered == [f"uid-{name}" for name in ("sent", "refused", "bound", "own", "refused", "later")]

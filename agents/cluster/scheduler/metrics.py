@@ -29,6 +29,11 @@ UNASKED = Counter(
     "slacktide_scheduler_pods_unasked",
     "Pods of ours that were bound although no extender had named a node, counted by each replica that saw it.",
 )
+WAITING = Gauge("slacktide_scheduler_pods_waiting", "Pods that all nodes refused when this replica was asked last.")
+WOKEN = Counter(
+    "slacktide_scheduler_pods_woken",
+    "Waiting pods that this replica woke, for a node that refused them takes them now.",
+)
 UNTOLD = Counter("slacktide_scheduler_placements_untold", "Placements that never came into the log: too many waited.")
 REFUSED = Counter("slacktide_scheduler_records_refused", "Records that could not be used.", ["topic"])
 TROUBLE = Gauge("slacktide_scheduler_trouble", "1 while something is wrong with it.", ["of"])

@@ -16,6 +16,7 @@ from slacktide.agents.cluster.scheduler.sent import Sent
 from slacktide.agents.cluster.scheduler.server import serving
 from slacktide.agents.cluster.scheduler.unasked import Unasked
 from slacktide.agents.cluster.scheduler.view import View
+from slacktide.agents.cluster.scheduler.waker import Waker
 from slacktide.agents.cluster.scheduler.without_benefit import WithoutBenefit
 from slacktide.agents.kubernetes import Access, ApiServer
 from slacktide.agents.together import until_one_ends
@@ -71,7 +72,15 @@ class _Scheduler:
         self._hearing = Hearing(settings.bootstrap, self._view, settings.args, self._placements.lay_aside, clock)
         self._pods = PodSource(self._view, clock)
         self._answers = Answers(self._view, self._placements.say, clock)
-        self._sent = Sent(settings.bootstrap, self._view, self._answers.answered, lambda: self._pods.whole, clock)
+        self._sent = Sent(
+            settings.bootstrap,
+            self._view,
+            self._answers.answered,
+            lambda: self._pods.whole,
+            clock,
+            self._answers.waiting.leave,
+        )
+        self._waker = Waker(self._answers.waiting, clock)
         self._without_benefit = WithoutBenefit(self._view, clock, settings.replica)
         self._unasked = Unasked(settings.bootstrap, self._view, self._answers.answered, clock, settings.replica)
 
@@ -88,6 +97,7 @@ class _Scheduler:
                         self._sent.run(),
                         self._without_benefit.run(api),
                         self._unasked.run(api),
+                        self._waker.run(api),
                     ]
                 await until_one_ends(*works)
         finally:
@@ -110,6 +120,7 @@ class _Scheduler:
             found["log"] = found["log"] or (self._sent.trouble if self._pods.whole else "")
             found["pods"] = self._pods.trouble
             found["events"] = self._without_benefit.trouble or self._unasked.trouble
+            found["wakes"] = self._waker.trouble
         return found
 
     async def _tell(self) -> None:
@@ -118,6 +129,7 @@ class _Scheduler:
             metrics.NODES.set(nodes)
             metrics.SILENT.set(silent)
             metrics.ASSUMED.set(assumed)
+            metrics.WAITING.set(len(self._answers.waiting))
             metrics.WITHOUT_BENEFIT.set(len(self._view.without_benefit))
             troubles = self._troubles()
             for of, why in troubles.items():

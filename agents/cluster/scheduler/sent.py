@@ -31,11 +31,18 @@ class Sent:
         own: whether this process answered for the pod of this uid: then it knows more than the record.
         pods_known: whether pods were listed; without them nobody knows what a placed pod requests.
         clock: the time.
+        leave: takes of each answer, whoever gave it, the pod's uid and when it was given, UTC epoch in ms.
 
     """
 
     def __init__(
-        self, cluster: Cluster, view: View, own: Callable[[str], bool], pods_known: Callable[[], bool], clock: Clock
+        self,
+        cluster: Cluster,
+        view: View,
+        own: Callable[[str], bool],
+        pods_known: Callable[[], bool],
+        clock: Clock,
+        leave: Callable[[str, int], None],
     ) -> None:
         self.whole = False
         """Whether all was read once that was placed before."""
@@ -50,6 +57,7 @@ class Sent:
         self._view = view
         self._own = own
         self._pods_known = pods_known
+        self._leave = leave
         self._clock = clock
 
     @property
@@ -70,6 +78,7 @@ class Sent:
                 placement = decode(record.value, PodPlacement)
             except BadMessageError:  # who cannot read it does not count the pod
                 continue
+            self._leave(placement.pod_uid, placement.decided_ms)
             if not self._own(placement.pod_uid):
                 self._take(placement, now_s=now_s, age_s=max(0, now_ms - record.timestamp_ms) / 1000)
         if not self.whole and await self._reader.caught_up():

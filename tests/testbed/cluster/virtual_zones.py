@@ -1,4 +1,7 @@
-"""Nodes with NUMA zones that are only said: a kubelet that gives each pod its zone, and an agent that publishes it."""
+"""Nodes with NUMA zones that are only said: a kubelet that gives each pod its zone, and an agent that publishes it.
+
+The kubelet reports nothing to the API server: a kube-scheduler would try waiting pods again when a pod began to run.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,8 @@ class VirtualZones:
     """
 
     def __init__(self, rig: SchedulerRig, nodes: list[str], pod_cpus: int) -> None:
+        self.admitting = False
+        """Whether the kubelet sees pods: until then its node's zones stay reserved for them."""
         self.shown_s: dict[str, float] = {}
         """When a record named the pod, by uid."""
         self.refused: list[str] = []
@@ -47,20 +52,19 @@ class VirtualZones:
         try:
             await sender.connect([ZONES.name])
             while True:
-                admitted = await asyncio.to_thread(self._admit)
+                if self.admitting:
+                    await asyncio.to_thread(self._admit)
                 self._seq += 1
                 await sender.send([self._record(node) for node in self._given])
                 for given in self._given.values():
                     for uid in given:
                         self.shown_s.setdefault(uid, time.monotonic())
-                await asyncio.to_thread(self._run_pods, admitted)
                 await asyncio.sleep(PUBLISH_S)
         finally:
             await sender.close()
 
-    def _admit(self) -> list[str]:
+    def _admit(self) -> None:
         """Each pod that is new on a node gets the lowest zone that can hold it."""
-        admitted = []
         for pod in self._rig.listed():
             uid, node = pod["metadata"]["uid"], pod["spec"].get("nodeName", "")
             if node not in self._given or uid in self._given[node] or uid in self.refused:
@@ -68,15 +72,8 @@ class VirtualZones:
             free = [zone for zone in (0, 1) if self._free_cpus(node, zone) >= self._pod_cpus]
             if free:
                 self._given[node][uid] = free[0]
-                admitted.append(pod["metadata"]["name"])
             else:
                 self.refused.append(uid)
-        return admitted
-
-    def _run_pods(self, names: list[str]) -> None:
-        for name in names:
-            path = f"/api/v1/namespaces/{self._rig.namespace}/pods/{name}/status"
-            self._rig.cluster.patch(path, {"status": {"phase": "Running"}})
 
     def _free_cpus(self, node: str, zone: int) -> int:
         return ZONE_CPUS - self._pod_cpus * sum(given == zone for given in self._given[node].values())
