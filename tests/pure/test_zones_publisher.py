@@ -91,6 +91,42 @@ def test_a_pod_counts_once_the_last_manager_has_given_to_it(node: Node) -> None:
     assert [one.uid for one in after.pods] == ["a"]
 
 
+@pytest.mark.parametrize("now", [[], [pod("a", "Failed")], [pod("a", "Succeeded"), pod("b")]])
+def test_what_an_ended_pod_held_is_available_although_the_kubelet_has_not_taken_it_back(
+    node: Node, now: list[Pod]
+) -> None:
+    """The memory manager does so when the next pod is admitted, which would never come to a zone that looks full."""
+    node.tree.config(STATIC)
+    node.tree.cpu_state(a={"app": "2"})
+    node.tree.memory_state(9, 4, a=[0])
+    before = node.look(pod("a"))
+    after = node.look(*now)
+
+    assert before is not None
+    assert (before.zones[0].available.mem_bytes, before.zones[1].available.cpu_milli) == (4, 1000)
+    assert after is not None
+    assert (after.zones[0].available.mem_bytes, after.zones[1].available.cpu_milli) == (9, 2000)
+    assert "a" not in [one.uid for one in after.pods]
+
+
+def test_an_ended_pod_holds_nothing_in_later_records(node: Node) -> None:
+    node.tree.cpu_state(a={"app": "2"})
+    node.look(pod("a"))
+    later = [node.look(after_s=6) for _ in range(3)]
+
+    assert [one and one.zones[1].available.cpu_milli for one in later] == [2000] * 3
+
+
+def test_a_pod_that_holds_cpus_before_it_is_listed_holds_them(node: Node) -> None:
+    node.look(pod("a"))
+    node.tree.cpu_state(b={"app": "2"})
+    record = node.look(pod("a"))
+
+    assert record is not None
+    assert record.zones[1].available.cpu_milli == 1000
+    assert [one.uid for one in record.pods] == ["a", "b"]
+
+
 def test_a_changed_configuration_of_the_kubelet_is_published(node: Node) -> None:
     before = node.look()
     node.tree.config(STATIC)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.node.envelopes import of_zones
+from slacktide.agents.node.zones.kubelet_state import MemoryBlock, MemoryState
 from slacktide.agents.node.zones.reading import read_zones
 from slacktide.schemas.codec import decode
 from slacktide.schemas.zones import BoundPod, NodeZones, ZoneDistance, ZoneResources
@@ -62,6 +63,24 @@ def test_what_pods_hold_for_themselves_is_not_available(tree: Tree) -> None:
     assert (first.allocatable.mem_bytes, first.available.mem_bytes) == (3 * GIB, GIB)
     assert (second.allocatable.mem_bytes, second.available.mem_bytes) == (4 * GIB, 4 * GIB)
     assert record.pods == [BoundPod(uid="a", zones=[0, 1]), BoundPod(uid="b", zones=[1]), BoundPod(uid="c")]
+
+
+def test_memory_of_several_zones_is_taken_back_as_the_kubelet_does() -> None:
+    """From the first zone as much as pods hold there, the rest from the next."""
+    blocks = [MemoryBlock(numa_affinity=[0, 1], type="memory", size=7), MemoryBlock([1], "hugepages-2Mi", 4)]
+    state = MemoryState(
+        static=True,
+        allocatable={0: {"memory": 9}, 1: {"memory": 9, "hugepages-2Mi": 4}},
+        reserved={0: {"memory": 5}, 1: {"memory": 6, "hugepages-2Mi": 4}},
+        free={0: {"memory": 4}, 1: {"memory": 3, "hugepages-2Mi": 0}},
+        blocks={"a": blocks, "b": [MemoryBlock([1], "memory", 4)]},
+    )
+    after = state.without({"a"})
+
+    assert after.free == {0: {"memory": 9}, 1: {"memory": 5, "hugepages-2Mi": 4}}
+    assert after.reserved == {0: {"memory": 0}, 1: {"memory": 4, "hugepages-2Mi": 0}}
+    assert (after.zones_of("a"), after.zones_of("b")) == (frozenset(), {1})
+    assert state.without(()) == state
 
 
 def test_the_configuration_says_policy_scope_and_what_is_reserved(tree: Tree) -> None:

@@ -51,9 +51,14 @@ class Tree:
         (self.kubelet / "cpu_manager_state").write_text(json.dumps(state))
 
     def memory_state(self, allocatable: int, free: int, **pods: list[int]) -> None:
-        table = {"total": 9 * GIB, "systemReserved": 0, "allocatable": allocatable, "reserved": 0, "free": free}
+        """Of zone 0; each pod holds as much as another, and all of them what is not free."""
+        held = allocatable - free
+        table = {"total": 9 * GIB, "systemReserved": 0, "allocatable": allocatable, "reserved": held, "free": free}
         zone = {"numberOfAssignments": 1, "memoryMap": {"memory": table}, "cells": [0]}
-        entries = {uid: {"app": [{"numaAffinity": zones, "type": "memory", "size": 1}]} for uid, zones in pods.items()}
+        size = held // max(1, len(pods))
+        entries = {
+            uid: {"app": [{"numaAffinity": zones, "type": "memory", "size": size}]} for uid, zones in pods.items()
+        }
         state = {"policyName": "Static", "machineState": {"0": zone}, "entries": entries, "checksum": 1}
         (self.kubelet / "memory_manager_state").write_text(json.dumps(state))
 

@@ -2,12 +2,14 @@
 
 Reading: kubernetes v1.35.4, pkg/kubelet/cm/cpumanager/state and memorymanager/state. The files carry a checksum of Go's
 own making; a torn one is no JSON, or lacks a field.
+
+The kubelet takes back what an ended pod held when it admits the next pod. CPUs it also takes back every 10 s.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Annotated
 
 import msgspec
@@ -29,17 +31,47 @@ class CpuState:
     exclusive: Mapping[str, frozenset[int]]
     """CPUs that no other pod may use, by the pod's uid."""
 
+    def without(self, uids: Collection[str]) -> CpuState:
+        """What the manager holds once it has taken back these pods' CPUs."""
+        return replace(self, exclusive={uid: cpus for uid, cpus in self.exclusive.items() if uid not in uids})
+
+
+class MemoryBlock(msgspec.Struct, frozen=True, rename="camel"):
+    """An amount that a container holds."""
+
+    numa_affinity: list[ZoneId]
+    """The zones that give it, the first as much as it can."""
+    type: str
+    """``memory`` or ``hugepages-<size>``."""
+    size: Amount
+
+
+Amounts = Mapping[int, Mapping[str, int]]
+"""In bytes, by zone, then by ``memory`` or ``hugepages-<size>``."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryState:
-    """What the memory manager holds, in bytes by ``memory`` or ``hugepages-<size>``."""
+    """What the memory manager holds."""
 
     static: bool
-    allocatable: Mapping[int, Mapping[str, int]]
-    """By zone."""
-    free: Mapping[int, Mapping[str, int]]
-    zones_of: Mapping[str, frozenset[int]]
+    allocatable: Amounts
+    reserved: Amounts
+    """Pods hold it."""
+    free: Amounts
+    blocks: Mapping[str, Sequence[MemoryBlock]]
     """By the pod's uid."""
+
+    def zones_of(self, uid: str) -> frozenset[int]:
+        """The zones in which a pod holds memory."""
+        return frozenset(zone for block in self.blocks.get(uid, ()) for zone in block.numa_affinity)
+
+    def without(self, uids: Collection[str]) -> MemoryState:
+        """What the manager holds once it has taken back these pods' memory."""
+        ended = [block for uid, blocks in self.blocks.items() if uid in uids for block in blocks]
+        reserved, free = _freed(ended, self.reserved, self.free)
+        kept = {uid: blocks for uid, blocks in self.blocks.items() if uid not in uids}
+        return replace(self, reserved=reserved, free=free, blocks=kept)
 
 
 class _CpuFile(msgspec.Struct, rename="camel"):
@@ -51,6 +83,7 @@ class _CpuFile(msgspec.Struct, rename="camel"):
 
 class _Table(msgspec.Struct):
     allocatable: Amount
+    reserved: Amount
     free: Amount
 
 
@@ -58,15 +91,11 @@ class _ZoneState(msgspec.Struct, rename="camel"):
     memory_map: dict[str, _Table]
 
 
-class _Block(msgspec.Struct, rename="camel"):
-    numa_affinity: list[ZoneId]
-
-
 class _MemoryFile(msgspec.Struct, rename="camel"):
     policy_name: str
     machine_state: dict[Annotated[str, msgspec.Meta(pattern="^[0-9]{1,4}$")], _ZoneState] | None
     checksum: int
-    entries: dict[str, dict[str, list[_Block]]] = {}
+    entries: dict[str, dict[str, list[MemoryBlock]]] = {}
 
 
 def cpu_state(text: bytes) -> CpuState:
@@ -102,12 +131,28 @@ def memory_state(text: bytes) -> MemoryState:
     return MemoryState(
         static=state.policy_name == "Static",
         allocatable={zone: {kind: one.allocatable for kind, one in kinds.items()} for zone, kinds in zones.items()},
+        reserved={zone: {kind: one.reserved for kind, one in kinds.items()} for zone, kinds in zones.items()},
         free={zone: {kind: one.free for kind, one in kinds.items()} for zone, kinds in zones.items()},
-        zones_of={
-            uid: frozenset(zone for blocks in containers.values() for block in blocks for zone in block.numa_affinity)
+        blocks={
+            uid: [block for blocks in containers.values() for block in blocks]
             for uid, containers in state.entries.items()
         },
     )
+
+
+def _freed(blocks: Iterable[MemoryBlock], reserved: Amounts, free: Amounts) -> tuple[Amounts, Amounts]:
+    """Reserved and free amounts once blocks are given back: of several zones the first has as much as it can back."""
+    held = {zone: dict(kinds) for zone, kinds in reserved.items()}
+    left = {zone: dict(kinds) for zone, kinds in free.items()}
+    for block in blocks:
+        amount = block.size
+        for zone in block.numa_affinity:
+            back = min(amount, held.get(zone, {}).get(block.type, 0))
+            if back:
+                held[zone][block.type] -= back
+                left[zone][block.type] += back
+                amount -= back
+    return held, left
 
 
 def _cpus(text: str, uid: str) -> frozenset[int]:

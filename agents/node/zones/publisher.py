@@ -54,7 +54,7 @@ def counted(read: Read, pods: Iterable[Pod]) -> set[str]:
     memory manager is the last to give.
     """
     memory, cpu = read.memory, read.cpu
-    held: Collection[str] = memory.zones_of if memory and memory.static else cpu.exclusive if cpu else ()
+    held: Collection[str] = memory.blocks if memory and memory.static else cpu.exclusive if cpu else ()
     return set(held) | {pod.uid for pod in pods if pod.phase not in WAITING | ENDED_PHASES}
 
 
@@ -78,6 +78,8 @@ class ZonesRecords:
         self._last: NodeZones | None = None
         self._last_ns = 0
         self._read_from: object = None
+        self._listed: set[str] = set()
+        """Pods, by uid, that were listed last, and ended ones that the kubelet's files still have."""
 
     def changed(self, pods: Sequence[Pod]) -> bool:
         """Whether the kubelet's files or the pods are others than were read last, or that is 5 s ago.
@@ -95,6 +97,7 @@ class ZonesRecords:
         """
         old, self._read_from = self._old, self._now(pods)
         read = self._reader.read()
+        read = read.without(self._ended(read, pods))
         record = node_zones(
             read,
             counted(read, pods),
@@ -107,6 +110,19 @@ class ZonesRecords:
             return None
         self._seq, self._last, self._last_ns = record.seq, record, self._clock.mono_ns()
         return record
+
+    def _ended(self, read: Read, pods: Sequence[Pod]) -> set[str]:
+        """Pods, by uid, whose share the kubelet takes back when it admits the next pod, and no sooner.
+
+        A holder that was never listed is one that the kubelet has just admitted.
+        """
+        if not read.zones:  # nor is known who holds anything
+            return set()
+        listed = {pod.uid for pod in pods}
+        living = {pod.uid for pod in pods if pod.phase not in ENDED_PHASES}
+        ended = read.holders & (self._listed | listed) - living
+        self._listed = listed | ended
+        return ended
 
     def owe(self) -> None:
         """The last record did not arrive: one is due at the next look."""

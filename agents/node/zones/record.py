@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slacktide.agents.node.zones.kubelet_config import DEFAULT_MAX_ZONES, KubeletConfig
 from slacktide.agents.node.zones.kubelet_state import CpuState, MemoryState
@@ -14,7 +14,7 @@ from slacktide.schemas.zones import BoundPod, NodeZones, Zone, ZoneDistance, Zon
 MEMORY = "memory"
 HUGEPAGES = "hugepages-"
 NO_CPUS = CpuState(static=False, exclusive={})
-NO_MEMORY = MemoryState(static=False, allocatable={}, free={}, zones_of={})
+NO_MEMORY = MemoryState(static=False, allocatable={}, reserved={}, free={}, blocks={})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,16 @@ class Read:
     """None: the kubelet has no such file, and holds no CPUs for anybody."""
     memory: MemoryState | None = None
     missing: Sequence[Missing] = ()
+
+    @property
+    def holders(self) -> set[str]:
+        """The pods, by uid, for which the kubelet holds CPUs or memory."""
+        return {*(self.cpu.exclusive if self.cpu else ()), *(self.memory.blocks if self.memory else ())}
+
+    def without(self, uids: Collection[str]) -> Read:
+        """The same where these pods hold nothing."""
+        cpu, memory = self.cpu and self.cpu.without(uids), self.memory and self.memory.without(uids)
+        return replace(self, cpu=cpu, memory=memory) if uids else self
 
 
 def node_zones(read: Read, uids: Iterable[str], *, node: str, boot_id: str, seq: int, observed_ms: int) -> NodeZones:
@@ -112,4 +122,4 @@ def _resources(zone: SysZone, cpus: int, amounts: Mapping[str, int]) -> ZoneReso
 
 def _zones_of(uid: str, zones: Iterable[SysZone], cpu: CpuState, memory: MemoryState) -> list[int]:
     cpus = cpu.exclusive.get(uid, frozenset())
-    return sorted({zone.id for zone in zones if zone.cpus & cpus} | memory.zones_of.get(uid, frozenset()))
+    return sorted({zone.id for zone in zones if zone.cpus & cpus} | memory.zones_of(uid))
