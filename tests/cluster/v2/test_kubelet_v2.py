@@ -105,7 +105,7 @@ def test_best_effort_pods_stay_off_the_cpu_that_a_pod_has_to_itself(
     pinned = node.group("", pods.pinned) / node.containers(pods.namespace)["pinned"][0]
 
     assert node.guest.read(pinned / "cpuset.cpus.effective") == "1"
-    assert node.guest.read(batch[1] / "cpuset.cpus.effective") == "0"
+    assert node.guest.read(batch[1] / "cpuset.cpus.effective") == "0,2-3"
 
 
 def test_a_throttled_container_gets_more_than_its_limit(node: GuestNode, pods: Pods) -> None:
