@@ -24,8 +24,8 @@ POD_MIB = 600
 """Of each pod here. A zone has room for one of them."""
 SYSTEM_MIB = 50
 """What the kubelet keeps of zone 0's memory."""
-NO_LOAD = {"scheduling.koordinator.sh/usage-thresholds": json.dumps({"usageThresholds": {"cpu": 100, "memory": 100}})}
-"""The guest is slow: programs that start there keep it busy."""
+NO_LOAD = {"scheduling.koordinator.sh/usage-thresholds": json.dumps({"usageThresholds": {"cpu": 0, "memory": 0}})}
+"""Not compared: the guest is slow, and programs that start there keep it busy."""
 
 
 def last(node: GuestNode) -> NodeZones:
