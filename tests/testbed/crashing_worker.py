@@ -13,6 +13,7 @@ import sys
 import time
 from typing import Any
 
+from slacktide.deploy.cli.stream import SHELLS
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.decisions.node_decision import decide_node
@@ -31,7 +32,7 @@ def _deadly(sample: Any, *others: Any) -> Any:
 def main(shell: str, name: str, bootstrap: str, group: str, session_ms: str) -> None:
     """Run until killed."""
     answering.decide_node = _deadly
-    run = importlib.import_module(f"slacktide.streams.engine.{shell}_shell").run
+    run = importlib.import_module(SHELLS[shell]).run
     settings = ShellSettings(bootstrap=Cluster(bootstrap), group=group, session_timeout_ms=int(session_ms))
     asyncio.run(run(Worker(name), settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
 

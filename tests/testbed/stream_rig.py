@@ -17,6 +17,7 @@ from typing import Literal, Self
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 
+from slacktide.deploy.cli.stream import SHELLS
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.connection import Cluster
@@ -46,12 +47,13 @@ logging.getLogger("aiokafka").setLevel(logging.CRITICAL)  # it repeats itself wh
 
 PROCESS = """
 import asyncio, importlib, sys, time
+from slacktide.deploy.cli.stream import SHELLS
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.streams.engine.session import ShellSettings
 from slacktide.streams.worker import Worker
 shell, name, bootstrap, group, session_ms, republish_ms = sys.argv[1:]
-run = importlib.import_module(f"slacktide.streams.engine.{shell}_shell").run
+run = importlib.import_module(SHELLS[shell]).run
 settings = ShellSettings(bootstrap=Cluster(bootstrap), group=group, session_timeout_ms=int(session_ms))
 worker = Worker(name, republish_ms=int(republish_ms))
 asyncio.run(run(worker, settings, asyncio.Event(), Health(), lambda: time.time_ns() // 1_000_000))
@@ -250,7 +252,7 @@ class Rig:
 
     def start(self, shell: Shell, name: str = "w", shadow: Shadow | None = None, judge: Judge | None = None) -> Running:
         """Start a worker in this process."""
-        run = importlib.import_module(f"slacktide.streams.engine.{shell}_shell").run
+        run = importlib.import_module(SHELLS[shell]).run
         settings = ShellSettings(bootstrap=self.cluster, group=self.group, session_timeout_ms=SESSION_MS)
         worker, health, stop = Worker(name, judge, republish_ms=self.republish_ms), Health(), asyncio.Event()
         worker.shadow = shadow
