@@ -28,8 +28,8 @@ from slacktide.streams.decisions.pod_placement import PlacementArgs
 
 GIB = 2**30
 OVER = (
-    "usage_exceeds_threshold:cpu: over placement-config usageThresholds.cpu 65%: node uses {}%, "
-    "pod counts 850m (estimatedScalingFactors.cpu 85% of 1000m)"
+    "usage_exceeds_threshold:cpu: over placement-config usageThresholds.cpu 65 percent: node uses {} percent, "
+    "pod counts 850m (estimatedScalingFactors.cpu 85 percent of 1000m)"
 )
 
 
@@ -116,8 +116,8 @@ def test_a_threshold_of_the_nodes_own_is_named_as_its_own() -> None:
 
     assert texts == {
         "b": "slacktide: usage_exceeds_threshold:cpu: over the node's annotation "
-        "scheduling.koordinator.sh/usage-thresholds usageThresholds.cpu 40%: node uses 37%, pod counts 850m "
-        "(estimatedScalingFactors.cpu 85% of 1000m)"
+        "scheduling.koordinator.sh/usage-thresholds usageThresholds.cpu 40 percent: node uses 37 percent, "
+        "pod counts 850m (estimatedScalingFactors.cpu 85 percent of 1000m)"
     }
 
 
@@ -128,8 +128,8 @@ def test_the_policy_sets_the_thresholds_and_the_refusal_says_them() -> None:
     asked.view.govern(governed(PlacementArgs(), Placement(usage=UsagePercents(cpu_pct=50))))
     [text] = asked.filter("a", cpu="3000")["FailedAndUnresolvableNodes"].values()
     assert text == (
-        "slacktide: usage_exceeds_threshold:cpu: over placement-config usageThresholds.cpu 50%: node uses 25%, "
-        "pod counts 2550m (estimatedScalingFactors.cpu 85% of 3000m)"
+        "slacktide: usage_exceeds_threshold:cpu: over placement-config usageThresholds.cpu 50 percent: "
+        "node uses 25 percent, pod counts 2550m (estimatedScalingFactors.cpu 85 percent of 3000m)"
     )
     asked.view.govern(governed(PlacementArgs(), Placement(factors=UsagePercents(cpu_pct=30))))
     assert asked.filter("a", cpu="3000")["NodeNames"] == ["a"]
@@ -359,3 +359,13 @@ def test_so_it_is_when_a_silent_nodes_agent_is_back() -> None:
     asked.filter("a")
     asked.say("a", 0, seq=2)
     assert [one.uid for one in asked.answers.waiting.wake(1_000, now_s=asked.clock.now_s)] == ["uid-p"]
+
+
+def test_no_refusal_has_a_percent_sign() -> None:
+    """A kube-scheduler makes its event with the refusal as a format: ``65%: node`` became ``65%!:(MISSING) node``."""
+    asked = Asked(a=3_000, b=3_000)
+    asked.view.limit("b", Thresholds(usage=Percents(cpu_pct=40, mem_pct=0)))
+    refused = asked.filter("a", "b", cpu="4000")["FailedAndUnresolvableNodes"]
+
+    assert refused.keys() == {"a", "b"}
+    assert "%" not in "".join(refused.values())

@@ -29,6 +29,8 @@ WORDS = {
 """Of reasons that no user knows."""
 _MIB = 2**20
 RESERVED_NAMED = 3
+PERCENT = " percent"
+"""A kube-scheduler takes a refusal for a format when it makes an event of it: the sign itself would garble the text."""
 
 
 def worded(pod: Asking, refused: Mapping[str, Refusal]) -> dict[str, str]:
@@ -73,11 +75,13 @@ def _over(pod: Asking, first: Refusal, checks: Sequence[Check]) -> str:
     asks = max(int(because.terms[f"request_{unit}"]), int(because.terms[f"limit_{unit}"]))
     share = "it requests none"
     if because.bound == "scaled":
-        share = f"estimatedScalingFactors.{name} {because.terms['factor_pct']}% of {_amount(limit.resource, asks)}"
+        share = (
+            f"estimatedScalingFactors.{name} {because.terms['factor_pct']}{PERCENT} of {_amount(limit.resource, asks)}"
+        )
     elif because.bound == "capped":
         share = "its limit"
     return (
-        f"over {where} {first.key}.{name} {limit.threshold_pct}%: node uses {uses}%, "
+        f"over {where} {first.key}.{name} {limit.threshold_pct}{PERCENT}: node uses {uses}{PERCENT}, "
         f"pod counts {_amount(limit.resource, counts)} ({share})"
     )
 
