@@ -1,4 +1,4 @@
-"""A real kubelet with two NUMA zones of two CPUs: what its agent reads of them, and what the extender spares pods.
+"""A real kubelet with two NUMA zones of one CPU: what its agent reads of them, and what the extender spares pods.
 
 The kubelet keeps CPU 0 for the system. The tests run in this order and leave no pod.
 """
@@ -20,8 +20,10 @@ from testbed.cluster.guest_scheduling import SCHEDULER, GuestScheduling
 pytestmark = [pytest.mark.guestnode, pytest.mark.timeout(480)]
 
 MIB = 1 << 20
-POD_MIB = 600
-"""Of each pod here. A zone has room for one of them."""
+HELD_MIB = 950
+"""Zone 1 alone has as much: its 1 GiB less what the kernel takes."""
+SPLIT_MIB = 600
+"""Beside that pod zone 0 alone has as much."""
 SYSTEM_MIB = 50
 """What the kubelet keeps of zone 0's memory."""
 NO_LOAD = {"scheduling.koordinator.sh/usage-thresholds": json.dumps({"usageThresholds": {"cpu": 0, "memory": 0}})}
@@ -58,11 +60,25 @@ def why_waiting(node: GuestNode, namespace: str, name: str) -> str:
     return " ".join(one.get("message", "") for one in conditions if one["type"] == "PodScheduled")
 
 
-def guaranteed(node: GuestNode, namespace: str, name: str, cpus: int, scheduler: str | None = None) -> str:
-    """Make a pod of whole CPUs; its uid. Without a scheduler it is on the node from the start."""
-    amounts = {"cpu": str(cpus), "memory": f"{POD_MIB}Mi"}
+def guaranteed(
+    node: GuestNode, namespace: str, name: str, *, cpu: str, mem_mib: int, scheduler: str | None = None
+) -> str:
+    """Make a pod; its uid. Without a scheduler it is on the node from the start."""
+    amounts = {"cpu": cpu, "memory": f"{mem_mib}Mi"}
     resources = {"requests": amounts, "limits": amounts}
     return node.run(namespace, name, "burn", "serve", "1", "1000", resources=resources, scheduler=scheduler)
+
+
+def split(node: GuestNode, namespace: str, name: str) -> str:
+    """Make a pod for a scheduler to place; its uid. Zone 1 has a CPU for it, zone 0 the memory."""
+    return guaranteed(node, namespace, name, cpu="1", mem_mib=SPLIT_MIB, scheduler=SCHEDULER)
+
+
+def cpuset(node: GuestNode, namespace: str, name: str) -> tuple[str, str]:
+    """CPUs and zones of memory that the kernel lets a Guaranteed pod's container use."""
+    uid = node.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["metadata"]["uid"]
+    group = node.group("", uid) / node.containers(namespace)[name][0]
+    return node.guest.read(group / "cpuset.cpus.effective"), node.guest.read(group / "cpuset.mems.effective")
 
 
 def delete(node: GuestNode, namespace: str, *names: str) -> None:
@@ -99,19 +115,16 @@ def scheduling(node: GuestNode) -> Iterator[GuestScheduling]:
 
 
 @pytest.fixture(scope="module")
-def halves(node: GuestNode) -> Iterator[str]:
-    """The namespace of ``second``, which holds a CPU of zone 1; each zone has one left, and the node has two."""
+def held(node: GuestNode) -> Iterator[str]:
+    """The namespace of the pod ``holder``, which runs with most of the memory of zone 1."""
     here = node.namespace()
-    first = guaranteed(node, here, "first", 1)
-    node.wait(lambda: zones_of(node, first) == [0], "the first pod in zone 0")
-    second = guaranteed(node, here, "second", 1)
-    node.wait(lambda: zones_of(node, second) == [1], "the second pod in zone 1")
-    node.wait(lambda: len(node.containers(here)) == 2, "both run")
-    delete(node, here, "first")
+    holder = guaranteed(node, here, "holder", cpu="100m", mem_mib=HELD_MIB)
+    node.wait(lambda: zones_of(node, holder) == [1], "the pod in zone 1")
+    node.wait(lambda: "holder" in node.containers(here), "the pod runs")
     yield here
     for pod in node.get(f"/api/v1/namespaces/{here}/pods")["items"]:
         delete(node, here, pod["metadata"]["name"])
-    node.wait(lambda: free_milli(node) == [1_000, 2_000], "no pod holds CPUs")
+    node.wait(lambda: free_milli(node) == [0, 1_000], "no pod holds a CPU")
 
 
 def test_the_record_has_the_zones_of_kernel_and_kubelet(node: GuestNode) -> None:
@@ -125,7 +138,7 @@ def test_the_record_has_the_zones_of_kernel_and_kubelet(node: GuestNode) -> None
 
     assert record.missing == []
     assert (record.policy, record.scope, record.max_zones) == ("single-numa-node", "container", 8)
-    assert [(zone.id, zone.allocatable.cpu_milli) for zone in record.zones] == [(0, 1_000), (1, 2_000)]
+    assert [(zone.id, zone.allocatable.cpu_milli) for zone in record.zones] == [(0, 0), (1, 1_000)]
     assert [[one.distance for one in zone.distances] for zone in record.zones] == [[10, 21], [21, 10]]
     assert record.zones[0].allocatable.mem_bytes == (system << 10) - SYSTEM_MIB * MIB
     total = sum(zone.allocatable.mem_bytes or 0 for zone in record.zones)
@@ -133,44 +146,43 @@ def test_the_record_has_the_zones_of_kernel_and_kubelet(node: GuestNode) -> None
     assert [zone.allocatable for zone in record.zones] == [zone.available for zone in record.zones]
 
 
-def test_the_record_names_zones_where_pods_really_run(node: GuestNode, halves: str) -> None:
-    second = node.get(f"/api/v1/namespaces/{halves}/pods/second")["metadata"]["uid"]
-    group = node.group("", second) / node.containers(halves)["second"][0]
-    node.wait(lambda: free_milli(node) == [1_000, 1_000], "one CPU is free in each zone")
+def test_the_record_names_the_zone_whose_memory_a_pod_really_has(node: GuestNode, held: str) -> None:
     zone = last(node).zones[1]
 
-    assert node.guest.read(group / "cpuset.cpus.effective") in {"2", "3"}
-    assert node.guest.read(group / "cpuset.mems.effective") == "1"
-    assert (zone.allocatable.mem_bytes or 0) - (zone.available.mem_bytes or 0) == POD_MIB * MIB
+    assert cpuset(node, held, "holder") == ("0-1", "1")
+    assert (zone.allocatable.mem_bytes or 0) - (zone.available.mem_bytes or 0) == HELD_MIB * MIB
+    assert free_milli(node) == [0, 1_000]
 
 
 def test_without_the_extender_a_pod_that_fits_no_zone_is_bound_and_the_kubelet_refuses_it(
-    node: GuestNode, halves: str, scheduling: GuestScheduling
+    node: GuestNode, held: str, scheduling: GuestScheduling
 ) -> None:
-    guaranteed(node, halves, "refused", 2, SCHEDULER)
-    node.wait(lambda: status(node, halves, "refused")["phase"] == "Failed", "the kubelet refuses the pod")
+    split(node, held, "refused")
+    node.wait(lambda: status(node, held, "refused")["phase"] == "Failed", "the kubelet refuses the pod")
 
-    assert status(node, halves, "refused")["reason"] == "TopologyAffinityError"
-    assert host(node, halves, "refused") == node.name
+    assert status(node, held, "refused")["reason"] == "TopologyAffinityError"
+    assert host(node, held, "refused") == node.name
 
 
 def test_with_the_extender_it_waits_or_goes_to_another_node_and_starts_once_a_zone_is_free(
-    node: GuestNode, halves: str, scheduling: GuestScheduling
+    node: GuestNode, held: str, scheduling: GuestScheduling
 ) -> None:
     def waits(name: str) -> bool:
-        return "numa_no_zone:cpu" in why_waiting(node, halves, name)
+        return "numa_no_zone:" in why_waiting(node, held, name)
 
     with scheduling.extender():
-        guaranteed(node, halves, "elsewhere", 2, SCHEDULER)
+        split(node, held, "elsewhere")
         node.wait(lambda: waits("elsewhere"), "the pod waits for a zone")
         with another_node(node) as other:
-            node.wait(lambda: host(node, halves, "elsewhere") == other, "the pod goes to the other node")
-            delete(node, halves, "elsewhere")
-        here = guaranteed(node, halves, "here", 2, SCHEDULER)
+            node.wait(lambda: host(node, held, "elsewhere") == other, "the pod goes to the other node")
+            delete(node, held, "elsewhere")
+        here = split(node, held, "here")
         node.wait(lambda: waits("here"), "the pod waits for a zone")
-        delete(node, halves, "second")
-        node.wait(lambda: "here" in node.containers(halves), "the pod runs")
+        delete(node, held, "holder")
+        node.wait(lambda: "here" in node.containers(held), "the pod runs")
         node.wait(lambda: zones_of(node, here) == [1], "the record shows its zone")
+        assert cpuset(node, held, "here") == ("1", "1")
+        assert free_milli(node) == [0, 0]
 
-    failed = {pod["metadata"]["name"]: pod for pod in node.get(f"/api/v1/namespaces/{halves}/pods")["items"]}
+    failed = {pod["metadata"]["name"]: pod for pod in node.get(f"/api/v1/namespaces/{held}/pods")["items"]}
     assert [name for name, pod in failed.items() if pod["status"]["phase"] == "Failed"] == ["refused"]

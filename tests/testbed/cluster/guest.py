@@ -22,7 +22,7 @@ ADDRESS, OUTSIDE = "10.0.2.15", "10.0.2.2"
 LOGS = "/run/log"
 BOOT_S, SCRIPT_S = 60.0, 60.0
 ZONES = 2
-"""NUMA zones of two CPUs each."""
+"""NUMA zones of one CPU each."""
 # Each connection gets a shell. Each port leads to the same one outside, so that addresses are the same on both sides.
 # There is more memory than processor: Go's programs collect garbage less often.
 INIT = f"""
