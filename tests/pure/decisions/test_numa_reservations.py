@@ -54,10 +54,16 @@ def test_discard_reserved_needs_no_topology_to_reserve() -> None:
 def test_each_reservation_is_taken_from_each_zone_and_never_more_than_there_is() -> None:
     zones = [NamedZone("node-0", "Node", {"cpu": 8000, "memory": 8}), NamedZone("other", "Socket", {"cpu": 3000})]
 
-    assert view_of(Topology(zones=zones), [{"cpu": 2000}, {"cpu": 2000, "gpu": 1}]).zones == {
-        "node-0": {"cpu": 4000, "memory": 8},
-        "other": {"cpu": 0},
-    }
+    view = view_of(Topology(zones=zones), [{"cpu": 2000}, {"cpu": 2000, "gpu": 1}])
+
+    assert view == View(fresh=True, zones={"node-0": {"cpu": 4000, "memory": 8}, "other": {"cpu": 0}})
+
+
+def test_an_attribute_has_the_first_value_of_its_name() -> None:
+    its = Topology(zones=[], attributes=[("scope", "pod"), ("policy", "restricted"), ("policy", "none")])
+
+    assert its.first("policy") == "restricted"
+    assert its.first("max") is None
 
 
 def test_an_object_holds_the_kubelets_settings_and_attributes() -> None:

@@ -23,8 +23,10 @@ def test_known_hashes() -> None:
     assert xxh64(sanity(1)) == 0xE934A84ADB052768
     assert xxh64(sanity(1), seed=PRIME32) == 0x5014607643A9B4C3
     assert xxh64(sanity(4)) == 0x9136A0DCA57457EE
+    assert xxh64(sanity(8)) == 0xCDBCF538E71D1348
     assert xxh64(sanity(14)) == 0x8282DCC4994E35C8
     assert xxh64(sanity(14), seed=PRIME32) == 0xC3BD6BF63DEB6DF0
+    assert xxh64(sanity(40)) == 0x23B3810D7D8B1731
     assert xxh64(sanity(222)) == 0xB641AE8CB691C174
     assert xxh64(sanity(222), seed=PRIME32) == 0x20CB8AB7AE10C14A
 
