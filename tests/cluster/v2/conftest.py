@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import pytest
 
-from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.topics import OUTCOME
 from testbed.cluster.guest_node import GuestNode, running_guest_node
 
 SUPPRESS = {
@@ -28,15 +26,6 @@ def set_policy(node: GuestNode, *, idle: bool = False, **threshold: object) -> N
     qos = {"policies": {"cpuPolicy": "coreSched"}, "beClass": {"cpuQOS": {"enable": True, "schedIdle": int(idle)}}}
     strategies = {"threshold": SUPPRESS | threshold, "burst": BURST, "qos": qos}
     node.set_policy(colocation=COLOCATION, **{key: {"clusterStrategy": one} for key, one in strategies.items()})
-
-
-def limits_set(node: GuestNode, uid: str) -> int:
-    """How often the agent set the CPU limit of a best-effort pod's container that had none."""
-    isolating = (
-        one for one in node.records(OUTCOME, NodeOutcome) if (one.rule, one.result) == ("BEIsolation", "applied")
-    )
-    knobs = (one.knob for one in isolating if one.target == f"pod/{uid}/main")
-    return sum(one is not None and one.knob == "cfs_quota_us" and one.before is None for one in knobs)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +48,14 @@ def node() -> Iterator[GuestNode]:
 
 @pytest.fixture(scope="session")
 def pods(node: GuestNode) -> Pods:
-    """All of them run. The last one takes a CPU from the others, whose limits the agent has set by then."""
+    """All of them run."""
     set_policy(node)
     here = node.namespace()
     limit = {"cpu": "200m", "memory": "64Mi"}
     whole = {"cpu": "1", "memory": "64Mi"}
     web = node.run(here, "web", "burn", "spin", "1", resources={"requests": {"cpu": "100m"}, "limits": limit})
+    pinned = node.run(here, "pinned", "burn", "serve", "10", "1000", resources={"requests": whole, "limits": whole})
     batch = node.best_effort(here, "batch", "burn", "spin", "1", cpu_milli=500, mem_mib=256)
     hoard = node.best_effort(here, "hoard", "burn", "fill", str(HOARD_MIB), cpu_milli=100, mem_mib=2 * HOARD_MIB)
-    node.wait(lambda: limits_set(node, batch), "the best-effort pod's limit is set")
-    pinned = node.run(here, "pinned", "burn", "serve", "10", "1000", resources={"requests": whole, "limits": whole})
     node.wait(lambda: len(node.containers(here)) == 4, "the pods run")
     return Pods(here, web, pinned, batch, hoard)

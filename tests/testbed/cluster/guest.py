@@ -21,8 +21,6 @@ SHELL_PORT = 9000
 ADDRESS, OUTSIDE = "10.0.2.15", "10.0.2.2"
 LOGS = "/run/log"
 BOOT_S, SCRIPT_S = 60.0, 60.0
-ZONES = 2
-"""NUMA zones of one CPU each."""
 # Each connection gets a shell. Each port leads to the same one outside, so that addresses are the same on both sides.
 # There is more memory than processor: Go's programs collect garbage less often.
 INIT = f"""
@@ -46,9 +44,9 @@ class Guest:
 
     def start(self, ports: Sequence[int]) -> None:
         """Boot it, and do not wait; these ports on its loopback are this machine's."""
-        settings = [f"CGROUP2_QEMU_FORWARD={self._port}:{SHELL_PORT}", f"CGROUP2_QEMU_ZONES={ZONES}"]
+        forward = f"CGROUP2_QEMU_FORWARD={self._port}:{SHELL_PORT}"
         inside = ["sh", "-c", INIT, "init", *map(str, ports)]
-        self._kernel.spawn(["env", *settings, sys.executable, str(RUNNER), *inside])
+        self._kernel.spawn(["env", forward, sys.executable, str(RUNNER), *inside])
 
     def await_boot(self) -> None:
         """Return when it runs scripts."""

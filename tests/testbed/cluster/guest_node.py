@@ -1,4 +1,4 @@
-"""A real node on cgroup v2 with two NUMA zones, in a guest: kubelet, containerd, the agent; all else runs outside."""
+"""A real node on cgroup v2, in a guest: kubelet, containerd and the agent; all else of the cluster runs outside."""
 
 from __future__ import annotations
 
@@ -32,17 +32,12 @@ from .real_node import containerd_config, kubelet_config
 NODE, OPERATORS = "node-v2", "koordinator-system"
 RUN = Path("/run/node")
 """What the node keeps, in the guest's memory."""
-ROOT = RUN / "kubelet"
-"""The kubelet's root directory, with its configuration as kubeadm leaves it there."""
 KUBEPODS = Path("/sys/fs/cgroup/kubepods")
 KUBELET_PORT = 10250
 KUBELET = {
     "failCgroupV1": True,  # as Kubernetes 1.35 has it
-    "topologyManagerPolicy": "single-numa-node",
     "cpuManagerPolicy": "static",
     "systemReserved": {"cpu": "500m"},
-    "memoryManagerPolicy": "Static",
-    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "50Mi"}}],
     "evictionHard": {"memory.available": "50Mi"},
 }
 """Other than on the node that is this machine."""
@@ -78,8 +73,7 @@ class GuestNode(ApiServer):
         self._start_parts()
         self._configure()
         self.guest.await_boot()
-        self.guest.sh(f"mkdir -p {RUN}/cni {ROOT}; cp {self.folder}/10-loopback.conflist {RUN}/cni")
-        self.guest.sh(f"cp {self.folder}/config.yaml {ROOT}")
+        self.guest.sh(f"mkdir -p {RUN}/cni; cp {self.folder}/10-loopback.conflist {RUN}/cni")
         self._containerd.start()
         self.agent.start()
         self.wait(lambda: self.guest.sh(f"[ ! -S {RUN}/containerd.sock ] || echo up"), "containerd")
@@ -117,7 +111,7 @@ class GuestNode(ApiServer):
         (self.folder / "10-loopback.conflist").write_text(json.dumps(LOOPBACK))
         crt, key = self.pki.certificate("kubelet-server", f"/CN=system:node:{NODE}", "IP:127.0.0.1")
         config = kubelet_config(RUN, KUBELET_PORT, self.ca, crt, key) | KUBELET
-        (self.folder / "config.yaml").write_text(json.dumps(config))
+        (self.folder / "kubelet.json").write_text(json.dumps(config))
         self.pki.client(self.folder / "kubelet.kubeconfig", self.url, f"/O=system:nodes/CN=system:node:{NODE}")
         # The agent is a process of the guest's: its pod is there for the token, and the kubelet has nothing to run.
         self.pod(SYSTEM, "slacktide-agent", node=NODE, spec={"serviceAccountName": "slacktide-agent"})
@@ -127,11 +121,11 @@ class GuestNode(ApiServer):
 
     def _kubelet_command(self) -> list[str]:
         flags = {
-            "config": f"{ROOT}/config.yaml",
+            "config": f"{self.folder}/kubelet.json",
             "kubeconfig": f"{self.folder}/kubelet.kubeconfig",
             "hostname-override": NODE,
             "node-ip": ADDRESS,
-            "root-dir": str(ROOT),
+            "root-dir": f"{RUN}/kubelet",
         }
         return [str(cluster_program("kubelet")), *flagged(flags)]
 
@@ -143,7 +137,6 @@ class GuestNode(ApiServer):
             "kubelet": f"https://127.0.0.1:{KUBELET_PORT}",
             "kubelet-token": token,
             "kubelet-ca": ca,
-            "kubelet-folder": str(ROOT),
             "api-server": self.url,
             "api-token": token,
             "api-ca": ca,
@@ -166,12 +159,11 @@ class GuestNode(ApiServer):
         *command: str,
         labels: Json | None = None,
         resources: Json | None = None,
-        scheduler: str | None = None,
     ) -> str:
-        """Make a pod of one container, ``main``, on the node unless a scheduler is to place it; its uid."""
+        """Make a pod of one container, ``main``, on the node; its uid."""
         container = {"name": "main", "image": images.BURN, "command": list(command), "resources": resources or {}}
         spec = {
-            **({"schedulerName": scheduler} if scheduler else {"nodeName": NODE}),
+            "nodeName": NODE,
             "hostNetwork": True,
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 1,
