@@ -43,7 +43,7 @@ def pod(name: str, size: int = 1, *, priority: int = 5500, created_s: int = 0) -
     })  # fmt: skip
 
 
-def told(node: str, *, use: int, batch: int, stale_ms: int) -> list[NodeScore | NodeMetric | NodeAllocatable]:
+def figures_of(node: str, *, use: int, batch: int, stale_ms: int) -> list[NodeScore | NodeMetric | NodeAllocatable]:
     """What Kafka has of a node of 8 CPUs."""
     known: dict[str, Any] = {"node": node, "boot_id": "1-a", "seq": 1, "observed_ms": 1, "policy_version": "p"}
     known |= {"facts_revision": "f", "pods_revision": "r", "stale_ms": stale_ms}
@@ -386,7 +386,7 @@ ASKS = st.builds(
 def test_shapes_are_judged_as_each_alone_would_be(some: list[Asking], use: int, batch: int, silent: bool) -> None:  # noqa: FBT001
     """By the real rules: a node that refuses the least of all amounts is asked no more, for it refuses all."""
     view, shapes = View(PlacementArgs()), Shapes()
-    for one in told("a", use=use, batch=batch, stale_ms=9_000 if silent else 0):
+    for one in figures_of("a", use=use, batch=batch, stale_ms=9_000 if silent else 0):
         view.hear(one, heard_s=1_000.0, logged_s=0.0)
     for asks in some:
         shapes.of(asks).group(frozenset({"a"}))

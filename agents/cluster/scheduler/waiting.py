@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Protocol
 
 from slacktide.agents.cluster.scheduler.pod import SeenPod
 from slacktide.agents.cluster.scheduler.shapes import Shape, Shapes, Waits
+from slacktide.schemas.backoff import Backoff
 from slacktide.streams.decisions.pod_placement import Asking, PlacementArgs, asking
 
 PODS_MAX = 10_000
@@ -51,9 +52,16 @@ class Nodes(Protocol):
         """Whether the pod is bound nowhere; None: it was not seen yet, or is gone."""
 
 
+def _whole() -> float:
+    """The random number that leaves out jitter: each pod's wakes are its own."""
+    return 1.0
+
+
 @dataclass(slots=True)
-class _Backoff:
-    wakes: int = 0
+class _Pause:
+    """Of one pod, since it was woken first."""
+
+    backoff: Backoff = field(default_factory=lambda: Backoff(BACKOFF_S, BACKOFF_MAX_S, random=_whole))
     until_s: float = 0.0
 
 
@@ -66,7 +74,7 @@ class Waiting:
         self._pods: OrderedDict[str, Waits] = OrderedDict()
         """By uid; who was refused first comes first."""
         self._shapes = Shapes()
-        self._backoffs: OrderedDict[str, _Backoff] = OrderedDict()
+        self._pauses: OrderedDict[str, _Pause] = OrderedDict()
         """By uid; who was woken first comes first."""
         self._followed = -1
         """The last change of a node that is known here."""
@@ -103,7 +111,7 @@ class Waiting:
     def accept(self, uid: str) -> None:
         """Some node would take the pod."""
         self._drop(uid)
-        self._backoffs.pop(uid, None)
+        self._pauses.pop(uid, None)
 
     def leave(self, uid: str, decided_ms: int) -> None:
         """Somebody answered for the pod at this time; if that is later than here, another replica did and wakes it."""
@@ -177,18 +185,17 @@ class Waiting:
         return expects
 
     def _ready(self, one: Waits, now_s: float) -> bool:
-        backoff = self._backoffs.get(one.pod.uid)
-        early = backoff is not None and now_s < backoff.until_s
+        pause = self._pauses.get(one.pod.uid)
+        early = pause is not None and now_s < pause.until_s
         return one.woken_s is None and not early and self._nodes.waits(one.pod) is True
 
     def _mark(self, one: Waits, now_s: float) -> None:
         """It is woken now."""
-        backoff = self._backoffs.pop(one.pod.uid, None) or _Backoff()
-        backoff.until_s = now_s + min(BACKOFF_MAX_S, BACKOFF_S * 2.0 ** min(backoff.wakes, 10))
-        backoff.wakes += 1
-        self._backoffs[one.pod.uid] = backoff
-        while len(self._backoffs) > PODS_MAX:
-            self._backoffs.popitem(last=False)
+        pause = self._pauses.pop(one.pod.uid, None) or _Pause()
+        pause.until_s = now_s + pause.backoff.next_s()
+        self._pauses[one.pod.uid] = pause
+        while len(self._pauses) > PODS_MAX:
+            self._pauses.popitem(last=False)
         one.woken_s = now_s
         self._left -= 1
 
