@@ -56,8 +56,8 @@ class _Taken:
 
     first: Record
     """From which on the worker answers it."""
-    taken_in: int
-    """The offset of the oldest sample that its live windows have heard."""
+    oldest: int
+    """The offset of the oldest sample that its live windows have taken in."""
     at_s: float
     before: int | None = None
     """The offset of the first segment that was read."""
@@ -194,7 +194,7 @@ class Rebuilding:
         segments = await self._history.span(WINDOW.name, place.partition, before=None, since_ms=newer_ms)
         newest = newest_of(segments)
         since_ms = unsegmented_since_ms(newest, now_ms)
-        read = self._history.forth(*place, before=taken.taken_in, since_ms=since_ms)
+        read = self._history.forth(*place, before=taken.oldest, since_ms=since_ms)
         taken.samples = await self._fill(place, (unsegmented(some, newest) async for some in read))
         taken.segments = await self._in_turns(segments[::-1], self._worker.restore, place)
         taken.before = segments[0].offset if segments else None
@@ -285,10 +285,8 @@ def newest_of(segments: Iterable[Record]) -> dict[bytes | None, Newest]:
     """By key; by either time."""
     found: dict[bytes | None, Newest] = {}
     for segment in segments:
-        written_ms, over_ms = (
-            segment.timestamp_ms,
-            _ms(lambda value: _minute.decode(value).begin_ms, segment) + MINUTE_MS,
-        )
+        written_ms = segment.timestamp_ms
+        over_ms = _ms(lambda value: _minute.decode(value).begin_ms, segment) + MINUTE_MS
         had = found.get(segment.key, Newest(0, 0))
         found[segment.key] = Newest(max(had.written_ms, written_ms), max(had.over_ms, over_ms))
     return found

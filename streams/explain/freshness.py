@@ -49,11 +49,11 @@ def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     look = "is it running on the node (`slacktide doctor` there says what it lacks), and does it reach this Kafka?"
     sample = log.sample
     if sample is None:
-        ages_ms = "" if log.metric is None else f"; figures were last made of sample seq {log.metric.body.seq}"
+        made_of = "" if log.metric is None else f"; figures were last made of sample seq {log.metric.body.seq}"
         yield Finding(
             name="agent.silent",
             severity="problem",
-            text=f"the agent is silent: no sample of it in what was read of the log{ages_ms}",
+            text=f"the agent is silent: no sample of it in what was read of the log{made_of}",
             advice=f"{look} --since reads further back",
         )
     elif sample.age_ms(asked_ms) > SILENT_MS:

@@ -186,7 +186,7 @@ class Worker:
         """
         late = [record for record in records if record.value is not None]
         outs = self.figures(late[-1].timestamp_ms) if late else []
-        late_ones: list[NamedSample] = []
+        samples: list[NamedSample] = []
         for record in late:
             if (verdict := self._verdict(record)) not in PROVEN:
                 outs += self._unproven.dead(record, verdict, record.timestamp_ms)
@@ -196,8 +196,8 @@ class Worker:
             except Exception as exc:  # noqa: BLE001 - one record's
                 outs.append(self._failed("read a late sample", record, exc))
             else:
-                late_ones += [each] if isinstance(each, NamedSample) else []
-        for wave in waves(late_ones):
+                samples += [each] if isinstance(each, NamedSample) else []
+        for wave in waves(samples):
             for each, merged in zip(wave, self._publishing.merge(wave, outs), strict=True):
                 if not merged:
                     outs += self._fill(each)
