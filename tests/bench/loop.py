@@ -16,6 +16,8 @@ from slacktide.schemas.policy import Policy
 Shell = Literal["faust", "plain"]
 SHELLS: tuple[Shell, ...] = ("faust", "plain")
 COLUMNS = ("--sample-format", "v2")
+ALL_NODES = ("--open-nodes-max", "20000")
+"""No inventory lists the bench's nodes."""
 TITLES: dict[Shell, str] = {"faust": "Faust", "plain": "plain aiokafka"}
 
 
@@ -25,7 +27,7 @@ def worker(
 ) -> Iterator[Slacktide]:
     """A ready worker that holds this policy, the bench's unless said otherwise; ``more``: its other arguments."""
     log.publish_policy(bootstrap, policy)
-    with Slacktide(rig, "stream", "--bootstrap", bootstrap, "--shell", shell, *more) as running:
+    with Slacktide(rig, "stream", "--bootstrap", bootstrap, "--shell", shell, *ALL_NODES, *more) as running:
         running.wait_ready()
         yield running
 

@@ -244,7 +244,7 @@ def _windows_row(story: Story, nodes: int) -> Row:
 
 
 def _worker(rig: Rig, bootstrap: str, name: str) -> Slacktide:
-    worker = Slacktide(rig, "stream", "--bootstrap", bootstrap, "--worker-name", name)
+    worker = Slacktide(rig, "stream", "--bootstrap", bootstrap, "--worker-name", name, *loop.ALL_NODES)
     worker.wait_ready()
     return worker
 
