@@ -2,8 +2,8 @@
 
 Each offset that a worker commits carries a note of who works on the partition. It costs nothing, and is cleared when
 the worker stops or gives the partition back. So a note that is found at a takeover says that its owner crashed, in
-whatever way. The new owner answers what that one may have been working on record by record, each after a commit that
-names it (``trying``). A record that is found so named has now crashed two workers. It becomes a dead letter unread.
+whatever way. A copy of the new owner's process then answers what that one may have been working on. Where the copy dies, too, or
+owners crash again, the new owner answers it record by record, each after a commit that names it (``trying``). A record that is found so named has now crashed two workers. It becomes a dead letter unread.
 
 An owner that crashes again and again without any such record crashes on what lies before: the third one in a row
 takes over without history. The embedded broker keeps no notes: there, only errors that Python can catch are isolated.
@@ -113,6 +113,10 @@ class Quarantine:
     def bare(self, place: Place) -> bool:
         """Whether history is to be left out: its owners crashed before they could try one record alone."""
         return self._strikes.get(place, 0) > STRIKES_MAX
+
+    def again(self, place: Place) -> bool:
+        """Whether more than one owner in a row has crashed: its records are answered one by one, whatever they do."""
+        return self._strikes.get(place, 0) > 1
 
     def suspects(self, place: Place, records: Sequence[Record]) -> int:
         """How many of the records, from the first on, are to be answered alone."""

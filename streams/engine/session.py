@@ -35,6 +35,7 @@ from slacktide.streams.engine import metrics
 from slacktide.streams.engine.lists import read_lists
 from slacktide.streams.engine.partitions import checked_partitions
 from slacktide.streams.engine.quarantine import Quarantine
+from slacktide.streams.engine.rehearsal import survives
 from slacktide.streams.engine.sending import sent
 from slacktide.streams.engine.shadowing import ShadowDoor
 from slacktide.streams.engine.takeover import Rebuilding
@@ -64,6 +65,8 @@ JOIN_SESSIONS = 5
 """A group is shared out within a session timeout or two. After so many the worker connects anew."""
 FIGURES_S = 0.3
 """What was answered is in the windows, and published, so much later at most."""
+REHEARSAL_S = 10.0
+"""For a copy of this process to answer what is suspected; the group waits longer for a commit."""
 FINISH_S = 2.0
 """What was at hand when the worker was told to stop has so long to be answered; whoever comes next answers it, too."""
 FIGURES_AT_ONCE = 128
@@ -271,10 +274,10 @@ class Session:
         for place, records in some.items():
             await self._take_over(place, records)
         together: dict[Place, Sequence[Record]] = {}
+        alone = await self._alone(some)
         for place, records in some.items():
-            alone = self.quarantine.suspects(place, records)
-            await self._answer_alone(records[:alone])
-            together[place] = records[alone:]
+            await self._answer_alone(records[: alone[place]])
+            together[place] = records[alone[place] :]
         # All at once: what a sample costs beside its own figures is shared by those that come together.
         await self._answer_together(together)
         if self._worker.unpublished >= FIGURES_AT_ONCE:
@@ -302,6 +305,26 @@ class Session:
                 self._next[place] = records[-1].offset + 1
         self._check_awake()
         await self._write(outs)
+
+    async def _alone(self, batches: Mapping[Place, Sequence[Record]]) -> dict[Place, int]:
+        """Return of each place how many of its first records are to be answered one by one.
+
+        Each of those costs a commit, and there may be a thousand. So at a first crash a copy of this process answers
+        all that is suspected: if it survives, the records are no longer suspected.
+        """
+        found = {place: self.quarantine.suspects(place, records) for place, records in batches.items()}
+        first = {place: count for place, count in found.items() if count and not self.quarantine.again(place)}
+        suspects = [record for place, count in first.items() for record in batches[place][:count]]
+        if suspects:
+            if await survives(lambda: self._rehearse(suspects), REHEARSAL_S):
+                return found | dict.fromkeys(first, 0)
+            log.error("a copy of this process died on records of a crashed owner: they are answered one by one",
+                      extra={"records": len(suspects)})  # fmt: skip
+        return found
+
+    def _rehearse(self, records: Sequence[Record]) -> None:
+        self._answers(records)
+        self._worker.figures(self._now_ms())
 
     async def _answer_alone(self, suspects: Sequence[Record]) -> None:
         """Answer one by one what the partition's last owner may have crashed on."""
@@ -530,7 +553,7 @@ def _place(record: Record) -> dict[str, object]:
 
 def _log_crash(place: Place, offset: int, strikes: int) -> None:
     log.warning(
-        "a partition's last owner has crashed; its records are answered one by one for a while",
+        "a partition's last owner has crashed; the records that it may have worked on are suspected",
         extra={**place._asdict(), "offset": offset, "crashes": strikes},
     )
 
