@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import gc
 
@@ -10,6 +11,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 """Of glibc's ``mallopt``."""
 LARGE_BYTES = 1 << 20
 TRIM_BYTES = 4 << 20
+TRIM_S = 15.0
 
 
 def seldom() -> None:
@@ -32,3 +34,15 @@ def returned() -> None:
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, LARGE_BYTES)
         mallopt(M_TRIM_THRESHOLD, TRIM_BYTES)
+
+
+async def trimmed() -> None:
+    """Give free memory between small pieces back, now and then.
+
+    Records come and go by the megabyte between what is kept of nodes. At 10,000 nodes that leaves 200 MB in holes. To
+    look for them takes 3 ms for a thousand nodes. Another C library than glibc is left as it is.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    while trim is not None:
+        await asyncio.sleep(TRIM_S)
+        trim(0)

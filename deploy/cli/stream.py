@@ -116,7 +116,11 @@ def command(settings: StreamSettings) -> None:
         )
         governing = asyncio.create_task(govern(Governor(settings.worker_name, judge), candidacy, stop, now_ms))
         followed = [each.follow() for each in (shadowing, keys) if each is not None]
-        beside = [governing, *(asyncio.create_task(follow) for follow in followed)]
+        beside = [
+            governing,
+            asyncio.create_task(garbage.trimmed()),
+            *(asyncio.create_task(follow) for follow in followed),
+        ]
         try:
             await shell.run(worker, connection, stop, health, now_ms)
             await governing

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from slacktide.schemas.bounds import AMOUNT_MAX, TIME_MS_MAX
 from slacktide.schemas.sample_columns import NODE_NUMBERS, NONE
-from slacktide.streams.columns.head import Head
+from slacktide.streams.columns.head import ROW, Head
 from slacktide.streams.columns.rings import Floats, Ints
 from slacktide.streams.columns.screen import Bools, Samples
 from slacktide.streams.columns.windows import Wave
@@ -57,11 +57,12 @@ def sums(values: Ints, counts: Ints) -> Ints:
     """Add up each sample's part of the values, exactly.
 
     Args:
-        values: int64 [N].
+        values: int64 [N] or [N, k].
         counts: how many of them are each sample's.
 
     """
-    totals = np.concatenate([[0], np.cumsum(values)])
+    totals = np.zeros((len(values) + 1, *values.shape[1:]), np.int64)
+    np.cumsum(values, 0, out=totals[1:])
     ends = np.cumsum(counts)
     found: Ints = totals[ends] - totals[ends - counts]
     return found
@@ -69,12 +70,15 @@ def sums(values: Ints, counts: Ints) -> Ints:
 
 def sound(its: Columns) -> Bools:
     """Tell which samples have figures that a machine can have: as ``sample_columns_codec`` accepts them."""
-    good: Any = ((its.node >= _LEAST) & (its.node <= _MOST)).all(1)
+    in_range = (its.node >= _LEAST) & (its.node <= _MOST)
+    # Below zero a number is a large one without its sign. NumPy looks at all numbers in a tenth of the time that it
+    # takes row by row, and mostly they are good.
+    if its.pods.view(np.uint64).max(initial=0) <= AMOUNT_MAX:
+        good: Bools = np.all(in_range, 1) if not in_range.all() else np.ones(len(its.node), np.bool_)
+        return good
     absent = (its.pods == NONE).all(1)
     of_pods = absent | ((its.pods >= 0) & (its.pods <= AMOUNT_MAX)).all(1)
-    if not of_pods.all():
-        good = good & (sums((~of_pods).astype(np.int64), its.counts) == 0)
-    found: Bools = good
+    found: Bools = in_range.all(1) & (sums((~of_pods).astype(np.int64), its.counts) == 0)
     return found
 
 
@@ -107,6 +111,8 @@ class Block(NamedTuple, Generic[N]):
     """Samples that were answered, on their way into the windows."""
 
     heads: Sequence[Head[N]]
+    numbers: Ints
+    """int64 [n, 10]: ``Head.numbers`` of each."""
     values: Sequence[bytes]
     """Their records' bodies."""
     quotas_us: Sequence[int]
@@ -130,6 +136,7 @@ class Block(NamedTuple, Generic[N]):
         its = self.columns
         return Block(
             heads=[self.heads[at] for at in places],
+            numbers=self.numbers[kept],
             values=[self.values[at] for at in places],
             quotas_us=[self.quotas_us[at] for at in places],
             newer=self.newer[kept],
@@ -140,7 +147,8 @@ class Block(NamedTuple, Generic[N]):
     @property
     def rows(self) -> Ints:
         """Of each sample's node, its place in the windows."""
-        return np.array([head.row for head in self.heads])
+        its: Ints = self.numbers[:, ROW]
+        return its
 
     def figures(self) -> Floats:
         """Give the pods' figures; NaN: the pod has no control group."""

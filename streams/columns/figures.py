@@ -9,14 +9,14 @@ import numpy as np
 
 from slacktide.schemas.policy import Policy
 from slacktide.streams.columns.block import Block
-from slacktide.streams.columns.head import Head
+from slacktide.streams.columns.head import FIT, SERIAL, Head
 from slacktide.streams.columns.marked import MarksError
 from slacktide.streams.columns.market import Market, market_of
 from slacktide.streams.columns.node_figures import PUBLISH_MS_MIN, SOONER_MS, Candidate, Worth, beyond, revisions
 from slacktide.streams.columns.node_window import NEVER, OWN
 from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
 from slacktide.streams.columns.rings import Floats, Ints
-from slacktide.streams.columns.screen import NONE, OTHER_LIMITS, UNFIT, Bools
+from slacktide.streams.columns.screen import NONE, OTHER_LIMITS, Bools
 from slacktide.streams.columns.windows import Windows
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
 
@@ -55,23 +55,21 @@ def worth(
     if not merged:
         return Found((), Worth((), (), ()))
     taken = np.array(merged, np.int64)
-    rows = np.array([block.heads[at].row for at in merged])
-    observed, published_ms = block.columns.node[taken, 1], windows.marks.published_ms[rows]
-    since_ms = observed - published_ms
+    published_ms = windows.marks.published_ms[block.rows[taken]]
+    since_ms = block.columns.node[taken, 1] - published_ms
     asked = (published_ms == NEVER) | (since_ms < 0) | (since_ms >= PUBLISH_MS_MIN)
     if not asked.any():
         return Found((), Worth((), (), ()))
     taken, since_ms, published_ms = taken[asked], since_ms[asked], published_ms[asked]
     places = taken.tolist()
     heads = [block.heads[at] for at in places]
-    same = np.array(
-        [_same(block, at, head, policy, candidate) for at, head in zip(places, heads, strict=True)], np.bool_
-    )
-    lengths = np.array([len(head.window.all_rows) for head in heads])
+    same = _same(windows, block, taken, policy, candidate)
+    rows = np.concatenate([head.window.all_rows for head in heads])
+    lengths = windows.marks.series[block.rows[taken]]
     begins = np.cumsum(lengths) - lengths
-    values = windows.series.averages(np.concatenate([head.window.all_rows for head in heads]))
+    values = windows.series.averages(rows)
     known = ~np.isnan(values[begins]).any(1) & ~np.isnan(values[begins + 1]).any(1)
-    moved = _moved(heads, values, begins, same)
+    moved = same & beyond(values, windows.series.published(rows), begins, _bands(heads))
     due = known & (moved | ~same | (published_ms == NEVER) | (since_ms < 0) | (since_ms >= republish_ms - SOONER_MS))
     which = np.nonzero(due)[0].tolist()
     of_block = [(at, candidate(block, places[at])) for at in which]
@@ -89,40 +87,37 @@ def worth(
 
 def holding(windows: Windows, block: Block[N], merged: Sequence[int], republish_ms: int) -> list[int]:
     """Find the samples with which what was published of their nodes still holds, as ``figures.holds`` does."""
-    rows = np.array([block.heads[at].row for at in merged], np.int64)
-    its, published_ms = np.array(merged, np.int64), windows.marks.published_ms[rows]
+    its = np.array(merged, np.int64)
+    published_ms = windows.marks.published_ms[block.rows[its]]
     since_ms = block.columns.node[its, 1] - published_ms
     found: list[int] = its[(published_ms != NEVER) & (since_ms >= 0) & (since_ms < republish_ms - SOONER_MS)].tolist()
     return found
 
 
 def _same(
-    block: Block[N], place: int, head: Head[N], policy: Policy, candidate: Callable[[Block[N], int], Candidate | None]
-) -> bool:
-    """Whether what was published last is made of the same pods, facts and policy."""
-    published = head.window.published
-    if published is None:
-        return False
-    if published is not head.published:
+    windows: Windows,
+    block: Block[N],
+    taken: Ints,
+    policy: Policy,
+    candidate: Callable[[Block[N], int], Candidate | None],
+) -> Bools:
+    """Tell of which nodes what was published last is made of the pods, facts and policy that the sample names."""
+    rows, serials = block.rows[taken], block.numbers[taken, SERIAL]
+    same: Bools = windows.marks.published_by[rows] == serials
+    for at in np.nonzero(~same)[0].tolist():
+        place = int(taken[at])
+        window = block.heads[place].window
+        if window.published is None or window.published.rows is not window.all_rows:
+            continue
         one = candidate(block, place)
-        if one is None or published.revisions != revisions(one, policy):
-            return False
-        head.published = published
-    return published.rows is head.window.all_rows
+        if one is not None and window.published.revisions == revisions(one, policy):
+            windows.marks.published_by[rows[at]] = serials[at]
+            same[at] = True
+    return same
 
 
-def _moved(heads: Sequence[Head[N]], values: Floats, begins: Ints, same: Bools) -> Bools:
-    """Of which nodes the use, or system and pods together, moved by more than is worth publishing."""
-    if not same.any():
-        return same
-    ends = [*begins[1:].tolist(), len(values)]
-    before = np.concatenate(
-        [
-            head.window.published.values if alike and head.window.published is not None else values[begin:end]
-            for head, alike, begin, end in zip(heads, same.tolist(), begins.tolist(), ends, strict=True)
-        ]
-    )
-    return beyond(values, before, begins, [head.bands for head in heads])
+def _bands(heads: Sequence[Head[N]]) -> Floats:
+    return np.concatenate([head.bands for head in heads]).reshape(-1, 2)
 
 
 def publish_columns(
@@ -144,7 +139,7 @@ def publish_columns(
         at
         for at, market in enumerate(markets)
         if market.plain
-        and block.heads[places[at]].fit is not UNFIT
+        and block.numbers[places[at], 0]
         and block.quotas_us[places[at]] != OTHER_LIMITS
         and not np.isnan(found.values[at][OWN:]).any()
     ]
@@ -171,8 +166,7 @@ def publish_columns(
 def _market(head: Head[N], one: Candidate, policy: Policy) -> Market:
     names, market = one.window.names, head.market
     if market is None or not market.holds(names, head.pods, one.facts, policy):
-        before = {} if market is None else market.pod_lines
-        market = head.market = market_of(names, head.pods, one.facts, policy, pod_line, before)
+        market = head.market = market_of(names, head.pods, one.facts, policy, pod_line, market)
     return market
 
 
@@ -187,7 +181,7 @@ def _due(block: Block[N], places: Sequence[int], found: Worth, markets: Sequence
     own[(begins[:, None] + np.arange(OWN)).ravel()] = True
     figures = whole.astype(np.int64)
     quotas = np.array([block.quotas_us[place] for place in places], np.int64)
-    fits = np.array([block.heads[place].fit for place in places], np.int64)
+    fits = block.numbers[places, FIT]
     used = block.columns.node[places, 4]
     return Due(
         named=[block.named(place) for place in places],

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from itertools import count
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 
@@ -13,11 +15,18 @@ from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample_columns import NODE_NUMBERS, Of
 from slacktide.streams.columns.lines import Boot, Line, Names
 from slacktide.streams.columns.market import Market
-from slacktide.streams.columns.node_window import NodeWindow, Published
+from slacktide.streams.columns.node_window import NodeWindow
+from slacktide.streams.columns.rings import Floats, Ints
 from slacktide.streams.columns.screen import Bools
 from slacktide.streams.decisions.known_pods import KnownPods
 
 N = TypeVar("N")
+
+FIT: Final = slice(0, 6)
+"""Columns of ``Head.numbers``: what ``screen.fit`` gave,"""
+ROW, PODS, SPREAD_MS, SERIAL = range(6, 10)
+"""row of the window, pods of the list, delay of a minute's segment after its end, and the head's own number."""
+_serials = count(1)
 
 
 @dataclass(slots=True, eq=False)
@@ -27,8 +36,8 @@ class Head(Generic[N]):
     node: N
     """Its state."""
     window: NodeWindow
-    row: int
-    """Of its window."""
+    place: tuple[int, str]
+    """Partition and name of the node."""
     partition: int
     of: Of
     """Without its limits, which follow the newest sample."""
@@ -46,7 +55,10 @@ class Head(Generic[N]):
     """Which of these count as best-effort."""
     group: AbstractSet[str]
     """Which of these lie in the best-effort group."""
-    fit: tuple[int, ...]
+    numbers: Ints
+    """int64 [10], made by ``numbers_of``."""
+    bands: Floats
+    """float64 [2]: how far CPU and memory may move before that is worth publishing."""
     commas: int
     """How many stand in its list of numbers."""
     window_ms: int
@@ -59,12 +71,6 @@ class Head(Generic[N]):
     market: Market | None = None
     settled: bool = False
     """Whether its window goes by this list."""
-    bands: tuple[float, float] = (0.0, 0.0)
-    """How far CPU and memory may move before that is worth publishing."""
-    spread_ms: int = 0
-    """After a minute's end its segment is published so much later."""
-    published: Published | None = None
-    """What was published of this list, facts and policy; None: something else was, or nothing."""
     turn: int = 0
     """The last turn in which the node has a sample."""
     later: int = 0
@@ -73,6 +79,27 @@ class Head(Generic[N]):
     def uids_of(self, _: str) -> list[str]:
         """Give the pods of its list, which is the one that its samples name."""
         return self.uids
+
+
+def numbers_of(fit: tuple[int, ...], window: NodeWindow, *, pods: int, spread_ms: int) -> Ints:
+    """Give a head's numbers in one array, since arrays are joined faster than numbers are gathered.
+
+    Args:
+        fit: what ``screen.fit`` gave.
+        window: of the node.
+        pods: of the list.
+        spread_ms: after a minute's end its segment is published so much later.
+
+    Returns:
+        int64 [10], see ``FIT`` and the names behind it.
+
+    """
+    return np.array((*fit, window.row, pods, spread_ms, next(_serials)), np.int64)
+
+
+def joined_numbers(heads: Sequence[Head[N]]) -> Ints:
+    """Give the numbers of some heads, int64 [n, 10]."""
+    return np.concatenate([head.numbers for head in heads]).reshape(len(heads), -1)
 
 
 def split_limits(prefix: bytes, limits: bytes) -> tuple[bytes, bytes] | None:

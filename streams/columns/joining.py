@@ -44,6 +44,7 @@ def _one(blocks: Sequence[Block[Any]]) -> Any:
         return blocks[0]
     return Block(
         heads=_chained(block.heads for block in blocks),
+        numbers=np.concatenate([block.numbers for block in blocks]),
         values=_chained(block.values for block in blocks),
         quotas_us=_chained(block.quotas_us for block in blocks),
         newer=np.concatenate([block.newer for block in blocks]),

@@ -25,6 +25,8 @@ _POLICIES: Final[Mapping[str, int]] = {"request": REQUEST, "maxUsageRequest": LA
 PROD: Final = "koord-prod"
 _PERCENT_MAX: Final = 1_000
 _NOTHING: Final = (0, 0, False)
+_NEXT_POD: Final = b',{"uid":"'
+"""Where a pod's template begins behind another. No text of JSON has quotes that are not escaped."""
 _EXACT: Final = 1 << 53
 """A strategy that comes to more than any machine has is the scalar rules'."""
 
@@ -42,16 +44,20 @@ class Market:
     strategy: tuple[int, ...]
     """See ``STRATEGY``."""
     high: Bools
-    """Which of the pods come before batch pods. All five are in order of ``names``."""
+    """Which of the pods come before batch pods. All four are in order of ``names``."""
     lse: Bools
     prod: Bools
-    request_milli: Ints
-    request_bytes: Ints
-    pod_lines: Mapping[PodName, bytes]
+    request: Ints
+    """int64 [pods, 2]: CPU in millicores and memory in bytes."""
     pods_line: bytes
     """The pods of a NodeMetric, as a template of their figures; b"": there are none."""
-    lines: dict[object, bytes] = field(default_factory=dict)
-    """Templates of records."""
+    lines: dict[object, Sequence[bytes]] = field(default_factory=dict)
+    """Templates of records; of a NodeMetric in two parts, between which its pods stand."""
+
+    def pod_lines(self) -> Mapping[PodName, bytes]:
+        """Give the template of each pod."""
+        first, *others = self.pods_line.split(_NEXT_POD)
+        return dict(zip(self.names, [first, *(_NEXT_POD[1:] + one for one in others)], strict=False))
 
     def holds(self, names: Sequence[PodName], pods: KnownPods, facts: NodeFacts, policy: Policy) -> bool:
         """Whether it is of these."""
@@ -86,7 +92,7 @@ def market_of(
     facts: NodeFacts,
     policy: Policy,
     pod_line: Callable[[PodName], bytes],
-    before: Mapping[PodName, bytes],
+    before: Market | None,
 ) -> Market:
     """Put it together.
 
@@ -96,14 +102,14 @@ def market_of(
         facts: that sold figures go by.
         policy: in force.
         pod_line: makes a pod's template.
-        before: those that the node had.
+        before: what the node had, whose templates are used again.
 
     """
     colocation, known = colocation_on(policy, facts), {name.uid for name in names}
     strategy = _strategy(pods, facts, colocation)
     requests = {uid: row for uid, *row in pods.high.rows()}
     of_high = [requests.get(name.uid, _NOTHING) for name in names]
-    lines = {name: before.get(name) or pod_line(name) for name in names}
+    had = {} if before is None else before.pod_lines()
     dangling = [name.priority_class not in LOW_CLASSES and name.uid not in pods.live for name in names]
     high = [name.uid in requests or lone for name, lone in zip(names, dangling, strict=True)]
     milli, mem_bytes, lse = zip(*of_high, strict=True) if of_high else ((), (), ())
@@ -117,10 +123,8 @@ def market_of(
         high=np.array(high, np.bool_),
         lse=np.array(lse, np.bool_),
         prod=np.array([name.priority_class == PROD and name.uid in pods.there for name in names], np.bool_),
-        request_milli=np.array(milli, np.int64),
-        request_bytes=np.array(mem_bytes, np.int64),
-        pod_lines=lines,
-        pods_line=b",".join(lines.values()),
+        request=np.array([milli, mem_bytes], np.int64).T,
+        pods_line=b",".join([had.get(name) or pod_line(name) for name in names]),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from slacktide.streams.columns.block import Block, of_samples, wave, waves
+from slacktide.streams.columns.head import SPREAD_MS
 from slacktide.streams.columns.segments import MINUTE_MS
 from slacktide.streams.columns.windows import Windows
 
@@ -61,7 +62,6 @@ class Merging(Generic[N]):
         if not places:
             return []
         its = np.array(places, np.int64)
-        spread_ms = np.array([self.block.heads[at].spread_ms for at in places])
-        minutes = (self.block.columns.node[its, 1] - spread_ms) // MINUTE_MS
+        minutes = (self.block.columns.node[its, 1] - self.block.numbers[its, SPREAD_MS]) // MINUTE_MS
         found: list[int] = its[minutes > self._windows.marks.minute[self._rows[its]]].tolist()
         return found

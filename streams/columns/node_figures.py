@@ -104,7 +104,7 @@ def due(
     """What to publish of these nodes, each of which is here once: those of which there is something to tell."""
     found = worth_publishing(windows, candidates, policy, republish_ms)
     published = metrics_of(windows, found, range(len(found.nodes)), policy)
-    publishing(found, policy)
+    publishing(windows, found, policy)
     return list(zip(found.nodes, published, strict=True))
 
 
@@ -116,7 +116,7 @@ def worth_publishing(windows: Windows, candidates: Sequence[Candidate], policy: 
     found = windows.averages([one.window for one in asked])
     ends = np.cumsum([len(one.window.all_rows) for one in asked])
     parts = np.split(found.values, ends[:-1])
-    moved = _moved(asked, parts)
+    moved = _moved(windows, asked, parts)
     places = [
         at
         for at, one in enumerate(asked)
@@ -136,14 +136,17 @@ def metrics_of(windows: Windows, found: Worth, places: Sequence[int], policy: Po
     ]
 
 
-def publishing(found: Worth, policy: Policy) -> None:
+def publishing(windows: Windows, found: Worth, policy: Policy) -> None:
     """Remember what is published; after all that may raise."""
-    for one, values in zip(found.nodes, found.values, strict=True):
+    if found.nodes:
+        windows.series.publish(
+            np.concatenate([one.window.all_rows for one in found.nodes]), np.concatenate(found.values)
+        )
+    for one in found.nodes:
         one.window.published = Published(
             observed_ms=one.sample.observed_ms,
             revisions=revisions(one, policy),
             rows=one.window.all_rows,
-            values=values.copy(),  # else all nodes of the wave stay in memory with it
         )
 
 
@@ -171,34 +174,34 @@ def revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str]:
     return one.sample.facts_revision, one.inventory_revision, one.sample.pods_revision, policy.version
 
 
-def _moved(asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
+def _moved(windows: Windows, asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
     """Of each node whether node use, or system and pods together, moved by more than is worth telling."""
     before = [
         now
         if one.window.published is None or one.window.published.rows is not one.window.all_rows
-        else one.window.published.values
+        else windows.series.published(one.window.all_rows)
         for one, now in zip(asked, parts, strict=True)
     ]
     begins = np.cumsum([0, *(len(part) for part in parts[:-1])])
-    most = [bands(one.facts) for one in asked]
+    most = np.array([bands(one.facts) for one in asked])
     found: list[bool] = beyond(np.concatenate(parts), np.concatenate(before), begins, most).tolist()
     return found
 
 
-def beyond(now: Floats, before: Floats, begins: Ints, most: Sequence[tuple[float, float]]) -> NDArray[np.bool_]:
+def beyond(now: Floats, before: Floats, begins: Ints, most: Floats) -> NDArray[np.bool_]:
     """Of which nodes the use, or system and pods together, moved by more than its bands.
 
     Args:
         now: float64 [N, 2]: averages, each node's own first.
         before: the same as they were published.
         begins: where each node's begin.
-        most: of each node, what ``bands`` gives.
+        most: float64 [n, 2]: of each node, what ``bands`` gives.
 
     """
     moves = np.abs(or_zero(now) - or_zero(before))
     of_node = moves[begins]
     of_rest = np.add.reduceat(moves, begins) - of_node
-    found: NDArray[np.bool_] = (np.maximum(of_node, of_rest) > np.array(most)).any(1)
+    found: NDArray[np.bool_] = (np.maximum(of_node, of_rest) > most).any(1)
     return found
 
 

@@ -29,15 +29,24 @@ class Published:
     revisions: tuple[str, str, str, str]
     """Of facts, inventory, pods and policy."""
     rows: Ints
-    """Whose averages it was, as ``NodeWindow.all_rows``."""
-    values: Floats
-    """CPU and memory of each."""
+    """Whose averages it was, as ``NodeWindow.all_rows``. ``Series.published`` has them."""
 
 
 class Marks:
     """How far the time of all nodes has come, int64 each: so that many are compared at once."""
 
-    NAMES: ClassVar = ("window_ms", "slot_ms", "slots", "slot", "watermark_ms", "minute", "published_ms", "own")
+    NAMES: ClassVar = (
+        "window_ms",
+        "slot_ms",
+        "slots",
+        "slot",
+        "watermark_ms",
+        "minute",
+        "published_ms",
+        "published_by",
+        "series",
+        "own",
+    )
 
     def __init__(self, rows: int) -> None:
         self.window_ms = np.zeros(rows, np.int64)
@@ -50,6 +59,10 @@ class Marks:
         """Of event time: the first of which no segment has been published."""
         self.published_ms = np.full(rows, NEVER)
         """Event time of what was last published."""
+        self.published_by = np.zeros(rows, np.int64)
+        """Which head, by its own number, names all that it was made of; 0: it is not known."""
+        self.series = np.full(rows, OWN)
+        """How many series each node has."""
         self.own = np.zeros((rows, OWN), np.int64)
         """Series of each node itself: its use, its system's, and what is covered."""
 
@@ -61,7 +74,8 @@ class Marks:
     def clear(self, row: int) -> None:
         """Begin a node."""
         self.slot[row], self.published_ms[row] = -1, NEVER
-        self.watermark_ms[row] = self.minute[row] = 0
+        self.watermark_ms[row] = self.minute[row] = self.published_by[row] = 0
+        self.series[row] = OWN
 
 
 class _Mark:
@@ -128,6 +142,7 @@ class NodeWindow(_Marked):
     def published(self, published: Published | None) -> None:
         self._published = published
         self.marks.published_ms[self.row] = NEVER if published is None else published.observed_ms
+        self.marks.published_by[self.row] = 0
 
     def begin(self, window_ms: int, series: Series) -> None:
         """Begin the averages anew, over a window of this length; what is kept of pods stays."""
@@ -171,6 +186,7 @@ class NodeWindow(_Marked):
         rows |= dict(zip(come, series.take(len(come)), strict=True))
         self.kept = tuple(sorted(uids))
         self.all_rows = _array([*self.own, *(rows[uid] for uid in self.kept)])
+        self.marks.series[self.row], self.marks.published_by[self.row] = len(self.all_rows), 0
 
 
 def _renamed(before: PodName | None, uid: str, *, best_effort: bool) -> PodName:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
+from itertools import accumulate, chain, compress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -47,12 +49,31 @@ class Due(NamedTuple):
     over_line: Bools
 
 
+class Packed(NamedTuple):
+    """One node's records in a sixth of their memory, as templates that many of its records share."""
+
+    lines: tuple[bytes, ...]
+    """Of the metric before its pods, of these, and behind them; of the allocatable; of the score."""
+    numbers: Sequence[int]
+    """How many each of them takes, then all of these."""
+
+    def figures(self) -> Figures:
+        """Put the records together."""
+        count = len(self.lines)
+        ends = list(accumulate(self.numbers[:count], initial=count))
+        front, pods, back, allocatable, score = (
+            line % tuple(self.numbers[begin:end]) for line, begin, end in zip(self.lines, ends, ends[1:], strict=False)
+        )
+        return Figures(front + pods + back, allocatable, score, self)
+
+
 class Figures(NamedTuple):
     """One node's records."""
 
     metric: bytes
     allocatable: bytes
     score: bytes
+    packed: Packed
 
 
 def publish(due: Due, policy_version: str) -> list[Figures | None]:
@@ -82,35 +103,35 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
     begin = 0
     for at, (named, market) in enumerate(zip(due.named, due.markets, strict=True)):
         end = begin + 2 * len(market.names)
-        front = named.seq, named.observed_ms
+        its_pods, begin = pods[begin:end], end
+        if not sound[at]:
+            found.append(None)
+            continue
         lines = _Lines(market, named, policy_version, due.windows_ms[at], due.inventory_revisions[at])
-        covered = due.covered_ms[at]
-        late = due.late[at]
-        metric = lines.metric(late=bool(late)) % (
-            *front,
-            covered,
-            due.samples[at],
-            *own[at],
-            *pods[begin:end],
-            *aggregates[at],
-            *((late,) if late else ()),
-        )
+        front, late = (named.seq, named.observed_ms, due.covered_ms[at]), due.late[at]
         amounts = (asked[at][:2], lefts[at][:2], asked[at][2:], lefts[at][2:])
         shown = tuple(any(pair) for pair in amounts)
-        score = lines.score(shown, suppressed=suppressed[at], over_line=bool(due.over_line[at])) % (
-            *front,
-            *own[at],
-            *prod_use[at],
-            *statistics[at],
-            *(number for pair, show in zip(amounts, shown, strict=True) if show for number in pair),
+        before, behind = lines.metric(late=bool(late))
+        score = lines.score(shown, suppressed=suppressed[at], over_line=bool(due.over_line[at]))
+        parts = (
+            (before, (*front, due.samples[at], *own[at])),
+            (market.pods_line, its_pods),
+            (behind, (*aggregates[at], late) if late else aggregates[at]),
+            (lines.allocatable(floored[at]), (*front, *allocatable[at])),
+            (score, (*front[:2], *own[at], *prod_use[at], *statistics[at], *_shown(amounts, shown))),
         )
-        found.append(
-            Figures(metric, lines.allocatable(floored[at]) % (*front, covered, *allocatable[at]), score)
-            if sound[at]
-            else None
-        )
-        begin = end
+        found.append(_packed(parts).figures())
     return found
+
+
+def _shown(amounts: Sequence[Sequence[int]], shown: Sequence[bool]) -> Iterator[int]:
+    return chain.from_iterable(compress(amounts, shown))
+
+
+def _packed(parts: Sequence[tuple[bytes, Sequence[int]]]) -> Packed:
+    """Put templates together with what each of them takes."""
+    lines, numbers = zip(*parts, strict=True)
+    return Packed(lines, array("q", [*map(len, numbers), *chain.from_iterable(numbers)]))
 
 
 class _Lines:
@@ -121,30 +142,36 @@ class _Lines:
         self._window_ms, self._inventory = window_ms, inventory
         self._key = (window_ms, inventory, named.boot_id)
 
-    def metric(self, *, late: bool) -> bytes:
-        pods = self._market.pods_line
-        return self._line(("metric", late), lambda: _metric(self._window_ms, pods=bool(pods), late=late), pods)
+    def metric(self, *, late: bool) -> tuple[bytes, bytes]:
+        """Give what stands before the pods, and behind them."""
+        pods = [_HERE] if self._market.pods_line else []
+        before, *behind = self._line(
+            ("metric", late), lambda: _metric(self._window_ms, pods=bool(pods), late=late), *pods
+        )
+        return before, behind[0] if behind else b""
 
     def allocatable(self, floored: int) -> bytes:
         window_ms, inventory = self._window_ms, self._inventory
-        return self._line(("allocatable", floored), lambda: _allocatable(window_ms, floored, inventory))
+        return self._line(("allocatable", floored), lambda: _allocatable(window_ms, floored, inventory))[0]
 
     def score(self, shown: tuple[bool, ...], *, suppressed: bool, over_line: bool) -> bytes:
         whole, inventory = self._market.facts.allocatable, self._inventory
         use = Use(cpu_milli=whole.cpu_milli or 0, mem_bytes=whole.mem_bytes or 0)
         case = ("score", shown, suppressed, over_line)
-        return self._line(case, lambda: _score(use, shown, inventory, suppressed=suppressed, over_line=over_line))
+        return self._line(case, lambda: _score(use, shown, inventory, suppressed=suppressed, over_line=over_line))[0]
 
-    def _line(self, case: tuple[object, ...], shared: Callable[[], bytes], *more: bytes) -> bytes:
+    def _line(self, case: tuple[object, ...], shared: Callable[[], bytes], *more: bytes) -> Sequence[bytes]:
         key, lines = (case, self._key), self._market.lines
         line = lines.get(key)
         if line is None:
             named = self._named
             names = named.node, named.boot_id, self._version, named.facts_revision, named.pods_revision
-            line = lines[key] = shared() % (*map(text, names), *filter(None, more))
+            line = lines[key] = (shared() % (*map(text, names), *more)).split(_HERE)
         return line
 
 
+_HERE: Final = b"\x7f"
+"""Stands for the pods of a NodeMetric. No name holds it."""
 _NAMES: Final = tuple(mark(number) for number in range(5))
 _TEXTS: Final = tuple(f'"{one}"'.encode() for one in _NAMES)
 _POD: Final = PodMetric(uid=mark(5), use=NOTHING)

@@ -127,7 +127,7 @@ def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, 
     its = minute_of(windows, window, number)
     if its is None:
         return None
-    figures = [[None if value != value else int(value) for value in row] for row in its.figures.tolist()]  # noqa: PLR0124 - NaN
+    figures = _whole_or_none(its.figures)
     return WrittenSegment(
         node=window.node,
         boot_id=boot_id,
@@ -141,6 +141,14 @@ def segment(windows: Windows, window: NodeWindow, number: int, *, boot_id: str, 
         system_mem_bytes=figures[3],
         pods=_written(its),
     )
+
+
+def _whole_or_none(figures: Floats) -> list[list[int | None]]:
+    unknown = np.isnan(figures)
+    found: list[list[int | None]] = np.where(unknown, 0, figures).astype(np.int64).tolist()
+    for row, second in zip(*(places.tolist() for places in np.nonzero(unknown)), strict=True):
+        found[row][second] = None
+    return found
 
 
 def written_seconds(raw: bytes) -> WrittenSeconds:

@@ -38,6 +38,8 @@ class Series:
 
     def __init__(self, rows: int) -> None:
         self._hold(np.zeros((rows, SLOTS_MAX, CELLS), np.float32), np.zeros((rows, CELLS)))
+        self._published = np.zeros((rows, 2))
+        """Averages as they were published last."""
         self._free = list(range(rows - 1, -1, -1))
 
     def _hold(self, cells: NDArray[np.float32], totals: NDArray[np.float64]) -> None:
@@ -50,6 +52,7 @@ class Series:
         while len(self._free) < count:
             rows = len(self._cells)
             self._hold(grown(self._cells, 2 * rows), grown(self._totals, 2 * rows))
+            self._published = grown(self._published, 2 * rows)
             self._free += range(2 * rows - 1, rows - 1, -1)
         return [self._free.pop() for _ in range(count)]
 
@@ -103,6 +106,14 @@ class Series:
         sums, weights = totals[:, :2], np.rint(totals[:, 2:])
         found: NDArray[np.float64] = np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0)
         return np.maximum(found, 0.0)
+
+    def publish(self, rows: Ints, averages: Floats) -> None:
+        """Keep what is published of these rows; ``averages``: float64 [n, 2]."""
+        self._published[rows] = averages
+
+    def published(self, rows: Ints) -> Floats:
+        """What was published last of each row, by ``publish``; it means nothing of a row given out since."""
+        return self._published.take(rows, 0)
 
     def totals(self, rows: Ints) -> Floats:
         """The sums over all slots."""

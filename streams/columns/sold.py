@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from slacktide.streams.columns.block import sums
-from slacktide.streams.columns.market import LARGER, REQUEST, Market
+from slacktide.streams.columns.market import LARGER, REQUEST, USAGE, Market
 from slacktide.streams.columns.rings import Ints
 
 BATCH_TERMS = ("capacity", "margin", "system", "reserved", "system_or_reserved", "high_priority", "available", "batch")
@@ -55,54 +55,44 @@ def sold(markets: Sequence[Market], own: Ints, pods: Ints, counts: Ints) -> Sold
 
     """
     strategy = np.array([market.strategy for market in markets], np.int64)
-    high = np.concatenate([market.high for market in markets])
-    lse = np.concatenate([market.lse for market in markets])
-    prod = np.concatenate([market.prod for market in markets])
-    batch, mid = np.empty((len(markets), 2, 8), np.int64), np.empty((len(markets), 2, 11), np.int64)
-    for unit, of_market in enumerate(("request_milli", "request_bytes")):
-        request = np.concatenate([getattr(market, of_market) for market in markets])
-        used = np.where(high, pods[:, unit], 0)
-        by_use = np.where(lse, request, used) if unit == 0 else used
-        capacity, margin, reserved, policy = (strategy[:, column + unit] for column in (0, 2, 4, 6))
-        taken = np.select(
-            [policy == REQUEST, policy == LARGER],
-            [sums(request, counts), sums(np.maximum(request, used), counts)],
-            sums(by_use, counts),
-        )
-        system = own[:, 1, unit]
-        larger = np.maximum(system, reserved)
-        kept = np.where(policy == REQUEST, reserved, larger)
-        left = capacity - margin - kept - taken
-        batch[:, unit] = np.stack([capacity, margin, system, reserved, kept, taken, left, np.maximum(left, 0)], 1)
-        mid[:, unit] = _mid(strategy, unit, capacity - own[:, 0, unit], larger)
+    capacity, margin, reserved, policy = (strategy[:, column : column + 2] for column in (0, 2, 4, 6))
+    taken = _taken(markets, policy, pods, counts)
+    system = own[:, 1]
+    larger = np.maximum(system, reserved)
+    kept = np.where(policy == REQUEST, reserved, larger)
+    left = capacity - margin - kept - taken
+    batch = np.stack([capacity, margin, system, reserved, kept, taken, left, np.maximum(left, 0)], 2)
+    mid = _mid(strategy, capacity - own[:, 0], larger)
     figures = np.concatenate([batch[:, :, -1], mid[:, :, -1]], 1)
     asked = strategy[:, 13:17]
-    prod_use = np.stack([sums(np.where(prod, pods[:, unit], 0), counts) for unit in range(2)], 1)
+    prod = np.concatenate([market.prod for market in markets])
+    prod_use = sums(np.where(prod[:, None], pods, 0), counts)
     return Sold(np.maximum(figures, asked), figures, batch, mid, asked, prod_use)
 
 
-def _mid(strategy: Ints, unit: int, unused: Ints, kept: Ints) -> Ints:
+def _taken(markets: Sequence[Market], policy: Ints, pods: Ints, counts: Ints) -> Ints:
+    """Give what pods that come before batch pods take, int64 [n, 2]; ``policy``: how each node counts them."""
+    request = np.concatenate([market.request for market in markets])
+    used = np.where(np.concatenate([market.high for market in markets])[:, None], pods, 0)
+    lse = np.concatenate([market.lse for market in markets])
+    by_use = used.copy()
+    by_use[lse, 0] = request[lse, 0]
+    taken = sums(by_use, counts)
+    if (policy == USAGE).all():
+        return taken
+    other = [sums(request, counts), sums(np.maximum(request, used), counts)]
+    return np.select([policy == REQUEST, policy == LARGER], other, taken)
+
+
+def _mid(strategy: Ints, unused: Ints, kept: Ints) -> Ints:
     """Give the terms of what mid pods may ask for. Nobody predicts what is reclaimable: it is 0."""
-    capacity, percent = strategy[:, unit], strategy[:, 8]
-    cap, prod_request = strategy[:, 9 + unit], strategy[:, 11 + unit]
+    capacity, cap, prod_request = (strategy[:, column : column + 2] for column in (0, 9, 11))
+    percent = np.broadcast_to(strategy[:, 8:9], capacity.shape)
     reclaimable = np.zeros_like(capacity)
     base = np.maximum(0, np.minimum(reclaimable, unused))
     unallocated = np.maximum(0, capacity - kept - prod_request)
     part = (unallocated * (percent / 100)).astype(np.int64)
-    found: Ints = np.stack(
-        [
-            capacity,
-            reclaimable,
-            unused,
-            base,
-            kept,
-            prod_request,
-            unallocated,
-            percent,
-            part,
-            cap,
-            np.minimum(base + part, cap),
-        ],
-        1,
-    )
+    mid = np.minimum(base + part, cap)
+    terms = capacity, reclaimable, unused, base, kept, prod_request, unallocated, percent, part, cap, mid
+    found: Ints = np.stack(terms, 2)
     return found

@@ -10,22 +10,27 @@ import numpy as np
 from slacktide.schemas.proof import Verdict
 from slacktide.schemas.sample_columns import NODE_NUMBERS
 from slacktide.streams.columns.block import Block, Columns, columns, samples, sound
-from slacktide.streams.columns.head import Head
+from slacktide.streams.columns.head import FIT, PODS, Head, joined_numbers
 from slacktide.streams.columns.numbers import NoNumbersError, numbers
+from slacktide.streams.columns.rings import Ints
 from slacktide.streams.columns.screen import Bools, Screened, screen
 
 N = TypeVar("N")
+
+_NO_NUMBERS = np.zeros((0, 0), np.int64)
 
 
 class Turn(Generic[N]):
     """Samples whose heads are known, in order."""
 
     COLUMNS: ClassVar = ("heads", "places", "quotas", "texts", "values", "verdicts")
-    __slots__ = (*COLUMNS, "begun", "met")
+    __slots__ = (*COLUMNS, "begun", "met", "numbers")
 
     def __init__(self) -> None:
         self.met: set[int] = set()
         """Heads that the turn's samples brought."""
+        self.numbers: Ints = _NO_NUMBERS
+        """Of the heads, once the samples are read."""
         self.begun: dict[int, tuple[str, int]] = {}
         """Of each node, the newest sample before the turn."""
         self.places: list[int] = []
@@ -67,7 +72,8 @@ class Turn(Generic[N]):
             NoNumbersError: of one they are none.
 
         """
-        return columns(numbers(self.texts), np.array([len(head.uids) for head in self.heads], np.int64))
+        self.numbers = joined_numbers(self.heads)
+        return columns(numbers(self.texts), self.numbers[:, PODS])
 
     def readable(self) -> list[bool]:
         """Tell of which samples the numbers can be read."""
@@ -75,12 +81,11 @@ class Turn(Generic[N]):
 
     def screened(self, its: Columns) -> Screened:
         """Decide the samples; ``its``: what ``read`` gave."""
-        fits = np.array([head.fit for head in self.heads], np.int64)
-        return screen(fits, samples(its, self.heads, np.array(self.quotas, np.int64)))
+        return screen(self.numbers[:, FIT], samples(its, self.heads, np.array(self.quotas, np.int64)))
 
     def block(self, its: Columns, newer: Sequence[bool]) -> Block[N]:
         """Give the samples as windows take them."""
-        return Block(self.heads, self.values, self.quotas, np.array(newer, np.bool_), its, self.first())
+        return Block(self.heads, self.numbers, self.values, self.quotas, np.array(newer, np.bool_), its, self.first())
 
 
 def alone(text: bytes) -> int | None:

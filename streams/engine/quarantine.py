@@ -2,8 +2,9 @@
 
 Each offset that a worker commits carries a note of who works on the partition. It costs nothing, and is cleared when
 the worker stops or gives the partition back. So a note that is found at a takeover says that its owner crashed, in
-whatever way. A copy of the new owner's process then answers what that one may have been working on. Where the copy dies, too, or
-owners crash again, the new owner answers it record by record, each after a commit that names it (``trying``). A record that is found so named has now crashed two workers. It becomes a dead letter unread.
+whatever way. A copy of the new owner's process then answers what that one may have been working on. Where the copy
+dies, too, or owners crash again, the new owner answers it record by record, each after a commit that names it
+(``trying``). A record that is found so named has now crashed two workers. It becomes a dead letter unread.
 
 An owner that crashes again and again without any such record crashes on what lies before: the third one in a row
 takes over without history. The embedded broker keeps no notes: there, only errors that Python can catch are isolated.

@@ -8,8 +8,6 @@ import os
 import signal
 from collections.abc import Callable
 
-POLL_S = 0.005
-
 
 async def survives(work: Callable[[], object], within_s: float) -> bool:
     """Do the work in a copy of this process, and return whether that lives to the end of it.
@@ -24,21 +22,14 @@ async def survives(work: Callable[[], object], within_s: float) -> bool:
     copy = os.fork()
     if not copy:
         _run(work)
-    loop = asyncio.get_running_loop()
-    until_s = loop.time() + within_s
+    ended = asyncio.create_task(asyncio.to_thread(os.waitpid, copy, 0))
     try:
-        while (ended := os.waitpid(copy, os.WNOHANG)) == (0, 0):
-            if loop.time() > until_s:
-                break
-            await asyncio.sleep(POLL_S)
-    except BaseException:
-        ended = 0, 0
-        raise
+        await asyncio.wait([ended], timeout=within_s)
     finally:
-        if ended == (0, 0):
+        if not ended.done():
             os.kill(copy, signal.SIGKILL)
-            ended = os.waitpid(copy, 0)
-    return os.waitstatus_to_exitcode(ended[1]) == 0
+    _, status = await ended
+    return os.waitstatus_to_exitcode(status) == 0
 
 
 def _run(work: Callable[[], object]) -> None:

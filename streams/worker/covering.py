@@ -30,10 +30,11 @@ class Covering:
 
     def sampled(self, nodes: Iterable[tuple[int, str]]) -> None:
         """Samples were taken in of nodes, by partition and name, and what was published of these holds."""
+        at_ms, of, nothing = self._at_ms, self._sampled_ms.get, dict[str, int]()
         for partition, node in nodes:
-            published = self._sampled_ms.get(partition, {})
+            published = of(partition, nothing)
             if node in published:
-                published[node] = self._at_ms
+                published[node] = at_ms
 
     def drop(self, partition: int, node: str) -> None:
         """The node is removed, or its figures could not be published."""

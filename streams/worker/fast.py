@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Final, Protocol
 
 import msgspec
+import numpy as np
 
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.proof import PROVEN, Verdict
@@ -22,7 +23,7 @@ from slacktide.schemas.sample_columns import Of
 from slacktide.schemas.sample_columns_codec import BEGIN, MORE, NOW, decode_of, head_of
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE_COLUMNS, SCORE
 from slacktide.streams.columns.block import Block, Columns, Named, sound
-from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, split_limits
+from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, numbers_of, split_limits
 from slacktide.streams.columns.lines import Boot, Line, Names, boot_of, line_of, tail_line
 from slacktide.streams.columns.marked import FIRST, MarksError, text
 from slacktide.streams.columns.node_figures import bands
@@ -99,7 +100,7 @@ class Fast:
         self._heads[of.node.encode()] = Head(
             node=node,
             window=node.window,
-            row=node.window.row,
+            place=(record.partition, of.node),
             partition=record.partition,
             of=of,
             prefix=prefix,
@@ -111,7 +112,13 @@ class Fast:
             uids=uids,
             best_effort=counted,
             group=group,
-            fit=fit(each.facts, policy, pods=len(uids)) if same_policy else UNFIT,
+            numbers=numbers_of(
+                fit(each.facts, policy, pods=len(uids)) if same_policy else UNFIT,
+                node.window,
+                pods=len(uids),
+                spread_ms=node.spread_ms,
+            ),
+            bands=np.array(bands(each.sold_by or each.facts)),
             window_ms=node.window_ms(each.sold_by, policy),
             restarted=each.restarted,
             boot=boot,
@@ -122,8 +129,6 @@ class Fast:
             ),
             market=None if before is None else before.market,
             commas=numbers_commas(len(uids)),
-            bands=bands(each.sold_by or each.facts),
-            spread_ms=node.spread_ms,
         )
 
     def forget(self, node: str) -> None:
@@ -355,7 +360,7 @@ class Fast:
                 value=value,
                 tail=head.boot.tails[topic] % numbers,
             )
-            for (topic, _), value in zip(_FIGURES, found, strict=True)
+            for (topic, _), value in zip(_FIGURES, (found.metric, found.allocatable, found.score), strict=True)
         ]
 
     def _boot(self, of: Of, policy: Policy) -> Boot:

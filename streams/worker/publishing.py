@@ -14,6 +14,7 @@ from slacktide.schemas.sample_columns_codec import fields_of
 from slacktide.schemas.topics import SAMPLE
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.figures import Found, holding, publish_columns, worth
+from slacktide.streams.columns.head import SERIAL
 from slacktide.streams.columns.merging import Merging
 from slacktide.streams.columns.node_figures import Candidate, allocatable_of, due, holds, metrics_of, publishing
 from slacktide.streams.columns.segments import MINUTE_MS, WrittenSegment, oldest_minute, segment
@@ -177,7 +178,7 @@ class Publishing:
         found = worth(self._windows, block, taken, self.in_force, self._worker.republish_ms, self._candidate)
         outs = self._publish_found(block, found, now_ms) if found.of.nodes else []
         hold = holding(self._windows, block, taken, self._worker.republish_ms)
-        self._covering.sampled((block.heads[at].partition, block.heads[at].of.node) for at in hold)
+        self._covering.sampled([block.heads[at].place for at in hold])
         return outs
 
     def _publish_found(self, block: Block[Node], found: Found, now_ms: int) -> list[Out]:
@@ -201,9 +202,8 @@ class Publishing:
                 outs += self._fast.figures(head, block.named(place), one)
                 self._last.put_written(head.partition, head.of.node, one, candidate.facts)
                 self._covering.published(head.partition, head.of.node)
-        publishing(found.of, self.in_force)
-        for place in found.places:
-            block.heads[place].published = block.heads[place].window.published
+        publishing(self._windows, found.of, self.in_force)
+        self._windows.marks.published_by[block.rows[found.places]] = block.numbers[found.places, SERIAL]
         return outs
 
     def _candidate(self, block: Block[Node], place: int) -> Candidate | None:

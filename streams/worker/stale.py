@@ -24,7 +24,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import colocation_on
 from slacktide.schemas.score import NOTHING, NodeScore
 from slacktide.schemas.topics import ALLOCATABLE, METRIC, SCORE
-from slacktide.streams.columns.publish import Figures
+from slacktide.streams.columns.publish import Figures, Packed
 from slacktide.streams.decisions.degraded import degraded
 from slacktide.streams.decisions.known_pods import PodName
 from slacktide.streams.decisions.published_floor import published_floor
@@ -60,9 +60,9 @@ class _Packed(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """The same as it was written."""
+    """The same as it was written by arrays."""
 
-    figures: Figures
+    packed: Packed
     facts: NodeFacts
 
 
@@ -82,7 +82,7 @@ class LastFigures:
 
     def put_written(self, partition: int, node: str, figures: Figures, facts: NodeFacts) -> None:
         """It is being published, as these bytes."""
-        self._last.setdefault(partition, {})[node] = _Written(figures, facts)
+        self._last.setdefault(partition, {})[node] = _Written(figures.packed, facts)
 
     def recall(self, partition: int, last: NodeFigures) -> None:
         """Another worker has published it; what was said here came later."""
@@ -116,7 +116,7 @@ def _packed(last: NodeFigures) -> _Packed:
 
 def _unpacked(packed: _Packed | _Written) -> NodeFigures:
     if isinstance(packed, _Written):
-        of = packed.figures
+        of = packed.packed.figures()
         return NodeFigures(
             metric=decode(of.metric, NodeMetric),
             allocatable=decode(of.allocatable, NodeAllocatable),
