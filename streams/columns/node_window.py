@@ -168,7 +168,7 @@ class NodeWindow(_Marked):
         self.names = [named.get(uid) or _renamed(before.get(uid), uid, best_effort=uid in group) for uid in self.kept]
         same, rows = {uid: uid for uid in self.kept}, self.rows  # each uid is in memory once
         self.uids, self.listed = [same[uid] for uid in uids], pods
-        self.use_rows = _array(rows[uid] for uid in uids)
+        self.use_rows = np.array([rows[uid] for uid in uids], np.int64)
 
     def keep(self, uids: Iterable[str], series: Series) -> None:
         """Keep series of these pods beside those that are kept, until a sample comes."""
@@ -185,7 +185,7 @@ class NodeWindow(_Marked):
             series.give_back(gone)
         rows |= dict(zip(come, series.take(len(come)), strict=True))
         self.kept = tuple(sorted(uids))
-        self.all_rows = _array([*self.own, *(rows[uid] for uid in self.kept)])
+        self.all_rows = np.array([*self.own, *[rows[uid] for uid in self.kept]], np.int64)
         self.marks.series[self.row], self.marks.published_by[self.row] = len(self.all_rows), 0
 
 
@@ -194,7 +194,3 @@ def _renamed(before: PodName | None, uid: str, *, best_effort: bool) -> PodName:
     if before is not None and (before.namespace or before.qos or not best_effort):
         return before
     return PodName(uid, "", "", *(("koord-batch", "BE") if best_effort else ("", "")))
-
-
-def _array(rows: Iterable[int]) -> Ints:
-    return np.fromiter(rows, np.int64)

@@ -43,8 +43,11 @@ class Turn(Generic[N]):
 
     def newest(self, head: Head[N]) -> tuple[str, int]:
         """Give boot and seq of the newest sample that has this head."""
-        seqs = [int(text.partition(b",")[0]) for one, text in zip(self.heads, self.texts, strict=True) if one is head]
-        return head.of.boot_id, max(seqs)
+        newest = at = -1
+        for _ in range(self.heads.count(head)):
+            at = self.heads.index(head, at + 1)
+            newest = max(newest, int(self.texts[at].partition(b",")[0]))
+        return head.of.boot_id, newest
 
     def first(self) -> Bools:
         """Tell which samples are the first of a head that was met in this turn."""
@@ -91,10 +94,11 @@ class Turn(Generic[N]):
 def alone(text: bytes) -> int | None:
     """Read the numbers of one sample; its sequence number, None: they cannot be, or no machine has such figures."""
     try:
-        its = columns(numbers([text]), np.array([(text.count(b",") + 1 - NODE_NUMBERS) // 2]))
+        flat = numbers([text])
+        its = columns(flat, np.array([(len(flat) - NODE_NUMBERS) // 2]))
     except (NoNumbersError, ValueError):
         return None
-    return int(its.node[0, 0]) if sound(its).all() else None
+    return int(flat[0]) if sound(its).all() else None
 
 
 def _readable(text: bytes) -> bool:
