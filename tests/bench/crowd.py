@@ -120,7 +120,7 @@ def _run(rig: Rig, nodes: int, seconds: float) -> Watched:
     admin.set_up(kafka.bootstrap, (SAMPLE_COLUMNS, COMMAND, METRIC), {**admin.BOUNDED, **admin.STAMPED_BY_LOG})
     rig.say(f"fleet: {nodes} nodes, {WARM_UP_S + seconds:.0f} s")
     with ExitStack() as stack:
-        worker = stack.enter_context(loop.worker(rig, kafka.bootstrap, policy=log.USUAL_POLICY))
+        worker = stack.enter_context(loop.worker(rig, kafka.bootstrap, policy=log.USUAL_POLICY, more=loop.SELDOM))
         shares = [(share, GENERATORS) for share in range(GENERATORS)]
         fleets = [
             stack.enter_context(loop.fleet(rig, kafka.bootstrap, nodes, policy=log.USUAL_POLICY, share=share))
