@@ -240,11 +240,12 @@ LACKS = {
     "cluster": lacks_cluster,
     "realnode": lacks_real_node,
     "guestnode": lacks_guest_node,
+    "zonednode": lacks_guest_node,
     "stack": lacks_stack,
 }
 """By marker."""
 
-BUILT = ("cluster", "realnode", "guestnode", "stack")
+BUILT = ("cluster", "realnode", "guestnode", "zonednode", "stack")
 """What runs on programs that are built here: by marker."""
 
 COMPUTING = ("pure", "simulation")
@@ -264,12 +265,14 @@ RUNGS = (
     "stack in Docker",
     "Kubernetes node",
     "Kubernetes node, cgroup v2",
+    "Kubernetes node, NUMA zones",
     "install",
 )
 """In the order in which they run: what costs least tells first."""
 BY_MARKER = {
     "stack": RUNGS[10],
     "guestnode": RUNGS[12],
+    "zonednode": RUNGS[13],
     "realnode": RUNGS[11],
     "cluster": RUNGS[9],
     "netns": RUNGS[8],
@@ -278,11 +281,11 @@ BY_MARKER = {
     "qemu": RUNGS[5],
     "uml": RUNGS[4],
     "kernel": RUNGS[3],
-    "install": RUNGS[13],
+    "install": RUNGS[14],
 }
-APART = {"tests/cluster/v2": RUNGS[12]}
+APART = {"tests/cluster/v2": RUNGS[12], "tests/cluster/numa": RUNGS[13]}
 """Rungs that `make test` runs by themselves, by the folder that its other run ignores."""
-BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[13]}
+BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[14]}
 
 
 def rung_of(item: pytest.Item) -> str:

@@ -38,15 +38,17 @@ class ScriptError(Exception):
 class Guest:
     """One kernel. Its files are this machine's, ``/run`` excepted; write a file before the guest first reads it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, zones: int = 1) -> None:
+        """``zones``: of NUMA; two have one CPU each."""
+        self._zones = zones
         self._kernel = Program("guest", folder / "guest.log")
         self._port = free_port()
 
     def start(self, ports: Sequence[int]) -> None:
         """Boot it, and do not wait; these ports on its loopback are this machine's."""
-        forward = f"CGROUP2_QEMU_FORWARD={self._port}:{SHELL_PORT}"
+        settings = [f"CGROUP2_QEMU_FORWARD={self._port}:{SHELL_PORT}", f"CGROUP2_QEMU_ZONES={self._zones}"]
         inside = ["sh", "-c", INIT, "init", *map(str, ports)]
-        self._kernel.spawn(["env", forward, sys.executable, str(RUNNER), *inside])
+        self._kernel.spawn(["env", *settings, sys.executable, str(RUNNER), *inside])
 
     def await_boot(self) -> None:
         """Return when it runs scripts."""

@@ -8,7 +8,7 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from pathlib import Path
 from typing import TypeVar
@@ -32,6 +32,8 @@ from .real_node import containerd_config, kubelet_config
 NODE, OPERATORS = "node-v2", "koordinator-system"
 RUN = Path("/run/node")
 """What the node keeps, in the guest's memory."""
+ROOT = RUN / "kubelet"
+"""The kubelet's root directory, with its configuration as kubeadm leaves it there."""
 KUBEPODS = Path("/sys/fs/cgroup/kubepods")
 KUBELET_PORT = 10250
 KUBELET = {
@@ -41,6 +43,15 @@ KUBELET = {
     "evictionHard": {"memory.available": "50Mi"},
 }
 """Other than on the node that is this machine."""
+KUBELET_OF_ZONES = {
+    "topologyManagerPolicy": "single-numa-node",
+    "memoryManagerPolicy": "Static",
+    "systemReserved": {"cpu": "500m", "memory": "150Mi"},
+    "reservedMemory": [{"numaNode": 0, "limits": {"memory": "200Mi"}}],
+}
+"""Besides, where the guest has several NUMA zones: zone 0 alone has CPU and memory for the system and for eviction."""
+GUEST_WAIT_S = 240.0
+"""Beside other work the guest may be many times slower than the machine."""
 LOOPBACK = {"cniVersion": "0.4.0", "name": "loopback", "plugins": [{"type": "loopback"}]}
 """All pods are on the host's network; without a configuration the node is not Ready."""
 M = TypeVar("M", bound=Message)
@@ -51,10 +62,11 @@ LEFT_OUT = {"Deployment", "DaemonSet", "MutatingWebhookConfiguration", "Validati
 class GuestNode(ApiServer):
     """A cluster of one node: ``.name``, with the product's parts. Its pods are processes of the guest."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, zones: int = 1) -> None:
+        """``zones``: of NUMA. With several of them the kubelet gives a container CPUs and memory of one zone."""
         super().__init__(folder)
-        self.name = NODE
-        self.guest = Guest(folder)
+        self.name, self._zoned = NODE, zones > 1
+        self.guest = Guest(folder, zones)
         self.broker = EmbeddedBroker(folder)
         self.kubelet = GuestProgram(self.guest, "kubelet", self._kubelet_command())
         self.agent = GuestProgram(self.guest, "agent", self._agent_command())
@@ -73,7 +85,8 @@ class GuestNode(ApiServer):
         self._start_parts()
         self._configure()
         self.guest.await_boot()
-        self.guest.sh(f"mkdir -p {RUN}/cni; cp {self.folder}/10-loopback.conflist {RUN}/cni")
+        self.guest.sh(f"mkdir -p {RUN}/cni {ROOT}; cp {self.folder}/10-loopback.conflist {RUN}/cni")
+        self.guest.sh(f"cp {self.folder}/config.yaml {ROOT}")
         self._containerd.start()
         self.agent.start()
         self.wait(lambda: self.guest.sh(f"[ ! -S {RUN}/containerd.sock ] || echo up"), "containerd")
@@ -88,6 +101,10 @@ class GuestNode(ApiServer):
             part.kill()
         self.broker.stop()
         super().stop()
+
+    def wait(self, until: Callable[[], object], what: str, within_s: float = GUEST_WAIT_S) -> None:
+        """As everywhere, and for longer."""
+        super().wait(until, what, within_s)
 
     def _manifests(self) -> list[Json]:
         """What the manifests install, without what would run it."""
@@ -111,7 +128,8 @@ class GuestNode(ApiServer):
         (self.folder / "10-loopback.conflist").write_text(json.dumps(LOOPBACK))
         crt, key = self.pki.certificate("kubelet-server", f"/CN=system:node:{NODE}", "IP:127.0.0.1")
         config = kubelet_config(RUN, KUBELET_PORT, self.ca, crt, key) | KUBELET
-        (self.folder / "kubelet.json").write_text(json.dumps(config))
+        config |= KUBELET_OF_ZONES if self._zoned else {}
+        (self.folder / "config.yaml").write_text(json.dumps(config))
         self.pki.client(self.folder / "kubelet.kubeconfig", self.url, f"/O=system:nodes/CN=system:node:{NODE}")
         # The agent is a process of the guest's: its pod is there for the token, and the kubelet has nothing to run.
         self.pod(SYSTEM, "slacktide-agent", node=NODE, spec={"serviceAccountName": "slacktide-agent"})
@@ -121,11 +139,11 @@ class GuestNode(ApiServer):
 
     def _kubelet_command(self) -> list[str]:
         flags = {
-            "config": f"{self.folder}/kubelet.json",
+            "config": f"{ROOT}/config.yaml",
             "kubeconfig": f"{self.folder}/kubelet.kubeconfig",
             "hostname-override": NODE,
             "node-ip": ADDRESS,
-            "root-dir": f"{RUN}/kubelet",
+            "root-dir": str(ROOT),
         }
         return [str(cluster_program("kubelet")), *flagged(flags)]
 
@@ -144,6 +162,7 @@ class GuestNode(ApiServer):
             "guard-deadline": "10",
             "look-interval": "0",
         }
+        options |= {"kubelet-folder": str(ROOT)} if self._zoned else {}
         return [str(Path(sys.executable).with_name("slacktide")), "agent", "--restore-on-exit", *flagged(options)]
 
     def start_kubelet(self) -> None:
@@ -159,11 +178,12 @@ class GuestNode(ApiServer):
         *command: str,
         labels: Json | None = None,
         resources: Json | None = None,
+        scheduler: str | None = None,
     ) -> str:
-        """Make a pod of one container, ``main``, on the node; its uid."""
+        """Make a pod of one container, ``main``, on the node unless a scheduler is to place it; its uid."""
         container = {"name": "main", "image": images.BURN, "command": list(command), "resources": resources or {}}
         spec = {
-            "nodeName": NODE,
+            **({"schedulerName": scheduler} if scheduler else {"nodeName": NODE}),
             "hostNetwork": True,
             "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 1,
@@ -213,10 +233,10 @@ class GuestNode(ApiServer):
 
 
 @contextlib.contextmanager
-def running_guest_node() -> Iterator[GuestNode]:
+def running_guest_node(zones: int = 1) -> Iterator[GuestNode]:
     """The node; nothing of it is left. Its folder is on the machine's root file system, which the guest has, too."""
     folder = Path(tempfile.mkdtemp(prefix="slacktide-guest-", dir="/var/tmp"))
-    node = GuestNode(folder)
+    node = GuestNode(folder, zones)
     try:
         node.start()
         yield node
