@@ -30,6 +30,7 @@ from bench import (
     thousand,
     throughput,
     webhook,
+    zones,
 )
 from bench.peers import measure as peers
 from bench.rig import CannotRunError, Rig
@@ -49,6 +50,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "memory": memory.measure,
     "idle": idle.measure,
     "webhook": webhook.measure,
+    "zones": zones.measure,
     "replay": replay.measure,
     "takeover": takeover.measure,
     "fleet": crowd.measure,

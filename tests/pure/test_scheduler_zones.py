@@ -188,6 +188,41 @@ def test_a_reservation_ends_with_the_record_the_pod_or_its_binding_elsewhere() -
     assert left_after(lambda asked, first: asked.say(record("a", zone(0), seq=2, pods={"uid-first": []}))) == "a"
 
 
+@pytest.mark.parametrize("last", [0, 1])
+def test_of_two_replicas_that_refused_a_pod_only_the_one_that_answered_last_wakes_it(last: int) -> None:
+    """Each reads the other's answers from Kafka."""
+    full = record("a", zone(0, 2_000), zone(1, 2_000))
+    replicas, pod = [Asked(full), Asked(full)], manifest("waits")
+    for seconds, replica in enumerate((replicas[1 - last], replicas[last])):
+        replica.clock.now_s += seconds
+        replica.bind(pod, "")
+        assert replica.place(pod, "a") == ""
+    replicas[1 - last].clock.now_s += 1
+    for replica in replicas:
+        for told in (*replicas[0].told, *replicas[1].told):
+            replica.answers.waiting.leave(told.pod_uid, told.decided_ms)
+        replica.say(record("a", zone(0), zone(1, 2_000), seq=2))
+
+    woken = [replica.woken() for replica in replicas]
+    assert woken[last] == ["waits"]
+    assert woken[1 - last] == []
+
+
+def test_a_replica_that_is_not_asked_any_more_wakes_the_pods_that_it_refused_last() -> None:
+    """The other kube-scheduler leads now. It tries a pod on the annotation, whoever wrote that."""
+    full = record("a", zone(0, 2_000), zone(1, 2_000))
+    before, leads = Asked(full), Asked(full)
+    pod = manifest("waits")
+    for replica in (before, leads):
+        replica.bind(pod, "")
+    assert before.place(pod, "a") == ""
+    for replica in (before, leads):
+        replica.say(record("a", zone(0), zone(1, 2_000), seq=2))
+
+    assert (before.woken(), leads.woken()) == (["waits"], [])
+    assert leads.place(pod, "a") == "a"
+
+
 def test_another_pods_record_ends_no_reservation() -> None:
     asked = Asked(record("a", zone(0)))
     asked.place(manifest("first"), "a")
