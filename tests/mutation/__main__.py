@@ -2,7 +2,7 @@
 
 ``tests/mutation/run memory_evict evict_loop`` breaks these modules, in a copy of the project, and runs the tests and
 vectors of the same names. It prints what survived and the share that was killed; 90% per module is the aim, and what
-survives for good is told with its reason in docs/mutation/.
+survives for good is told with its reason in tests/mutation/survivors/.
 """
 
 from __future__ import annotations
