@@ -36,9 +36,9 @@ def schema_of(name: str, message: type[Message]) -> dict[str, object]:
     schema = msgspec.json.schema(message)
     kinds = {kind.__name__: kind for kind in Message.__subclasses__()}
     for definition in schema["$defs"].values():
-        definition["description"] = _one_line(definition["description"])
+        definition["description"] = one_line(definition["description"])
         for field, text in _field_docs(kinds[definition["title"].partition("[")[0]]).items():
-            definition["properties"][field]["description"] = _one_line(text)
+            definition["properties"][field]["description"] = one_line(text)
     return {"$schema": DIALECT, "$id": f"{name}.json", "title": name, **schema}
 
 
@@ -58,7 +58,7 @@ def _field_docs(kind: type[Message]) -> dict[str, str]:
     return docs
 
 
-def _one_line(text: str) -> str:
+def one_line(text: str) -> str:
     """Python versions differ in how they indent a docstring; readers do not care for its lines."""
     return " ".join(text.split())
 

@@ -14,8 +14,12 @@ class EvictionBudget(Message, frozen=True, kw_only=True):
     """The most evictions within any ``interval_s``. 0: none at all."""
 
     cluster_max: Count = 20
+    """Most evictions in the cluster within the interval."""
     node_max: Count = 5
+    """Most evictions on one node within the interval."""
     namespace_max: Count = 10
+    """Most evictions in one namespace within the interval."""
     interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
+    """The interval that the limits hold for."""
     lease_s: Annotated[int, msgspec.Meta(ge=3, le=600)] = 12
     """How long a node may go by a grant of which it hears no more: it is renewed at half of that."""

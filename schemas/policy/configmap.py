@@ -196,12 +196,12 @@ class _Strategies:
 
     def _report_later(self, path: str, given: Mapping[str, object]) -> None:
         """Note what is checked and carried in the policy, but not carried out yet."""
-        acting = _acting(self._config.strategy)
-        if given and not acting:
+        acts = acting(self._config.strategy)
+        if given and not acts:
             self._reader.note(path, "checked, not yet in effect")
             return
         for field in given:
-            if field not in acting:
+            if field not in acts:
                 self._reader.note(f"{path}.{name_of(self._kind, field)}", "checked, not yet in effect")
 
     def _report_overlaps(self, selectors: list[Selector]) -> None:
@@ -220,9 +220,9 @@ def _shown(selector: Selector) -> dict[str, object]:
     return {name: value for name, value in shown.items() if value}
 
 
-def _acting(strategy: str) -> frozenset[str]:
+def acting(strategy: str) -> frozenset[str]:
     """The strategy's fields that something is done by today."""
-    acting = [feature for feature in FEATURES if feature.strategy == strategy and feature.name in CARRIED_OUT]
-    fields = {field for feature in acting for field in feature.fields}
+    acts = [feature for feature in FEATURES if feature.strategy == strategy and feature.name in CARRIED_OUT]
+    fields = {field for feature in acts for field in feature.fields}
     parts = {f"{field.rpartition('.')[0]}.enable" for field in fields if "." in field}
-    return frozenset(fields | parts | {"enable"}) if acting else frozenset()
+    return frozenset(fields | parts | {"enable"}) if acts else frozenset()

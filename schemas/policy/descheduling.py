@@ -20,14 +20,18 @@ class UsagePercents(Message, frozen=True, kw_only=True):
     """Of what is allocatable, or distances to the nodes' mean use; a resource without a low one is not looked at."""
 
     cpu_pct: Percent | None = None
+    """Of CPU."""
     mem_pct: Percent | None = None
+    """Of memory."""
 
 
 class UsageWeights(Message, frozen=True, kw_only=True):
     """How much each resource counts in the order of nodes and of pods."""
 
     cpu: Weight = 1
+    """Of CPU."""
     mem: Weight = 1
+    """Of memory."""
 
 
 class Anomaly(Message, frozen=True, kw_only=True):
@@ -41,6 +45,7 @@ class Descheduling(Message, frozen=True, kw_only=True):
     """Without thresholds there is no pass; with ``dry_run`` a pass only says whom it would evict."""
 
     dry_run: bool = True
+    """Publish whom a pass would evict, and evict nobody."""
     low: UsagePercents = UsagePercents()
     """Up to them a node takes pods."""
     high: UsagePercents = UsagePercents()
@@ -55,7 +60,9 @@ class Descheduling(Message, frozen=True, kw_only=True):
     node_fit: bool = True
     """Only what would find a place leaves."""
     weights: UsageWeights = UsageWeights()
+    """How much each resource counts in the order of nodes and pods."""
     anomaly: Anomaly = Anomaly()
+    """How long a node may be over its thresholds."""
     interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
     """From one pass to the next."""
 

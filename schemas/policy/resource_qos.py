@@ -27,6 +27,7 @@ class CpuQos(Message, frozen=True, kw_only=True):
     """``cpuQOS``: who runs first on a CPU."""
 
     enable: bool = False
+    """Set CPU priorities for pods of the class."""
     group_identity: Annotated[int, msgspec.Meta(ge=-1, le=2)] = 0
     """Of the policy ``groupIdentity``; the highest runs first."""
     sched_idle: Switch = 0
@@ -39,18 +40,31 @@ class MemoryQos(Message, frozen=True, kw_only=True):
     """``memoryQOS``: whose memory is reclaimed first. Percents are of requests and limits."""
 
     enable: bool = False
+    """Protect or limit memory of pods of the class."""
     min_limit_pct: Percent = 0
+    """Memory that the kernel never reclaims (`memory.min`), in percent of the request."""
     low_limit_pct: Percent = 0
+    """Memory that the kernel reclaims last (`memory.low`), in percent of the request."""
     throttling_pct: Percent = 0
+    """Where the kernel begins to throttle (`memory.high`), in percent between request and limit."""
     wmark_ratio_pct: Percent = 0
+    """Use from which the kernel reclaims in the background, in percent of the limit."""
     wmark_scale_permill: Annotated[int, msgspec.Meta(ge=1, le=1_000)] = 50
+    """How much one background reclaim frees, in 1/1000 of the limit."""
     wmark_min_adj_pct: Annotated[int, msgspec.Meta(ge=-25, le=50)] = 0
+    """Shifts the global watermark for the class."""
     page_cache_limit_enable: Switch = 0
+    """1: limit the page cache."""
     page_cache_limit_sync: Switch = 0
+    """1: reclaim page cache at once."""
     page_cache_limit_bytes: Count | None = None
+    """The page cache's limit in bytes."""
     priority_enable: Switch = 0
+    """1: the kernel's OOM killer goes by priority."""
     priority: Annotated[int, msgspec.Meta(ge=0, le=12)] = 0
+    """The class's priority for the OOM killer."""
     oom_kill_group: Switch = 0
+    """1: the OOM killer ends all processes of a pod."""
 
 
 class BlkioLimits(Message, frozen=True, kw_only=True):
@@ -87,26 +101,37 @@ class BlkioQos(Message, frozen=True, kw_only=True):
     """``blkioQOS``: limits of block devices."""
 
     enable: bool = False
+    """Limit block devices for pods of the class."""
     blocks: tuple[BlkioBlock, ...] = ()
+    """Devices with their limits."""
 
 
 class ResctrlQos(Message, frozen=True, kw_only=True):
     """``resctrlQOS``: the last-level cache and the memory bandwidth."""
 
     enable: bool = False
+    """Limit cache and memory bandwidth of pods of the class."""
     cat_range_start_pct: Percent = 0
+    """Where the class's part of the cache begins."""
     cat_range_end_pct: Percent = 100
+    """Where the class's part of the cache ends."""
     mba_pct: Percent = 100
+    """Most memory bandwidth of the class."""
 
 
 class NetworkQos(Message, frozen=True, kw_only=True):
     """``networkQOS``: what is guaranteed and what is the most."""
 
     enable: bool = False
+    """Limit the network for pods of the class."""
     ingress_request: Bandwidth = 0
+    """Inbound bandwidth that is guaranteed."""
     ingress_limit: Bandwidth = 100
+    """Most inbound bandwidth."""
     egress_request: Bandwidth = 0
+    """Outbound bandwidth that is guaranteed."""
     egress_limit: Bandwidth = 100
+    """Most outbound bandwidth."""
 
 
 class QosClass(Message, frozen=True, kw_only=True):
@@ -134,7 +159,9 @@ class QosPolicies(Message, frozen=True, kw_only=True):
     """``policies``: by which means."""
 
     cpu: CpuQosPolicy = "groupIdentity"
+    """How CPU priorities are set."""
     net: NetQosPolicy = "tc"
+    """How the network is limited."""
 
 
 class ResourceQos(Message, frozen=True, kw_only=True):

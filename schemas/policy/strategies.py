@@ -25,32 +25,52 @@ class AggregatePolicy(Message, frozen=True, kw_only=True):
     """``metricAggregatePolicy``: over which spans percentiles are reported."""
 
     durations_s: tuple[Seconds, ...] = (300, 600, 1800)
+    """Spans over which percentiles of use are computed."""
 
 
 class Colocation(Message, frozen=True, kw_only=True):
     """``colocation-config``: how batch and mid resources are figured."""
 
     enable: bool = False
+    """Offer batch and mid resources on Nodes."""
     metric_aggregate_duration_s: Annotated[int, msgspec.Meta(ge=1, le=WINDOW_S_MAX)] = 300
+    """Span of the averages that batch and mid resources are computed from."""
     metric_report_interval_s: Seconds = 60
+    """Least time between two NodeMetrics of a node at the API server."""
     metric_aggregate_policy: AggregatePolicy = AggregatePolicy()
+    """Which percentiles a NodeMetric holds."""
     metric_mem_collect_policy: CollectPolicy = "usageWithoutPageCache"
+    """Which part of the page cache counts as used memory."""
     cpu_reclaim_threshold_pct: Share = 60
+    """Percent of a node's CPU that pods may use together; the rest is a margin."""
     mem_reclaim_threshold_pct: Share = 65
+    """Percent of a node's memory that pods may use together; the rest is a margin."""
     cpu_calculate_policy: CalculatePolicy = "usage"
+    """Subtract the CPU that production pods use, that they request, or the larger of both."""
     mem_calculate_policy: CalculatePolicy = "usage"
+    """Subtract the memory that production pods use, that they request, or the larger of both."""
     batch_cpu_threshold_pct: Share | None = None
+    """Most batch CPU that is offered, in percent of the node's CPU."""
     batch_mem_threshold_pct: Share | None = None
+    """Most batch memory that is offered, in percent of the node's memory."""
     degrade_time_min: Seconds = 15
+    """A node that has been silent for longer offers nothing."""
     update_time_threshold_s: Seconds = 300
+    """A Node's status is written again after this time."""
     resource_diff_threshold: Annotated[float, msgspec.Meta(gt=0, le=1)] = 0.1
+    """A Node's status is written at once when a figure changes by more than this part."""
     mid_reclaim_mode: str = ""
     """``static``, or anything else: by what production pods are predicted to leave."""
     mid_cpu_threshold_pct: Percent = 100
+    """Most mid CPU that is offered, in percent of the node's CPU."""
     mid_mem_threshold_pct: Percent = 100
+    """Most mid memory that is offered, in percent of the node's memory."""
     mid_unallocated_pct: Percent = 0
+    """Percent of what no pod has requested that is added to mid resources."""
     mid_static_cpu_reserved_pct: Percent = 0
+    """In static mode: percent of the node's CPU that is offered as mid CPU."""
     mid_static_mem_reserved_pct: Percent = 0
+    """In static mode: percent of the node's memory that is offered as mid memory."""
     free_class_enable: bool = False
     """Slacktide's own: koord-free is a class that is sold what is idle, and goes first."""
 
@@ -59,27 +79,43 @@ class ResourceThreshold(Message, frozen=True, kw_only=True):
     """``resource-threshold-config``: when best-effort pods are held back or evicted."""
 
     enable: bool = False
+    """Suppress and evict best-effort pods by the thresholds below."""
     cpu_suppress_threshold_pct: Percent = 65
+    """Percent of a node's CPU that all pods may use together before best-effort pods are suppressed."""
     cpu_suppress_min_pct: Percent | None = None
+    """Percent of a node's CPU that suppression always leaves to best-effort pods."""
     cpu_suppress_policy: SuppressPolicy = "cpuset"
+    """Suppress by a CPU set or by CFS quota."""
     mem_evict_threshold_pct: Percent | None = 70
+    """Use of a node's memory from which pods are evicted."""
     mem_evict_lower_pct: Percent | None = None
+    """Use of memory down to which pods are evicted; unset: 2 below the threshold."""
     cpu_evict_be_satisfaction_lower_pct: Percent | None = None
+    """Evict when best-effort pods get less than this part of the CPU that they request."""
     cpu_evict_be_satisfaction_upper_pct: Percent | None = None
+    """Evict until they get this part."""
     cpu_evict_be_usage_threshold_pct: Percent = 90
+    """Evict only if best-effort pods use this part of their limit."""
     cpu_evict_time_window_s: Seconds | None = None
+    """Span of the averages that CPU eviction is decided by."""
     cpu_evict_policy: str = "evictByRealLimit"
     """``evictByAllocatable``, or anything else: by the limit in force."""
     cpu_evict_threshold_pct: Percent | None = None
+    """Use of a node's CPU from which pods are evicted."""
     cpu_evict_lower_pct: Percent | None = None
+    """Use of CPU down to which pods are evicted."""
     evict_enabled_priority_threshold: Int32 | None = None
     """The highest priority that MemoryEvict and CPUEvict may take."""
     allocatable_evict_priority_threshold: Int32 | None = None
+    """The highest priority that MemoryAllocatableEvict and CPUAllocatableEvict may take."""
     cpu_allocatable_evict_threshold_pct: Share | None = None
-    """Of what is allocatable; more than 100 where it was sold and has since shrunk."""
+    """Requests from which pods are evicted, in percent of allocatable CPU; above 100 where it has shrunk since."""
     cpu_allocatable_evict_lower_pct: Share | None = None
+    """Requests down to which pods are evicted, in percent of allocatable CPU."""
     mem_allocatable_evict_threshold_pct: Share | None = None
+    """Requests from which pods are evicted, in percent of allocatable memory."""
     mem_allocatable_evict_lower_pct: Share | None = None
+    """Requests down to which pods are evicted, in percent of allocatable memory."""
     mem_evict_fallback: EvictFallback = "freeze"
     """Slacktide's own: what follows on little CPU while the API server is away, when memory is short: victims stand
     still, or are ended through their cgroup, without the API's leave."""
@@ -93,8 +129,12 @@ class CpuBurst(Message, frozen=True, kw_only=True):
     """``cpu-burst-config``: how throttled latency-sensitive containers get more than their limit for a while."""
 
     policy: BurstPolicy = "none"
+    """Which means are used: the kernel's burst, a raised quota, both, or none."""
     cpu_burst_pct: Annotated[int, msgspec.Meta(ge=1, le=10_000)] = 1000
+    """The kernel's burst (`cpu.cfs_burst_us`), in percent of a container's CPU limit."""
     cfs_quota_burst_pct: Annotated[int, msgspec.Meta(ge=100, le=INT32_MAX)] | None = 300
+    """The most that a throttled container's quota is raised to, in percent of its limit."""
     cfs_quota_burst_period_s: Annotated[int, msgspec.Meta(ge=-1, le=INT32_MAX)] | None = -1
     """Longest time at the burst ceiling; -1: no limit."""
     share_pool_threshold_pct: Percent = 50
+    """Use of the CPUs shared by LS and BE pods from which no quota is raised."""
