@@ -7,7 +7,7 @@ V := .venv/bin
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup demo test e2e stack-test bench soak bench-cluster mutate lint types imports quick check schemas kafka lock wheel clean
+.PHONY: help setup demo test e2e stack-test bench soak bench-cluster mutate lint types imports quick check schemas kafka lock docs wheel clean
 
 help: ## What there is
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 15
@@ -76,8 +76,9 @@ quick: setup ## Lint, types and pure tests, in minutes: needs no root, Java or D
 
 check: lint types imports test ## All that CI runs
 
-schemas: setup ## Renew schemas/jsonschema, docs/asyncapi.json and the table in docs/topics.md from the messages
+schemas: setup ## Renew schemas, AsyncAPI and the reference pages from messages, commands, metrics and alerts
 	@$(V)/python -m slacktide.schemas.export
+	@$(V)/python -m slacktide.deploy.reference
 
 kafka: ## Fetch Apache Kafka's jars for the tests (needs Maven)
 	@tests/testbed/setup kafka
@@ -88,8 +89,11 @@ lock: setup ## Renew requirements.lock within what pyproject.toml allows
 		--no-annotate --no-header --no-emit-index-url --no-emit-find-links $(ARGS) \
 		pyproject.toml -o requirements.lock
 
+docs: setup ## Build the docs site into site/, strictly
+	@$(V)/zensical build --strict --clean
+
 wheel: setup ## Build the wheel into dist/
 	@$(V)/python -m hatchling build -t wheel
 
 clean: ## Remove the environment and everything built
-	@rm -rf .venv dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf .venv dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -40,9 +40,8 @@ TICK = Histogram(
 )
 CPU = Gauge(
     "slacktide_agent_cpu_milli",
-    "The node's CPU as its last sample has it: capacity, asked for by and used by latency-sensitive pods, used by "
-    "best-effort pods and in all, the best-effort limit (NaN: none), and the threshold that all together are held to, "
-    "in thousandths of a CPU.",
+    "The node's CPU by its last sample, in thousandths of a CPU. By `of`: capacity, requests and use of "
+    "latency-sensitive pods, use of best-effort pods and of all, best-effort limit (NaN: none), threshold for all.",
     ["node", "of"],
 )
 MEMORY = Gauge(

@@ -90,8 +90,8 @@ class NodeSettings(PodListSettings):
         shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
     )
     look_interval: float = setting(
-        "Seconds between two looks at the CPU time of latency-sensitive pods: when they use 5% of the node more than "
-        "the last sample saw, the next one is taken at once. 0: no looks.",
+        "Seconds between two reads of the CPU time of latency-sensitive pods. When they use 5% of the node more than "
+        "in the last sample, the agent samples immediately. 0: no reads.",
         click.FloatRange(0, 1),
         default=0.1,
     )

@@ -16,7 +16,8 @@ from slacktide.agents.cluster.scheduler import metrics as of_schedulers
 from slacktide.schemas.topics import TOPICS
 from testbed.prometheus import promtool, served
 
-ALERTS = Path(__file__).parents[2] / "deploy/prometheus/alerts.yaml"
+ROOT = Path(__file__).parents[2]
+ALERTS = ROOT / "deploy/prometheus/alerts.yaml"
 CASES = Path(__file__).with_name("alerts.yaml")
 RULES: list[dict[str, Any]] = yaml.safe_load(ALERTS.read_text())["groups"][0]["rules"]
 
@@ -48,7 +49,15 @@ def test_the_first_record_that_is_refused_is_an_increase(refused: Counter, role:
 @pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in RULES])
 def test_each_says_how_bad_it_is_what_it_means_and_what_to_do(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"info", "warning", "critical"}
-    assert rule["annotations"].keys() == {"summary", "description"}
+    assert rule["annotations"].keys() == {"summary", "description", "runbook_url"}
+
+
+@pytest.mark.parametrize("rule", [pytest.param(rule, id=rule["alert"]) for rule in RULES])
+def test_each_has_a_runbook_of_its_name(rule: dict[str, Any]) -> None:
+    runbook = ROOT / rule["annotations"]["runbook_url"]
+
+    assert runbook == ROOT / f"docs/runbooks/{rule['alert']}.md"
+    assert re.findall(r"^## .*", runbook.read_text(), re.MULTILINE) == ["## Diagnose", "## Fix"]
 
 
 def test_promtool_takes_them() -> None:
@@ -59,12 +68,14 @@ def test_promtool_takes_them() -> None:
 
 def cases() -> list[dict[str, Any]]:
     """The tests with the description that each alert has: it is said once."""
-    texts = {rule["alert"]: rule["annotations"]["description"] for rule in RULES}
+    annotations = {rule["alert"]: rule["annotations"] for rule in RULES}
     found: list[dict[str, Any]] = yaml.safe_load(CASES.read_text())["tests"]
     for fired in (one for test in found for case in test["alert_rule_test"] for one in _fired(case)):
         name, labels = fired.pop("alertname"), fired["exp_labels"]
-        written = re.sub(r"{{ \$labels\.(\w+) }}", lambda label, labels=labels: labels[label[1]], texts[name])
-        fired["exp_annotations"]["description"] = written
+        written = re.sub(
+            r"{{ \$labels\.(\w+) }}", lambda label, labels=labels: labels[label[1]], annotations[name]["description"]
+        )
+        fired["exp_annotations"] |= {"description": written, "runbook_url": annotations[name]["runbook_url"]}
     return found
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +13,13 @@ import click
 import pytest
 
 from slacktide.deploy.cli.main import cli
+from slacktide.deploy.reference import derived
 from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
 from testbed.prometheus import all_metrics
 
 ROOT = Path(__file__).parents[2]
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 EACH_PAGE = pytest.mark.parametrize("page", [pytest.param(page, id=page.stem) for page in PAGES])
 ROOMS = ("agents", "deploy", "docs", "schemas", "streams", "tests")
 ENDS = {"counter": "_total", "histogram": "", "gauge": ""}
@@ -128,6 +132,41 @@ def test_the_index_leads_to_every_page() -> None:
     linked = {target.partition("#")[0] for target in re.findall(r"\]\(([^)]+)\)", index.read_text())}
 
     assert {path.name for path in (ROOT / "docs").glob("*.*")} - {index.name, "demo.svg"} <= linked
+
+
+def test_every_alert_page_leads_to_every_runbook_or_operations_does() -> None:
+    linked = "".join((ROOT / "docs" / name).read_text() for name in ("alerts.md", "operations.md"))
+
+    for runbook in (ROOT / "docs/runbooks").glob("*.md"):
+        assert f"](runbooks/{runbook.name})" in linked, runbook.name
+
+
+def test_no_page_of_the_site_links_to_what_the_site_lacks() -> None:
+    pages = [page for page in PAGES if page.is_relative_to(ROOT / "docs")]
+    targets = {(page, found) for page in pages for found in re.findall(r"\]\(([^)#:]+)[)#]", page.read_text())}
+
+    assert [found for page, found in targets if not (page.parent / found).resolve().is_relative_to(ROOT / "docs")] == []
+
+
+def test_the_site_has_every_page_and_is_built_without_a_warning(tmp_path: Path) -> None:
+    """Strict: Zensical fails on a link or an anchor that leads nowhere."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "zensical.toml", tmp_path)
+    tool = Path(sys.executable).with_name("zensical")
+    done = subprocess.run([tool, "build", "--strict"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    nav = set(re.findall(r'"([\w/-]+\.md)"', (ROOT / "zensical.toml").read_text()))
+    written = {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
+    assert {name for name in written if not name.startswith("zh/")} == nav
+    assert {name.replace(".md", ".html") for name in written} <= {
+        str(path.relative_to(tmp_path / "site")) for path in (tmp_path / "site").rglob("*.html")
+    }
+    assert "cpuReclaimThresholdPercent" in (tmp_path / "site/search.json").read_text()
+
+
+def test_the_reference_pages_are_what_the_code_says() -> None:
+    assert [path.name for path, text in derived().items() if path.read_text() != text] == []
 
 
 def test_the_readme_is_short() -> None:

@@ -92,8 +92,8 @@ async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
 def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: str) -> None:
     """Tell why a pod waits, why it is evicted, and whether it is made as a best-effort pod should be.
 
-    What it asks for against each node's room, its selector against their labels, its scheduler; each eviction of it
-    and of its controller's other pods: rule, threshold against observed value, what came of it, credit spent.
+    Compares its requests with each node's room, and its selector with their labels. Names its scheduler. Lists each
+    eviction of it and of its controller's other pods: rule, threshold, observed value, result, credit spent.
     """
     from slacktide.deploy.cli.explain.pod_text import pod_text  # noqa: PLC0415
 

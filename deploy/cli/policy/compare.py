@@ -40,9 +40,9 @@ class NoShadowError(LogError):
 def compare(bootstrap: Cluster, for_ms: int | None, since_ms: int | None, node: str | None, output: str) -> None:
     """Compare the real answers with those of a shadow (slacktide stream --shadow OTHER.yaml).
 
-    Shows how many are the same, and where they differ: limits by rule, pods that only one would evict, settings, and
-    what each sells; in all and by node, the worst first. On a terminal it refreshes each second; Ctrl-C ends it, and
-    elsewhere prints what was compared until then.
+    Shows how many are the same. Shows where they differ: limits by rule, pods that only one would evict, settings, and
+    resources offered. Totals come first, then nodes, the worst first. On a terminal it refreshes each second until
+    Ctrl-C. Elsewhere Ctrl-C prints what was compared until then.
 
     A shadow decides from the limits that the real policy has set: the figures tell what it would do next, not where it
     would get. For that, replay the day: slacktide replay --policy OTHER.yaml.
