@@ -25,14 +25,14 @@ def name_of(number: int) -> str:
 class FleetNode:
     """One node whose pods' use varies; its limit follows its own decisions, as the stream's answers would have it."""
 
-    def __init__(self, number: int, policy: Policy) -> None:
+    def __init__(self, number: int, policy: Policy, *, pods: int = PODS) -> None:
         self.name = name_of(number)
         self._dice = random.Random(number)
         self._policy = policy
         self._boot_id = f"{1:012d}-{number:08x}"
         self._seq = 0
         self._facts = NodeFacts(name=self.name, capacity=CAPACITY, allocatable=CAPACITY)
-        self._pods = [self._pod(place) for place in range(PODS)]
+        self._pods = [self._pod(place) for place in range(pods)]
         self._usual_milli = [self._dice.randrange(*USUAL_MILLI) for _ in self._pods]
         self._revisions = revision_of(self._facts), revision_of(self._pods)
         self._limits = Limits(be_cfs_quota_us=None)

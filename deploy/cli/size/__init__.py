@@ -1,0 +1,1 @@
+"""``slacktide size``: what a cluster of a size needs, from measured bytes and benchmarks."""

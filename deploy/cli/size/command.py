@@ -1,0 +1,58 @@
+"""``slacktide size``: the command."""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from slacktide.deploy.cli.size.sizing import Size, measured, sized
+from slacktide.deploy.cli.text import show, table
+
+COMPRESSED = "zstd"
+
+
+@click.command(epilog="Example: slacktide size --nodes 1000 --pods 30")
+@click.option("--nodes", type=click.IntRange(1, 100_000), required=True, help="Nodes of the cluster.")
+@click.option("--pods", type=click.IntRange(1, 1_000), default=30, show_default=True, help="Pods of a node on average.")
+@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def command(nodes: int, pods: int, output: str) -> None:
+    """Compute what a cluster needs: bytes per day and topic, brokers' disks, partitions, workers and memory.
+
+    Bytes of records were measured, without compression and with each codec of Kafka. Each node is sampled once per
+    second. Outcomes are counted for nodes whose use changes each second. Topics that depend on events, such as
+    placements and dead letters, are not counted.
+    """
+    found = sized(nodes, pods, measured())
+    if output == "json":
+        click.echo(msgspec.json.encode(found))
+    else:
+        show(shown(found))
+
+
+def shown(size: Size) -> str:
+    """For people."""
+    head = ("TOPIC", "RECORDS/S", "GB/DAY", f"GB/DAY {COMPRESSED}", "DISK GB", f"DISK GB {COMPRESSED}")
+    rows = [
+        (one.topic, f"{one.records_per_s:,.0f}", *_gb(one.bytes_per_day), *_gb(one.disk_bytes)) for one in size.topics
+    ]
+    total = ("all", "", *_gb(size.bytes_per_day), *_gb(size.disk_bytes))
+    return "\n".join(
+        [
+            table(head, [*rows, total]),
+            "",
+            f"disk of each of three brokers  {', '.join(_gb(size.disk_bytes_per_broker))} GB: none, {COMPRESSED}",
+            f"partitions                     {_partitions(size)}",
+            f"workers                        {size.workers}, of which one may fail",
+            f"memory of a worker             {size.worker_mem_bytes / 1e6:,.0f} MB",
+        ]
+    )
+
+
+def _partitions(size: Size) -> str:
+    if size.partitions <= size.partitions_created:
+        return f"{size.partitions_created}, as created"
+    return f"{size.partitions}; topics are created with {size.partitions_created}: agents read more foreign answers"
+
+
+def _gb(by_codec: dict[str, int]) -> tuple[str, str]:
+    return f"{by_codec['none'] / 1e9:,.1f}", f"{by_codec[COMPRESSED] / 1e9:,.1f}"

@@ -1,0 +1,133 @@
+"""The sum: records, disks, partitions, workers and memory for a number of nodes. Pure but for one data file.
+
+``measured.json`` holds what was measured and from where; ``tests/bench/record_sizes.py`` writes it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+
+from slacktide.schemas.topics import BY_NAME, NODE_PARTITIONS, Topic
+
+DAY_S = 86_400
+CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
+NODES_PER_PARTITION_MAX = 100
+"""An agent reads the answers of all nodes of its partition."""
+COMPACTED_DAYS = 7
+"""A segment is closed after a week, Kafka's default, and compacted only then."""
+SEGMENT_BYTES = 1 << 30
+"""Or when it is so large, also Kafka's default; one is written and one waits to be compacted."""
+BROKERS = 3
+PODS_MEASURED = 30
+"""Of each node, in the benchmarks of workers."""
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """What the data file holds."""
+
+    source: str
+    nodes_per_worker: int
+    nodes_per_worker_from: str
+    worker_base_bytes: int
+    worker_node_bytes: int
+    worker_bytes_from: str
+    records_by_pods: dict[int, dict[str, dict[str, float]]]
+    """By pods of a node and topic: bytes of a record by codec, its part of the batch included, and records_per_s."""
+
+
+class TopicSize(msgspec.Struct, frozen=True, kw_only=True):
+    """One topic of the whole cluster."""
+
+    topic: str
+    records_per_s: float
+    bytes_per_day: dict[str, int]
+    """By codec, one replica."""
+    disk_bytes: dict[str, int]
+    """By codec, on all brokers: retention and replicas counted."""
+
+
+class Size(msgspec.Struct, frozen=True, kw_only=True):
+    """What the cluster needs."""
+
+    nodes: int
+    pods: int
+    topics: list[TopicSize]
+    bytes_per_day: dict[str, int]
+    disk_bytes: dict[str, int]
+    disk_bytes_per_broker: dict[str, int]
+    partitions: int
+    """So that no partition has more nodes than an agent should read answers of."""
+    partitions_created: int
+    """By ``slacktide topics apply``."""
+    workers: int
+    """One of them may fail."""
+    worker_mem_bytes: int
+    """Of each, while one has failed."""
+
+
+@cache
+def measured() -> Measured:
+    """Read the data file."""
+    return msgspec.json.decode(Path(__file__).with_name("measured.json").read_bytes(), type=Measured)
+
+
+def sized(nodes: int, pods: int, by: Measured) -> Size:
+    """Do the sum.
+
+    Args:
+        nodes: of the cluster, each sampled once per second.
+        pods: of each node, on average.
+        by: what was measured.
+
+    """
+    topics = [
+        _topic(name, nodes, pods, by) for name in sorted({name for one in by.records_by_pods.values() for name in one})
+    ]
+    per_day, disk = (
+        {codec: sum(sums[codec] for sums in found) for codec in CODECS}
+        for found in ([one.bytes_per_day for one in topics], [one.disk_bytes for one in topics])
+    )
+    factor = max(1.0, pods / PODS_MEASURED)
+    busy = math.ceil(nodes * factor / by.nodes_per_worker)
+    return Size(
+        nodes=nodes,
+        pods=pods,
+        topics=topics,
+        bytes_per_day=per_day,
+        disk_bytes=disk,
+        disk_bytes_per_broker={codec: math.ceil(total / BROKERS) for codec, total in disk.items()},
+        partitions=max(NODE_PARTITIONS, math.ceil(nodes / NODES_PER_PARTITION_MAX)),
+        partitions_created=NODE_PARTITIONS,
+        workers=busy + 1,
+        worker_mem_bytes=by.worker_base_bytes + math.ceil(nodes * factor * by.worker_node_bytes / busy),
+    )
+
+
+def _topic(name: str, nodes: int, pods: int, by: Measured) -> TopicSize:
+    points = {count: topics[name] for count, topics in sorted(by.records_by_pods.items()) if name in topics}
+    records_per_s = nodes * max(one["records_per_s"] for one in points.values())
+    each = {codec: interpolated({count: one[codec] for count, one in points.items()}, pods) for codec in CODECS}
+    per_day = {codec: math.ceil(records_per_s * DAY_S * size) for codec, size in each.items()}
+    topic = BY_NAME[name]
+    disk = {codec: _kept_bytes(topic, one) * topic.replication for codec, one in per_day.items()}
+    return TopicSize(topic=name, records_per_s=round(records_per_s, 2), bytes_per_day=per_day, disk_bytes=disk)
+
+
+def _kept_bytes(topic: Topic, bytes_per_day: int) -> int:
+    """Of one replica."""
+    if topic.retention_ms is not None:
+        return math.ceil(bytes_per_day * topic.retention_ms / 1000 / DAY_S)
+    return min(bytes_per_day * COMPACTED_DAYS, topic.partitions * 2 * SEGMENT_BYTES)
+
+
+def interpolated(points: Mapping[int, float], at: float) -> float:
+    """Between the two nearest points, and beyond the outer ones on the line through the two next to them."""
+    pairs = list(pairwise(sorted(points.items())))
+    (low, at_low), (high, at_high) = next((pair for pair in pairs if at <= pair[1][0]), pairs[-1])
+    return max(0.0, at_low + (at_high - at_low) * (at - low) / (high - low))
