@@ -7,7 +7,7 @@ V := .venv/bin
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup demo test e2e stack-test bench soak bench-cluster mutate lint types imports quick check schemas kafka lock docs wheel clean
+.PHONY: help setup demo test e2e stack-test bench soak bench-cluster mutate lint types imports quick check schemas kafka lock docs wheel release clean
 
 help: ## What there is
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 15
@@ -94,6 +94,9 @@ docs: setup ## Build the docs site into site/, strictly
 
 wheel: setup ## Build the wheel into dist/
 	@$(V)/python -m hatchling build -t wheel
+
+release: setup ## Wheel, sdist, image (with Docker), CycloneDX SBOM and checksums of this commit, into dist/
+	@.ci/release
 
 clean: ## Remove the environment and everything built
 	@rm -rf .venv dist build site .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -17,6 +18,7 @@ pytestmark = [pytest.mark.install, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
+NOT_COPIED = shutil.ignore_patterns(".venv", ".*_cache", "__pycache__", "site", "dist", ".hypothesis", ".git")
 ROOMS = ("agents", "deploy", "schemas", "streams")
 
 
@@ -109,6 +111,19 @@ def test_the_wheel_carries_nothing_else(wheel: Path) -> None:
     assert rooms == set(ROOMS)
     assert all(top == "slacktide" or top.endswith(".dist-info") for top in tops)
     assert not [name for name in names(wheel) if "test" in name or name.endswith((".pyc", ".log"))]
+
+
+@pytest.mark.parametrize("target", ["wheel", "sdist"])
+def test_two_builds_of_one_commit_are_the_same_bytes(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Elsewhere, later, with other times of files; `make release` sets the date to the commit's."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1700000000")
+    copied = tmp_path / "copied"
+    shutil.copytree(ROOT, copied, symlinks=True, copy_function=shutil.copy, ignore=NOT_COPIED)
+
+    first, second = (build(target, root, tmp_path / f"of-{root.name}").read_bytes() for root in (ROOT, copied))
+    assert first == second
 
 
 def test_a_wheel_made_from_the_source_archive_is_the_same(wheel: Path, tmp_path: Path) -> None:

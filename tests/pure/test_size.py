@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import pytest
+from bench.fleet import FleetNode
+from bench.log import USUAL_POLICY
+from bench.record_sizes import START_MS, batch, measured, sample_of
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.fleet import FleetNode
-from bench.log import USUAL_POLICY
-from bench.record_sizes import START_MS, batch, measured, sample_of
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.size.sizing import CODECS, interpolated, sized
 from slacktide.deploy.cli.size.sizing import measured as figures
