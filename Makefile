@@ -7,7 +7,8 @@ V := .venv/bin
 PYTHONS := python3 python3.14 python3.13 python3.12 python3.11 python
 NEW_ENOUGH := -c 'import sys; sys.exit(sys.version_info < (3, 11))'
 
-.PHONY: help setup demo test e2e stack-test bench soak bench-cluster mutate lint types imports quick check schemas kafka lock docs wheel release clean
+.PHONY: help setup demo test e2e stack-test bench soak bench-cluster mutate lint types imports quick check schemas chart kafka \
+	lock docs wheel release clean
 
 help: ## What there is
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' Makefile | expand -t 15
@@ -79,6 +80,9 @@ check: lint types imports test ## All that CI runs
 schemas: setup ## Renew schemas, AsyncAPI and the reference pages from messages, commands, metrics and alerts
 	@$(V)/python -m slacktide.schemas.export
 	@$(V)/python -m slacktide.deploy.reference
+
+chart: setup ## Renew the templates of deploy/chart from deploy/kubernetes (needs kubectl)
+	@$(V)/python -m slacktide.deploy.kubernetes_chart $$(command -v kubectl || echo $${XDG_CACHE_HOME:-$$HOME/.cache}/slacktide/cluster/bin/kubectl)
 
 kafka: ## Fetch Apache Kafka's jars for the tests (needs Maven)
 	@tests/testbed/setup kafka

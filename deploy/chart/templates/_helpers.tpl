@@ -1,0 +1,60 @@
+{{/* Where the parts' image is. */}}
+{{- define "slacktide.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* A kube-scheduler of the cluster's own version. */}}
+{{- define "slacktide.kubeScheduler" -}}
+{{- with .Values.scheduler.kubeScheduler -}}
+{{ .repository }}:{{ .tag | default (regexReplaceAll "[-+].*" $.Capabilities.KubeVersion.Version "") }}
+{{- end }}
+{{- end }}
+
+{{/* Where Kafka is. */}}
+{{- define "slacktide.bootstrap" -}}
+{{ required "kafka.bootstrap is empty: set Kafka's address, such as kafka-bootstrap.kafka.svc:9093" .Values.kafka.bootstrap }}
+{{- end }}
+
+{{/* Whether kubelets list their pods only to who may get nodes/proxy. */}}
+{{- define "slacktide.kubeletProxy" -}}
+{{- if eq .Values.kubelet.access "auto" -}}
+{{ semverCompare "<1.33.0-0" .Capabilities.KubeVersion.Version }}
+{{- else -}}
+{{ eq .Values.kubelet.access "proxy" }}
+{{- end }}
+{{- end }}
+
+{{/* A pod that asks Kafka about topics, as a hook; of a dict with root, name and command. */}}
+{{- define "slacktide.topicsPod" -}}
+restartPolicy: Never
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets: {{ toJson . }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 65532
+  fsGroup: 65532
+  seccompProfile: {type: RuntimeDefault}
+containers:
+- name: topics
+  image: {{ include "slacktide.image" .root | quote }}
+  command: {{ toJson .command }}
+  envFrom:
+  - configMapRef: {name: slacktide-kafka}
+  resources:
+    requests: {cpu: 50m, memory: 64Mi}
+    limits: {memory: 256Mi}
+  securityContext:
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities: {drop: [ALL]}
+{{- if .root.Values.kafka.secured }}
+  volumeMounts:
+  - {name: kafka, mountPath: /etc/slacktide/kafka, readOnly: true}
+volumes:
+- name: kafka
+  secret: {secretName: slacktide-kafka-topics, defaultMode: 0440}
+{{- end }}
+{{- end }}

@@ -1,0 +1,270 @@
+"""The Helm chart: it makes what kustomize makes, refuses wrong values, and installs, upgrades and goes."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from slacktide.agents.cluster.bridge.removal import FINALIZER
+from slacktide.deploy.kubernetes_chart import CHART, build, files, key_of
+from testbed.brokers import EmbeddedBroker, running
+from testbed.cluster.api_server import ApiServer, Json
+from testbed.cluster.bridge_rig import GIB, BridgeRig, bridged, until
+from testbed.cluster.helm import RELEASE, HelmError, helm, rendered
+from testbed.cluster.manifests import SYSTEM
+from testbed.prometheus import promtool
+from testbed.rungs import cluster_program
+
+pytestmark = pytest.mark.cluster
+KAFKA = {"bootstrap": "kafka.kafka.svc:9092", "secured": False}
+PLAIN: Json = {
+    "kafka": KAFKA,
+    "scheduler": {"enabled": False},
+    "policy": {"create": False},
+    "language": {"keep": False},
+}
+SECURED = {"kafka": KAFKA | {"secured": True}}
+SCHEDULER: Json = {"scheduler": {"enabled": True, "kubeScheduler": {"repository": "kube-scheduler"}}}
+EACH: dict[str, tuple[Json, list[str]]] = {
+    "nothing": ({}, []),
+    "scheduler": (SCHEDULER, ["scheduler"]),
+    "secured Kafka": (SECURED, ["secured-kafka"]),
+    "self-signed kubelets": ({"kubelet": {"insecure": True}}, ["kubelet-self-signed"]),
+    "older kubelets": ({"kubelet": {"access": "proxy"}}, ["kubelet-before-1.33"]),
+    "cert-manager": ({"webhook": {"certManager": True}}, ["cert-manager"]),
+    "client certificates": ({"webhook": {"clientCertificates": True}}, ["webhook-clients"]),
+    "evictions by load": ({"descheduler": {"evict": True}}, ["evict-by-load"]),
+    "no burstable batch": ({"webhook": {"refuseBurstableBatch": True}}, ["refuse-burstable-batch"]),
+    "network policies": ({"networkPolicies": True}, ["network-policy"]),
+    "zones": ({"agent": {"zones": True}}, ["zones"]),
+}
+ALL: Json = {
+    "kubelet": {"insecure": True, "access": "proxy"},
+    "webhook": {"certManager": True, "clientCertificates": True, "refuseBurstableBatch": True},
+    "descheduler": {"evict": True},
+    "networkPolicies": True,
+    "agent": {"zones": True},
+    **SECURED,
+    **SCHEDULER,
+}
+EACH["all of them"] = ALL, [name for _, components in EACH.values() for name in components]
+
+
+def kubectl() -> str:
+    return str(cluster_program("kubectl"))
+
+
+def by_key(objects: list[Json]) -> dict[Any, Json]:
+    """Without hooks and tests, and with images as kustomize has them."""
+    kept = {}
+    for each in objects:
+        if "helm.sh/hook" not in each["metadata"].get("annotations", {}):
+            for container in containers(each):
+                container["image"] = container["image"].replace("kube-scheduler:v1.34.0", "kube-scheduler")
+            kept[key_of(each)] = each
+    return kept
+
+
+def containers(each: Json) -> list[Json]:
+    spec = each.get("spec", {}).get("template", {}).get("spec", {})
+    return [*spec.get("initContainers", []), *spec.get("containers", [])]
+
+
+def test_the_charts_files_are_what_make_chart_writes() -> None:
+    for name, text in files(kubectl()).items():
+        assert (CHART / name).read_text() == text, f"{name} is behind deploy/kubernetes: make chart"
+
+
+@pytest.mark.parametrize(("values", "components"), EACH.values(), ids=EACH)
+def test_values_make_what_components_make(values: Json, components: list[str]) -> None:
+    made = by_key(rendered(PLAIN | values))
+    wanted = build(kubectl(), ["language", "base"], components)
+    del wanted["Namespace", "", SYSTEM]
+
+    assert made == wanted
+
+
+def test_beside_koordinator_it_makes_what_that_overlay_makes() -> None:
+    made = by_key(rendered(PLAIN | {"besideKoordinator": True}))
+    wanted = build(kubectl(), ["overlays/beside-koordinator"])
+    del wanted["Namespace", "", SYSTEM]
+
+    assert made == wanted
+
+
+@pytest.mark.parametrize(("version", "proxy"), [("1.32.9", True), ("1.33.0", False)])
+def test_agents_get_nodes_proxy_only_where_kubelets_are_older_than_1_33(version: str, *, proxy: bool) -> None:
+    made = rendered({"kafka": KAFKA}, version=version)
+
+    assert ("nodes/proxy" in str([each for each in made if each["kind"] == "ClusterRole"])) == proxy
+
+
+def test_by_default_it_is_secured_has_a_scheduler_of_the_clusters_version_and_suppresses() -> None:
+    made = by_key(rendered({"kafka": {"bootstrap": "k:9093"}}, version="1.33.4"))
+    [image] = [
+        one["image"]
+        for one in containers(made["Deployment", SYSTEM, "slacktide-scheduler"])
+        if one["name"] == "kube-scheduler"
+    ]
+    policy = made["ConfigMap", "koordinator-system", "slo-controller-config"]["data"]
+    example = yaml.safe_load((CHART.parent / "kubernetes/examples/slo-controller-config.yaml").read_text())["data"]
+
+    assert image == "registry.k8s.io/kube-scheduler:v1.33.4"
+    assert "SLACKTIDE_KAFKA_CONFIG" in made["ConfigMap", SYSTEM, "slacktide-kafka"]["data"]
+    assert {name: yaml.safe_load(text) for name, text in policy.items()} == {
+        name: yaml.safe_load(text) for name, text in example.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("wrong", "where"),
+    [
+        ({"stream": {"replicas": 0}}, "at '/stream/replicas': minimum: got 0, want 1"),
+        ({"agent": {"zone": True}}, "at '/agent': additional properties 'zone' not allowed"),
+        ({"kubelet": {"access": "all"}}, "at '/kubelet/access': value must be one of 'auto', 'pods', 'proxy'"),
+        ({"kafka": {"bootstrap": "kafka"}}, "at '/kafka/bootstrap': 'kafka' does not match pattern"),
+        ({"policy": {"config": {"colocation-config": "x"}}}, "at '/policy/config/colocation-config': got string"),
+        ({"kafka": {"bootstrap": ""}}, "kafka.bootstrap is empty"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_path(wrong: Json, where: str) -> None:
+    with pytest.raises(HelmError) as refused:
+        rendered({"kafka": KAFKA} | wrong)
+
+    assert where in str(refused.value)
+
+
+def test_every_value_is_described() -> None:
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text())
+
+    assert undescribed(schema, "values") == []
+    assert unknown(schema, yaml.safe_load((CHART / "values.yaml").read_text())) == []
+
+
+def undescribed(schema: Json, path: str) -> list[str]:
+    found = [] if schema.get("description") else [path]
+    return found + [
+        one for name, each in schema.get("properties", {}).items() for one in undescribed(each, f"{path}.{name}")
+    ]
+
+
+def unknown(schema: Json, values: Json) -> list[str]:
+    known = schema.get("properties", {})
+    found = [name for name in values if known and name not in known]
+    return found + [
+        one
+        for name, each in values.items()
+        if isinstance(each, dict) and name in known
+        for one in unknown(known[name], each)
+    ]
+
+
+def test_it_goes_into_the_namespace_that_its_policies_name_and_no_other() -> None:
+    with pytest.raises(HelmError, match="install with --namespace slacktide-system"):
+        rendered({"kafka": KAFKA}, "--namespace", "other")
+
+
+def test_its_alerts_are_such_as_prometheus_takes(tmp_path: Path) -> None:
+    monitoring = {"podMonitor": True, "prometheusRule": True, "dashboards": True}
+    made = by_key(rendered({"kafka": KAFKA, "monitoring": monitoring}))
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump(made["PrometheusRule", SYSTEM, "slacktide"]["spec"]))
+    code, said = promtool("check", "rules", file)
+    boards = [each for (kind, _, name), each in made.items() if kind == "ConfigMap" and "dashboard" in name]
+
+    assert (code, "SUCCESS" in said) == (0, True), said
+    assert len(boards) == 2
+    assert all(yaml.safe_load(text)["panels"] for each in boards for text in each["data"].values())
+
+
+@pytest.fixture
+def server() -> Iterator[ApiServer]:
+    """An API server of its own: nothing there ends a namespace that was deleted, so none is used twice."""
+    with running(ApiServer) as api:
+        yield api
+
+
+def install(server: ApiServer, values: Json, *args: str, chart: Path = CHART, how: str = "install") -> None:
+    helm(how, RELEASE, str(chart), "--values", "-", *args, server=server, given=yaml.safe_dump(values))
+
+
+@pytest.fixture
+def installed(server: ApiServer, tmp_path: Path) -> ApiServer:
+    """The chart installed, with a CRD of an older version, which has one column less."""
+    older = tmp_path / "chart"
+    shutil.copytree(CHART, older)
+    file = older / "templates/language.yaml"
+    lines = file.read_text().splitlines(keepends=True)
+    at = next(at for at, line in enumerate(lines) if "How long ago it was reported." in line)
+    file.write_text("".join(lines[:at] + lines[at + 4 :]))
+    install(server, {"kafka": KAFKA, "language": {"keep": False}}, "--create-namespace", chart=older)
+    return server
+
+
+def test_an_upgrade_renews_crds_and_leaves_what_the_parts_filled_in(installed: ApiServer) -> None:
+    webhooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/slacktide"
+    secret = f"/api/v1/namespaces/{SYSTEM}/secrets/slacktide-node-proof"
+    entries = installed.get(webhooks)["webhooks"]
+    entries[0]["clientConfig"]["caBundle"] = "bm9uZQ=="
+    installed.patch(webhooks, {"webhooks": entries})
+    installed.patch(secret, {"data": {"current": "a2V5"}})
+    before = columns(installed)
+    install(installed, {"kafka": KAFKA, "language": {"keep": False}}, "--no-hooks", how="upgrade")
+
+    assert "Updated" not in before
+    assert "Updated" in columns(installed)
+    assert installed.get(webhooks)["webhooks"][0]["clientConfig"]["caBundle"] == "bm9uZQ=="
+    assert installed.get(secret)["data"] == {"current": "a2V5"}
+    helm("rollback", RELEASE, "1", "--no-hooks", server=installed)
+    assert "Updated" not in columns(installed)
+    assert installed.get(secret)["data"] == {"current": "a2V5"}
+
+
+def columns(server: ApiServer) -> list[str]:
+    crd = server.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodemetrics.slo.koordinator.sh")
+    return [one["name"] for one in crd["spec"]["versions"][0]["additionalPrinterColumns"]]
+
+
+def test_the_hooks_are_such_as_an_api_server_takes(api_server: ApiServer) -> None:
+    if SYSTEM not in api_server.kubectl("get", "namespace", "-o", "name"):
+        api_server.kubectl("create", "namespace", SYSTEM)
+    hooks = [each for each in rendered(SECURED) if "helm.sh/hook" in each["metadata"].get("annotations", {})]
+    said = api_server.kubectl("apply", "--dry-run=server", "-f", "-", given=yaml.safe_dump_all(hooks))
+
+    assert said.splitlines() == [
+        "pod/slacktide-test-topics created (server dry run)",
+        "job.batch/slacktide-topics-plan created (server dry run)",
+    ]
+
+
+@pytest.fixture
+async def selling(installed: ApiServer, embedded_broker: EmbeddedBroker) -> AsyncIterator[BridgeRig]:
+    embedded_broker.apply_topics(3)
+    async with bridged(installed, embedded_broker.bootstrap) as rig:
+        yield rig
+
+
+async def test_uninstalled_while_a_bridge_sells_it_leaves_what_the_namespace_takes_along(selling: BridgeRig) -> None:
+    server, node = selling.cluster, selling.cluster.node()
+    selling.say(node, cpu=2_000, mem=GIB)
+    selling.replica("leads", deployment=f"{SYSTEM}/slacktide-bridge")
+    await until(lambda: selling.resources(node)["allocatable"])
+    assert FINALIZER in str(server.get("/apis/rbac.authorization.k8s.io/v1/clusterroles/slacktide-bridge"))
+    helm("uninstall", RELEASE, server=server)
+    await until(lambda: selling.resources(node) == {"capacity": {}, "allocatable": {}}, 20)
+    await until(lambda: left(server) == ["lease.coordination.k8s.io/slacktide-bridge"], 20)
+
+
+def left(server: ApiServer) -> list[str]:
+    """What is there of Slacktide: of every kind that the chart makes, and of CRDs."""
+    kinds = "sa,secret,configmap,service,deploy,ds,pdb,role,rolebinding,resourcequota,job,pod,lease"
+    cluster_kinds = "crd,clusterrole,clusterrolebinding,validatingadmissionpolicy,validatingadmissionpolicybinding"
+    hooks = "mutatingwebhookconfiguration,validatingwebhookconfiguration,priorityclass"
+    named = server.kubectl("get", f"{cluster_kinds},{hooks}", "-o", "name")
+    named += server.kubectl("get", kinds, "--all-namespaces", "-o", "name")
+    return [one for one in named.splitlines() if "slacktide" in one or "koord" in one or "slo-" in one]
