@@ -108,7 +108,7 @@ ZONES_UNREAD = Gauge(
     ["node", "what"],
 )
 
-Cause = Literal["tick", "keyframe", "cpu", "memory", "use"]
+Cause = Literal["tick", "keyframe", "cpu", "memory", "use", "stall"]
 """What a sample was taken for: pressure by its kind, or a rise in CPU use."""
 KEPT = "kept"
 """Bound of an answer that leaves all as it is, and does not say what the rule saw."""

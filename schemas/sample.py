@@ -32,6 +32,11 @@ KEYFRAME_MS = 60_000
 LISTED_MS = KEYFRAME_MS + 10_000
 """Facts and pods that a sample names are in samples at most so much older, for a keyframe may be late."""
 
+LOOKS_MAX = 256
+"""Of a sample. Looks of a longer time are left out, the oldest first."""
+PAUSE_MS_MIN, PAUSE_MS_MAX = 500, 8_000
+"""How long the rule ``cpu_pressure`` lets best-effort pods be after a cut that did not help."""
+
 
 class Pressure(Message, frozen=True, kw_only=True):
     """PSI averages over 10 s, percent of time stalled."""
@@ -154,6 +159,53 @@ class Missing(Message, frozen=True, kw_only=True):
     why: str
 
 
+class PressureLook(Message, frozen=True, kw_only=True):
+    """What latency-sensitive groups waited between two looks, about 100 ms, and what ran meanwhile."""
+
+    span_us: Count
+    """Monotonic time since the look before."""
+    ls_cpu_us: Count
+    """CPU time of all pods outside the best-effort group."""
+    be_cpu_us: Count
+    """CPU time of the best-effort group."""
+    idle_us: Count
+    """Idle time of all CPUs together."""
+    cpu_stall_us: Count
+    """PSI ``some`` for CPU: time in which a process of latency-sensitive groups waited."""
+    mem_stall_us: Count = 0
+    """PSI ``some`` for memory of the same groups."""
+    throttled_us: Count = 0
+    """Time for which their own quotas stopped them: PSI counts it as stall."""
+
+
+class PressureGate(Message, frozen=True, kw_only=True):
+    """What the rule ``cpu_pressure`` remembers from look to look."""
+
+    base_permille: Count = 0
+    """The learned baseline: stall of latency-sensitive groups per time that they run, without best-effort work."""
+    closed: bool = False
+    """Whether best-effort pods shall stop."""
+    closed_ms: Count = 0
+    proof_looks: Count = 0
+    """Looks at stopped best-effort pods since the cut."""
+    cut_permille: Count = 0
+    """Stall that the cut was made for."""
+    be_permille: Count = 0
+    """CPU of the node that best-effort pods used at the cut."""
+    pause_ms: Annotated[int, Meta(ge=0, le=PAUSE_MS_MAX)] = PAUSE_MS_MIN
+    """No cut for so long after the next one that does not help."""
+    wait_ms: Annotated[int, Meta(ge=0, le=PAUSE_MS_MAX)] = 0
+    """No cut for so long."""
+
+
+class LsPressure(Message, frozen=True, kw_only=True):
+    """The gate as the sample before left it, and the looks since."""
+
+    gate: PressureGate
+    looks: Annotated[list[PressureLook], Meta(max_length=LOOKS_MAX)]
+    """The oldest first."""
+
+
 class NodeSample(Message, frozen=True, kw_only=True):
     """All that a decision needs that only the node knows, and what it decides by."""
 
@@ -189,3 +241,5 @@ class NodeSample(Message, frozen=True, kw_only=True):
 
     The rates since the previous sample are mostly of before that rise.
     """
+    ls_pressure: LsPressure | None = None
+    """Where the policy goes by pressure and the kernel reports it."""

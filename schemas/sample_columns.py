@@ -20,7 +20,7 @@ from msgspec import Meta
 from slacktide.schemas.bounds import INT64_MAX, PODS_MAX, Amount, Count, Name, PressurePercent, Revision
 from slacktide.schemas.inventory import NodeFacts, Pods
 from slacktide.schemas.message import Message
-from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, Missing, PodUse
+from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, LsPressure, Missing, PodUse
 
 SampleFormat: TypeAlias = Literal["v1", "v2"]
 """v1: rows, on slacktide.node.sample.v1. v2: columns, on slacktide.node.sample.v2."""
@@ -64,6 +64,8 @@ class More(Message, frozen=True, kw_only=True):
     missing: list[Missing] = []
     ls_lately_cpu_milli: Amount | None = None
     """What pods outside the best-effort group used within the last moment, where it rose."""
+    ls_pressure: LsPressure | None = None
+    """Where the policy goes by pressure."""
     others: Annotated[list[PodUse], Meta(max_length=PODS_MAX)] = []
     """Use of pods that the list does not name. Their entries in ``now``, if any, are -1."""
 

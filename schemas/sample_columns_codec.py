@@ -101,6 +101,7 @@ def encoded(sample: NodeSample, pods: Sequence[Pod]) -> bytes:
         burst=sample.burst,
         missing=sample.missing,
         ls_lately_cpu_milli=sample.ls_lately_cpu_milli,
+        ls_pressure=sample.ls_pressure,
         others=others,
     )
     rest: dict[str, object] = {}
@@ -272,6 +273,7 @@ def fields_of(value: bytes | None, pods_of_revision: Callable[[str], Sequence[st
         "drift": rest.more.drift,
         "burst": rest.more.burst,
         "ls_lately_cpu_milli": rest.more.ls_lately_cpu_milli,
+        "ls_pressure": rest.more.ls_pressure,
     }
     if rest.more.evict != _NO_MORE.evict:
         fields["evict"] = rest.more.evict

@@ -34,7 +34,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.sample import KEYFRAME_MS, NodeSample
+from slacktide.schemas.sample import KEYFRAME_MS, LsPressure, NodeSample
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
 from slacktide.streams.decisions.node_burst import handed_back
 from slacktide.streams.decisions.node_decision import NodeDecision, decide_node
@@ -173,11 +173,12 @@ class NodeAgent:
         self._tuner.start()
         self._evictor.start()
 
-    def take(self, *, ls_lately_cpu_milli: int | None = None) -> NodeSample:
+    def take(self, *, ls_lately_cpu_milli: int | None = None, ls_pressure: LsPressure | None = None) -> NodeSample:
         """One tick: read the kernel, say what was seen, and act on it where the guard is in charge.
 
         Args:
             ls_lately_cpu_milli: what latency-sensitive pods used within the last moment, where it rose.
+            ls_pressure: what they waited since the sample before, where the policy goes by it.
 
         """
         self.overdue()
@@ -191,6 +192,7 @@ class NodeAgent:
             policy_version=self._policy.version,
             since_raise_ms=self._actuator.since_raise_ms(now_ns),
             ls_lately_cpu_milli=ls_lately_cpu_milli,
+            ls_pressure=ls_pressure,
         )
         self._actuator.limits = taken.sample.limits
         self._protocol.took(taken)

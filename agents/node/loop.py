@@ -169,6 +169,8 @@ class AgentLoop:
             capacity_milli=lambda: self._inventory.value.facts.capacity.cpu_milli,
             clock=clock,
             metrics=self._metrics,
+            by_pressure=self._by_pressure,
+            kept=self._state.gate(),
         )
         self.removed = False
         """Whether the agent was removed for good, and holds nothing any more."""
@@ -298,7 +300,9 @@ class AgentLoop:
     def _take(self, cause: Cause) -> None:
         began_ns = self._clock.mono_ns()
         self._agent.wallet.log_is(away=bool(self._link.away), now_ns=began_ns)
-        sample = self._agent.take(ls_lately_cpu_milli=self._ahead.lately_milli(cause))
+        sample = self._agent.take(
+            ls_lately_cpu_milli=self._ahead.lately_milli(cause), ls_pressure=self._ahead.pressure()
+        )
         self._metrics.taken(sample, cause, self._clock.mono_ns() - began_ns)
         facts = self._inventory.value.facts
         self._metrics.memory(memory_of(sample, facts, resource_threshold_on(self._policies.policy, facts)))
@@ -307,6 +311,11 @@ class AgentLoop:
         self._health.turned("sampling")
         self._arm()
         self._say_health()
+
+    def _by_pressure(self) -> bool:
+        """Whether the policy in force on this node goes by what latency-sensitive pods wait."""
+        threshold = resource_threshold_on(self._policies.policy, self._inventory.value.facts)
+        return threshold.enable and threshold.cpu_suppress_signal != "usage"
 
     def _arm(self) -> None:
         """Set the guard's timer to the deadline as it is now."""
@@ -401,6 +410,8 @@ class AgentLoop:
     async def _finish(self) -> None:
         """No act follows the last one; its outcomes go out if the log is there, and stay in the spool if not."""
         self._closing = True
+        if (gate := self._ahead.gate()) is not None:
+            self._state.keep_gate(gate)
         self._ahead.close()
         self._arm()
         removed = self._settings.removal is not None and await self._settings.removal.removed()

@@ -12,7 +12,7 @@ from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.schemas.inventory import NodeFacts, Pod, revision_of, unended
 from slacktide.schemas.qos import claims_in_vain
-from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, Missing, NodeSample
+from slacktide.schemas.sample import ContainerBurst, Drift, EvictState, Limits, LsPressure, Missing, NodeSample
 from slacktide.streams.decisions.known_pods import KnownPods
 
 RATE_NS_MIN = 200_000_000
@@ -87,6 +87,7 @@ class Sampler:
         policy_version: str,
         since_raise_ms: int | None,
         ls_lately_cpu_milli: int | None,
+        ls_pressure: LsPressure | None = None,
     ) -> Taken:
         """Read the kernel once more and say what was seen.
 
@@ -96,6 +97,7 @@ class Sampler:
             policy_version: the policy that the agent decides by.
             since_raise_ms: time since the limit was last raised.
             ls_lately_cpu_milli: what latency-sensitive pods used within the last moment, where it rose.
+            ls_pressure: what they waited since the sample before, where the policy goes by it.
 
         """
         reading = self._read(now_ns, limits)
@@ -127,6 +129,7 @@ class Sampler:
             drift=remembered.drift,
             burst=remembered.burst,
             ls_lately_cpu_milli=ls_lately_cpu_milli,
+            ls_pressure=ls_pressure,
         )
         return Taken(sample=sample, facts=inventory.facts, pods=inventory.pods, taken_ns=now_ns)
 

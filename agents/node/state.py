@@ -15,6 +15,7 @@ from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.sample import PressureGate
 
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
@@ -30,11 +31,12 @@ class KeptInventory(Message, frozen=True, kw_only=True):
 
 
 class State:
-    """Two small files in the agent's state folder, each replaced as a whole. Never raises."""
+    """Three small files in the agent's state folder, each replaced as a whole. Never raises."""
 
     def __init__(self, folder: Path) -> None:
         self._policy = folder / "policy.json"
         self._inventory = folder / "inventory.json"
+        self._gate = folder / "gate.json"
         self._written: dict[Path, bytes] = {}
 
     def policy(self) -> Policy | None:
@@ -44,6 +46,14 @@ class State:
     def inventory(self) -> KeptInventory | None:
         """The last facts and pods; None where there are none to be had."""
         return self._read(self._inventory, KeptInventory)
+
+    def gate(self) -> PressureGate | None:
+        """What the rule ``cpu_pressure`` learned; None where there is none to be had."""
+        return self._read(self._gate, PressureGate)
+
+    def keep_gate(self, gate: PressureGate) -> None:
+        """Remember what the rule ``cpu_pressure`` learned."""
+        self._write(self._gate, gate)
 
     def keep_policy(self, policy: Policy) -> None:
         """Remember the policy in force."""
@@ -82,7 +92,15 @@ def forget(folder: Path) -> None:
 
     A later installation would take an old policy, and outcomes of an old cluster, for its own.
     """
-    names = ("starts", "policy.json", "inventory.json", "knobs.json", "cgroup-originals.json", "proof-key.json")
+    names = (
+        "starts",
+        "policy.json",
+        "inventory.json",
+        "gate.json",
+        "knobs.json",
+        "cgroup-originals.json",
+        "proof-key.json",
+    )
     for file in [*(folder / name for name in names), *folder.glob("machine-*.yaml")]:
         with suppress(OSError):
             file.unlink()

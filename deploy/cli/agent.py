@@ -304,10 +304,17 @@ def _ahead(settings: NodeSettings, hierarchy: Hierarchy) -> AheadSettings:
     """What may ask for a sample before its tick."""
     from slacktide.agents.node.ahead.ahead import AheadSettings, Looked  # noqa: PLC0415
     from slacktide.agents.node.ahead.pressure import Waited, pressure_files  # noqa: PLC0415
+    from slacktide.agents.node.cgroup.stall import StallReader  # noqa: PLC0415
     from slacktide.agents.node.cgroup.use import LatencySensitiveUse  # noqa: PLC0415
 
     stall, look_ms = Stall.parse(settings.pressure_trigger), round(settings.look_interval * 1000)
     return AheadSettings(
         pressure=Waited(stall=stall, files=lambda: pressure_files(hierarchy, settings.proc_mount)) if stall else None,
-        use=Looked(interval_ms=look_ms, cpu_ns=LatencySensitiveUse(hierarchy).cpu_ns) if look_ms else None,
+        use=Looked(
+            interval_ms=look_ms,
+            cpu_ns=LatencySensitiveUse(hierarchy).cpu_ns,
+            stall=StallReader(hierarchy, settings.proc_mount).look,
+        )
+        if look_ms
+        else None,
     )

@@ -92,7 +92,7 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="BECPUSuppress",
         strategy="resource_threshold",
-        fields=("cpu_suppress_threshold_pct", "cpu_suppress_min_pct", "cpu_suppress_policy"),
+        fields=("cpu_suppress_threshold_pct", "cpu_suppress_min_pct", "cpu_suppress_policy", "cpu_suppress_signal"),
         lacks=lacks.thresholded(),
     ),
     Feature(

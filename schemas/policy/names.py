@@ -43,6 +43,7 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "cpuSuppressThresholdPercent": "cpu_suppress_threshold_pct",
         "cpuSuppressMinPercent": "cpu_suppress_min_pct",
         "cpuSuppressPolicy": "cpu_suppress_policy",
+        "cpuSuppressSignal": "cpu_suppress_signal",
         "memoryEvictThresholdPercent": "mem_evict_threshold_pct",
         "memoryEvictLowerPercent": "mem_evict_lower_pct",
         "cpuEvictBESatisfactionLowerPercent": "cpu_evict_be_satisfaction_lower_pct",

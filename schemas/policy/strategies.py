@@ -16,6 +16,7 @@ from slacktide.schemas.message import Message
 WINDOW_S_MAX = 86_400
 CalculatePolicy = Literal["usage", "request", "maxUsageRequest"]
 SuppressPolicy = Literal["cpuset", "cfsQuota"]
+SuppressSignal = Literal["usage", "pressure", "both"]
 BurstPolicy = Literal["none", "auto", "cpuBurstOnly", "cfsQuotaBurstOnly"]
 CollectPolicy = Literal["usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"]
 EvictFallback = Literal["freeze", "kill"]
@@ -86,6 +87,9 @@ class ResourceThreshold(Message, frozen=True, kw_only=True):
     """Percent of a node's CPU that suppression always leaves to best-effort pods."""
     cpu_suppress_policy: SuppressPolicy = "cpuset"
     """Suppress by a CPU set or by CFS quota."""
+    cpu_suppress_signal: SuppressSignal = "usage"
+    """Slacktide's own: what holds best-effort CPU back: use above the threshold, stall of latency-sensitive pods, or
+    the stricter of both. ``cpu_suppress_policy`` says by which knob."""
     mem_evict_threshold_pct: Percent | None = 70
     """Use of a node's memory from which pods are evicted."""
     mem_evict_lower_pct: Percent | None = None

@@ -67,6 +67,8 @@ def fit(facts: NodeFacts, policy: Policy, *, pods: int) -> tuple[int, ...]:
     capacity, mem_capacity = facts.capacity.cpu_milli, facts.capacity.mem_bytes
     if not (threshold.enable and threshold.cpu_suppress_policy == "cfsQuota" and pods and capacity):
         return UNFIT
+    if threshold.cpu_suppress_signal != "usage":
+        return UNFIT
     reserved, min_pct = node_reserved(facts).cpu_milli or 0, threshold.cpu_suppress_min_pct
     if not evicts_by_memory_alone(threshold) or max(capacity, reserved) > _MILLI_MAX:
         return UNFIT

@@ -17,6 +17,7 @@ from slacktide.schemas.policy import Policy, ResourceThreshold
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.be_limits import looser, normal_us, released, tighter
+from slacktide.streams.decisions.cpu_pressure import fold
 from slacktide.streams.decisions.cpu_suppress_allowed import Allowed, CpuUse, be_allowed_cpu
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US, next_cfs_quota
 from slacktide.streams.decisions.cpu_suppress_cpuset import free_cpus, next_be_cpuset
@@ -30,6 +31,13 @@ RAISE_SPACING_MS = 900
 UNLIMITED = Limits(be_cfs_quota_us=None)
 BY_QUOTA = "quota_"
 """Before a bound where the policy asks for a CPU set, and the node is held by quota."""
+
+
+PRESSURE = "pressure_"
+"""Before a bound that the gate of ``cpu_pressure`` fixed."""
+
+NO_PRESSURE = "no_pressure_"
+"""Before a bound by use, where the policy goes by pressure and the sample has none."""
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -55,7 +63,7 @@ def decide(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Po
     """Decide the best-effort CPU limit from one sample, its pods, its node and what of the policy holds there.
 
     Suppress off: the limit is lifted. On: one step toward what is allowed; a raise waits until
-    900 ms after the last one, a cut never waits.
+    900 ms after the last one, a cut never waits. A policy that goes by pressure goes by use where a sample has none.
     """
     if sample.limits is None:
         return _skip("the limit in force is unknown")
@@ -68,13 +76,42 @@ def decide(sample: NodeSample, facts: NodeFacts, pods: Sequence[Pod], policy: Po
         return _skip("the node's CPU use is unknown")
     if not facts.capacity.cpu_milli:
         return _skip("the node's CPU capacity is unknown")
-    return _suppress(sample, sample.limits, facts, pods, threshold)
+    by = _suppress if threshold.cpu_suppress_signal == "usage" else _by_signal
+    return by(sample, sample.limits, facts, pods, threshold)
 
 
 def lifted(current: Limits, facts: NodeFacts, pods: Sequence[Pod]) -> Limits:
     """No limit: no quota, and all CPUs but those kept from best-effort pods."""
     free = _free(facts, pods)
     return Limits(be_cfs_quota_us=None, be_cpuset=released(current.be_cpuset, free, len(free)))
+
+
+def _by_signal(
+    sample: NodeSample, current: Limits, facts: NodeFacts, pods: Sequence[Pod], threshold: ResourceThreshold
+) -> Decision:
+    """A closed gate leaves best-effort pods the least; an open one all, or what their use allows."""
+    if sample.ls_pressure is None:
+        usage = _suppress(sample, current, facts, pods, threshold)
+        return msgspec.structs.replace(usage, bound=f"{NO_PRESSURE}{usage.bound}")
+    capacity_milli = facts.capacity.cpu_milli or 0
+    gate = fold(sample.ls_pressure, capacity_milli)
+    bound = f"{PRESSURE}{gate.bound}"
+    if gate.gate.closed:
+        least_milli = capacity_milli * (threshold.cpu_suppress_min_pct or 0) // 100
+        allowed = Allowed(allowed_milli=least_milli, bound="formula", terms={"allowed_milli": least_milli})
+        step = _step(current, facts, pods, allowed, threshold)
+        cut = tighter(current, step.wanted, _free(facts, pods))
+        return _settle(current, cut, bound, gate.terms | step.terms)
+    if threshold.cpu_suppress_signal == "both":
+        usage = _suppress(sample, current, facts, pods, threshold)
+        return msgspec.structs.replace(usage, terms=gate.terms | usage.terms)
+    free = _free(facts, pods)
+    wanted = Limits(be_cfs_quota_us=None, be_cpuset=released(current.be_cpuset, free, len(free)))
+    since_ms = sample.since_raise_ms
+    if looser(wanted, current) and since_ms is not None and since_ms < RAISE_SPACING_MS:
+        terms = gate.terms | {"since_raise_ms": since_ms}
+        return _settle(current, tighter(current, wanted, free), "raise_spaced", terms)
+    return _settle(current, wanted, bound, gate.terms)
 
 
 def _suppress(

@@ -9,9 +9,11 @@ from dataclasses import dataclass
 from slacktide.agents.clock import Clock
 from slacktide.agents.metrics import AgentMetrics, Cause
 from slacktide.agents.node.ahead.early import APART_NS, Early, took_back
+from slacktide.agents.node.ahead.gate import LookedGate
 from slacktide.agents.node.ahead.pressure import Kind, PressureWatch, Waited
 from slacktide.agents.node.ahead.rise import Rise
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import LsPressure, PressureGate, PressureLook
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +23,8 @@ class Looked:
     interval_ms: int
     cpu_ns: Callable[[], int | None]
     """All CPU time of latency-sensitive pods so far; None: not known."""
+    stall: Callable[[int], PressureLook | None] | None = None
+    """What latency-sensitive groups waited since the look before, by the monotonic instant in ns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +46,12 @@ class Ahead:
         capacity_milli: Callable[[], int | None],
         clock: Clock,
         metrics: AgentMetrics,
+        by_pressure: Callable[[], bool] = lambda: False,
+        kept: PressureGate | None = None,
     ) -> None:
+        self._by_pressure = by_pressure
+        self._kept = kept
+        self._gate: LookedGate | None = None
         self._use = settings.use
         self._take = take
         self._capacity_milli = capacity_milli
@@ -75,13 +84,23 @@ class Ahead:
         """What latency-sensitive pods used between the last two looks, for a sample that its rise asked for."""
         return self._rise.lately_milli if cause == "use" else None
 
+    def pressure(self) -> LsPressure | None:
+        """What the sample that is taken now carries of stall; None: the policy does not ask, or nothing is known."""
+        return None if self._gate is None else self._gate.sampled()
+
+    def gate(self) -> PressureGate | None:
+        """What the next run shall know of the gate; None: there is nothing new."""
+        return None if self._gate is None else self._gate.kept()
+
     def sampled(self, cause: Cause, seq: int, now_ns: int) -> None:
         """A sample was taken, for whatever cause."""
         self._last_ns = now_ns
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if cause in self._paces:
+        if cause == "stall":
+            self._early_ns = now_ns
+        elif cause in self._paces:
             self._early_ns = now_ns
             self._paces[cause].took(now_ns, seq)
         if self._use is not None and (used_ns := self._use.cpu_ns()) is not None:
@@ -116,6 +135,22 @@ class Ahead:
             self._rise = Rise()
         elif capacity_milli and self._rise.looked(self._clock.mono_ns(), used_ns, capacity_milli):
             self._ask("use")
+        self._look_at_stall(use, capacity_milli)
+
+    def _look_at_stall(self, use: Looked, capacity_milli: int | None) -> None:
+        """Take a look where the policy goes by pressure: reading costs, so it is read nowhere else."""
+        if use.stall is None or not capacity_milli or not self._by_pressure():
+            self._kept, self._gate = self.gate() or self._kept, None
+            return
+        now_ns = self._clock.mono_ns()
+        look = use.stall(now_ns)
+        if look is None:
+            return
+        if self._gate is None:
+            self._gate = LookedGate(self._kept)
+        if self._gate.looked(look, capacity_milli) and self._timer is None:
+            at_ns = max(now_ns, self._last_ns + APART_NS)
+            self._timer = asyncio.get_running_loop().call_later((at_ns - now_ns) / 1e9, self._take, "stall")
 
     def _ask(self, cause: Cause) -> None:
         if self._timer is not None or self._closed:

@@ -9,20 +9,19 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from slacktide.agents.node.ahead.psi import Stall, Trigger
-from slacktide.agents.node.cgroup.hierarchy import BURSTABLE, GUARANTEED, Hierarchy
+from slacktide.agents.node.cgroup.hierarchy import Hierarchy
+from slacktide.agents.node.cgroup.stall import stalling_groups
 
 log = logging.getLogger(__name__)
 
 Kind = Literal["cpu", "memory"]
 KINDS: tuple[Kind, ...] = ("cpu", "memory")
-GUARANTEED_MAX = 16
-"""So many guaranteed pods are watched, each by itself: the group that holds them holds best-effort pods, too."""
 NO_GROUPS = "no pressure of groups here, and the node's counts best-effort pods that are held back as stalled"
 
 
@@ -45,22 +44,10 @@ class Waited:
 
 def pressure_files(hierarchy: Hierarchy, proc_mount: Path) -> list[PressureFile]:
     """Of the groups that hold latency-sensitive pods; where groups tell nothing, the node's, but for CPU."""
-    groups = [] if hierarchy.unified is None else list(_groups(hierarchy.unified, hierarchy))
+    groups = [] if hierarchy.unified is None else list(stalling_groups(hierarchy.unified, hierarchy))
     if not groups:
         return [PressureFile(kind="memory", path=f"{proc_mount}/pressure/memory")]
     return [PressureFile(kind=kind, path=f"{group}/{kind}.pressure") for group in groups for kind in KINDS]
-
-
-def _groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
-    """The burstable tier, and guaranteed pods one by one."""
-    burstable = root / hierarchy.tier(BURSTABLE)
-    if burstable.is_dir():
-        yield burstable
-    try:
-        pods = sorted(group for _, group in hierarchy.layout.pod_groups(root, GUARANTEED))
-    except OSError:
-        return
-    yield from (root / group for group in pods[:GUARANTEED_MAX])
 
 
 class PressureWatch:

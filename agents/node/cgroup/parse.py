@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from slacktide.streams.decisions.cpu_list import cpu_list
 
+Reader: TypeAlias = Callable[[bytes], int]
 _SHOWN_CHARS = 40
 _DIGITS_MAX = 18  # what fits a record; a kernel gets there after years
 
@@ -68,6 +70,32 @@ def busy_ticks(text: bytes) -> int:
         raise ValueError(f"malformed: the first line is {_shown(text)}, not 'cpu' and its times")
     user, nice, system, _, _, irq, softirq = (_digits(word) for word in words[1:8])
     return user + nice + system + irq + softirq
+
+
+def idle_ticks(text: bytes) -> int:
+    """All CPUs' idle time from /proc/stat; waiting for disks is idle time, too.
+
+    Raises:
+        ValueError: the first line is not the sum of all CPUs.
+
+    """
+    words = text[: text.find(b"\n")].split()
+    if len(words) < 8 or words[0] != b"cpu":
+        raise ValueError(f"malformed: the first line is {_shown(text)}, not 'cpu' and its times")
+    return _digits(words[4]) + _digits(words[5])
+
+
+def stall_us(text: bytes) -> int:
+    """All time so far in which some process stalled: ``total`` of the line ``some`` of a PSI file.
+
+    Raises:
+        ValueError: there is no such figure.
+
+    """
+    words = text[: text.find(b"\n")].split()
+    if len(words) < 5 or words[0] != b"some" or not words[4].startswith(b"total="):
+        raise ValueError(f"malformed: the first line is {_shown(text)}, not 'some' and its total")
+    return _digits(words[4][6:])
 
 
 _mem_total = field(b"MemTotal:")

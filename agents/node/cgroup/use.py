@@ -33,6 +33,11 @@ class LatencySensitiveUse:
         before_ns, self._best_effort_ns = self._best_effort_ns, best_effort_ns
         return None if best_effort_ns < before_ns else pods_ns - best_effort_ns
 
+    @property
+    def best_effort_ns(self) -> int:
+        """CPU time of the best-effort tier at the last reading."""
+        return self._best_effort_ns
+
     def close(self) -> None:
         """Let go of the files."""
         self._pods.close()

@@ -27,6 +27,7 @@ CALCULATIONS = {
     "cpu_suppress_cfs_quota": "next CFS quota of the best-effort group",
     "cpu_suppress_cpuset_pick": "which CPUs to take first",
     "cpu_suppress_cpuset": "next CPU set of the best-effort group",
+    "cpu_pressure": "whether best-effort pods stop for a moment, because others wait",
     "memory_evict": "victims when memory runs short, in order",
     "cpu_evict": "victims when CPU runs short, in order",
     "cpu_burst_value": "CFS burst of a container",

@@ -1,0 +1,177 @@
+"""What latency-sensitive groups waited, and what ran meanwhile: some files, quick to read many times a second."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from slacktide.agents.node.cgroup import parse
+from slacktide.agents.node.cgroup.files import KeptFile, Room, read_once
+from slacktide.agents.node.cgroup.hierarchy import BURSTABLE, GUARANTEED, Hierarchy
+from slacktide.agents.node.cgroup.use import LatencySensitiveUse
+from slacktide.schemas.sample import PressureLook
+
+LISTED_NS = 5_000_000_000
+"""Groups are listed so often."""
+GUARANTEED_MAX = 16
+"""So many guaranteed pods are read, each by itself: the group that holds them holds best-effort pods, too."""
+LIMITED_MAX = 256
+"""So many groups with a limit are read."""
+_TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
+_STALL_US = parse.stall_us
+_THROTTLED_USEC = parse.optional_field(b"throttled_usec")
+_THROTTLED_NS = parse.optional_field(b"throttled_time")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """Counters at one instant; those of groups by group, for groups come and go."""
+
+    mono_ns: int
+    ls_ns: int
+    be_ns: int
+    idle_us: int
+    cpu_stall_us: Mapping[str, int]
+    mem_stall_us: Mapping[str, int]
+    throttled_us: Mapping[str, int]
+
+
+class StallReader:
+    """Reads looks, each since the one before.
+
+    Args:
+        hierarchy: where the groups are. PSI of groups is on v2, and beside v1 in the folder ``unified``.
+        proc_mount: where /proc is.
+
+    """
+
+    def __init__(self, hierarchy: Hierarchy, proc_mount: Path) -> None:
+        self._hierarchy = hierarchy
+        self._use = LatencySensitiveUse(hierarchy)
+        self._stat = KeptFile(f"{proc_mount}/stat", "stat", Room(1))
+        self._room = Room(2 * (GUARANTEED_MAX + 1) + LIMITED_MAX)
+        self._cpu: dict[str, KeptFile] = {}
+        self._mem: dict[str, KeptFile] = {}
+        self._limited: dict[str, KeptFile] = {}
+        self._listed_ns = -LISTED_NS
+        self._before: _Counted | None = None
+
+    def look(self, mono_ns: int) -> PressureLook | None:
+        """What was counted since the look before; None: it is not known, as in the first look."""
+        if mono_ns - self._listed_ns >= LISTED_NS:
+            self._listed_ns = mono_ns
+            self._list()
+        before, self._before = self._before, self._count(mono_ns)
+        now = self._before
+        if before is None or now is None or now.ls_ns < before.ls_ns or now.be_ns < before.be_ns:
+            return None
+        return PressureLook(
+            span_us=(now.mono_ns - before.mono_ns) // 1_000,
+            ls_cpu_us=(now.ls_ns - before.ls_ns) // 1_000,
+            be_cpu_us=(now.be_ns - before.be_ns) // 1_000,
+            idle_us=max(0, now.idle_us - before.idle_us),
+            cpu_stall_us=_risen(before.cpu_stall_us, now.cpu_stall_us),
+            mem_stall_us=_risen(before.mem_stall_us, now.mem_stall_us),
+            throttled_us=_risen(before.throttled_us, now.throttled_us),
+        )
+
+    def close(self) -> None:
+        """Let go of the files."""
+        self._use.close()
+        self._stat.close()
+        for files in (self._cpu, self._mem, self._limited):
+            for file in files.values():
+                file.close()
+
+    def _count(self, mono_ns: int) -> _Counted | None:
+        ls_ns = self._use.cpu_ns()
+        cpu = _figures(self._cpu, _STALL_US)
+        if ls_ns is None or not cpu:
+            return None
+        try:
+            idle_us = parse.idle_ticks(self._stat.read()) * _TICK_US
+        except (OSError, ValueError):
+            return None
+        return _Counted(
+            mono_ns=mono_ns,
+            ls_ns=ls_ns,
+            be_ns=self._use.best_effort_ns,
+            idle_us=idle_us,
+            cpu_stall_us=cpu,
+            mem_stall_us=_figures(self._mem, _STALL_US),
+            throttled_us=_figures(self._limited, _throttled_us),
+        )
+
+    def _list(self) -> None:
+        root = self._hierarchy.unified
+        groups = [] if root is None else [str(group) for group in stalling_groups(root, self._hierarchy)]
+        self._cpu = self._renewed(self._cpu, [f"{group}/cpu.pressure" for group in groups])
+        self._mem = self._renewed(self._mem, [f"{group}/memory.pressure" for group in groups])
+        limited = [path for _, path in zip(range(LIMITED_MAX), self._limits(), strict=False)] if groups else []
+        self._limited = self._renewed(self._limited, limited)
+
+    def _renewed(self, kept: dict[str, KeptFile], paths: list[str]) -> dict[str, KeptFile]:
+        for path in kept.keys() - set(paths):
+            kept.pop(path).close()
+        return {path: kept.get(path) or KeptFile(path, path, self._room) for path in paths}
+
+    def _limits(self) -> Iterator[str]:
+        """Of pods and containers with a CPU limit, the file that counts for how long it stopped them."""
+        for tier in (BURSTABLE, GUARANTEED):
+            try:
+                pods = sorted(group for _, group in self._hierarchy.pod_groups(tier))
+            except OSError:
+                continue
+            for pod in pods:
+                yield from (f"{group}/cpu.stat" for group in _with_children(f"{self._hierarchy.cpu}/{pod}")
+                            if _is_limited(group))  # fmt: skip
+
+
+def stalling_groups(root: Path, hierarchy: Hierarchy) -> Iterator[Path]:
+    """The burstable tier, and guaranteed pods one by one: groups without best-effort pods."""
+    burstable = root / hierarchy.tier(BURSTABLE)
+    if burstable.is_dir():
+        yield burstable
+    try:
+        pods = sorted(group for _, group in hierarchy.layout.pod_groups(root, GUARANTEED))
+    except OSError:
+        return
+    yield from (root / group for group in pods[:GUARANTEED_MAX])
+
+
+def _with_children(group: str) -> list[str]:
+    try:
+        return [group, *sorted(one.path for one in os.scandir(group) if one.is_dir())]
+    except OSError:
+        return []
+
+
+def _is_limited(group: str) -> bool:
+    for name, unlimited in (("cpu.max", b"max"), ("cpu.cfs_quota_us", b"-1")):
+        try:
+            return not read_once(f"{group}/{name}").startswith(unlimited)
+        except OSError:
+            continue
+    return False
+
+
+def _throttled_us(text: bytes) -> int:
+    if (usec := _THROTTLED_USEC(text)) is not None:
+        return usec
+    return (_THROTTLED_NS(text) or 0) // 1_000
+
+
+def _figures(files: Mapping[str, KeptFile], read: parse.Reader) -> dict[str, int]:
+    found = {}
+    for path, file in files.items():
+        try:
+            found[path] = read(file.read())
+        except (OSError, ValueError):
+            continue  # its group went, or the kernel counts none
+    return found
+
+
+def _risen(before: Mapping[str, int], now: Mapping[str, int]) -> int:
+    return sum(max(0, figure - before[path]) for path, figure in now.items() if path in before)
