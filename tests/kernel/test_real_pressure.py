@@ -14,10 +14,16 @@ from pathlib import Path
 import pytest
 
 from kernel.groups import BUSY, V1, V2_WHOLE, Groups, on
+from slacktide.agents.node.ahead.gate import LookedGate
 from slacktide.agents.node.ahead.pressure import NO_GROUPS, PressureFile, PressureWatch, Waited, pressure_files
 from slacktide.agents.node.ahead.psi import UNPRIVILEGED, Stall, Trigger
 from slacktide.agents.node.cgroup.hierarchy import find
+from slacktide.agents.node.cgroup.kernel import CgroupKernel
+from slacktide.agents.node.cgroup.stall import StallReader
 from slacktide.agents.node.cgroup.use import LatencySensitiveUse
+from slacktide.schemas.sample import Limits
+from slacktide.streams.decisions.cpu_pressure import fold
+from slacktide.streams.decisions.cpu_suppress import UNLIMITED
 
 PROC = Path("/proc")
 MOUNT = Path("/sys/fs/cgroup")
@@ -187,3 +193,34 @@ async def test_latency_sensitive_use_is_all_but_best_effort(groups: Groups) -> N
     assert between_ns - before_ns < 20_000_000
     assert await until(lambda: (use.cpu_ns() or 0) - between_ns > 50_000_000)
     use.close()
+
+
+@on(V1)
+async def test_stall_beside_a_best_effort_pod_stops_it_and_the_proof_gives_it_back(
+    groups: Groups, tmp_path: Path
+) -> None:
+    """A service of two processes and a best-effort pod want one CPU: who waits does so because of the other."""
+    unified_of(groups)
+    cpu = min(os.sched_getaffinity(0))
+    for pod in (groups.add_pod("burstable", "ls"), groups.add_pod("besteffort", "be")):
+        for _ in range(2 if "besteffort" in pod else 1):
+            os.sched_setaffinity(groups.start(pod).pid, {cpu})
+    kernel = CgroupKernel(MOUNT, PROC, groups.kubepods, tmp_path)
+    reader, gate = StallReader(kernel.hierarchy, PROC), LookedGate()
+
+    async def turned() -> str:
+        for _ in range(100):
+            await asyncio.sleep(0.1)
+            look = reader.look(time.monotonic_ns())
+            if look is not None and gate.looked(look, 1_000):
+                return fold(gate.sampled(), 1_000).bound
+        return f"no turn: {gate.gate}"
+
+    assert await turned() == "cut"
+    kernel.hold(Limits(be_cfs_quota_us=2_000))
+    assert groups.quota("besteffort") == "2000"
+    assert await turned() == "helped", gate.gate
+    kernel.hold(UNLIMITED)
+    assert groups.quota("besteffort") == "-1"
+    assert await turned() == "cut", "and what comes back is a cause again"
+    reader.close()

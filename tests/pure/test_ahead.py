@@ -1,12 +1,14 @@
 """A sample that was taken ahead of a tick stands for that tick, where it comes soon after; no other does."""
 
+import asyncio
 from dataclasses import dataclass
 
 import pytest
 
 from slacktide.agents.metrics import AgentMetrics, Cause
-from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
+from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings, Looked
 from slacktide.agents.node.ahead.early import APART_NS
+from slacktide.schemas.sample import PressureGate, PressureLook
 
 
 @dataclass
@@ -42,3 +44,30 @@ def test_what_stands_for_a_tick(cause: Cause, since_ns: int, stands: object) -> 
     clock.now_ns += since_ns
 
     assert ahead.covers_tick() is stands
+
+
+async def test_a_turn_of_the_gate_asks_for_a_sample_at_once_and_its_looks_are_in_it() -> None:
+    clock, taken = SteppedClock(10 * APART_NS), asyncio.Queue[Cause]()
+    asked = True
+    stalled = PressureLook(span_us=100_000, ls_cpu_us=100_000, be_cpu_us=200_000, idle_us=0, cpu_stall_us=90_000)
+    ahead = Ahead(
+        AheadSettings(use=Looked(interval_ms=1, cpu_ns=lambda: None, stall=lambda _: stalled)),
+        take=taken.put_nowait,
+        capacity_milli=lambda: 4_000,
+        clock=clock,
+        metrics=AgentMetrics("node-1"),
+        by_pressure=lambda: asked,
+        kept=PressureGate(base_permille=100),
+    )
+    ahead.start()
+    assert await asyncio.wait_for(taken.get(), 5) == "stall"
+    pressure = ahead.pressure()
+    assert pressure is not None
+    assert (pressure.gate, pressure.looks[0]) == (PressureGate(base_permille=100), stalled)
+
+    ahead.sampled("stall", 1, clock.now_ns)
+    assert ahead.covers_tick()
+    asked = False
+    await asyncio.sleep(0.05)
+    assert ahead.pressure() is None, "another policy reads nothing, and its samples carry nothing"
+    ahead.close()

@@ -15,6 +15,7 @@ from slacktide.agents.node.state import State
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.inventory import NodeFacts, Pod, Resources
 from slacktide.schemas.policy import DEFAULT
+from slacktide.schemas.sample import PressureGate
 
 START_MS = 1_700_000_000_000
 
@@ -89,7 +90,7 @@ PODS = [Pod(uid="u", namespace="default", name="p")]
 def test_state_is_there_at_the_next_start(tmp_path: Path) -> None:
     """Policy, facts and pods come back as they were."""
     state = State(tmp_path)
-    assert (state.policy(), state.inventory()) == (None, None)
+    assert (state.policy(), state.inventory(), state.gate()) == (None, None, None)
     state.keep_policy(DEFAULT)
     state.keep_inventory(FACTS, PODS)
     kept = State(tmp_path).inventory()
@@ -112,7 +113,7 @@ def test_unchanged_state_is_not_written_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"{", b"null", b"[]", b'{"version": 3}'])
 def test_state_that_cannot_be_read_is_none(tmp_path: Path, content: bytes) -> None:
     """A broken file is as good as no file."""
-    for name in ("policy.json", "inventory.json"):
+    for name in ("policy.json", "inventory.json", "gate.json"):
         (tmp_path / name).write_bytes(content)
     state = State(tmp_path)
 
@@ -125,3 +126,8 @@ def test_state_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
     state.keep_policy(DEFAULT)
 
     assert state.policy() is None
+
+
+def test_what_the_gate_learned_outlives_the_agent(tmp_path: Path) -> None:
+    State(tmp_path).keep_gate(PressureGate(base_permille=310, pause_ms=4_000))
+    assert State(tmp_path).gate() == PressureGate(base_permille=310, pause_ms=4_000)

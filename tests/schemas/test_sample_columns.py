@@ -15,7 +15,7 @@ from slacktide.schemas.bounds import AMOUNT_MAX, COUNT_MAX, TIME_MS_MAX
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.proof import Verifier, with_proof
-from slacktide.schemas.sample import Limits, NodeSample, PodUse
+from slacktide.schemas.sample import Limits, LsPressure, NodeSample, PodUse, PressureGate, PressureLook
 from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.sample_columns_codec import (
     UnknownPodsError,
@@ -253,6 +253,12 @@ def test_the_first_of_two_heads_counts_for_every_reader() -> None:
 
     assert read(twice).node == decode_of(twice[: head_of(twice)]).node == "node-1"
     assert read(twice).seq == 1
+
+
+def test_looks_at_pressure_are_the_same_in_columns_as_in_rows() -> None:
+    look = PressureLook(span_us=1, ls_cpu_us=2, be_cpu_us=3, idle_us=4, cpu_stall_us=5, mem_stall_us=6, throttled_us=7)
+    made = sample(1, ls_pressure=LsPressure(gate=PressureGate(base_permille=9, closed=True), looks=[look]))
+    assert read(encoded(made, PODS)).ls_pressure == made.ls_pressure
 
 
 def test_what_is_rare_stands_right_behind_the_figures_or_is_refused() -> None:
