@@ -36,6 +36,7 @@ COMMANDS = {
     "calc": ("slacktide.deploy.cli.calc.command", "Decision rules by hand: cases in, results with their arithmetic."),
     "queue": ("slacktide.deploy.cli.queue.command", "A job queue by quota: what would happen, and why."),
     "size": ("slacktide.deploy.cli.size.command", "Compute what a cluster needs: disks, partitions, workers, memory."),
+    "assess": ("slacktide.deploy.cli.assess.command", "What a cluster could sell, from its Prometheus."),
     "demo": ("slacktide.deploy.cli.demo.command", "See the loop work: a service and batch work share a machine."),
 }
 """Name: the module that holds it as ``command``, and what ``slacktide --help`` says."""

@@ -1,0 +1,155 @@
+"""``slacktide assess``: read what Prometheus recorded, and report what could have been sold."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+
+from slacktide.agents.clock import SystemClock
+from slacktide.agents.files import load_yaml
+from slacktide.deploy.cli import settings
+from slacktide.deploy.cli.moment import Moment, MomentType
+from slacktide.deploy.cli.text import Duration, show
+from slacktide.schemas import policy as policies
+
+if TYPE_CHECKING:
+    from slacktide.deploy.cli.assess.queries import Asked
+    from slacktide.deploy.cli.assess.recording import Answer
+
+STEPS_MAX = 50_000
+USER, PASSWORD = "SLACKTIDE_PROMETHEUS_USER", "SLACKTIDE_PROMETHEUS_PASSWORD"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Span:
+    """What of a server is asked for."""
+
+    since: Moment
+    until: Moment | None
+    step: int
+    node_label: str
+    pool_label: str
+    matcher: str
+
+
+@click.command(epilog="Example: slacktide assess --prometheus http://127.0.0.1:9090 --html assess.html")
+@click.option("--prometheus", "url", help="Address of a Prometheus that scrapes kube-state-metrics and cAdvisor.")
+@click.option("--from", "recording", type=settings.file(), help="Read a file of --record instead of a server.")
+@click.option("--since", type=MomentType(), default="7d", show_default=True, help="From then on.")
+@click.option("--until", type=MomentType(), help="Before then; without it, now.")
+@click.option("--step", type=Duration(), default="5m", show_default=True, help="Time between two figures.")
+@click.option("--horizon", type=Duration(), default="24h", show_default=True, help="How far the oracle looks ahead.")
+@click.option("--policy", type=settings.file(), help="Sell by this ConfigMap instead of by the default policy.")
+@click.option(
+    "--node-label", default="node", show_default=True, help="Label of cAdvisor's series with the node's name."
+)
+@click.option("--pool-label", default="", help="Node label that names the pool; without it, those of usual clouds.")
+@click.option(
+    "--matcher", default="", help="Of every series, such as 'cluster=\"prod\"', where one server has several."
+)
+@click.option("--token-file", type=settings.file(), help="File with a bearer token.")
+@click.option("--ca", type=settings.file(), help="Certificates of the authority that signed the server's, in PEM.")
+@click.option("--record", type=settings.file(), help="Also write all answers to this file (gzip).")
+@click.option("--html", type=settings.file(), help="Also write one HTML page with pictures to this file.")
+@click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def command(  # noqa: PLR0913 - one argument per option
+    *,
+    url: str | None,
+    recording: Path | None,
+    since: Moment,
+    until: Moment | None,
+    step: int,
+    horizon: int,
+    policy: Path | None,
+    node_label: str,
+    pool_label: str,
+    matcher: str,
+    token_file: Path | None,
+    ca: Path | None,
+    record: Path | None,
+    html: Path | None,
+    output: str,
+) -> None:
+    """Report what a cluster could have sold to batch pods, and where it would have hurt.
+
+    Read-only: it asks an existing Prometheus, and needs neither Kafka nor root. A login by password is read from
+    SLACKTIDE_PROMETHEUS_USER and SLACKTIDE_PROMETHEUS_PASSWORD.
+    """
+    if (url is None) == (recording is None):
+        raise click.UsageError("give --prometheus URL, or --from FILE for a recording")
+    from slacktide.deploy.cli.assess import page, report  # noqa: PLC0415 - numpy: not for --help
+    from slacktide.deploy.cli.assess import recording as recordings  # noqa: PLC0415
+    from slacktide.deploy.cli.assess.gathering import Gathering  # noqa: PLC0415
+    from slacktide.streams.assess.assessment import assess  # noqa: PLC0415
+
+    in_force = policies.DEFAULT if policy is None else policies.parse(load_yaml(policy), str(policy)).policy
+    if recording is not None:
+        asked, coming = recordings.read(recording)
+    else:
+        assert url is not None
+        span = _Span(since=since, until=until, step=step, node_label=node_label, pool_label=pool_label, matcher=matcher)
+        asked, coming = _live(url, span, token_file, ca, larger=_needs_larger(in_force))
+    if _needs_larger(in_force) and not asked.max_used_request:
+        raise click.UsageError(f"{recording} lacks what maxUsageRequest needs: record it with this --policy")
+    if pool_label:
+        asked = msgspec.structs.replace(asked, pool_label=pool_label)
+    gathering = Gathering(asked)
+    for answer in _shown(coming if record is None else recordings.recorded(asked, coming, record)):
+        gathering.take(answer)
+    found = assess(gathering.usage(), in_force, horizon_s=horizon // 1000)
+    if html is not None:
+        html.write_text(page.page(found))
+    click.echo(msgspec.json.encode(found)) if output == "json" else show(report.text(found))
+
+
+def _needs_larger(policy: policies.Policy) -> bool:
+    colocation = policy.colocation
+    return "maxUsageRequest" in {colocation.cpu_calculate_policy, colocation.mem_calculate_policy}
+
+
+def _live(
+    url: str, span: _Span, token_file: Path | None, ca: Path | None, *, larger: bool
+) -> tuple[Asked, Iterator[Answer]]:
+    from slacktide.deploy.cli.assess import recording as recordings  # noqa: PLC0415
+    from slacktide.deploy.cli.assess.prometheus import Prometheus, Server  # noqa: PLC0415
+    from slacktide.deploy.cli.assess.queries import Asked  # noqa: PLC0415
+
+    if span.step < 1000 or span.step % 1000:
+        raise click.UsageError("--step: whole seconds are accepted")
+    step_s = span.step // 1000
+    now_ms = SystemClock().wall_ms()
+    until_ms = now_ms if span.until is None else span.until.at(now_ms)
+    start_s, end_s = (at // 1000 // step_s * step_s for at in (span.since.at(until_ms), until_ms))
+    steps = (end_s - start_s) // step_s + 1
+    if not 2 <= steps <= STEPS_MAX:
+        raise click.UsageError(f"--since, --until and --step give {steps} steps; from 2 to {STEPS_MAX} are accepted")
+    server = Server(url=url, token_file=token_file, user=os.environ.get(USER), password=os.environ.get(PASSWORD), ca=ca)
+    asked = Asked(
+        start_s=start_s,
+        step_s=step_s,
+        steps=steps,
+        node_label=span.node_label,
+        pool_label=span.pool_label,
+        matcher=span.matcher,
+        max_used_request=larger,
+    )
+    return asked, recordings.answers(Prometheus(server), asked)
+
+
+def _shown(coming: Iterator[Answer]) -> Iterator[Answer]:
+    """Show on a terminal how much was read."""
+    on_terminal = sys.stderr.isatty()
+    for answer in coming:
+        if on_terminal:
+            sys.stderr.write(f"\rreading {answer.part:4.0%} ({answer.name})\x1b[K")
+            sys.stderr.flush()
+        yield answer
+    if on_terminal:
+        sys.stderr.write("\r\x1b[K")

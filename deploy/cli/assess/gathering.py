@@ -1,0 +1,155 @@
+"""Answers into arrays: nodes by time steps, in whole millicores and bytes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+import numpy as np
+
+from slacktide.deploy.cli.assess.prometheus import Series
+from slacktide.deploy.cli.assess.queries import POOL_LABELS, Asked, queries
+from slacktide.deploy.cli.assess.recording import LABELS, Answer
+from slacktide.schemas.errors import SlacktideError
+from slacktide.streams.assess.usage import Amounts, Matrix, Usage
+
+UNITS = {"cpu": 1000, "mem": 1}
+ABOVE = 1.05
+"""A use above capacity by more than this is a mistake of the recording; rates overshoot a little."""
+
+
+class SeriesError(SlacktideError):
+    """Series that are needed are not there."""
+
+
+class Gathering:
+    """Takes answers in as they come."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._label = {name: query.label for name, query in queries(asked).items()}
+        self._rows: dict[str, int] = {}
+        self._values: dict[str, dict[int, Matrix]] = {name: {} for name in self._label}
+        self._foreign: dict[str, set[str]] = {}
+        self._labels: list[Series] = []
+
+    def take(self, answer: Answer) -> None:
+        """Put one answer where it belongs."""
+        if answer.name == LABELS:
+            self._labels = answer.series
+            return
+        if answer.name not in self._label:
+            return
+        defines = answer.name == "cpu_capacity"
+        for series in answer.series:
+            node = series.metric.get(self._label[answer.name], "")
+            if defines and node:
+                self._rows.setdefault(node, len(self._rows))
+            row = self._rows.get(node)
+            if row is None:
+                self._foreign.setdefault(answer.name, set()).add(node)
+                continue
+            self._put(answer.name, row, series)
+
+    def _put(self, name: str, row: int, series: Series) -> None:
+        values = self._values[name].get(row)
+        if values is None:
+            values = self._values[name][row] = np.full(self._asked.steps, np.nan)
+        at = np.array([moment for moment, _ in series.values])
+        steps = np.rint((at - self._asked.start_s) / self._asked.step_s).astype(np.int64)
+        inside = (steps >= 0) & (steps < self._asked.steps)
+        values[steps[inside]] = np.array([float(text) for _, text in series.values])[inside]
+
+    def usage(self) -> Usage:
+        """Everything that came.
+
+        Raises:
+            SeriesError: there are no nodes, or no use of them.
+
+        """
+        if not self._rows:
+            raise SeriesError(
+                "no series kube_node_status_capacity in the span: no node is known. Check that this Prometheus "
+                "scrapes kube-state-metrics, and --since, --until and --matcher"
+            )
+        for name in ("cpu_pods_used", "mem_pods_used"):
+            if not self._values[name]:
+                raise SeriesError(self._missing(name))
+        cpu, cpu_wrong = self._amounts("cpu")
+        mem, mem_wrong = self._amounts("mem")
+        return Usage(
+            nodes=list(self._rows),
+            pools=_pools(self._labels, self._asked.pool_label),
+            start_s=self._asked.start_s,
+            step_s=self._asked.step_s,
+            cpu=cpu,
+            mem=mem,
+            implausible=cpu_wrong + mem_wrong,
+        )
+
+    def _missing(self, name: str) -> str:
+        what = "container_cpu_usage_seconds_total" if name.startswith("cpu") else "container_memory_working_set_bytes"
+        others = self._foreign.get(name, set())
+        label = self._asked.node_label
+        if not others:
+            return (
+                f"no series {what} of pods in the span. "
+                "Check that this Prometheus scrapes the kubelet's /metrics/cadvisor"
+            )
+        if others == {""}:
+            return (
+                f"the series {what} have no label {label}. --node-label names the label that holds the node's name, "
+                "such as instance or kubernetes_io_hostname"
+            )
+        known, other = min(self._rows), min(others - {""})
+        return (
+            f"the label {label} of {what} names no node of kube-state-metrics: {other!r} there, {known!r} here. "
+            "--node-label names another label"
+        )
+
+    def _amounts(self, short: str) -> tuple[Amounts, int]:
+        """One resource, and how many node steps were left out as implausible."""
+
+        def matrix(name: str) -> Matrix:
+            rows = self._values.get(f"{short}_{name}", {})
+            whole = np.full((len(self._rows), self._asked.steps), np.nan)
+            for row, values in rows.items():
+                whole[row] = np.trunc(values * UNITS[short])
+            rows.clear()
+            return whole
+
+        capacity, pods_used = matrix("capacity"), matrix("pods_used")
+        capacity[capacity <= 0] = np.nan
+        # A restarted counter is the rate's to bridge. What shows more than the node has, or no number, is no use of it.
+        wrong = ~np.isfinite(pods_used) & ~np.isnan(pods_used) | (pods_used > capacity * ABOVE) | (pods_used < 0)
+        pods_used[wrong] = np.nan
+        amounts = Amounts(
+            capacity=capacity,
+            reserved=np.maximum(capacity - matrix("allocatable"), 0),
+            node_used=matrix("node_used"),
+            pods_used=pods_used,
+            low_used=np.nan_to_num(matrix("low_used"), nan=0.0),
+            requested=_filled(matrix("requested"), capacity),
+            max_used_request=matrix("max_used_request"),
+        )
+        return amounts, int(wrong.sum())
+
+
+def _filled(values: Matrix, capacity: Matrix) -> Matrix:
+    """A node without a request requests nothing, where requests are recorded at all."""
+    if np.isnan(values).all():
+        return values
+    filled: Matrix = np.where(np.isnan(values) & ~np.isnan(capacity), 0, values)
+    return filled
+
+
+def _pools(series: Iterable[Series], label: str) -> dict[str, str]:
+    """Each node's pool, by the label asked for or the first of the usual ones that it has."""
+    own = re.sub(r"[^a-zA-Z0-9_]", "_", label)
+    names = (own if own.startswith("label_") else f"label_{own}",) if own else POOL_LABELS
+    found = {}
+    for one in series:
+        pool = next((one.metric[name] for name in names if one.metric.get(name)), None)
+        if pool is not None:
+            found[one.metric.get("node", "")] = pool
+    return found

@@ -1,0 +1,175 @@
+"""The door to Prometheus: range queries over its HTTP API, read-only."""
+
+from __future__ import annotations
+
+import base64
+import ssl
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException, HTTPMessage, HTTPResponse
+from pathlib import Path
+from typing import IO
+from urllib.parse import urlencode, urlsplit
+
+import msgspec
+
+from slacktide.agents.https import token_of
+from slacktide.schemas.errors import SlacktideError
+
+TIMEOUT_S = 120.0
+BYTES_MAX = 512 * 1024 * 1024
+SHOWN = 300
+
+
+class PrometheusError(SlacktideError):
+    """Prometheus is away, refuses, or is something else."""
+
+
+class TooMuchError(PrometheusError):
+    """A query would load more than the server allows; a shorter span may pass."""
+
+
+class Series(msgspec.Struct, frozen=True):
+    """One time series of an answer: its labels, and pairs of Unix seconds and text."""
+
+    metric: dict[str, str]
+    values: list[tuple[float, str]]
+
+
+class _Data(msgspec.Struct, frozen=True):
+    result: list[Series]
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    status: str
+    data: _Data | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Server:
+    """Where Prometheus is, and how to log in."""
+
+    url: str
+    token_file: Path | None = None
+    user: str | None = None
+    password: str | None = None
+    ca: Path | None = None
+    """None: the machine's own authorities."""
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect could carry the token to another host."""
+
+    def redirect_request(
+        self, req: urllib.request.Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
+    ) -> None:
+        """Follow none."""
+        del req, fp, msg, headers
+        raise PrometheusError(f"the server answers {code}, a redirect to {newurl}: name that address if you trust it")
+
+
+class Prometheus:
+    """One server.
+
+    Raises:
+        PrometheusError: the address is no URL, or the CA's file cannot be read.
+
+    """
+
+    def __init__(self, server: Server) -> None:
+        parts = urlsplit(server.url)
+        if parts.scheme not in {"http", "https"} or not parts.hostname or parts.username or parts.query:
+            raise PrometheusError(
+                f"{_bare(server.url)} is not http://HOST:PORT or https://HOST:PORT, with a path if there is one"
+            )
+        self._server = server
+        self._api = server.url.rstrip("/") + "/api/v1/query_range"
+        try:
+            context = ssl.create_default_context(cafile=server.ca)
+        except OSError as exc:
+            raise PrometheusError(f"{server.ca}: {exc.strerror or exc}; accepted: certificates in PEM") from exc
+        self._opener = urllib.request.build_opener(urllib.request.HTTPSHandler(context=context), _NoRedirect())
+
+    def range(self, query: str, start_s: int, end_s: int, step_s: int) -> list[Series]:
+        """All series of a query at each step from start to end, both included.
+
+        Raises:
+            TooMuchError: the server's limit of samples.
+            PrometheusError: no answer, or not one of Prometheus.
+
+        """
+        form = {"query": query, "start": start_s, "end": end_s, "step": step_s, "timeout": f"{TIMEOUT_S:.0f}s"}
+        request = urllib.request.Request(self._api, data=urlencode(form).encode(), headers=self._headers())  # noqa: S310
+        try:
+            with self._opener.open(request, timeout=TIMEOUT_S) as response:
+                body = _read(response)
+        except urllib.error.HTTPError as exc:
+            raise self._refused(exc.code, exc.read(65_536)) from exc
+        except (OSError, HTTPException) as exc:
+            raise PrometheusError(f"{self._server.url} cannot be reached: {_why(exc)}") from exc
+        return self._series(body)
+
+    def _headers(self) -> dict[str, str]:
+        headers = {"Accept": "application/json", "User-Agent": "slacktide-assess"}
+        if self._server.token_file is not None:
+            headers["Authorization"] = f"Bearer {token_of(self._server.token_file)}"
+        elif self._server.user is not None:
+            pair = f"{self._server.user}:{self._server.password or ''}".encode()
+            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+        return headers
+
+    def _refused(self, code: int, body: bytes) -> PrometheusError:
+        url = self._server.url
+        if code in {401, 403}:
+            return PrometheusError(
+                f"{url} answers {code}: it needs a login with the right to query. Give --token-file FILE, "
+                "or SLACKTIDE_PROMETHEUS_USER and SLACKTIDE_PROMETHEUS_PASSWORD in the environment"
+            )
+        try:
+            why = msgspec.json.decode(body, type=_Answer).error
+        except msgspec.MsgspecError:
+            return PrometheusError(
+                f"{url} answers {code} and is not Prometheus, or its API is under another path. "
+                f"Name the address before /api/v1: {_text(body)}"
+            )
+        if "too many samples" in why or "maximum resolution" in why:
+            return TooMuchError(f"{url}: {why}; a longer --step asks for less")
+        return PrometheusError(f"{url} refuses a query ({code}): {why[:SHOWN]}")
+
+    def _series(self, body: bytes) -> list[Series]:
+        try:
+            answer = msgspec.json.decode(body, type=_Answer)
+        except msgspec.MsgspecError as exc:
+            raise PrometheusError(
+                f"{self._server.url} does not answer as Prometheus does ({exc}). Name the address before /api/v1"
+            ) from exc
+        if answer.status != "success" or answer.data is None:
+            raise PrometheusError(f"{self._server.url} refuses a query: {answer.error[:SHOWN]}")
+        return answer.data.result
+
+
+def _read(response: HTTPResponse) -> bytes:
+    body = response.read(BYTES_MAX + 1)
+    if len(body) > BYTES_MAX:
+        raise TooMuchError(f"an answer is longer than {BYTES_MAX >> 20} MiB; a longer --step asks for less")
+    return body
+
+
+def _why(exc: Exception) -> str:
+    reason = getattr(exc, "reason", exc)
+    if isinstance(reason, ssl.SSLCertVerificationError):
+        return f"its certificate is not accepted: {reason.verify_message}; --ca FILE names the authority that signed it"
+    if isinstance(reason, TimeoutError):
+        return f"no answer within {TIMEOUT_S:.0f} s; a longer --step asks for less"
+    return str(getattr(reason, "strerror", None) or reason or exc)
+
+
+def _bare(url: str) -> str:
+    """An address without the login that it may hold."""
+    return url.rpartition("@")[2]
+
+
+def _text(body: bytes) -> str:
+    return body[:80].decode(errors="replace").strip()

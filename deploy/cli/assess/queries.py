@@ -1,0 +1,83 @@
+"""What is asked of Prometheus: sums by node, so that an answer grows with nodes and not with pods."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+WINDOW_S_MIN = 300
+"""Rates are averaged as long as a NodeMetric is by default."""
+LOW = 'priority_class=~"koord-(batch|free).*"'
+POOL_LABELS = (
+    "label_node_pool",
+    "label_cloud_google_com_gke_nodepool",
+    "label_eks_amazonaws_com_nodegroup",
+    "label_kubernetes_azure_com_agentpool",
+    "label_karpenter_sh_nodepool",
+    "label_node_koordinator_sh_pool",
+)
+"""As kube-state-metrics writes the labels of the usual node pools."""
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What the recording holds: its span, and what the series were selected by."""
+
+    start_s: int
+    step_s: int
+    steps: int
+    node_label: str
+    """The label of cAdvisor's series that names the node."""
+    pool_label: str = ""
+    """Of kube_node_labels; "": the usual ones."""
+    matcher: str = ""
+    """Such as ``cluster="prod"``, of every series."""
+    max_used_request: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Query:
+    """A query: the label of its series that names the node, and the query's text."""
+
+    label: str
+    text: str
+
+
+def queries(asked: Asked) -> dict[str, Query]:
+    """By name; the capacity comes first, since it says which nodes there are."""
+    more = f",{asked.matcher}" if asked.matcher else ""
+    window = f"[{max(asked.step_s, WINDOW_S_MIN)}s]"
+    by, label = f"by ({asked.node_label})", asked.node_label
+    low = f"max by (namespace, pod) (kube_pod_info{{{LOW}{more}}})"
+    alive = f'max by (namespace, pod) (kube_pod_status_phase{{phase=~"Pending|Running"{more}}} == 1)'
+    found: dict[str, Query] = {}
+    for short, resource, counted in (
+        ("cpu", "cpu", "rate(container_cpu_usage_seconds_total{{{0}}}{1})"),
+        ("mem", "memory", "container_memory_working_set_bytes{{{0}}}"),
+    ):
+        of = f'resource="{resource}"{more}'
+        root = counted.format(f'id="/"{more}', window)
+        pods = counted.format(f'pod!="",container!="",container!="POD"{more}', window)
+        request = (
+            f'sum by (namespace, pod, node) (kube_pod_container_resource_requests{{node!="",{of}}})'
+            f" and on (namespace, pod) {alive} unless on (namespace, pod) {low}"
+        )
+        found |= {
+            f"{short}_capacity": Query(label="node", text=f"max by (node) (kube_node_status_capacity{{{of}}})"),
+            f"{short}_allocatable": Query(label="node", text=f"max by (node) (kube_node_status_allocatable{{{of}}})"),
+            f"{short}_node_used": Query(label=label, text=f"sum {by} ({root})"),
+            f"{short}_pods_used": Query(label=label, text=f"sum {by} ({pods})"),
+            f"{short}_low_used": Query(label=label, text=f"sum {by} ({pods} and on (namespace, pod) {low})"),
+            f"{short}_requested": Query(label="node", text=f"sum by (node) ({request})"),
+        }
+        if asked.max_used_request:
+            renamed = f'label_replace({pods}, "node", "$1", "{label}", "(.+)")'
+            used = f"sum by (namespace, pod, node) ({renamed}) unless on (namespace, pod) {low}"
+            larger = f"sum by (node) ((({used}) > ({request})) or ({request}) or ({used}))"
+            found[f"{short}_max_used_request"] = Query(label="node", text=larger)
+    return found
+
+
+def labels(asked: Asked) -> str:
+    """The query for the nodes' labels."""
+    return f"kube_node_labels{{{asked.matcher}}}"

@@ -1,0 +1,36 @@
+"""The product's rule for batch resources over arrays; ``streams/decisions/batch_resource.py`` is the rule itself.
+
+A property test holds the two equal, figure by figure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from slacktide.schemas.policy.strategies import CalculatePolicy
+from slacktide.streams.assess.usage import Amounts, Matrix
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What of one resource a policy sells."""
+
+    reclaim_pct: int
+    cap_pct: int | None
+    policy: CalculatePolicy
+
+
+def sold(amounts: Amounts, terms: Terms) -> Matrix:
+    """Whole millicores or bytes for each node and step; NaN where the recording lacks something."""
+    kept = np.where(np.isnan(amounts.reserved), 0, amounts.reserved) if terms.policy == "request" else amounts.kept
+    high = {"request": amounts.requested, "maxUsageRequest": amounts.max_used_request}.get(
+        terms.policy, amounts.high_used
+    )
+    margin = np.trunc(amounts.capacity * ((100 - terms.reclaim_pct) / 100))
+    left: Matrix = np.maximum(amounts.capacity - margin - np.where(np.isnan(kept), 0, kept) - high, 0)
+    if terms.cap_pct is not None:
+        left = np.minimum(left, np.trunc(amounts.capacity * (terms.cap_pct / 100)))
+    result: Matrix = np.where(amounts.known, left, np.nan)
+    return result

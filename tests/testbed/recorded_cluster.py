@@ -1,0 +1,164 @@
+"""A cluster's series as kube-state-metrics and cAdvisor write them, in a real Prometheus on loopback."""
+
+from __future__ import annotations
+
+import math
+import ssl
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.brokers import free_port
+from testbed.prometheus import promtool, tool
+
+GIB = 1 << 30
+GAUGES_EVERY = 2
+"""kube-state-metrics is scraped half as often."""
+START_S = 1_767_225_600
+"""2026-01-01T00:00:00Z."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Nodes of 16 cores and 64 GiB; pods of a service that is busy by day, and a leak that frightens node 0 at noon."""
+
+    nodes: int = 4
+    hours: int = 72
+    start_s: int = START_S
+    scrape_s: int = 120
+    cadvisor: bool = True
+    cadvisor_label: str = "node"
+    gap: tuple[int, int] = (0, 0)
+    """Hours in which nothing was scraped."""
+    restarts_at_hour: int = -1
+    """When all of cAdvisor's counters begin again."""
+    pool: str = "web"
+
+    def cores(self, at_s: int) -> float:
+        """What a service uses."""
+        return 3 + 2 * math.sin((at_s - START_S) / 86_400 * 2 * math.pi)
+
+    def mem_bytes(self, node: int, at_s: int) -> int:
+        """What it holds: for an hour at noon of each day, node 0 holds three times as much."""
+        noon = node == 0 and (at_s // 3600) % 24 == 12
+        return (36 if noon else 12) * GIB
+
+
+def lines(world: World) -> Iterator[str]:
+    """OpenMetrics, one family after the other."""
+    times = [
+        at
+        for at in range(world.start_s, world.start_s + world.hours * 3600, world.scrape_s)
+        if not world.gap[0] <= (at - world.start_s) / 3600 < world.gap[1]
+    ]
+    nodes = [f"node-{at:04}" for at in range(world.nodes)]
+
+    yield from _kube_state_metrics(world, nodes, times[::GAUGES_EVERY])
+    if world.cadvisor:
+        yield from _cadvisor(world, nodes, times)
+    yield "# EOF"
+
+
+def _kube_state_metrics(world: World, nodes: list[str], times: list[int]) -> Iterator[str]:
+    def gauge(name: str, labels: str, value: float) -> Iterator[str]:
+        return (f"{name}{{{labels}}} {value} {at}" for at in times)
+
+    yield "# TYPE kube_node_labels gauge"
+    for node in nodes:
+        yield from gauge("kube_node_labels", f'node="{node}",label_node_pool="{world.pool}"', 1)
+    for kind, cpu, mem in (("capacity", 16, 64), ("allocatable", 15, 60)):
+        yield f"# TYPE kube_node_status_{kind} gauge"
+        for node in nodes:
+            yield from gauge(f"kube_node_status_{kind}", f'node="{node}",resource="cpu"', cpu)
+            yield from gauge(f"kube_node_status_{kind}", f'node="{node}",resource="memory"', mem * GIB)
+    for name, label, value in (
+        ("kube_pod_info", 'priority_class=""', 1),
+        ("kube_pod_status_phase", 'phase="Running"', 1),
+    ):
+        yield f"# TYPE {name} gauge"
+        for node in nodes:
+            yield from gauge(name, f'namespace="shop",pod="web-{node}",node="{node}",{label}', value)
+    yield "# TYPE kube_pod_container_resource_requests gauge"
+    for node in nodes:
+        pod = f'namespace="shop",pod="web-{node}",container="app",node="{node}"'
+        yield from gauge("kube_pod_container_resource_requests", f'{pod},resource="cpu"', 12)
+        yield from gauge("kube_pod_container_resource_requests", f'{pod},resource="memory"', 48 * GIB)
+
+
+def _cadvisor(world: World, nodes: list[str], times: list[int]) -> Iterator[str]:
+    yield "# TYPE container_cpu_usage_seconds counter"
+    for node in nodes:
+        of_pod = f'namespace="shop",pod="web-{node}",container="app",{world.cadvisor_label}="{node}"'
+        of_root = f'id="/",{world.cadvisor_label}="{node}"'
+        for labels, system in ((of_pod, 0.0), (of_root, 0.5)):
+            total, before = 0.0, times[0]
+            for at in times:
+                total += (at - before) * (world.cores(at) + system)
+                if before < world.start_s + world.restarts_at_hour * 3600 <= at:
+                    total = 0.0
+                before = at
+                yield f"container_cpu_usage_seconds_total{{{labels}}} {total:.3f} {at}"
+    yield "# TYPE container_memory_working_set_bytes gauge"
+    for at_node, node in enumerate(nodes):
+        of_pod = f'namespace="shop",pod="web-{node}",container="app",{world.cadvisor_label}="{node}"'
+        for labels, system in ((of_pod, 0), (f'id="/",{world.cadvisor_label}="{node}"', GIB)):
+            for at in times:
+                yield f"container_memory_working_set_bytes{{{labels}}} {world.mem_bytes(at_node, at) + system} {at}"
+
+
+def write_blocks(file: Path, world: World, data: Path) -> None:
+    """A world as blocks of a Prometheus; the file holds it meanwhile."""
+    with file.open("w") as out:
+        out.writelines(f"{line}\n" for line in lines(world))
+    code, printed = promtool("tsdb", "create-blocks-from", "openmetrics", file, data)
+    assert code == 0, printed
+    file.unlink()
+
+
+@contextmanager
+def prometheus(folder: Path, world: World | None, *, web: str = "", ca: Path | None = None) -> Iterator[str]:
+    """A Prometheus that holds a world, or nothing; ``web``: its web configuration, ``ca``: who signed its certificate."""
+    data = folder / "data"
+    if world is not None:
+        write_blocks(folder / "series.txt", world, data)
+    config = folder / "prometheus.yaml"
+    config.write_text("scrape_configs: []\n")
+    (folder / "web.yaml").write_text(web)
+    address = f"127.0.0.1:{free_port()}"
+    command = [
+        tool("prometheus"),
+        f"--config.file={config}",
+        f"--web.config.file={folder / 'web.yaml'}",
+        f"--web.listen-address={address}",
+        f"--storage.tsdb.path={data}",
+        "--storage.tsdb.retention.time=10y",
+    ]
+    with (folder / "prometheus.log").open("wb") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=log)
+    try:
+        url = f"http://{address}" if ca is None else f"https://{address}"
+        _wait_ready(url, process, folder / "prometheus.log", ca)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _wait_ready(url: str, process: subprocess.Popen[bytes], log: Path, ca: Path | None) -> None:
+    until_s = time.monotonic() + 30
+    trust = None if ca is None else ssl.create_default_context(cafile=ca)
+    while time.monotonic() < until_s and process.poll() is None:
+        try:
+            with urllib.request.urlopen(f"{url}/-/ready", timeout=2, context=trust):
+                return
+        except urllib.error.HTTPError as exc:
+            if exc.code == 401:
+                return
+        except OSError:
+            pass
+        time.sleep(0.1)
+    raise AssertionError(log.read_text()[-2000:])
