@@ -1,9 +1,9 @@
 """Searches the constants of ``cpu_pressure`` in a model; docs/pressure.md has the table.
 
 Run ``python tests/sim/gate_space.py``. The model has steps of 1 ms. Requests arrive at random, at 15% of the node and
-in spikes at 45%. Each takes 1 ms. A request takes an idle CPU. Where best-effort work holds all of them, it waits on one:
-behind the requests there, and up to 1 or 3 ms until that work is preempted. In the control, stopping best-effort work
-does not take away the wait.
+in spikes at 45%. Each takes 1 ms. A request takes an idle CPU. Where best-effort work holds all of them, it waits on
+one: behind the requests there, and up to 1 or 3 ms until that work is preempted. In the control, stopping best-effort
+work does not take away the wait.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ def write_blocks(file: Path, world: World, data: Path) -> None:
 
 @contextmanager
 def prometheus(folder: Path, world: World | None, *, web: str = "", ca: Path | None = None) -> Iterator[str]:
-    """A Prometheus that holds a world, or nothing; ``web``: its web configuration, ``ca``: who signed its certificate."""
+    """A Prometheus that holds a world, or nothing; ``web``: its configuration, ``ca``: who signed its certificate."""
     data = folder / "data"
     if world is not None:
         write_blocks(folder / "series.txt", world, data)
