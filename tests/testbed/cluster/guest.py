@@ -20,7 +20,7 @@ RUNNER = Path(__file__).parents[2] / "kernel/cgroup2-qemu"
 SHELL_PORT = 9000
 ADDRESS, OUTSIDE = "10.0.2.15", "10.0.2.2"
 LOGS = "/run/log"
-BOOT_S, SCRIPT_S = 60.0, 60.0
+BOOT_S, SCRIPT_S = 180.0, 120.0
 # Each connection gets a shell. Each port leads to the same one outside, so that addresses are the same on both sides.
 # There is more memory than processor: Go's programs collect garbage less often.
 INIT = f"""
