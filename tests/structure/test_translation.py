@@ -1,8 +1,9 @@
-"""The README in Chinese has the structure of the English one, so that neither falls behind."""
+"""Pages in Chinese have the structure and the commands of the English ones, so that neither falls behind."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,7 @@ def code(text: str) -> list[str]:
 
 def links(text: str) -> set[str]:
     """Where links and pictures lead."""
-    return set(re.findall(r"\]\(([^)]+)\)", text)) - OTHERS
+    return {found.removeprefix("../") for found in re.findall(r"\]\(([^)]+)\)", text)} - OTHERS
 
 
 def names(text: str) -> set[str]:
@@ -44,7 +45,21 @@ def items(text: str) -> int:
     return len(re.findall(r"^- ", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("part", [headings, code, links, names, rows, items], ids=lambda part: part.__name__)
+PARTS = [headings, code, links, names, rows, items]
+EACH_PART = pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/zh").glob("*.md")), ids=lambda page: page.stem)
+@EACH_PART
+def test_a_page_in_chinese_has_what_the_english_one_has(part: Callable[[str], object], page: Path) -> None:
+    assert part(page.read_text()) == part((ROOT / "docs" / page.name).read_text())
+
+
+def test_tutorial_operations_and_the_way_from_koordinator_are_translated() -> None:
+    assert {page.stem for page in (ROOT / "docs/zh").glob("*.md")} >= {"tutorial", "operations", "koordinator"}
+
+
+@EACH_PART
 def test_both_languages_have_the_same(part: object) -> None:
     assert callable(part)
     assert part(CHINESE) == part(ENGLISH)
