@@ -199,7 +199,7 @@ async def test_latency_sensitive_use_is_all_but_best_effort(groups: Groups) -> N
 async def test_stall_beside_a_best_effort_pod_stops_it_and_the_proof_gives_it_back(
     groups: Groups, tmp_path: Path
 ) -> None:
-    """A service of two processes and a best-effort pod want one CPU: who waits does so because of the other."""
+    """A service and two best-effort processes want one CPU: the service waits because of them."""
     unified_of(groups)
     cpu = min(os.sched_getaffinity(0))
     for pod in (groups.add_pod("burstable", "ls"), groups.add_pod("besteffort", "be")):
