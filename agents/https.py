@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import socket
 import ssl
+from collections.abc import Iterator
 from dataclasses import dataclass
-from http.client import HTTPSConnection
+from http.client import HTTPException, HTTPSConnection
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from slacktide.agents.http import TIMEOUT_S, Answer, HttpError, Request, UnreachedError, ask
 
+LINE_MAX = 4 * 1024 * 1024
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _BARE = re.compile(r"^(https://)([0-9a-fA-F.]*:[0-9a-fA-F:.]*:[0-9a-fA-F.]*)(:\d+)$")
 """An IPv6 address without brackets before a port: ``https://$(NODE_IP):10250`` in a manifest."""
@@ -84,11 +87,52 @@ class Https:
                 raise CredentialsError(said) from exc
             raise HttpError(_why(exc)) from exc
 
+    def watch(self, path: str, *, accept: str, silence_s: float) -> Iterator[bytes]:
+        """The lines of an answer that goes on, as they come, over a connection of its own, until the server ends it.
+
+        Args:
+            path: what is asked for.
+            accept: in which form.
+            silence_s: how long no line may come.
+
+        Raises:
+            HttpError: the server is away, refuses, falls silent, or sends a line over 4 MiB.
+
+        """
+        headers = {"Accept": accept}
+        if self._access.token is not None:
+            headers["Authorization"] = f"Bearer {token_of(self._access.token)}"
+        connection = HTTPSConnection(self._host, self._port, timeout=TIMEOUT_S, context=_trust(self._access))
+        try:
+            connection.connect()
+            kept = connection.sock
+            _keep_alive(kept)
+            connection.request("GET", path, headers=headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                raise HttpError(f"{response.status} {Answer(status=response.status, body=response.read(200)).words}")
+            kept.settimeout(silence_s)
+            while line := response.readline(LINE_MAX):
+                if not line.endswith(b"\n"):
+                    raise HttpError("a line of the answer is cut short, or over 4 MiB")
+                yield line
+        except (OSError, HTTPException, ValueError) as exc:
+            raise HttpError(_why(exc)) from exc
+        finally:
+            connection.close()
+
     def close(self) -> None:
         """Hang up. Whoever asks again calls anew, with files as they are then: what was refused may be replaced."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
+
+
+def _keep_alive(sock: socket.socket) -> None:
+    """Notice within 20 s that a peer is gone which says nothing for minutes when all is well."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for option, value in ((socket.TCP_KEEPIDLE, 5), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3)):
+        sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def token_of(file: Path) -> str:

@@ -9,6 +9,7 @@ from typing import Literal, get_args
 from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.agents.node.evict.standing import Standing
+from slacktide.agents.node.suspend.switch import By
 from slacktide.agents.node.zones.reading import ZONE_SOURCES
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts
 from slacktide.schemas.knob_table import Knob
@@ -108,6 +109,10 @@ ZONES_UNREAD = Gauge(
     ["node", "what"],
 )
 
+SUSPENDED = Gauge(
+    "slacktide_agent_suspended", "1 while the node is suspended: no limit holds, and no pod is evicted.", ["node", "by"]
+)
+
 Cause = Literal["tick", "keyframe", "cpu", "memory", "use", "stall"]
 """What a sample was taken for: pressure by its kind, or a rise in CPU use."""
 KEPT = "kept"
@@ -196,6 +201,11 @@ class AgentMetrics:
         """Of the sources of the node's zones, these cannot be read."""
         for what in ZONE_SOURCES:
             ZONES_UNREAD.labels(self.node, what).set(what in unread)
+
+    def suspended(self, by: By | None) -> None:
+        """Who suspends the node."""
+        for one in get_args(By):
+            SUSPENDED.labels(self.node, one).set(one == by)
 
     def heard(self, outcome: NodeOutcome) -> None:
         """Something came of an answer or an act."""

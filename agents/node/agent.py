@@ -43,6 +43,10 @@ from slacktide.streams.decisions.node_settings import WantedSetting
 
 NO_PODS = "no pods"
 NO_FACTS = "no facts"
+SUSPEND = "suspend"
+"""The rule of what is done while the node is suspended."""
+_OFF = Policy(version="")
+"""By which nothing is wanted of any knob or burst."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +118,8 @@ class NodeAgent:
         self._evictor = Evictor(doors, self.wallet, grace_ms_max=settings.grace_ms_max, dry_run=settings.dry_run)
         self._tuner = Tuner(kernel, self._actuator, self._reporter, tuned or Tuned(), dry_run=settings.dry_run)
         self._bursts = Bursts(node=node, boot_id=boot_id, kernel=kernel)
+        self._suspended = ""
+        self._bursts_held = False
 
     @property
     def in_charge(self) -> Origin:
@@ -158,6 +164,23 @@ class NodeAgent:
         """Decide by this policy from now on."""
         self._policy = policy
         self._reporter.policy_version = policy.version
+
+    def suspend(self, reason: str) -> None:
+        """Lift all limits at once, let held pods go on, and evict nobody until the reason is "" again.
+
+        A pod that was already sent its signal, or whose eviction the API server was already asked for, still ends.
+
+        Args:
+            reason: who suspends the node, for the outcomes; "": nobody.
+
+        """
+        if reason == self._suspended:
+            return
+        self._suspended, self._bursts_held = reason, True
+        self._evictor.suspend(reason)
+        newest = self._protocol.newest
+        if reason and newest is not None:
+            self._hold_nothing(newest)
 
     def credit(self, credit: EvictionCredit, since_ns: int) -> None:
         """The governor grants this node evictions; ``since_ns``: when it had certainly not said so yet."""
@@ -242,17 +265,31 @@ class NodeAgent:
             self._lift(newest, "the agent is removed" if removed else "the agent stops")
 
     def _lift(self, newest: Taken, reason: str) -> None:
-        act = Act(
+        self._perform(self._lifting(newest, "restore", "restored", reason), newest)
+        self._tuner.give_back(newest, reason)
+        self._hand_bursts_back(newest, reason)
+
+    def _hold_nothing(self, newest: Taken) -> None:
+        """The node is suspended: whatever is still held is let go of, and the outcome says so."""
+        reason = f"suspended by {self._suspended}"
+        self._perform(self._lifting(newest, SUSPEND, "suspended", reason), newest)
+        self._tuner.give_back(newest, reason)
+        if self._bursts_held:
+            self._hand_bursts_back(newest, reason)
+            self._bursts_held = False
+
+    def _lifting(self, newest: Taken, rule: str, bound: str, reason: str) -> Act:
+        return Act(
             limits=lifted(self._actuator.limits or UNLIMITED, newest.facts, newest.pods),
-            id=self._reporter.id_of(newest, "restore", TARGET),
-            rule="restore",
+            id=self._reporter.id_of(newest, rule, TARGET),
+            rule=rule,
             origin="agent",
             reason=reason,
-            bound="restored",
+            bound=bound,
             terms={},
         )
-        self._perform(act, newest)
-        self._tuner.give_back(newest, reason)
+
+    def _hand_bursts_back(self, newest: Taken, reason: str) -> None:
         above = self._bursts.above_limit(newest.pods, self._clock.mono_ns())
         self._tuner.carry_out(handed_back(above, newest.pods), newest, "agent", reason)
 
@@ -270,6 +307,8 @@ class NodeAgent:
     def _remembered(self, reading: Reading, inventory: Inventory, now_ns: int) -> Remembered:
         facts, pods, policy = inventory.facts, inventory.pods, self._policy
         self._evictor.saw(reading, facts, pods, policy, now_ns)
+        if self._suspended:
+            policy = _OFF
         bursts = self._bursts.state(facts, pods, policy, now_ns)
         return Remembered(
             evict=self._evictor.state(now_ns),
@@ -342,6 +381,9 @@ class NodeAgent:
         self, act: Act, evict: Sequence[Eviction], settings: Sequence[WantedSetting], taken: Taken, *, reason: str
     ) -> None:
         self._protocol.settle(taken.sample.seq, by_guard=act.origin == "guard")
+        if self._suspended:
+            self._hold_nothing(taken)
+            return
         self._perform(act, taken)
         self._evictor.carry_out(evict, taken, act.origin, reason)
         self._tuner.carry_out(settings, taken, act.origin, reason)

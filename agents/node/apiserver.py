@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import msgspec
@@ -60,6 +60,15 @@ class ApiServer:
 
         """
         return self._server.ask(path)
+
+    def watch(self, path: str, *, accept: str, silence_s: float) -> Iterator[bytes]:
+        """Watch: a line for each change, until the server ends it.
+
+        Raises:
+            HttpError: it is away, refuses, or falls silent for longer than ``silence_s``.
+
+        """
+        return self._server.watch(path, accept=accept, silence_s=silence_s)
 
     def post(self, path: str, body: object) -> Answer:
         """Create; what may be created must be harmless when it is asked for twice.

@@ -31,6 +31,8 @@ from slacktide.agents.node.proof import Prover
 from slacktide.agents.node.removal import Removal
 from slacktide.agents.node.spool import DiskSpool
 from slacktide.agents.node.state import State, forget
+from slacktide.agents.node.suspend.node_watch import NodeWatch
+from slacktide.agents.node.suspend.switch import Suspended, Switch
 from slacktide.agents.node.zones.publisher import ZonesFolders, ZonesPublisher, ZonesRecords
 from slacktide.schemas.codec import M, decode
 from slacktide.schemas.command import NodeCommand
@@ -50,6 +52,7 @@ from slacktide.streams.records import Record
 log = logging.getLogger(__name__)
 
 WATCH_S = 1.0
+SWITCH_S = 0.5
 DRAIN_S = 2.0
 OVERDUE_S_MIN = 0.0005
 """A timer may come a moment early; it is set anew, but not in a spin."""
@@ -79,6 +82,8 @@ class LoopSettings:
     """Who asks the API server for evictions; None: there is none, and pods end through their cgroups."""
     removal: Removal | None = None
     """Whether an agent that ends is removed for good; None: it never is, and limits stay in force."""
+    node_watch: NodeWatch | None = None
+    """Who shows the annotations of this Node as they change; None: the inventory's are gone by."""
     zones: ZonesFolders | None = None
     """Where the NUMA zones are read; None: none are published."""
     sample_interval_ms: int = 1_000
@@ -172,6 +177,8 @@ class AgentLoop:
             by_pressure=self._by_pressure,
             kept=self._state.gate(),
         )
+        self._switch = Switch(settings.state_folder, watched=settings.node_watch is not None)
+        self._suspended: Suspended | None = None
         self.removed = False
         """Whether the agent was removed for good, and holds nothing any more."""
         self._deadline: asyncio.TimerHandle | None = None
@@ -193,11 +200,13 @@ class AgentLoop:
 
     async def run(self, stop: asyncio.Event) -> None:
         """Tick until told to stop."""
+        self._look_at_switch()  # before the start, which may go on with evictions
         self._agent.start()
         self._told()
+        self._watch_node()
         self._hear_replies()
         self._ahead.start()
-        works = [self._link.run, self._keep_watching]
+        works = [self._link.run, self._keep_watching, self._keep_looking_at_switch]
         works += [one.run for one in (self._enrolment, self._settings.removal, self._zones) if one is not None]
         beside = [asyncio.create_task(work()) for work in works]
         ticking = asyncio.create_task(self._tick(stop))
@@ -212,6 +221,8 @@ class AgentLoop:
             self._ahead.close()
             if self._settings.desk is not None:
                 self._settings.desk.stir = lambda: None
+            if self._settings.node_watch is not None:
+                self._settings.node_watch.close()
             for task in (ticking, *beside):
                 task.cancel()
             await asyncio.gather(ticking, *beside, return_exceptions=True)
@@ -260,6 +271,7 @@ class AgentLoop:
         """Policies came."""
         if self._policies.read(records, self._link.lay_aside):
             self._agent.policy(self._policies.policy)
+            self._look_at_switch()
 
     def inventories(self, records: list[Record]) -> None:
         """The node was told of: the last one of the highest epoch counts. That it was removed changes nothing here."""
@@ -349,6 +361,42 @@ class AgentLoop:
     def _replied(self) -> None:
         if not self._closing:
             self._agent.replied()
+
+    def _watch_node(self) -> None:
+        loop, watch = asyncio.get_running_loop(), self._settings.node_watch
+
+        def show(annotations: Mapping[str, str]) -> None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._annotated, annotations)
+
+        if watch is not None:
+            watch.start(show)
+
+    def _annotated(self, annotations: Mapping[str, str]) -> None:
+        self._switch.shown(annotations)
+        self._look_at_switch()
+
+    async def _keep_looking_at_switch(self) -> None:
+        while True:
+            await asyncio.sleep(SWITCH_S)
+            self._look_at_switch()
+
+    def _look_at_switch(self) -> None:
+        """Suspend the node, or resume it, as the annotation, the file and the policy say now."""
+        now = self._switch.suspended(self._inventory.value.facts.annotations, self._policies.policy)
+        self._metrics.suspended(None if now is None else now.by)
+        if now == self._suspended or self._closing:
+            return
+        before, self._suspended = self._suspended, now
+        reason = "" if now is None else now.reason
+        if now is None:
+            log.warning("the node is no longer suspended", extra={"before": "" if before is None else before.reason})
+        else:
+            log.warning("the node is suspended: limits are lifted, no pod is evicted", extra={"by": reason})
+        self._agent.suspend(reason)
+        if self._settings.desk is not None:
+            uid = "" if self._settings.node_watch is None else self._settings.node_watch.uid
+            self._settings.desk.note_node(self._settings.node, uid, reason, at_ms=self._clock.wall_ms())
 
     def _say_health(self) -> None:
         guard = self._agent.in_charge == "guard"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from slacktide.agents.node.spool_files import write_whole
+from slacktide.agents.node.suspend.switch import KEPT
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeFacts, Pod
@@ -100,6 +101,7 @@ def forget(folder: Path) -> None:
         "knobs.json",
         "cgroup-originals.json",
         "proof-key.json",
+        KEPT,
     )
     for file in [*(folder / name for name in names), *folder.glob("machine-*.yaml")]:
         with suppress(OSError):

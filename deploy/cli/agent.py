@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
     from slacktide.agents.node.evict.desk import Desk
     from slacktide.agents.node.removal import Removal
+    from slacktide.agents.node.suspend.node_watch import NodeWatch
     from slacktide.agents.node.zones.publisher import ZonesFolders
 
 log = logging.getLogger(__name__)
@@ -229,6 +230,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         enrol=_enrol(settings),
         desk=desk,
         removal=_removal(settings),
+        node_watch=_node_watch(settings),
         zones=_zones(settings),
         sample_interval_ms=round(settings.sample_interval * 1000),
         fetch_wait_ms=settings.fetch_wait_ms,
@@ -281,6 +283,17 @@ def _desk(settings: AgentCommandSettings) -> Desk | None:
             "evicted pods end through their control groups, and the kubelet may start them anew: give --api-server"
         )
     return None
+
+
+def _node_watch(settings: AgentCommandSettings) -> NodeWatch | None:
+    """Who watches this Node's annotations, if there is an API server."""
+    from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
+    from slacktide.agents.node.suspend.node_watch import NodeWatch  # noqa: PLC0415
+
+    if settings.host_workloads is not None:
+        return None
+    access = access_of(settings.api_server, settings.api_token, settings.api_ca)
+    return None if access is None else NodeWatch(ApiServer(access), settings.node_name)
 
 
 def _removal(settings: AgentCommandSettings) -> Removal | None:

@@ -30,6 +30,7 @@ CARRIED_OUT = frozenset(
         "EvictionBudget",
         "LowNodeLoad",
         "LoadAwareScheduling",
+        "Suspend",
     }
 )
 """By their names in ``features.FEATURES``. Whoever builds one adds it here, and nowhere else."""

@@ -15,6 +15,7 @@ import msgspec
 
 from slacktide.schemas.errors import ConfigError, Finding
 from slacktide.schemas.message import Message
+from slacktide.schemas.policy.agent import KEY as AGENT_KEY
 from slacktide.schemas.policy.carried_out import CARRIED_OUT
 from slacktide.schemas.policy.features import FEATURES
 from slacktide.schemas.policy.fields import replaced
@@ -59,6 +60,7 @@ CONFIGS = (
     Config(key="eviction-budget-config", strategy="eviction_budget", cluster="", nodes=""),
     Config(key="descheduling-config", strategy="descheduling", cluster="", nodes=""),
     Config(key=PLACEMENT_KEY, strategy="placement", cluster="", nodes=""),
+    Config(key=AGENT_KEY, strategy="agent", cluster="", nodes=""),
 )
 KEYS_LATER = frozenset({"system-config", "host-application-config", "cpu-normalization-config",
                         "resource-amplification-config"})  # fmt: skip

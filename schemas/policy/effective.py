@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.policy.agent import AgentPolicy
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.descheduling import Descheduling
 from slacktide.schemas.policy.message import NodeStrategy, Policy, S
@@ -50,6 +51,7 @@ class Effective:
     eviction_budget: EvictionBudget
     descheduling: Descheduling
     placement: Placement
+    agent: AgentPolicy
     sources: Mapping[str, Source]
     """By field, such as ``colocation.enable``; one that is not here has its default."""
     shadowed: Mapping[str, tuple[str, ...]]
@@ -98,6 +100,7 @@ def effective(policy: Policy, facts: NodeFacts) -> Effective:
         eviction_budget=policy.eviction_budget,
         descheduling=policy.descheduling,
         placement=policy.placement,
+        agent=policy.agent,
         sources=found.sources,
         shadowed=found.shadowed,
     )

@@ -193,6 +193,7 @@ _NODE: tuple[Feature, ...] = (
         fields=tuple(field for field, _ in leaves(Placement())),
         lacks=lacks.nothing,
     ),
+    Feature(name="Suspend", strategy="agent", fields=("suspend",), lacks=lacks.suspension),
 )
 
 

@@ -60,6 +60,7 @@ def _idle_fields(effective: Effective, lacks: Mapping[Feature, str]) -> Iterator
         "eviction_budget",
         "descheduling",
         "placement",
+        "agent",
     ):
         for field, _ in leaves(getattr(effective, strategy)):
             readers = [one for one in FEATURES if one.strategy == strategy and field in one.fields]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from slacktide.schemas.policy.agent import AgentPolicy
 from slacktide.schemas.policy.descheduling import Descheduling
 from slacktide.schemas.policy.fields import value_at
 from slacktide.schemas.policy.names import name_of
@@ -61,6 +62,11 @@ def sub_priority(threshold: ResourceThreshold) -> str:
 def descheduling(strategy: Descheduling) -> str:
     """Best-effort pods that leave loaded nodes."""
     return "" if strategy.wanted else "neither lowThresholds nor prodLowThresholds is set: there is no pass"
+
+
+def suspension(strategy: AgentPolicy) -> str:
+    """All nodes suspended at once."""
+    return "" if strategy.suspend else "suspend is false"
 
 
 def by_cpuset(threshold: ResourceThreshold) -> str:

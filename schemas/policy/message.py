@@ -11,6 +11,7 @@ from slacktide.schemas.bounds import Revision, TimeMs, WriterEpoch
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.message import Message
+from slacktide.schemas.policy.agent import AgentPolicy
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.descheduling import Descheduling
 from slacktide.schemas.policy.placement import Placement
@@ -52,6 +53,7 @@ class Policy(Message, frozen=True, kw_only=True):
     eviction_budget: EvictionBudget = EvictionBudget()
     descheduling: Descheduling = Descheduling()
     placement: Placement = Placement()
+    agent: AgentPolicy = AgentPolicy()
     said: list[str] = []
     """Fields that the cluster's strategies say themselves, such as ``colocation.enable``; others have their default."""
     node_proof: Mode = "off"
@@ -77,7 +79,8 @@ def versioned(policy: Policy) -> Policy:
     rest = [getattr(policy, name) for name in _REST]
     if rest != _NO_REST:  # else as before there was a rest: a policy that says no more keeps its version
         content += msgspec.json.encode(rest)
-    for later in (policy.eviction_budget, policy.descheduling, policy.placement):  # the same of each that came since
+    # The same of each that came since.
+    for later in (policy.eviction_budget, policy.descheduling, policy.placement, policy.agent):
         if later != type(later)():
             content += msgspec.json.encode(later)
     return msgspec.structs.replace(policy, version=hashlib.sha256(content).hexdigest()[:12])

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from slacktide.schemas.message import Message
+from slacktide.schemas.policy.agent import AgentPolicy
 from slacktide.schemas.policy.budget import EvictionBudget
 from slacktide.schemas.policy.descheduling import Anomaly, Descheduling, UsagePercents, UsageWeights
 from slacktide.schemas.policy.node_overlay import FIELDS
@@ -95,6 +96,7 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "prodUsageThresholds": "prod_usage",
         "estimatedScalingFactors": "factors",
     },
+    AgentPolicy: {"suspend": "suspend"},
     UsagePercents: {"cpu": "cpu_pct", "memory": "mem_pct"},
     UsageWeights: {"cpu": "cpu", "memory": "mem"},
     Anomaly: {"consecutiveAbnormalities": "consecutive_abnormalities"},

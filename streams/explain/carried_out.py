@@ -13,6 +13,8 @@ DONE_MS = 3_000
 """Acting and saying so takes some ms."""
 GUARD_MS = 10_000
 """In charge, the guard says what came of each sample."""
+SUSPEND = "suspend"
+"""The rule of a suspended node's outcomes (agents/node/agent.py)."""
 _DONE = frozenset({"applied", "unchanged"})
 
 
@@ -22,10 +24,29 @@ def carried_out_findings(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     if command is not None and command.body.answer == "skipped":
         text = f"the stream cannot decide: {command.body.reason} (seq {command.body.seq}); the node's guard does"
         yield Finding(name="command.skipped", severity="warning", text=text)
+    suspended = _suspended(log, asked_ms)
+    if suspended is not None:
+        yield suspended
+        return
     yield from _guard(log, asked_ms)
     setting = newest((one for one in log.commands if one.body.answer == "set"), order)
     if setting is not None:
         yield from _undone(setting, log.outcomes, asked_ms)
+
+
+def _suspended(log: NodeLog, asked_ms: int) -> Finding | None:
+    """Whether the newest outcome about the limit is that of a suspended node."""
+    limits = [one for one in log.outcomes if one.body.about_limit and one.body.result != "refused"]
+    last = limits[-1] if limits else None
+    if last is None or last.body.rule != SUSPEND:
+        return None
+    return Finding(
+        name="node.suspended",
+        severity="warning",
+        text=f"{last.body.reason}, as of {last.age_ms(asked_ms) / 1000:.1f} s ago (seq {last.body.seq}): "
+        "limits are lifted, no pod is evicted; what the stream decides is not carried out",
+        advice="remove the annotation slacktide.io/suspend, the file or the policy's key (docs/suspend.md)",
+    )
 
 
 def _guard(log: NodeLog, asked_ms: int) -> Iterator[Finding]:

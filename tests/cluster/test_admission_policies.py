@@ -248,7 +248,8 @@ def event(namespace: str, node: str) -> Json:
     [
         pytest.param({"reportingController": "kubelet"}, id="another part"),
         pytest.param({"reportingInstance": "node-of-another"}, id="another node"),
-        pytest.param({"regarding": {"kind": "Node", "name": "node-1"}}, id="not of a pod"),
+        pytest.param({"regarding": {"kind": "Node", "name": "node-of-another"}}, id="about another node"),
+        pytest.param({"regarding": {"kind": "Deployment", "name": "victim"}}, id="neither of a pod nor of a node"),
     ],
 )
 def test_an_agents_event_is_of_a_pod_and_its_own(applied: ApiServer, changes: Json) -> None:

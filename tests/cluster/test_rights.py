@@ -55,6 +55,7 @@ NEEDED = {
         Act(verb="create", resource="pods/eviction", namespace="batch"),
         Act(verb="create", resource="events.events.k8s.io", namespace="batch"),
         Act(verb="get", resource="daemonsets.apps", namespace=SYSTEM, name="slacktide-agent"),
+        Act(verb="watch", resource="nodes", name="node-1"),
     ],
     "slacktide-bridge": [
         *(Act(verb=verb, resource="nodes") for verb in ("get", "list", "watch")),
@@ -129,7 +130,12 @@ BEYOND = [
 ]
 """What nobody needs, or one part alone."""
 OF_THESE = {
-    "slacktide-agent": {"get nodes/pods", "create pods/eviction batch", "create events.events.k8s.io batch"},
+    "slacktide-agent": {
+        "watch nodes",
+        "get nodes/pods",
+        "create pods/eviction batch",
+        "create events.events.k8s.io batch",
+    },
     "slacktide-bridge": {
         *(f"{verb} nodes" for verb in ("get", "list", "watch")),
         *(f"{verb} pods {SYSTEM}" for verb in ("list", "watch")),

@@ -112,7 +112,7 @@ class Bench:
         self.machine.pods[pod.uid].mem_bytes = mem_bytes
         self.machine.pods[pod.uid].demand_milli = 500
 
-    def start(self, policy: Policy = BY_MEMORY) -> None:
+    def start(self, policy: Policy = BY_MEMORY, *, suspended: str = "") -> None:
         """A new process; the node and the spool are as the last one left them."""
         self.boots += 1
         self.boot_id = f"{self.boots:012d}-0badcafe"
@@ -130,6 +130,7 @@ class Bench:
             settings=self.settings,
             clerk=self.cluster,
         )
+        self.agent.suspend(suspended)
         self.agent.start()
 
     def grant(self, granted: int, **more) -> None:

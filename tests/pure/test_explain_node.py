@@ -251,6 +251,16 @@ def test_a_guard_in_charge_is_said_with_its_reason() -> None:
     assert "(seq 3): no answer within 1000 ms" in named(told, "guard.in-charge").text
 
 
+def test_a_suspended_node_is_said_and_not_that_commands_are_not_carried_out() -> None:
+    chain = Chain()
+    now_ms = chain.run(1, 3)
+    lifted = outcome(3, rule="suspend", origin="agent", reason="suspended by the file /var/lib/slacktide/suspend")
+    told = explain(chain, now_ms + 60_000, outcome_record(lifted))
+
+    assert "suspended by the file /var/lib/slacktide/suspend" in named(told, "node.suspended").text
+    assert not any(one.name.startswith("command.") for one in told.findings)
+
+
 @pytest.mark.parametrize(
     ("result", "reason", "severity"),
     [

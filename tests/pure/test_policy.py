@@ -113,7 +113,7 @@ def test_keys_known_but_not_carried_out_and_unknown_keys_are_called_out() -> Non
 
     assert [note.split(": ", 1)[1] for note in parsed.notes] == [
         'data["system-config"]: not yet in effect',
-        'data["typo-config"]: unknown, ignored',
+        'data["typo-config"]: unknown, ignored; did you mean agent-config?',
         'data["colocation-config"].cpuReclaimThreshold: unknown, ignored; did you mean cpuReclaimThresholdPercent?',
         'data["colocation-config"].freeClassEnable: checked, not yet in effect',
         'data["resource-threshold-config"].clusterStrategies: unknown, ignored; did you mean clusterStrategy?',

@@ -37,6 +37,7 @@ SHORT = {
     "eviction_budget": "budget",
     "descheduling": "descheduling",
     "placement": "placement",
+    "agent": "agent",
 }
 CONFIG = {config.strategy: config for config in CONFIGS}
 

@@ -15,6 +15,7 @@ KEYS = {
     "budget": "eviction-budget-config",
     "descheduling": "descheduling-config",
     "placement": "placement-config",
+    "agent": "agent-config",
 }
 
 

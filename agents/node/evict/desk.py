@@ -22,6 +22,8 @@ from slacktide.agents.node.evict.eviction_api import (
     reply_of,
     warning_of,
 )
+from slacktide.agents.node.suspend import event as suspension
+from slacktide.agents.node.suspend.event import NAMESPACE
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome
 
@@ -48,7 +50,7 @@ class Desk:
         self._wishes: deque[Wish] = deque()
         self._replies: deque[Reply] = deque()
         self._events: deque[tuple[str, str, dict[str, object]]] = deque(maxlen=EVENTS_MAX)
-        """Namespace and name of the pod, and the Event."""
+        """Namespace of the Event, name of what it is about, and the Event."""
         self._changed = threading.Condition()
         self._closed = False
         self._trouble = ""
@@ -77,6 +79,10 @@ class Desk:
         """Put a warning on a pod, now or when the server is back."""
         event = warning_of(pod, node=node, reason=reason, text=text, at_ms=at_ms)
         self._due(pod.namespace, pod.name, event)
+
+    def note_node(self, node: str, uid: str, reason: str, *, at_ms: int) -> None:
+        """Put an Event on the agent's own Node, now or when the server is back: suspended for a reason, or no more."""
+        self._due(NAMESPACE, node, suspension.event_of(node, uid, reason, at_ms=at_ms))
 
     def _due(self, namespace: str, name: str, event: dict[str, object]) -> None:
         with self._changed:
@@ -142,7 +148,7 @@ class Desk:
         if answer.status == 429 or answer.status >= 500:
             return False
         if answer.status not in {200, 201, 202, 409}:
-            log.warning("no Event on pod %s/%s: %d %s", namespace, name, answer.status, answer.words)
+            log.warning("no Event on %s/%s: %d %s", namespace, name, answer.status, answer.words)
         with self._changed:
             if self._events and self._events[0] is event:
                 self._events.popleft()

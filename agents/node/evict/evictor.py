@@ -70,6 +70,7 @@ class Evictor:
         self._be_cpu = BeCpuHistory()
         self._window: BeCpuWindow | None = None
         self._may_kill = False
+        self._suspended = ""
         self._paced = Paced()
         self._mem_ns: int | None = None
         # A node that has just come up is busy: by CPU nobody goes at once.
@@ -155,6 +156,12 @@ class Evictor:
         self._refuse(refused, taken)
         self._holdback.step(Wanted(starved=starved, fed=fed, taken=taken, origin=origin))
 
+    def suspend(self, reason: str) -> None:
+        """Let those go on who are held back, and begin no eviction anew, until the reason is "" again."""
+        self._suspended = reason
+        if reason:
+            self._holdback.let_all_go_on(f"suspended by {reason}")
+
     def close(self) -> None:
         """Who is held back goes on; who is dying is left to the next start."""
         self._holdback.close()
@@ -225,7 +232,7 @@ class Evictor:
 
     def _begin_again(self, begin: NodeOutcome) -> None:
         """What an earlier run may not have begun: through the API it is asked once more, for it may have."""
-        if self._requests is None:
+        if self._requests is None or self._suspended:
             failed = msgspec.structs.replace(begin, result="failed", reason=f"{INTERRUPTED}: not begun")
             self._doors.actuator.conclude(failed)
             return

@@ -100,7 +100,7 @@ class Holdback:
         """
         for intent in intents:
             self._froze(pod_of(intent), _Frozen(thawed=intent, taken=None))
-        self._undo_all("the agent starts")
+        self.let_all_go_on("the agent starts")
 
     @property
     def exhausted(self) -> bool:
@@ -136,9 +136,10 @@ class Holdback:
 
     def close(self) -> None:
         """Let all go on: the agent stops."""
-        self._undo_all("the agent stops")
+        self.let_all_go_on("the agent stops")
 
-    def _undo_all(self, why: str) -> None:
+    def let_all_go_on(self, why: str) -> None:
+        """Let all go on, for this reason."""
         for move in self._restraint.undone():
             self._undo(move, why)
 
