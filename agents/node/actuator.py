@@ -62,6 +62,11 @@ class Actuator:
         """Time since the limit was last raised; None: not by this agent."""
         return None if self._raised_ns is None else (now_ns - self._raised_ns) // 1_000_000
 
+    def exceeds(self, limits: Limits | None) -> bool:
+        """Whether the kernel holds something tighter than these limits, and than the cap."""
+        wanted = None if limits is None else self._capped(limits)
+        return wanted is not None and self.limits is not None and looser(wanted, self.limits)
+
     def settle_interrupted(self) -> None:
         """Conclude what the last run began and did not end: the kernel shows what came of it."""
         for intent in self._spool.interrupted():
@@ -74,21 +79,24 @@ class Actuator:
                 msgspec.structs.replace(intent, result="applied" if done else "failed", reason=reason, after=after)
             )
 
-    def perform(self, act: Act, outcome: NodeOutcome, *, dated: Callable[[NodeOutcome], NodeOutcome]) -> None:
+    def perform(
+        self, act: Act, outcome: NodeOutcome, *, dated: Callable[[NodeOutcome], NodeOutcome], dry_run: bool = False
+    ) -> None:
         """Make the act's limits hold, where they differ from what holds.
 
         Args:
             act: what shall hold.
             outcome: the report as far as it is known before the act.
             dated: puts the time into a report; asked again once the act was read back.
+            dry_run: only report it.
 
         """
-        before, wanted = self.limits, self._capped(act.limits)
+        before, wanted = self.limits, act.limits if dry_run else self._capped(act.limits)
         bound = outcome.bound if wanted == act.limits else THROTTLED
         outcome = dated(msgspec.structs.replace(outcome, before=before, after=before, bound=bound))
         if wanted is None or before is None or not _differ(wanted, before):
             self.conclude(outcome)
-        elif self._dry_run:
+        elif self._dry_run or dry_run:
             self.conclude(msgspec.structs.replace(outcome, result="dry-run"))
         else:
             self.intend(msgspec.structs.replace(outcome, result="applied", after=wanted))

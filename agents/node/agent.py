@@ -8,13 +8,13 @@ otherwise the agent's own result acts and the outcome says why.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
 from slacktide.agents.clock import Clock
 from slacktide.agents.node.actuator import Act, Actuator
-from slacktide.agents.node.evict.evictor import Doors, Evictor
+from slacktide.agents.node.evict.evictor import BY_POLICY, Doors, Evictor
 from slacktide.agents.node.evict.requests import Clerk
 from slacktide.agents.node.evict.standing import Standing
 from slacktide.agents.node.kernel import Kernel, Reading
@@ -34,6 +34,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import KEYFRAME_MS, LsPressure, NodeSample
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
 from slacktide.streams.decisions.node_burst import handed_back
@@ -45,6 +46,8 @@ NO_PODS = "no pods"
 NO_FACTS = "no facts"
 SUSPEND = "suspend"
 """The rule of what is done while the node is suspended."""
+DRY_RUN = "dry-run"
+"""The rule by which a limit is lifted that a dry run only reports."""
 _OFF = Policy(version="")
 """By which nothing is wanted of any knob or burst."""
 
@@ -384,13 +387,25 @@ class NodeAgent:
         if self._suspended:
             self._hold_nothing(taken)
             return
-        self._perform(act, taken)
+        if resource_threshold_on(self._policy, taken.facts).cpu_suppress_dry_run:
+            self._rehearse(act, taken)
+        else:
+            self._perform(act, taken)
         self._evictor.carry_out(evict, taken, act.origin, reason)
         self._tuner.carry_out(settings, taken, act.origin, reason)
 
-    def _perform(self, act: Act, taken: Taken) -> None:
+    def _rehearse(self, act: Act, taken: Taken) -> None:
+        """Only report what would hold. What held before the policy said so is lifted first."""
+        lifting = self._lifting(taken, DRY_RUN, "restored", BY_POLICY)
+        if self._actuator.exceeds(lifting.limits):
+            self._perform(lifting, taken)
+        self._perform(
+            replace(act, reason=f"{act.reason}; {BY_POLICY}" if act.reason else BY_POLICY), taken, dry_run=True
+        )
+
+    def _perform(self, act: Act, taken: Taken, *, dry_run: bool = False) -> None:
         cause = Cause(
             taken=taken, origin=act.origin, rule=act.rule, reason=act.reason, bound=act.bound, terms=act.terms
         )
         outcome = self._reporter.begun(cause, TARGET, id_=act.id)
-        self._actuator.perform(act, outcome, dated=lambda report: self._reporter.dated(report, taken))
+        self._actuator.perform(act, outcome, dated=lambda report: self._reporter.dated(report, taken), dry_run=dry_run)

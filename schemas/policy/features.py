@@ -92,7 +92,13 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="BECPUSuppress",
         strategy="resource_threshold",
-        fields=("cpu_suppress_threshold_pct", "cpu_suppress_min_pct", "cpu_suppress_policy", "cpu_suppress_signal"),
+        fields=(
+            "cpu_suppress_threshold_pct",
+            "cpu_suppress_min_pct",
+            "cpu_suppress_policy",
+            "cpu_suppress_signal",
+            "cpu_suppress_dry_run",
+        ),
         lacks=lacks.thresholded(),
     ),
     Feature(
@@ -104,7 +110,7 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="BEMemoryEvict",
         strategy="resource_threshold",
-        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct", "mem_evict_fallback"),
+        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct", "mem_evict_fallback", "mem_evict_dry_run"),
         lacks=lacks.thresholded(lacks.memory_used),
     ),
     Feature(
@@ -115,6 +121,7 @@ _NODE: tuple[Feature, ...] = (
             "mem_evict_lower_pct",
             "evict_enabled_priority_threshold",
             "mem_evict_fallback",
+            "mem_evict_dry_run",
         ),
         lacks=lacks.thresholded(lacks.memory_evict),
     ),
@@ -126,6 +133,7 @@ _NODE: tuple[Feature, ...] = (
             "mem_allocatable_evict_lower_pct",
             "allocatable_evict_priority_threshold",
             "mem_evict_fallback",
+            "mem_evict_dry_run",
         ),
         lacks=lacks.thresholded(lacks.memory_allocatable),
     ),
@@ -138,6 +146,7 @@ _NODE: tuple[Feature, ...] = (
             "cpu_evict_be_usage_threshold_pct",
             "cpu_evict_policy",
             "cpu_evict_time_window_s",
+            "cpu_evict_dry_run",
         ),
         lacks=lacks.thresholded(lacks.satisfaction),
     ),
@@ -149,6 +158,7 @@ _NODE: tuple[Feature, ...] = (
             "cpu_evict_lower_pct",
             "evict_enabled_priority_threshold",
             "cpu_evict_time_window_s",
+            "cpu_evict_dry_run",
         ),
         lacks=lacks.thresholded(lacks.cpu_evict),
     ),
@@ -159,6 +169,7 @@ _NODE: tuple[Feature, ...] = (
             "cpu_allocatable_evict_threshold_pct",
             "cpu_allocatable_evict_lower_pct",
             "allocatable_evict_priority_threshold",
+            "cpu_evict_dry_run",
         ),
         lacks=lacks.thresholded(lacks.cpu_allocatable),
     ),

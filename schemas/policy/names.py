@@ -63,6 +63,9 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "memoryEvictFallback": "mem_evict_fallback",
         "subPriorityEnable": "sub_priority_enable",
         "cpusetMinCPUs": "cpuset_cpus_min",
+        "cpuSuppressDryRun": "cpu_suppress_dry_run",
+        "memoryEvictDryRun": "mem_evict_dry_run",
+        "cpuEvictDryRun": "cpu_evict_dry_run",
     },
     CpuBurst: {
         "policy": "policy",

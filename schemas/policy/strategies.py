@@ -127,6 +127,10 @@ class ResourceThreshold(Message, frozen=True, kw_only=True):
     """Slacktide's own: the label koordinator.sh/priority orders best-effort victims of one priority."""
     cpuset_cpus_min: Annotated[int, msgspec.Meta(ge=1, le=CPUS_MAX)] = 2
     """Slacktide's own: the fewest CPUs that policy cpuset leaves; a node with no more of them is held by quota."""
+    cpu_suppress_dry_run: bool = False
+    """Slacktide's own, as the next two: decided and recorded, but the agent does not carry it out."""
+    mem_evict_dry_run: bool = False
+    cpu_evict_dry_run: bool = False
 
 
 class CpuBurst(Message, frozen=True, kw_only=True):

@@ -99,7 +99,9 @@ def _not_done(part: Hold | Evict | Setting, command: NodeCommand, outcome: NodeO
         name="command.not-carried-out",
         severity="note" if outcome.result == "dry-run" else "warning",
         text=f"{what(part)} (seq {command.seq}) was not carried out: {outcome.result}, {reason}",
-        advice="the agent runs with --dry-run" if outcome.result == "dry-run" else "",
+        advice="the agent runs with --dry-run, or the policy has a dryRun for it"
+        if outcome.result == "dry-run"
+        else "",
     )
 
 

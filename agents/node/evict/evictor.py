@@ -26,12 +26,13 @@ from slacktide.agents.node.reporter import Reporter
 from slacktide.agents.wallet import NO_CREDIT, Wallet
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
-from slacktide.schemas.outcome import NodeOutcome, Origin, Spent
+from slacktide.schemas.outcome import NodeOutcome, Origin, Result, Spent
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import BeCpuWindow, EvictState
-from slacktide.streams.decisions.node_evict import MEMORY_RULES, Eviction
+from slacktide.streams.decisions.node_evict import CPU_RULES, MEMORY_RULES, Eviction
 
+BY_POLICY = "dry run, by the policy"
 THROUGH_API = "through the Eviction API"
 
 
@@ -71,6 +72,7 @@ class Evictor:
         self._window: BeCpuWindow | None = None
         self._may_kill = False
         self._suspended = ""
+        self._rehearsed: frozenset[str] = frozenset()
         self._paced = Paced()
         self._mem_ns: int | None = None
         # A node that has just come up is busy: by CPU nobody goes at once.
@@ -134,11 +136,15 @@ class Evictor:
         threshold = resource_threshold_on(policy, facts)
         self._window = self._be_cpu.window(threshold)
         self._may_kill = threshold.mem_evict_fallback == "kill"
+        self._rehearsed = (MEMORY_RULES if threshold.mem_evict_dry_run else frozenset()) | (
+            CPU_RULES if threshold.cpu_evict_dry_run else frozenset()
+        )
 
     def carry_out(self, victims: Sequence[Eviction], taken: Taken, origin: Origin, reason: str) -> None:
         """Evict, as far as credit and the API server go; else hold the victims back."""
         starved: list[Starved] = []
         refused: list[tuple[str, NodeOutcome]] = []
+        rehearsed: list[tuple[str, NodeOutcome]] = []
         fed = False
         for victim in victims:
             outcome = self._begun(victim, taken, origin, reason)
@@ -146,6 +152,8 @@ class Evictor:
                 continue
             if self._dry_run:
                 self._say(msgspec.structs.replace(outcome, result="dry-run"), taken)
+            elif victim.rule in self._rehearsed:
+                rehearsed.append((BY_POLICY, outcome))
             elif why := self._refuses(victim):
                 starved.append(Starved(victim=victim, why=why))
                 refused.append((why, outcome))
@@ -153,7 +161,8 @@ class Evictor:
                 starved.append(Starved(victim=victim, why=why))
             else:
                 fed = fed or victim.pod.uid in self._victims
-        self._refuse(refused, taken)
+        self._report(refused, "refused", taken)
+        self._report(rehearsed, "dry-run", taken)
         self._holdback.step(Wanted(starved=starved, fed=fed, taken=taken, origin=origin))
 
     def suspend(self, reason: str) -> None:
@@ -259,14 +268,14 @@ class Evictor:
         else:
             self._cpu_ns = self._doors.mono_ns()
 
-    def _refuse(self, refused: Sequence[tuple[str, NodeOutcome]], taken: Taken) -> None:
-        """Say it at once, for the governor waits for it, and then no more than once a second for each namespace."""
-        for why, outcome in refused:
+    def _report(self, undone: Sequence[tuple[str, NodeOutcome]], result: Result, taken: Taken) -> None:
+        """Report it at once, for the governor waits for it, and then at most once a second for each namespace."""
+        for why, outcome in undone:
             assert outcome.pod is not None
             kind = outcome.rule, outcome.pod.namespace, why
             count = self._paced.count(kind, self._doors.mono_ns())
             if count:
-                self._say(msgspec.structs.replace(outcome, result="refused", reason=why, count=count), taken)
+                self._say(msgspec.structs.replace(outcome, result=result, reason=why, count=count), taken)
 
     def _say(self, outcome: NodeOutcome, taken: Taken) -> None:
         self._doors.actuator.conclude(self._doors.reporter.dated(outcome, taken))
