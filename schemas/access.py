@@ -120,7 +120,8 @@ IN_THE_LOOP = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER)
 
 READER = Part(
     name="reader",
-    what="explain, replay, doctor, policy compare, dead-letter list and show, topics list, tail, lag and export; kcat",
+    what="explain, nodes, top, replay, doctor, policy compare, dead-letter list and show, topics list, tail, lag and "
+    "export; kcat",
     reads=TOPICS,
     besides=(
         *_on("DescribeConfigs", TOPICS),

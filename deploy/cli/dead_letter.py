@@ -11,13 +11,14 @@ from contextlib import aclosing
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli.put_back import TOPICS, WHY, Found, Letter, Step, letter_of, starts, steps
-from slacktide.deploy.cli.records import letter_row, letter_text, topic_named
+from slacktide.deploy.cli.group import Group
+from slacktide.deploy.cli.put_back import HEADER, TOPICS, WHY, Found, Letter, Step, letter_of, starts, steps
+from slacktide.deploy.cli.records import letter_row, letter_text, line, topic_named
 from slacktide.deploy.cli.text import Duration, Name, table
 from slacktide.deploy.cli.topics import bootstrap_option
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.topics import DEAD_LETTER
+from slacktide.schemas.topics import BY_NAME, DEAD_LETTER
 from slacktide.streams.kafka import Placed, Sender, describe_topics, read_topic
 from slacktide.streams.records import Out, Record
 
@@ -25,7 +26,7 @@ SEND_S = 5.0
 BATCH = 100
 
 
-@click.group(epilog="Example: slacktide dead-letter list --since 1h")
+@click.group(cls=Group, epilog="Example: slacktide dead-letter list --since 1h")
 def command() -> None:
     """Records that could not be processed, with the reason."""
 
@@ -56,7 +57,7 @@ def show(offset: int, bootstrap: Cluster) -> None:
 @click.option("--topic", "topics", multiple=True, required=True, help="Topic that may be written to; may be repeated.")
 @click.option("--since", type=Duration(), help="Only those refused within the last 90s, 5m, 2h or 1d.")
 @click.option("--key", type=Name(), help="Only records with this key, such as a node's name.")
-@click.option("--dry-run", is_flag=True, help="Show what would be written, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be written, decoded, and write nothing.")
 def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, key: str | None, dry_run: bool) -> None:
     """Write refused records again, after the cause was fixed: each once, to its own partition.
 
@@ -76,8 +77,7 @@ def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, ke
 
     decided = asyncio.run(_decided(bootstrap, since_ms, chosen))
     if decided:
-        rows = [(*letter_row(step.letter.record)[1:4], WHY[step.fate], _size(step)) for step in decided]
-        click.echo(table(["OFFSET", "FROM", "KEY", "OUTCOME", "BYTES"], rows))
+        _show(decided, whole=dry_run)
     outs = [step.out for step in decided if step.out is not None]
     fates = Counter(step.fate for step in decided)
     if outs and not dry_run:
@@ -98,6 +98,30 @@ def _replayable(topic: str) -> str:
             param_hint="--topic",
         )
     return name
+
+
+def _show(decided: Sequence[Step], *, whole: bool) -> None:
+    """Show what becomes of each letter; ``whole``: with the records that would be written."""
+    rows = [(*letter_row(step.letter.record)[1:4], WHY[step.fate], _size(step)) for step in decided]
+    click.echo(table(["OFFSET", "FROM", "KEY", "OUTCOME", "BYTES"], rows))
+    for step in decided:
+        if whole and step.out is not None:
+            click.echo(_decoded(step.letter, step.out))
+
+
+def _decoded(letter: Letter, out: Out) -> str:
+    """What would be written, as ``topics tail`` shows the original."""
+    topic, partition, offset = letter.origin
+    original = Record(
+        topic=topic,
+        partition=partition,
+        offset=offset,
+        timestamp_ms=letter.body.refused_ms,
+        key=out.key,
+        value=out.value,
+        headers=tuple(one for one in out.headers if one[0] != HEADER),
+    )
+    return line(original, BY_NAME[topic])
 
 
 def _size(step: Step) -> int | str:

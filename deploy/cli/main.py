@@ -16,6 +16,7 @@ from typing import Any
 
 import click
 
+from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.text import printable
 from slacktide.schemas.errors import SlacktideError
 
@@ -32,6 +33,8 @@ COMMANDS = {
     "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that could not be processed, with the reason."),
     "policy": ("slacktide.deploy.cli.policy.command", "A policy's file checked, and what holds on a node."),
     "explain": ("slacktide.deploy.cli.explain.command", "Why a node or a pod is as it is: told from the log."),
+    "nodes": ("slacktide.deploy.cli.nodes", "All nodes: sold, used, limit, age, and what is wrong with which."),
+    "top": ("slacktide.deploy.cli.top", "All nodes, renewed each second."),
     "replay": ("slacktide.deploy.cli.replay.command", "A recorded span decided again: is it equal?"),
     "calc": ("slacktide.deploy.cli.calc.command", "Decision rules by hand: cases in, results with their arithmetic."),
     "queue": ("slacktide.deploy.cli.queue.command", "A job queue by quota: what would happen, and why."),
@@ -55,7 +58,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """What a disk says that takes no more."""
 
 
-class Commands(click.Group):
+class Commands(Group):
     """A group that imports a command when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature, as below

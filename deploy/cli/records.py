@@ -86,6 +86,28 @@ def sample_lines(record: Record, rows: Rows) -> str:
     return "\n".join(lines)
 
 
+def json_line(record: Record) -> bytes:
+    """One record as one object on one line, for programs."""
+    shown: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp_ms": record.timestamp_ms,
+        "key": None if record.key is None else record.key.decode(errors="backslashreplace"),
+        "headers": {name: value.decode(errors="backslashreplace") for name, value in record.headers},
+        "body": None,
+    }
+    if isinstance(record.value, UnreadableBatch):
+        shown["error"] = f"offsets {record.value.first_offset} to {record.offset}: {record.value.reason}"
+    elif record.value is not None:
+        try:
+            codec.decode(record.value, BY_NAME[record.topic].message)
+            shown["body"] = orjson.loads(record.value)
+        except (BadMessageError, orjson.JSONDecodeError) as exc:
+            shown["error"] = str(exc)
+    return orjson.dumps(shown)
+
+
 def _body(record: Record, topic: Topic) -> str:
     if record.value is None:
         return "null (deleted)"

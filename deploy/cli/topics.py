@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -12,7 +13,8 @@ import click
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import acl, export, settings
-from slacktide.deploy.cli.records import line, sample_lines, topic_named
+from slacktide.deploy.cli.group import Group
+from slacktide.deploy.cli.records import json_line, line, sample_lines, topic_named
 from slacktide.deploy.cli.text import Duration, Name, count, show, table
 from slacktide.deploy.cli.topic_plan import Change, changes, said
 from slacktide.schemas.access import STREAM_GROUP
@@ -36,7 +38,7 @@ bootstrap_option = settings.option(
 )
 
 
-@click.group(epilog="Example: slacktide topics plan --bootstrap kafka-1:9092")
+@click.group(cls=Group, epilog="Example: slacktide topics plan --bootstrap kafka-1:9092")
 def command() -> None:
     """Topics: what is missing, create it, read them, lag."""
 
@@ -81,10 +83,11 @@ async def _apply(bootstrap: Cluster) -> list[Change]:
 
 
 @command.command(name="list", epilog="Example: slacktide topics list --bootstrap kafka-1:9092")
-@settings.option("--bootstrap", type=settings.Kafka(), help="Broker to ask for live figures; none: the table alone.")
-def list_(bootstrap: Cluster | None) -> None:
-    """List the topics: key, partitions, how long records are kept, who writes and reads them."""
-    if bootstrap is None:
+@bootstrap_option
+@click.option("--table", "table_only", is_flag=True, help="The table alone: no broker is asked.")
+def list_(bootstrap: Cluster, *, table_only: bool) -> None:
+    """List the topics: key, partitions, how long records are kept, who writes and reads them, and what is there now."""
+    if table_only:
         click.echo(_listed(None))
         return
     click.echo(_listed(asyncio.run(describe_topics(bootstrap, [topic.name for topic in TOPICS]))))
@@ -123,17 +126,24 @@ def _live(state: TopicState | None) -> str:
 @click.option("--since", type=Duration(), help="Only records of the last 90s, 5m, 2h or 1d.")
 @click.option("-n", "--last", type=click.IntRange(1), help=f"Only the last N records; without --since: {LAST}.")
 @click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
-def tail(topic: str, *, bootstrap: Cluster, key: str | None, since: int | None, last: int | None, follow: bool) -> None:
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def tail(
+    topic: str, *, bootstrap: Cluster, key: str | None, since: int | None, last: int | None, follow: bool, output: str
+) -> None:
     """Print a topic's records, decoded, one a line: time, partition:offset, key, headers, body.
 
     Heartbeats (docs/silence.md) are left out. Short names will do: sample, node.sample, node.sample.v1. Of a sample in
     columns (node.sample.v2, or sample) each pod has a line of its own: with --key under its name, without it from the
     node's next keyframe on.
+
+    With -o json: one object a line, {"topic", "partition", "offset", "timestamp_ms", "key", "headers", "body"}. A
+    sample in columns is one object, in rows where its list of pods is known. A body that cannot be decoded is null, and
+    "error" has the reason. A body of null without "error" is a deletion.
     """
     meant = topic_named(topic)
     since_ms = None if since is None else SystemClock().wall_ms() - since
     limit = last if last is not None or since is not None else LAST
-    asked = _Asked(topic=meant.name, key=key, since_ms=since_ms, limit=limit, follow=follow)
+    asked = _Asked(topic=meant.name, key=key, since_ms=since_ms, limit=limit, follow=follow, json=output == "json")
     try:
         asyncio.run(_print(bootstrap, meant, asked))
     except KeyboardInterrupt:  # how a --follow ends
@@ -150,6 +160,7 @@ class _Asked:
     limit: int | None
     """The last so many of what is there; None: all."""
     follow: bool
+    json: bool
 
 
 async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked) -> None:
@@ -158,7 +169,11 @@ async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked) -> None:
         await _learn(bootstrap, asked, rows)
     async with aclosing(_records(bootstrap, asked)) as records:
         async for record in records:
-            click.echo(line(record, topic) if topic is not SAMPLE_COLUMNS else sample_lines(record, rows))
+            if asked.json:
+                click.echo(json_line(rows.of(record) if topic is SAMPLE_COLUMNS else record))
+            else:
+                click.echo(line(record, topic) if topic is not SAMPLE_COLUMNS else sample_lines(record, rows))
+            sys.stdout.flush()
 
 
 async def _learn(bootstrap: Cluster, asked: _Asked, rows: Rows) -> None:

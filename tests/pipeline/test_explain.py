@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import json
+import signal
 import subprocess
 import time
 from collections.abc import Coroutine
@@ -69,6 +70,28 @@ def told(*arguments: str, given: str | None = None) -> dict[str, Any]:
     return body
 
 
+def run_nodes(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """As kubectl calls its plug-in."""
+    command = [str(Path(SLACKTIDE).with_name("kubectl-slacktide")), "nodes", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=40)
+
+
+def nodes(*arguments: str) -> str:
+    done = run_nodes(*arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def _first_screen(*arguments: str) -> str:
+    """What ``top`` shows, and that it shows it again."""
+    with subprocess.Popen([SLACKTIDE, "top", *arguments], stdout=subprocess.PIPE, text=True) as top:
+        assert top.stdout is not None
+        lines = [top.stdout.readline() for _ in range(6)]
+        top.send_signal(signal.SIGINT)
+    assert lines[0].count("NODE") == lines[3].count("NODE") == 1
+    return lines[2]
+
+
 def findings(body: dict[str, Any]) -> dict[str, str]:
     return {one["name"]: one["text"] for one in body["findings"]}
 
@@ -123,6 +146,16 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
         runs = told("pod", "default/batch-0", *at)
         assert (runs["running"]["node"], runs["priority_class"]) == (NODE, "koord-batch")
 
+        [row] = json.loads(nodes(*at, "-o", "json"))
+        assert (row["node"], row["capacity_cpu_milli"]) == (NODE, 8_000)
+        assert row["batch_cpu_milli"] >= ASKED_MILLI
+        assert row["severity"] in {"ok", "note"}, row
+        assert row["age_ms"] < 45_000
+        assert row["limits"] is not None
+        assert nodes("al*", *at).splitlines()[1].split()[0] == NODE
+        assert "known: alpha" in run_nodes("beta", *at).stderr
+        assert "1 node, 0 with a problem or a warning; used " in _first_screen(*at)
+
         node.service.demand_milli = 8_000
         full = eventually(lambda: findings(told("node", NODE, *at)).get("batch.exhausted"), 30, every_s=0.5)
         assert full is not None
@@ -133,6 +166,9 @@ def test_a_node_and_its_pods_are_explained_by_what_stands_in_the_log(broker, tmp
         silent = eventually(lambda: findings(told("node", NODE, *at)).get("agent.silent"), 30, every_s=1)
         assert silent is not None
         assert "its last sample, seq " in silent
+        [row] = json.loads(nodes(*at, "-o", "json", "--problems"))
+        assert (row["node"], row["severity"]) == (NODE, "problem")
+        assert "silent: no sample for " in row["why"]
 
 
 def _each_record_stands_where_it_is_said(bootstrap: str, body: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import json
 import signal
 import subprocess
 import sys
@@ -102,8 +103,8 @@ def test_another_partition_count_is_told_and_left(broker) -> None:
     assert slacktide(broker, "topics", "plan").exit_code == 2
 
 
-def test_list_needs_no_broker_and_shows_more_with_one(broker) -> None:
-    alone = CliRunner().invoke(cli, ["topics", "list"], env={"SLACKTIDE_BOOTSTRAP": None}).stdout
+def test_list_shows_what_is_there_and_needs_no_broker_for_the_table_alone(broker) -> None:
+    alone = CliRunner().invoke(cli, ["topics", "list", "--table"], env={"SLACKTIDE_BOOTSTRAP": None}).stdout
     lines = alone.splitlines()
     assert lines[0].split() == [
         "TOPIC", "KEY", "PARTITIONS", "KEPT", "CLEANUP", "REPLICATION", "ACKS", "PRODUCERS", "CONSUMERS",
@@ -125,6 +126,21 @@ async def test_tail_shows_the_last_records_decoded_with_their_headers(broker) ->
     assert " 0:11 policy [ce_specversion=1.0 ce_id=p11 ce_type=slacktide.policy.v1 " in lines[-1]
     assert lines[-1].endswith(f"] {encode(DEFAULT).decode()}")
     assert ids(slacktide(broker, "topics", "tail", "policy", "-n", "3").stdout.splitlines()) == ["p9", "p10", "p11"]
+
+
+async def test_tail_as_json_is_one_object_a_line_for_programs(broker) -> None:
+    broker.apply_topics()
+    await write(broker, *policies(1), Out(topic=POLICY.name, key=b"policy", value=b"{oops"))
+    await write(broker, Out(topic=POLICY.name, key=b"policy", value=None))
+    done = slacktide(broker, "topics", "tail", "policy", "-o", "json", "-n", "3")
+    good, bad, deleted = [json.loads(line) for line in done.stdout.splitlines()]
+
+    assert (good["topic"], good["partition"], good["offset"], good["key"]) == (POLICY.name, 0, 0, "policy")
+    assert good["body"] == json.loads(encode(DEFAULT))
+    assert good["headers"]["ce_id"] == "p0"
+    assert bad["body"] is None
+    assert "error" in bad
+    assert (deleted["body"], "error" in deleted) == (None, False)
 
 
 async def test_tail_shows_the_last_figures_and_no_heartbeats(broker) -> None:
@@ -273,6 +289,8 @@ async def test_refused_records_are_written_again_once(broker) -> None:
     await write(broker, *(refused(offset, out) for offset, out in enumerate(bad)))
 
     planned = slacktide(broker, *REPLAY, "--key", "a", "--dry-run").stdout.splitlines()
+    assert " 2:0 a [ce_id=x] {" in planned[2]
+    assert json.loads(planned[2].partition("] ")[2])["node"] == "a"
     assert planned[1].split() == ["0", "node.sample.v1", "2:0", "a", "put", "back", str(len(bad[0].value or b""))]
     assert planned[-1] == "would be put back: 1, earlier: 0, left: 0"
     assert len([record async for record in read_topic(broker.cluster, SAMPLE.name)]) == 2

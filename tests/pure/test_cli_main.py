@@ -94,14 +94,27 @@ def test_output_into_a_pipe_that_closes_is_no_error() -> None:
     read, write = os.pipe()
     os.close(read)
     with os.fdopen(write, "wb") as closed:
-        done = subprocess.run([SLACKTIDE, "topics", "list"], stdout=closed, stderr=subprocess.PIPE, check=False)
+        done = subprocess.run(
+            [SLACKTIDE, "topics", "list", "--table"], stdout=closed, stderr=subprocess.PIPE, check=False
+        )
 
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("arguments", [("--help",), ("topics", "list"), ("calc", "--list")])
+@pytest.mark.parametrize("arguments", [("--help",), ("topics", "list", "--table"), ("calc", "--list")])
 def test_output_onto_a_full_disk_is_told_in_one_line(arguments: tuple[str, ...]) -> None:
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run([SLACKTIDE, *arguments], stdout=full, stderr=subprocess.PIPE, check=False)
 
     assert (done.returncode, done.stderr) == (1, b"Error: output cannot be written: No space left on device\n")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [(["nods"], "nodes"), (["topics", "tial"], "tail"), (["dead-letter", "lst"], "list"), (["polcy"], "policy")],
+)
+def test_an_unknown_command_names_those_that_are_near(given: list[str], meant: str) -> None:
+    done = CliRunner().invoke(main.cli, given)
+
+    assert done.exit_code == 2
+    assert f"no such command '{given[-1]}'; did you mean {meant}?" in done.stderr

@@ -12,6 +12,7 @@ import msgspec
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli import settings
+from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.text import Duration, Name, show
 from slacktide.schemas.connection import Cluster
 
@@ -28,7 +29,7 @@ bootstrap_option = settings.option(
 output_option = click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
-@click.group(epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
+@click.group(cls=Group, epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
 def command() -> None:
     """Why a node sells what it sells, why a pod waits or is evicted: told from the log, which is not changed.
 

@@ -43,6 +43,8 @@ FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 36_000
 """Samples come each second, figures at least each 30 s."""
 FETCH_WAIT_MS = 100
+LATELY_MS = 5_000
+"""An agent reports what came of each sample."""
 MISSED_MS = 7 * 24 * 3_600_000
 """A pod that was missed stays as it is for as long as it runs: all that the topic keeps."""
 _POD, _PODS = b'"pod":{', b'"pods":['
@@ -121,6 +123,11 @@ class Log:
         """All outcomes of acts on pods, of all nodes, since that time."""
         return await self.tail.read(self._all((OUTCOME,), since_ms), lambda record: _POD in (record.value or b""))
 
+    async def limit_outcomes(self, since_ms: int) -> list[Record]:
+        """All outcomes of acts on limits, of all nodes, since that time."""
+        read = await self.tail.read(self._all((OUTCOME,), since_ms), lambda record: _POD not in (record.value or b""))
+        return read.records
+
     async def placements(self, name: str, since_ms: int) -> Read:
         """What schedulers were told of pods of this name, since that time."""
         named = f'"name":"{name}"'.encode()
@@ -142,6 +149,23 @@ class Log:
 
     def _all(self, topics: Iterable[Topic], since_ms: int | None) -> dict[tuple[str, int], int | None]:
         return {(topic.name, number): since_ms for topic in topics for number in range(self.partitions[topic.name])}
+
+
+async def node_logs(log: Log) -> list[NodeLog]:
+    """What tells of each node now: latest figures and limits, without samples.
+
+    Raises:
+        LogError: it cannot be read.
+
+    """
+    records = [*await log.figures(), *await log.limit_outcomes(log.now_ms - LATELY_MS)]
+    names, covered = _names(records), covered_of(records)
+    of_all = [record for record in records if record.topic == POLICY.name]
+    by_topic = {topic: by_key(records, topic) for topic in (INVENTORY, OUTCOME, *FIGURES)}
+    return [
+        node_log(name, [*of_all, *(one for some in by_topic.values() for one in some.get(name, ()))], covered)
+        for name in sorted(names)
+    ]
 
 
 async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[PodLog, list[Place]]:

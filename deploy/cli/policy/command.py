@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from slacktide.agents.files import load_yaml
+from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.policy.compare import compare
 from slacktide.deploy.cli.policy.on_node import described_node, report, shown
 from slacktide.deploy.cli.settings import file
@@ -19,7 +20,7 @@ from slacktide.schemas.policy.reading import did_you_mean
 from slacktide.schemas.policy.unused import unused
 
 
-@click.group(epilog="Example: slacktide policy lint policy.yaml")
+@click.group(cls=Group, epilog="Example: slacktide policy lint policy.yaml")
 def command() -> None:
     """Check a policy, the ConfigMap slo-controller-config, and see what holds on a node before it is in force."""
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 import msgspec
 
+from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.queue.files import cluster_of
 from slacktide.deploy.cli.queue.report import lines, report
 from slacktide.deploy.cli.settings import file
@@ -16,7 +17,7 @@ from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings
 from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
 
 
-@click.group(epilog="Example: slacktide queue simulate cluster.yaml --with one-more-job.yaml")
+@click.group(cls=Group, epilog="Example: slacktide queue simulate cluster.yaml --with one-more-job.yaml")
 def command() -> None:
     """A queue of jobs by quota, with Kueue's objects and rules; nothing is written to a cluster."""
 

@@ -1,0 +1,167 @@
+"""``slacktide nodes``: all nodes at a glance, problems first."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli import settings
+from slacktide.deploy.cli.text import count, instant, table
+from slacktide.schemas.connection import Cluster
+
+if TYPE_CHECKING:  # they are not for --help
+    from slacktide.streams.explain.nodes import NodeRow, Sort
+
+SORTS = ("problem", "name", "used", "sold", "age")
+CLEAR = "\x1b[H\x1b[2J\x1b[3J"
+_HEAD = ["NODE", "STATE", "USED", "SOLD", "LIMIT", "AGE"]
+_WIDE = ["MEMORY", "SOLD MEMORY", "POLICY"]
+
+
+def options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What ``nodes`` and ``top`` have in common."""
+    for option in (
+        click.option("--problems", is_flag=True, help="Only nodes with a problem or a warning."),
+        click.option(
+            "--sort",
+            type=click.Choice(SORTS),
+            default="problem",
+            show_default=True,
+            help="What comes first: the worst, the name, the largest share used, the most sold, the oldest figures.",
+        ),
+        settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask."),
+        click.argument("names", nargs=-1, metavar="[NAME]..."),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command(epilog="Example: slacktide nodes 'gpu-*' --sort used -o wide --bootstrap kafka-1:9092")
+@options
+@click.option("-o", "--output", type=click.Choice(["text", "wide", "json", "yaml"]), default="text", show_default=True)
+@click.option("--watch", is_flag=True, help="Renew it each second, until Ctrl-C.")
+def command(
+    bootstrap: Cluster, *, names: tuple[str, ...], sort: Sort, problems: bool, output: str, watch: bool
+) -> None:
+    """List all nodes, or those whose name matches a pattern: what each sells, uses and holds, and what is wrong.
+
+    STATE is ok, note, warning or problem. USED is the node's CPU over the policy's window. SOLD is batch-cpu. LIMIT is
+    that of best-effort pods. AGE is the time since a worker published the figures or covered them by a heartbeat.
+
+    With -o json or yaml: a list of {"node", "severity", "why", "age_ms", "capacity_cpu_milli", "used_cpu_milli",
+    "batch_cpu_milli", "capacity_mem_bytes", "used_mem_bytes", "batch_mem_bytes", "limits", "policy_version"}.
+    """
+    run(lambda: shown(bootstrap, names, sort, output, problems=problems), watch=watch, clear=output in {"text", "wide"})
+
+
+def run(text: Callable[[], str], *, watch: bool, clear: bool) -> None:
+    """Print once, or each second until Ctrl-C."""
+    if not watch:
+        click.echo(text())
+        return
+    try:
+        asyncio.run(_renewed(text, clear=clear))
+    except KeyboardInterrupt:  # how a --watch ends
+        click.echo()
+
+
+async def _renewed(text: Callable[[], str], *, clear: bool) -> None:
+    while True:
+        now = await asyncio.to_thread(text)
+        click.echo((CLEAR if clear else "") + now)
+        await asyncio.sleep(1)
+
+
+def shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, problems: bool) -> str:
+    """Read the log, and put it into words.
+
+    Raises:
+        LogError: it cannot be read.
+        NotFoundError: no node matches.
+
+    """
+    from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
+    from slacktide.streams.explain.nodes import in_order  # noqa: PLC0415
+
+    rows = asyncio.run(_rows(bootstrap))
+    chosen = [row for row in rows if not names or any(fnmatchcase(row.node, name) for name in names)]
+    if names and not chosen:
+        known = near(names[0], [row.node for row in rows])
+        raise NotFoundError(f"{bootstrap}: no node matches {', '.join(names)}; {known}")
+    bad = {"problem", "warning"}
+    ordered = in_order([row for row in chosen if not problems or row.severity in bad], sort)
+    if output == "json":
+        return msgspec.json.format(msgspec.json.encode(ordered), indent=2).decode()
+    if output == "yaml":
+        return msgspec.yaml.encode(ordered).decode().rstrip()
+    return text_of(ordered, chosen, wide=output == "wide")
+
+
+async def _rows(bootstrap: Cluster) -> list[NodeRow]:
+    from slacktide.deploy.cli.explain.log import node_logs, opened  # noqa: PLC0415
+    from slacktide.streams.explain.nodes import node_row  # noqa: PLC0415
+
+    now_ms = SystemClock().wall_ms()
+    async with opened(bootstrap, now_ms) as log:
+        return [node_row(one, now_ms) for one in await node_logs(log)]
+
+
+def text_of(rows: Sequence[NodeRow], of_all: Sequence[NodeRow], *, wide: bool) -> str:
+    """A table, and a line that sums up.
+
+    Args:
+        rows: to be shown.
+        of_all: to be summed up.
+        wide: with memory and policy.
+
+    """
+    head = [*_HEAD, *(_WIDE if wide else []), "WHY"]
+    lines = [table(head, [_cells(row, wide=wide) for row in rows])] if rows else []
+    sold, used, capacity = (
+        sum(getattr(row, name) or 0 for row in of_all)
+        for name in ("batch_cpu_milli", "used_cpu_milli", "capacity_cpu_milli")
+    )
+    bad = sum(row.severity in {"problem", "warning"} for row in of_all)
+    share = f" ({100 * used / capacity:.0f}%)" if capacity else ""
+    sums = f"used {used:,}m of {capacity:,}m{share}, batch-cpu sold {sold:,}m"
+    when = instant(SystemClock().wall_ms())
+    return "\n".join([*lines, f"{count(len(of_all), 'node')}, {bad} with a problem or a warning; {sums}; {when}"])
+
+
+def _cells(row: NodeRow, *, wide: bool) -> list[object]:
+    from slacktide.deploy.cli.explain.node_text import limits_text  # noqa: PLC0415
+
+    cells: list[object] = [
+        row.node,
+        row.severity,
+        _of(row.used_cpu_milli, row.capacity_cpu_milli),
+        "-" if row.batch_cpu_milli is None else f"{row.batch_cpu_milli:,}m",
+        "-" if row.limits is None else limits_text(row.limits),
+        "-" if row.age_ms is None else f"{row.age_ms / 1_000:.1f}s",
+    ]
+    if wide:
+        cells += [
+            _gib(row.used_mem_bytes, row.capacity_mem_bytes),
+            _gib(row.batch_mem_bytes),
+            row.policy_version or "-",
+        ]
+    return [*cells, row.why]
+
+
+def _of(used: int | None, capacity: int | None) -> str:
+    if used is None:
+        return "-"
+    return f"{used:,}m {100 * used / capacity:.0f}%" if capacity else f"{used:,}m"
+
+
+def _gib(part: int | None, whole: int | None = None) -> str:
+    if part is None:
+        return "-"
+    size = f"{part / 2**30:.1f}Gi"
+    return f"{size} {100 * part / whole:.0f}%" if whole else size

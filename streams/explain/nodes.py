@@ -1,0 +1,123 @@
+"""All nodes at a glance: a row for each, with what is wrong with it. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import Limits
+from slacktide.streams.decisions.be_limits import measured
+from slacktide.streams.explain.carried_out import SUSPEND
+from slacktide.streams.explain.evidence import Logged, Severity
+from slacktide.streams.explain.node_log import NodeLog
+
+SILENT_MS = 45_000
+"""Figures are published or covered by a heartbeat at least each 30 s, heartbeats each few seconds."""
+Sort = Literal["problem", "name", "used", "sold", "age"]
+_WORST_FIRST = tuple(reversed(get_args(Severity)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """One node now. None: the log does not have it."""
+
+    node: str
+    severity: Severity
+    why: str
+    """What is wrong; "": nothing."""
+    age_ms: int | None
+    """Since its figures were published, or covered by a heartbeat."""
+    capacity_cpu_milli: int | None = None
+    used_cpu_milli: int | None = None
+    batch_cpu_milli: int | None = None
+    """What batch pods may ask for in all."""
+    capacity_mem_bytes: int | None = None
+    used_mem_bytes: int | None = None
+    batch_mem_bytes: int | None = None
+    limits: Limits | None = None
+    """In force for best-effort pods."""
+    policy_version: str = ""
+
+
+def node_row(log: NodeLog, now_ms: int) -> NodeRow:
+    """One node's row.
+
+    Args:
+        log: its latest figures, and its outcomes of the last seconds.
+        now_ms: since the epoch.
+
+    """
+    metric, allocatable, facts = log.metric, log.allocatable, log.facts
+    limits = [one for one in log.outcomes if one.body.about_limit and one.body.result != "refused"]
+    last = limits[-1] if limits else None
+    age_ms = None if metric is None else log.unsaid_ms(metric, now_ms)
+    severity, why = next(_troubles(log, age_ms, last), ("ok", ""))
+    return NodeRow(
+        node=log.node,
+        severity=severity,
+        why=why,
+        age_ms=age_ms,
+        capacity_cpu_milli=None if facts is None else facts.capacity.cpu_milli,
+        used_cpu_milli=None if metric is None else metric.body.node_use.cpu_milli,
+        batch_cpu_milli=None if allocatable is None else allocatable.body.batch_cpu_milli,
+        capacity_mem_bytes=None if facts is None else facts.capacity.mem_bytes,
+        used_mem_bytes=None if metric is None else metric.body.node_use.mem_bytes,
+        batch_mem_bytes=None if allocatable is None else allocatable.body.batch_mem_bytes,
+        limits=None if last is None else measured(last.body.after),
+        policy_version="" if last is None else last.body.policy_version,
+    )
+
+
+def _troubles(log: NodeLog, age_ms: int | None, last: Logged[NodeOutcome] | None) -> Iterator[tuple[Severity, str]]:
+    """What is wrong; what explains the rest comes first."""
+    if log.metric is None or age_ms is None:
+        yield "problem", "no figures: no agent runs there, or no worker reads its samples"
+    elif log.metric.body.stale_ms:
+        yield "problem", f"silent: no sample for {log.metric.body.stale_ms / 1_000:.0f} s or longer"
+    elif age_ms > SILENT_MS:
+        yield "problem", "no worker has published its figures, nor covered them by a heartbeat"
+    if last is None:
+        yield "warning", "the agent has reported no outcome lately"
+    else:
+        yield from _of_limit(last.body)
+    yield from _of_sale(None if log.allocatable is None else log.allocatable.body)
+
+
+def _of_limit(last: NodeOutcome) -> Iterator[tuple[Severity, str]]:
+    if last.rule == SUSPEND:
+        yield "warning", last.reason
+    elif last.result == "failed":
+        yield "problem", f"the limit could not be set: {last.reason}"
+    elif last.origin == "guard":
+        yield "warning", f"the guard decides: {last.reason}"
+    elif last.result == "dry-run":
+        yield "note", "dry run: limits are decided and not carried out"
+
+
+def _of_sale(allocatable: NodeAllocatable | None) -> Iterator[tuple[Severity, str]]:
+    if allocatable is None or allocatable.reason:
+        yield "note", f"nothing is sold: {'no figure' if allocatable is None else allocatable.reason}"
+    elif allocatable.degraded:
+        yield "warning", "degraded: no fresh measurement for as long as the policy allows"
+
+
+def in_order(rows: Iterable[NodeRow], by: Sort) -> list[NodeRow]:
+    """The largest or worst first; among equals, and by name, as the alphabet has it."""
+    return sorted(rows, key=lambda row: (_KEYS[by](row), row.node))
+
+
+def _share(part: int | None, whole: int | None) -> float:
+    return (part or 0) / whole if whole else 0.0
+
+
+_KEYS: Mapping[Sort, Callable[[NodeRow], float]] = {
+    "problem": lambda row: _WORST_FIRST.index(row.severity),
+    "name": lambda _: 0,
+    "used": lambda row: -_share(row.used_cpu_milli, row.capacity_cpu_milli),
+    "sold": lambda row: -(row.batch_cpu_milli or 0),
+    "age": lambda row: -(math.inf if row.age_ms is None else row.age_ms),
+}
