@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import click
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.cli import acl, export, settings
+from slacktide.deploy.cli import acl, export, settings, strimzi
 from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.records import json_line, line, sample_lines, topic_named
 from slacktide.deploy.cli.text import Duration, Name, count, show, table
@@ -241,6 +241,7 @@ async def _last(records: AsyncIterator[Record], limit: int) -> AsyncGenerator[Re
 
 
 command.add_command(acl.command)
+command.add_command(strimzi.command)
 command.add_command(export.command)
 
 
