@@ -49,6 +49,7 @@ ACTS = {
     "eviction_budget": "governor",
     "descheduling": "bridge",
     "placement": "scheduler",
+    "agent": "agent",
 }
 """By strategy: which parts act by it."""
 OPEN_ENDS = (INT32_MAX, COUNT_MAX)
