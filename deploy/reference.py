@@ -41,7 +41,6 @@ METRICS = {
     "Webhook": "slacktide.agents.cluster.webhook.metrics",
 }
 ACTS = {
-    "agent": "agent",
     "colocation": "stream worker, bridge",
     "resource_threshold": "stream worker, agent",
     "resource_qos": "agent",
