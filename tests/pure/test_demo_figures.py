@@ -16,12 +16,14 @@ from slacktide.deploy.cli.demo.report import (
     Decided,
     Reaction,
     Report,
+    Share,
     Slowdown,
     Utilization,
     as_json,
     not_closed,
     rows,
     sentences,
+    verdict,
 )
 from slacktide.deploy.cli.demo.world import Served, Used
 
@@ -34,6 +36,12 @@ GOOD = Report(
     batch_cpu_seconds=31.4,
     decided_by=Decided(stream=58, guard=1),
     ls_p99_ms={"ls_alone": 14.0},
+    shares={
+        "ls_alone": Share(utilization=0.25, batch_cpus=0.0),
+        "uncontrolled": Share(utilization=0.99, batch_cpus=1.6),
+        "weights_only": Share(utilization=0.98, batch_cpus=1.5),
+        "controlled": Share(utilization=0.58, batch_cpus=0.52),
+    },
     ls_requests=4_000,
     applied=44,
     controlled_seconds=60.0,
@@ -122,6 +130,34 @@ def test_the_summary_holds_every_figure():
 
     assert all(part in text for part in ("5.05 x", "1.30 x", "14 ms", "25%", "58%", "31.4", "640 ms", "22 of 23", "58"))
     assert rows(GOOD)[1][2] == "-"
+
+
+@pytest.mark.parametrize(
+    ("weights", "said"),
+    [
+        pytest.param(3.4, "Weights alone give 3.40 x.", id="the loop wins"),
+        pytest.param(1.31, "On this load weights alone do as well, with 1.50 CPUs", id="as good, with more work"),
+    ],
+)
+def test_the_verdict_states_what_weights_alone_would_do(weights, said):
+    """A sceptic reads it; so it argues against the loop where the figures do."""
+    text = verdict(
+        msgspec.structs.replace(GOOD, ls_slowdown=Slowdown(uncontrolled=5.0, weights_only=weights, controlled=1.3))
+    )
+
+    assert "58% busy instead of 25%" in text
+    assert "1.30 x" in text
+    assert said in text
+
+
+def test_there_is_no_verdict_on_what_did_not_run():
+    assert verdict(msgspec.structs.replace(GOOD, shares={})) == ""
+    assert (
+        verdict(
+            msgspec.structs.replace(GOOD, ls_slowdown=Slowdown(uncontrolled=5.0, weights_only=None, controlled=1.3))
+        )
+        == ""
+    )
 
 
 def test_a_machine_that_is_busy_with_something_else_is_said_to_be():

@@ -59,7 +59,7 @@ def story_so_far() -> Story:
 
 def frame_of(story: Story, **other) -> Frame:
     values = {
-        "mode": "real", "why": "root, cgroup v1", "now_ms": 2_500, "story": story, "scale": SCALE,
+        "mode": "real", "why": "root, cgroup v1", "takes_s": 90.0, "now_ms": 2_500, "story": story, "scale": SCALE,
         "condition": conditions(15)[3], "stage": "", "left_s": 3.0, "done_part": 0.5, "p99_ms": {"ls_alone": 9.0},
         "slowdowns": {"ls_alone": 1.0}, "reaction": Reaction(p50=600, p99=900, n=2, steps=2),
         "decided": Decided(stream=3, guard=0),

@@ -18,6 +18,8 @@ class Frame:
     mode: str
     why: str
     """Why it is real, or virtual."""
+    takes_s: float
+    """The whole demo, about."""
     now_ms: int
     story: Story
     scale: Scale

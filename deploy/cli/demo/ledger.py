@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import median
 
-from slacktide.deploy.cli.demo.conditions import Condition, Name
+from slacktide.deploy.cli.demo.conditions import TITLES, Condition, Name
 from slacktide.deploy.cli.demo.figures import Cut, Step, percentile, reactions_ms, slowdown
-from slacktide.deploy.cli.demo.report import Decided, Reaction, Report, Slowdown, Utilization
+from slacktide.deploy.cli.demo.report import Decided, Reaction, Report, Share, Slowdown, Utilization
 from slacktide.deploy.cli.demo.story import Story
 from slacktide.deploy.cli.demo.world import Served, Used, World
 
@@ -103,12 +103,13 @@ class Ledger:
         slowdowns = self.slowdowns()
         controlled = self._ended("controlled")
         cpus = world.machine.capacity_milli / 1000 * len(world.nodes)
+        alone, colocated = self._share("ls_alone", cpus), self._share("controlled", cpus)
         return Report(
             mode=world.mode,
             reaction_ms=self.reaction(story.cuts, now_s),
             utilization=Utilization(
-                ls_alone=self._part("ls_alone", cpus),
-                colocated=self._part("controlled", cpus),
+                ls_alone=None if alone is None else alone.utilization,
+                colocated=None if colocated is None else colocated.utilization,
                 others=self._others(world.machine.capacity_milli, story),
             ),
             ls_slowdown=Slowdown(
@@ -119,6 +120,7 @@ class Ledger:
             batch_cpu_seconds=round(sum(used.batch_s for _, used in controlled), 3),
             decided_by=self.decided(story, now_s),
             ls_p99_ms=dict(self.p99_ms()),
+            shares={name: share for name in TITLES if (share := self._share(name, cpus)) is not None},
             ls_requests=sum(len(window.latencies_ms) for window in self.windows),
             applied=story.applied(),
             controlled_seconds=round(sum(span_s for span_s, _ in controlled), 3),
@@ -132,11 +134,15 @@ class Ledger:
                 by_name.setdefault(window.condition.name, []).append(window.p99_ms)
         return by_name
 
-    def _part(self, name: Name, cpus: float) -> float | None:
-        """What the pods used in a condition, as a part of all nodes' capacity."""
+    def _share(self, name: Name, cpus: float) -> Share | None:
+        """What the pods used in a condition, on nodes that have so many CPUs together; None: none has ended."""
         ended = self._ended(name)
         span_s = sum(span_s for span_s, _ in ended)
-        return round(sum(used.service_s + used.batch_s for _, used in ended) / span_s / cpus, 4) if span_s else None
+        if not span_s:
+            return None
+        batch_s = sum(used.batch_s for _, used in ended)
+        both_s = batch_s + sum(used.service_s for _, used in ended)
+        return Share(utilization=round(both_s / span_s / cpus, 4), batch_cpus=round(batch_s / span_s, 3))
 
     def _others(self, capacity_milli: int, story: Story) -> float | None:
         spans = [(self.wall_ms(window.start_s), self.wall_ms(window.end_s)) for window in self._of("controlled")]

@@ -10,6 +10,14 @@ from slacktide.deploy.cli.demo.conditions import MEANINGS, TITLES, Name
 
 LIMITED: tuple[Name, ...] = ("uncontrolled", "weights_only", "controlled")
 BATCH_CPU_S_MIN = 0.01
+AS_GOOD = 1.05
+"""Slowdowns that differ by less are alike."""
+NEXT = (
+    ("slacktide up --sample", "run it on this machine, until you stop it"),
+    ("slacktide topics tail outcome --follow", "beside it: read what the agent did"),
+    ("slacktide assess --prometheus URL", "report what your cluster could sell"),
+)
+"""What to do after the demo."""
 OTHERS_PART_MAX = 0.35
 """Above this the machine is too busy with something else for the figures to mean much."""
 
@@ -42,6 +50,15 @@ class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
     controlled: float | None
 
 
+class Share(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pods used in one condition."""
+
+    utilization: float
+    """As a part of the machine."""
+    batch_cpus: float
+    """CPU seconds of batch work a second: the work that was done."""
+
+
 class Decided(msgspec.Struct, frozen=True, kw_only=True):
     """Who made the decisions that were applied, or found in force, in controlled time."""
 
@@ -59,6 +76,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     batch_cpu_seconds: float
     decided_by: Decided
     ls_p99_ms: dict[Name, float | None]
+    shares: dict[Name, Share]
     ls_requests: int
     applied: int
     """Decisions that changed a limit in a kernel, in the whole run."""
@@ -87,10 +105,40 @@ def not_closed(report: Report) -> str:
     return ""
 
 
-def rows(report: Report) -> list[tuple[str, str, str, str]]:
-    """The comparison: condition, what it is, p99 latency, slowdown."""
-    slowdowns: dict[str, Any] = msgspec.structs.asdict(report.ls_slowdown) | {"ls_alone": 1.0}
-    return [(TITLES[name], MEANINGS[name], _ms(report.ls_p99_ms.get(name)), _times(slowdowns[name])) for name in TITLES]
+def rows(report: Report) -> list[tuple[str, str, str, str, str, str]]:
+    """The comparison: condition, what it is, p99 latency, slowdown, utilization, batch work done."""
+    slowdowns = _slowdowns(report)
+    found = []
+    for name in TITLES:
+        share = report.shares.get(name)
+        used = (None, None) if share is None else (share.utilization, share.batch_cpus)
+        figures = _ms(report.ls_p99_ms.get(name)), _times(slowdowns[name]), _part(used[0]), _cpus(used[1])
+        found.append((TITLES[name], MEANINGS[name], *figures))
+    return found
+
+
+def verdict(report: Report) -> str:
+    """What the comparison comes to, in a sentence or two, also where weights alone do as well; "": too little ran."""
+    slow, shares = report.ls_slowdown, report.shares
+    if not all((slow.uncontrolled, slow.weights_only, slow.controlled)) or not shares.keys() >= TITLES.keys():
+        return ""
+    alone, weights, ours = (shares[name] for name in ("ls_alone", "weights_only", "controlled"))
+    text = (
+        f"Controlled, the machine is {_part(ours.utilization)} busy instead of {_part(alone.utilization)}, and the "
+        f"service's p99 is {_times(slow.controlled)} that of the service alone; uncontrolled it is "
+        f"{_times(slow.uncontrolled)}."
+    )
+    if (slow.weights_only or 0) <= (slow.controlled or 0) * AS_GOOD and weights.batch_cpus >= ours.batch_cpus:
+        return (
+            f"{text} On this load weights alone do as well, with {_cpus(weights.batch_cpus)} of batch work instead of "
+            f"{_cpus(ours.batch_cpus)}: they hold CPU, but neither memory nor what is placed on the node."
+        )
+    return f"{text} Weights alone give {_times(slow.weights_only)}."
+
+
+def _slowdowns(report: Report) -> dict[str, float | None]:
+    found: dict[str, Any] = msgspec.structs.asdict(report.ls_slowdown) | {"ls_alone": 1.0}
+    return found
 
 
 def sentences(report: Report) -> list[tuple[str, str]]:
@@ -122,6 +170,10 @@ def _ms(value: float | None) -> str:
 
 def _times(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f} x"
+
+
+def _cpus(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f} CPUs"
 
 
 def _part(value: float | None) -> str:

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from slacktide.deploy.cli.demo.frame import Frame, plain_line
-from slacktide.deploy.cli.demo.report import Report, rows, sentences
+from slacktide.deploy.cli.demo.report import NEXT, Report, rows, sentences, verdict
 from slacktide.deploy.cli.demo.view import View
 from slacktide.deploy.cli.demo.world import World
 
@@ -63,7 +63,7 @@ class PlainScreen:
     def show(self, frame: Frame) -> None:
         """One line; before the first, what the whole is."""
         if not self._said:
-            click.echo(f"slacktide demo: {frame.mode}: {frame.why}")
+            click.echo(f"slacktide demo: {frame.mode}: {frame.why}; takes about {frame.takes_s:.0f} s")
             self._said = True
         click.echo(plain_line(frame))
 
@@ -74,10 +74,14 @@ class PlainScreen:
     def summary(self, report: Report, world: World) -> None:
         """The table without colours or lines."""
         click.echo(f"slacktide demo: {report.mode}: {world.why}")
-        for name, meaning, p99, slowdown in rows(report):
-            click.echo(f"{name:<14} {meaning:<38} service p99 {p99:>8}  slowdown {slowdown:>8}")
+        for name, meaning, p99, slowdown, used, batch in rows(report):
+            service = f"service p99 {p99:>8}  slowdown {slowdown:>8}"
+            click.echo(f"{name:<14} {meaning:<38} {service}  utilization {used:>4}  batch work {batch:>9}")
         for name, value in sentences(report):
             click.echo(f"{name}: {value}")
+        click.echo(verdict(report))
+        for command, what in NEXT:
+            click.echo(f"next: {command:<40} {what}")
 
 
 class LiveScreen:
@@ -113,9 +117,14 @@ class LiveScreen:
         table.add_column("what it is")
         table.add_column("service p99", justify="right")
         table.add_column("slowdown", justify="right")
+        table.add_column("utilization", justify="right")
+        table.add_column("batch work", justify="right")
         for row in rows(report):
             table.add_row(*row)
         self._console.print(table)
         for name, value in sentences(report):
             self._console.print(f"  [bold]{name}[/]: {value}", highlight=False)
+        self._console.print(f"\n  {verdict(report)}\n", highlight=False)
+        for command, what in NEXT:
+            self._console.print(f"  [bold]{command:<40}[/] {what}", highlight=False)
         self._console.print(f"  [dim]{world.why}[/]", highlight=False)

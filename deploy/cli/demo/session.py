@@ -123,6 +123,7 @@ class Session:
         return Frame(
             mode=world.mode,
             why=world.why,
+            takes_s=sum(self._spans_s()),
             now_ms=self._clock.wall_ms(),
             story=story,
             scale=Scale(
@@ -140,9 +141,13 @@ class Session:
             decided=conductor.ledger.decided(story, conductor.now_s()),
         )
 
+    def _spans_s(self) -> list[float]:
+        """What each condition takes, about."""
+        return [condition.settle_s + condition.measured_s + OVERHEAD_S for condition in self._plan]
+
     def _done_part(self, conductor: Conductor) -> float:
         """How far the whole run is, 0 to 1."""
-        spans_s = [condition.settle_s + condition.measured_s + OVERHEAD_S for condition in self._plan]
+        spans_s = self._spans_s()
         windows = conductor.ledger.windows
         done_s = sum(spans_s[: len(windows)]) - conductor.left_s()
         return min(1.0, done_s / sum(spans_s))

@@ -105,7 +105,7 @@ def _title(frame: Frame) -> Runs:
     return [
         (" slacktide demo ", "bold white on #005f87"),
         (f" {frame.mode.upper()} ", f"bold black on {colour}"),
-        (f" {frame.why}", DIM),
+        (f" {frame.why}; takes about {frame.takes_s:.0f} s", DIM),
     ]
 
 
