@@ -32,6 +32,10 @@ def cases(name: str) -> list[str]:
     if name == "numa_batch_zones":
         zones = [{"id": zone, "allocatable": {"cpu_milli": 8}, "available": {"cpu_milli": zone}} for zone in (0, 3)]
         return [json.dumps({"name": "a", "input": {"batch_cpu_milli": 7, "batch_memory_bytes": 1, "zones": zones}})]
+    if name == "cpu_pressure":
+        look = {"span_us": 100_000, "ls_cpu_us": 9_000, "be_cpu_us": 90_000, "idle_us": 0, "cpu_stall_us": 40_000}
+        gate = {"base_permille": 80, "pause_ms": 500}
+        return [json.dumps({"name": "a", "input": {"node_capacity_cpu_milli": 1_000, "gate": gate, "looks": [look, look]}})]
     files = {"free_resource": "batch_resource"}
     by_size = sorted(lines(files.get(name, name)), key=len)
     return by_size[: len(by_size) * 3 // 4 : max(1, len(by_size) // CASES)]
