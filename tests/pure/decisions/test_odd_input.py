@@ -35,7 +35,9 @@ def cases(name: str) -> list[str]:
     if name == "cpu_pressure":
         look = {"span_us": 100_000, "ls_cpu_us": 9_000, "be_cpu_us": 90_000, "idle_us": 0, "cpu_stall_us": 40_000}
         gate = {"base_permille": 80, "pause_ms": 500}
-        return [json.dumps({"name": "a", "input": {"node_capacity_cpu_milli": 1_000, "gate": gate, "looks": [look, look]}})]
+        return [
+            json.dumps({"name": "a", "input": {"node_capacity_cpu_milli": 1_000, "gate": gate, "looks": [look, look]}})
+        ]
     files = {"free_resource": "batch_resource"}
     by_size = sorted(lines(files.get(name, name)), key=len)
     return by_size[: len(by_size) * 3 // 4 : max(1, len(by_size) // CASES)]
