@@ -39,6 +39,7 @@ COMMANDS = {
     "calc": ("slacktide.deploy.cli.calc.command", "Decision rules by hand: cases in, results with their arithmetic."),
     "queue": ("slacktide.deploy.cli.queue.command", "A job queue by quota: what would happen, and why."),
     "size": ("slacktide.deploy.cli.size.command", "Compute what a cluster needs: disks, partitions, workers, memory."),
+    "savings": ("slacktide.deploy.cli.savings.command", "What best-effort pods used beyond native requests."),
     "assess": ("slacktide.deploy.cli.assess.command", "What a cluster could sell, from its Prometheus."),
     "demo": ("slacktide.deploy.cli.demo.command", "See the loop work: a service and batch work share a machine."),
 }

@@ -1,0 +1,95 @@
+"""``slacktide savings``: best-effort use beyond native requests, what was lost, and what others suffered."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+import msgspec
+from click.core import ParameterSource
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli import settings
+from slacktide.deploy.cli.moment import Moment, MomentType
+from slacktide.deploy.cli.not_found import NotFoundError
+from slacktide.deploy.cli.text import Name, instant, show
+from slacktide.schemas.connection import Cluster
+
+if TYPE_CHECKING:
+    from slacktide.streams.savings.report import Report
+
+OWN = {"--since": "since", "--until": "until", "--node": "nodes"}
+"""Options that an earlier answer brings along, with their arguments' names."""
+
+
+@click.command(epilog="Example: slacktide savings --since 1d --bootstrap kafka-1:9092")
+@click.argument("files", nargs=-1, type=settings.file())
+@settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to read from.")
+@click.option("--since", type=MomentType(), default="7d", show_default=True, help="From then on.")
+@click.option("--until", type=MomentType(), help="Before then; without it, now, or the last file's end.")
+@click.option("--node", "nodes", type=Name(), multiple=True, help="Only this node; again for more.")
+@click.option(
+    "--from-offsets", "answer", type=settings.file(), help="Read the records of an earlier JSON answer again."
+)
+@click.option("-o", "--output", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True)
+def command(
+    files: tuple[Path, ...],
+    *,
+    bootstrap: Cluster,
+    since: Moment,
+    until: Moment | None,
+    nodes: tuple[str, ...],
+    answer: Path | None,
+    output: str,
+) -> None:
+    """Report core-hours and GiB-hours that best-effort pods used beyond what native requests would have admitted.
+
+    Work lost to evictions and restarts is subtracted. Throttling, pressure and reaction times stand beside it. FILES
+    come from `slacktide topics export`; without any, the live log is read.
+    """
+    from slacktide.deploy.cli.savings import report  # noqa: PLC0415 - loads the streams: not for --help
+
+    if answer is not None:
+        made = _again(files, bootstrap, answer)
+    else:
+        made = _made(files, bootstrap, since=since, until=until, nodes=nodes)
+    known = {node.node for node in made.nodes}
+    if unknown := next((node for node in nodes if node not in known), None):
+        raise NotFoundError(f"no sample or outcome in the span is of a node {unknown}; slacktide nodes lists all nodes")
+    if output == "json":
+        click.echo(msgspec.json.encode(made))
+    elif output == "csv":
+        click.echo(report.csv_text(made), nl=False)
+    else:
+        show(report.text(made))
+
+
+def _made(
+    files: tuple[Path, ...], bootstrap: Cluster, *, since: Moment, until: Moment | None, nodes: tuple[str, ...]
+) -> Report:
+    from slacktide.deploy.cli.savings import source  # noqa: PLC0415
+    from slacktide.streams.savings.report import Span  # noqa: PLC0415
+
+    found = source.headers(files)
+    if found:
+        since_ms, until_ms = source.ends_of(found, since, until)
+    else:
+        now_ms = SystemClock().wall_ms()
+        until_ms = now_ms if until is None else until.at(now_ms)
+        since_ms = since.at(until_ms)
+    if since_ms >= until_ms:
+        raise click.UsageError(f"the span begins {instant(since_ms)}, which is not before its end, {instant(until_ms)}")
+    return source.made(found, bootstrap, Span(since_ms, until_ms, nodes))
+
+
+def _again(files: tuple[Path, ...], bootstrap: Cluster, answer: Path) -> Report:
+    """An earlier answer, from its own records."""
+    from slacktide.deploy.cli.savings import source  # noqa: PLC0415
+
+    given = click.get_current_context().get_parameter_source
+    if own := [option for option, name in OWN.items() if given(name) is not ParameterSource.DEFAULT]:
+        raise click.UsageError(
+            f"{', '.join(own)}: not with --from-offsets, whose answer has a span and nodes of its own"
+        )
+    return source.again(source.headers(files), bootstrap, answer)

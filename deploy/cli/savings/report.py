@@ -1,0 +1,147 @@
+"""An account for readers and for spreadsheets."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from slacktide.deploy.cli.text import count, instant, table
+from slacktide.schemas.topics import BY_NAME, HOUR_MS, OUTCOME
+from slacktide.streams.rows import SAMPLE_NAMES
+from slacktide.streams.savings.report import Ages, NodeReport, Report, Saved, Suffered
+
+NODES_MAX = 20
+LATE_MS = 60_000
+"""A topic that begins so much after the span does not reach back to its beginning."""
+RESOURCES = (("cpu", "core-hours"), ("mem", "GiB-hours"))
+
+
+def text(made: Report) -> str:
+    """The account in words and tables."""
+    return "\n".join(_lines(made))
+
+
+def _lines(made: Report) -> Iterator[str]:
+    everything = made.all
+    yield f"{instant(made.since_ms)} to {instant(made.until_ms)}, {count(len(made.nodes), 'node')}"
+    yield from _reach(made)
+    if not everything.samples:
+        yield "no samples in the span: nothing to account for"
+        return
+    yield ""
+    head = ["BEST-EFFORT", "USED", "ADMITTED", "GAINED", "LEAST..MOST", "LOST", "NET", "LEAST..MOST"]
+    yield table(head, [_row(unit, getattr(everything, name)) for name, unit in RESOURCES])
+    yield "ADMITTED: by native requests. LOST: work of pods until they were evicted, restarted or failed."
+    yield (
+        f"{count(everything.evictions, 'eviction')}, {count(everything.restarts, 'restart')}, "
+        f"{count(everything.failures, 'failed pod')}"
+    )
+    left = everything.cpu.room_left, everything.mem.room_left
+    if all(left):
+        yield (
+            f"room left for native requests: {left[0]:.3f} core-hours, {left[1]:.3f} GiB-hours; pods that did not fit "
+            "on their node may have fit there"
+        )
+    yield ""
+    yield table(
+        ["OTHER PODS, WHILE BEST-EFFORT", "HOURS", "THROTTLED", "CPU STALL", "PSI CPU", "MAX", "PSI MEM", "MAX"],
+        [_harm("ran", everything.busy), _harm("did not run", everything.idle)],
+    )
+    yield f"reaction of limits: {_ages(everything.limits)}"
+    yield f"reaction of evictions: {_ages(everything.evicting)}"
+    if len(made.nodes) > 1:
+        yield ""
+        yield from _nodes(made)
+    yield from _left_out(made)
+
+
+def _reach(made: Report) -> Iterator[str]:
+    """How far back samples and outcomes go."""
+    hours = (made.until_ms - made.since_ms) / HOUR_MS * len(made.nodes)
+    share = f", {100 * made.all.covered_h / hours:.1f}% of the span" if hours else ""
+    yield f"samples cover {made.all.covered_h:.3f} node-hours{share}"
+    for what, names in (("samples", SAMPLE_NAMES), ("outcomes", {OUTCOME.name})):
+        first_ms = min((one.first_ms for one in made.read if one.topic in names), default=None)
+        kept_ms = max(BY_NAME[name].retention_ms or 0 for name in names)
+        if first_ms is None:
+            yield f"no {what} were found; by default Kafka keeps them {kept_ms // HOUR_MS} h"
+        elif first_ms > made.since_ms + LATE_MS:
+            yield (
+                f"{what} begin {instant(first_ms)}, after the span's beginning; by default Kafka keeps them "
+                f"{kept_ms // HOUR_MS} h"
+            )
+
+
+def _row(unit: str, saved: Saved) -> list[object]:
+    return [
+        unit,
+        f"{saved.used:.3f}",
+        f"{saved.admitted:.3f}",
+        f"{saved.gained:.3f}",
+        f"{saved.gained_least:.3f}..{saved.gained_most:.3f}",
+        f"{saved.lost:.3f}",
+        f"{saved.net:.3f}",
+        f"{saved.net_least:.3f}..{saved.net_most:.3f}",
+    ]
+
+
+def _harm(what: str, harm: Suffered) -> list[object]:
+    figures = (
+        harm.ls_throttled_pct,
+        harm.ls_stall_pct,
+        harm.cpu_some.mean_pct,
+        harm.cpu_some.max_pct,
+        harm.mem_some.mean_pct,
+        harm.mem_some.max_pct,
+    )
+    return [what, f"{harm.hours:.3f}", *("-" if figure is None else f"{figure:.2f}%" for figure in figures)]
+
+
+def _ages(ages: Ages) -> str:
+    if not ages.acts:
+        return "none"
+    percentiles = f"p50 {ages.p50_ms} ms, p95 {ages.p95_ms} ms, p99 {ages.p99_ms} ms, max {ages.max_ms} ms"
+    return f"{count(ages.acts, 'act')}, {percentiles}"
+
+
+def _nodes(made: Report) -> Iterator[str]:
+    head = ["NODE", "HOURS", "CORE-H GAINED", "LOST", "NET", "GIB-H GAINED", "LOST", "NET", "EVICTIONS"]
+    most = sorted(made.nodes, key=lambda node: (-node.cpu.gained, node.node))
+    yield table(head, [_of(node) for node in most[:NODES_MAX]])
+    if len(most) > NODES_MAX:
+        yield f"... and {count(len(most) - NODES_MAX, 'node')} more: --output csv has all"
+
+
+def _of(node: NodeReport) -> list[object]:
+    parts = [f"{figure:.3f}" for one in (node.cpu, node.mem) for figure in (one.gained, one.lost, one.net)]
+    return [node.node, f"{node.covered_h:.3f}", *parts, node.evictions]
+
+
+def _left_out(made: Report) -> Iterator[str]:
+    if made.all.undecided:
+        yield f"{count(made.all.undecided, 'sample')} left out: pods, facts or allocatable were not known"
+    if made.unproven:
+        yield f"{count(made.unproven, 'sample')} left out: they did not prove their node"
+    if made.refused:
+        yield f"{count(made.refused, 'record')} left out: not valid"
+
+
+def csv_text(made: Report) -> str:
+    """A row for each node, then one for all; the columns are the paths of the fields in JSON."""
+    rows = [dict(_flat(msgspec.to_builtins(node))) for node in [*made.nodes, made.all]]
+    out = io.StringIO()
+    writer = csv.DictWriter(out, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return out.getvalue()
+
+
+def _flat(fields: Mapping[str, object], above: str = "") -> Iterator[tuple[str, object]]:
+    for name, value in fields.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{above}{name}.")
+        else:
+            yield f"{above}{name}", value

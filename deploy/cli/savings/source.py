@@ -1,0 +1,136 @@
+"""Where an account's records come from: a live log, or export files one after the other."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from slacktide.deploy.cli.moment import Moment
+from slacktide.deploy.cli.replay import source
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.topics import COMMAND, OUTCOME, POLICY, SAMPLE, SAMPLE_COLUMNS
+from slacktide.streams.records import Record
+from slacktide.streams.replay.lines import Header, header_of
+from slacktide.streams.replay.proven import Proven
+from slacktide.streams.savings.account import Account
+from slacktide.streams.savings.offsets import Range, Within, difference
+from slacktide.streams.savings.report import VERSION, Report, Span
+
+Files = Sequence[tuple[Header, Path]]
+"""Export files with their first lines, the earliest first."""
+TOPICS = tuple(topic.name for topic in (POLICY, SAMPLE, SAMPLE_COLUMNS, COMMAND, OUTCOME))
+"""Policy and commands report which samples proved their node."""
+
+
+class OffsetsError(SlacktideError):
+    """The records of an earlier answer cannot be read again."""
+
+
+class Earlier(msgspec.Struct, frozen=True, kw_only=True):
+    """What an earlier JSON answer fixes."""
+
+    version: int
+    since_ms: int
+    until_ms: int
+    only: Sequence[str]
+    read: Sequence[Range]
+
+
+def headers(files: Iterable[Path]) -> Files:
+    """The first line of each export file, the earliest file first.
+
+    Raises:
+        ExportFileError, TraceError: one cannot be read, or is none.
+
+    """
+    found = []
+    for path in files:
+        with source.reading(path) as lines:
+            try:
+                found.append((header_of(lines.readline(), str(path)), path))
+            except (OSError, EOFError, zlib.error) as exc:
+                raise source.ExportFileError(f"{path}: cannot be unpacked: {exc}") from exc
+    return sorted(found, key=lambda one: (one[0].until_ms, one[0].since_ms, one[1]))
+
+
+def ends_of(found: Files, since: Moment, until: Moment | None) -> tuple[int, int]:
+    """The span that is asked of files: times before the end are before that of the last file."""
+    end_ms = max(header.until_ms for header, _ in found)
+    begin_ms = min(header.since_ms for header, _ in found)
+    until_ms = end_ms if until is None else until.at(end_ms)
+    return max(begin_ms, since.at(until_ms)), until_ms
+
+
+def made(files: Files, bootstrap: Cluster, span: Span, within: Within | None = None) -> Report:
+    """Make an account: of the files, or of the live log where there are none.
+
+    Raises:
+        ExportFileError, TraceError: a file cannot be read, or a line is not what its place asks for.
+        LogError: the log cannot be read.
+
+    """
+    account, dropped = Account(span, within), 0
+    for _, path in files:
+        proven: list[Proven] = []
+        source.from_file(path, None, None, _begin(account, proven))
+        dropped += _finished(proven)
+    if not files:
+        proven = []
+        asyncio.run(source.from_log(bootstrap, TOPICS, span.since_ms, span.until_ms, _begin(account, proven)))
+        dropped += _finished(proven)
+    return account.finish(dropped)
+
+
+def again(files: Files, bootstrap: Cluster, answer: Path) -> Report:
+    """Make an earlier account from the same records.
+
+    Raises:
+        OffsetsError: some of them are gone, or the file is no answer.
+
+    """
+    known = _earlier(answer)
+    span = Span(known.since_ms, known.until_ms, tuple(known.only))
+    found = made(files, bootstrap, span, Within(known.read))
+    if why := difference(known.read, found.read):
+        where = ", ".join(str(path) for _, path in files) or str(bootstrap)
+        raise OffsetsError(f"{where}: {why}; retention may have removed them: use an export of that time")
+    return found
+
+
+def _earlier(path: Path) -> Earlier:
+    """Read an answer of ``slacktide savings --output json``.
+
+    Raises:
+        OffsetsError: it is none.
+
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes(), type=Earlier)
+    except OSError as exc:
+        raise OffsetsError(f"{path}: {exc.strerror or exc}") from exc
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise OffsetsError(f"{path}: not an answer of `slacktide savings --output json`: {exc}") from exc
+    if found.version != VERSION:
+        raise OffsetsError(f"{path}: version {found.version}; this slacktide reads version {VERSION}")
+    return found
+
+
+def _begin(account: Account, proven: list[Proven]) -> Callable[[source.Opened], source.Sink]:
+    def begin(opened: source.Opened) -> Callable[[Record], None]:
+        proven.append(Proven(opened.policies, account.take))
+        return proven[0].take
+
+    return begin
+
+
+def _finished(proven: Iterable[Proven]) -> int:
+    dropped = 0
+    for one in proven:
+        one.finish()
+        dropped += one.dropped
+    return dropped

@@ -1,0 +1,86 @@
+"""Records in, an account of the span out. Pure."""
+
+from __future__ import annotations
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.sample import LISTED_MS
+from slacktide.schemas.topics import OUTCOME
+from slacktide.streams.records import Record, text_of
+from slacktide.streams.rows import SAMPLE_NAMES, Rows
+from slacktide.streams.savings.node import NodeAccount
+from slacktide.streams.savings.offsets import Offsets, Within
+from slacktide.streams.savings.report import Report, Span, report
+from slacktide.streams.savings.tally import Tally
+
+SOURCES = frozenset({*SAMPLE_NAMES, OUTCOME.name})
+"""Topics that an account is made of."""
+
+
+class Account:
+    """Takes the records of a span, by time; those of a partition in the order of their offsets."""
+
+    def __init__(self, span: Span, within: Within | None = None) -> None:
+        """Begin.
+
+        Args:
+            span: by the log's time. Samples shortly before it are read for pods and facts.
+            within: only these records; None: all.
+
+        """
+        self._span = span
+        self._keys = {node.encode() for node in span.nodes}
+        self._within = within
+        self._rows = Rows()
+        self._nodes: dict[str, NodeAccount] = {}
+        self._offsets = Offsets()
+        self._refused = 0
+
+    def take(self, record: Record) -> None:
+        """The next record; one that is not of the span changes nothing."""
+        if not self._wanted(record) or not self._offsets.note(record):
+            return
+        try:
+            if record.topic == OUTCOME.name:
+                self._outcome(record)
+            else:
+                self._sample(record)
+        except BadMessageError:
+            self._refused += 1  # a reader of the topic makes a dead letter of it
+
+    def finish(self, unproven: int = 0) -> Report:
+        """What came of it; ``unproven``: samples that were left out before."""
+        return report(
+            {node: account.tally for node, account in sorted(self._nodes.items())},
+            self._span,
+            self._offsets.ranges(),
+            refused=self._refused,
+            unproven=unproven,
+        )
+
+    def tallies(self) -> dict[str, Tally]:
+        """The sums so far, by node."""
+        return {node: account.tally for node, account in self._nodes.items()}
+
+    def _wanted(self, record: Record) -> bool:
+        early_ms = self._span.since_ms - (0 if record.topic == OUTCOME.name else LISTED_MS)
+        return (
+            record.topic in SOURCES
+            and early_ms <= record.timestamp_ms < self._span.until_ms
+            and (not self._keys or record.key in self._keys)
+            and (self._within is None or self._within.holds(record))
+        )
+
+    def _sample(self, record: Record) -> None:
+        sample = self._rows.sample(record)
+        if sample.node == text_of(record.key or b""):  # not one that speaks for another node
+            self._node(sample.node).sample(sample, counted=record.timestamp_ms >= self._span.since_ms)
+
+    def _outcome(self, record: Record) -> None:
+        outcome = decode(record.value, NodeOutcome)
+        if outcome.node == text_of(record.key or b""):
+            self._node(outcome.node).outcome(outcome)
+
+    def _node(self, name: str) -> NodeAccount:
+        return self._nodes.setdefault(name, NodeAccount())

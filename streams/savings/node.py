@@ -1,0 +1,154 @@
+"""One node's account: a sample counts for the time since the one before it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod, Resources
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.qos import is_best_effort
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.savings.admission import NOTHING, Amounts, Batch, admitted, total
+from slacktide.streams.savings.tally import Harm, Tally
+from slacktide.streams.savings.work import Work
+
+INTERVAL_MS_MAX = 10_000
+"""A sample counts for no more time than this: what lies further back was not observed."""
+BUSY_PERMILLE = 10
+"""Of allocatable CPU: from this use on, best-effort pods count as running."""
+PRESSURES = ("cpu_some", "mem_some", "mem_full", "io_some", "io_full")
+
+
+class _Admission(NamedTuple):
+    """What facts and pods fix until one of them changes."""
+
+    allocatable: Amounts
+    room: Amounts
+    requests: Mapping[str, Amounts]
+    """Of best-effort pods, by uid."""
+    listed: frozenset[str]
+    """All uids of the list."""
+    requested: Amounts
+    """Sum of ``requests``."""
+
+
+class NodeAccount:
+    """Takes one node's samples and outcomes in order."""
+
+    def __init__(self) -> None:
+        self.tally = Tally()
+        self._newest = ("", -1)
+        self._facts: tuple[str, NodeFacts | None] = ("", None)
+        self._pods: tuple[str, Sequence[Pod]] = ("", ())
+        self._admission: tuple[tuple[str, str], _Admission | None] = (("", ""), None)
+        self._work = Work(self.tally)
+
+    def sample(self, sample: NodeSample, *, counted: bool) -> None:
+        """The next sample; one that is repeated changes nothing.
+
+        Args:
+            sample: in rows.
+            counted: False: it lies before the span, and only its facts and pods are read.
+
+        """
+        if (sample.boot_id, sample.seq) <= self._newest:
+            return
+        self._newest = (sample.boot_id, sample.seq)
+        if sample.facts is not None:
+            self._facts = sample.facts_revision, sample.facts
+        if sample.pods is not None:
+            self._pods = sample.pods_revision, sample.pods
+            self._work.listed(sample.pods, counted=counted)
+        if counted:
+            self._count(sample)
+
+    def outcome(self, outcome: NodeOutcome) -> None:
+        """An act within the span: how long it took, and which work it ended."""
+        if outcome.result != "applied" or outcome.origin == "agent":
+            return
+        if outcome.about_limit:
+            self.tally.limit_ages_ms[outcome.age_ms] += 1
+        elif outcome.knob is None and outcome.spent is not None and self._work.evicted(outcome.target):
+            self.tally.eviction_ages_ms[outcome.age_ms] += 1
+
+    def _count(self, sample: NodeSample) -> None:
+        tally, span_ms = self.tally, min(sample.interval_ms, INTERVAL_MS_MAX)
+        tally.samples += 1
+        admission = self._current(sample)
+        if admission is None:
+            tally.undecided += 1
+            return
+        tally.covered_ms += span_ms
+        requests, listed = admission.requests, admission.listed
+        best_effort = [
+            use for use in sample.pod_use if use.uid in requests or (use.best_effort_group and use.uid not in listed)
+        ]
+        pods = [
+            Batch(requests.get(use.uid, NOTHING), Amounts(use.cpu_milli or 0, use.mem_bytes or 0))
+            for use in best_effort
+        ]
+        split = admitted(pods, admission.room)
+        used = total(pod.used for pod in pods)
+        for index, sums in enumerate((tally.cpu, tally.mem)):
+            sums.used += used[index] * span_ms
+            sums.admitted_least += split.least[index] * span_ms
+            sums.admitted_likely += split.likely[index] * span_ms
+            sums.admitted_most += split.most[index] * span_ms
+            sums.room_left += max(0, admission.room[index] - admission.requested[index]) * span_ms
+        for use, pod in zip(best_effort, pods, strict=True):
+            self._work.used(use.uid, pod.used, span_ms)
+        busy = used.cpu_milli * 1_000 >= admission.allocatable.cpu_milli * BUSY_PERMILLE
+        _suffered(tally.busy if busy and used.cpu_milli else tally.idle, sample, {use.uid for use in best_effort})
+
+    def _current(self, sample: NodeSample) -> _Admission | None:
+        revisions = (sample.facts_revision, sample.pods_revision)
+        if self._admission[0] != revisions or self._admission[1] is None:
+            facts = self._facts[1] if self._facts[0] == revisions[0] else None
+            known = facts is not None and self._pods[0] == revisions[1]
+            self._admission = revisions, _admission(facts, self._pods[1]) if facts is not None and known else None
+        return self._admission[1]
+
+
+def _admission(facts: NodeFacts, pods: Sequence[Pod]) -> _Admission | None:
+    cpu_milli, mem_bytes = facts.allocatable.cpu_milli, facts.allocatable.mem_bytes
+    if cpu_milli is None or mem_bytes is None:
+        return None
+    live = [pod for pod in pods if pod.phase in LIVE_PHASES]
+    native = [pod.requests for pod in live if not is_best_effort(pod)]
+    taken = total(Amounts(one.cpu_milli or 0, one.mem_bytes or 0) for one in native)
+    requests = {pod.uid: _requested(pod.requests) for pod in live if is_best_effort(pod)}
+    return _Admission(
+        allocatable=Amounts(cpu_milli, mem_bytes),
+        room=Amounts(max(0, cpu_milli - taken.cpu_milli), max(0, mem_bytes - taken.mem_bytes)),
+        requests=requests,
+        listed=frozenset(pod.uid for pod in pods),
+        requested=total(requests.values()),
+    )
+
+
+def _requested(amounts: Resources) -> Amounts:
+    """What a best-effort pod requests, in whichever class of resources."""
+    return Amounts(
+        amounts.batch_cpu_milli or amounts.mid_cpu_milli or amounts.free_cpu_milli or amounts.cpu_milli or 0,
+        amounts.batch_mem_bytes or amounts.mid_mem_bytes or amounts.free_mem_bytes or amounts.mem_bytes or 0,
+    )
+
+
+def _suffered(harm: Harm, sample: NodeSample, best_effort: set[str]) -> None:
+    span_ms = min(sample.interval_ms, INTERVAL_MS_MAX)
+    harm.time_ms += span_ms
+    for use in sample.pod_use:
+        if use.uid not in best_effort and not use.best_effort_group:
+            harm.ls_periods += use.periods or 0
+            harm.ls_throttled += use.throttled_periods or 0
+    for look in sample.ls_pressure.looks if sample.ls_pressure else ():
+        harm.look_us += look.span_us
+        harm.ls_stall_us += look.cpu_stall_us
+    for name in PRESSURES:
+        percent = getattr(sample.use.pressure, f"{name}_pct")
+        if percent is not None:
+            level, hundredths = getattr(harm, name), round(percent * 100)
+            level.weighted += hundredths * span_ms
+            level.time_ms += span_ms
+            level.level_max = max(level.level_max, hundredths)

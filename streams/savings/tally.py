@@ -1,0 +1,85 @@
+"""Sums of a node's account, in integers: so they add up exactly over time and over nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+
+@dataclass(slots=True)
+class Summed:
+    """Adds up field by field; a maximum has a name that ends in ``_max``."""
+
+    def add(self, other: Any) -> None:
+        """Add another one of the same kind."""
+        for one in fields(self):
+            mine, its = getattr(self, one.name), getattr(other, one.name)
+            if isinstance(mine, Summed):
+                mine.add(its)
+            elif isinstance(mine, Counter):
+                mine.update(its)
+            else:
+                setattr(self, one.name, max(mine, its) if one.name.endswith("_max") else mine + its)
+
+
+@dataclass(slots=True)
+class Use(Summed):
+    """One resource: millicore-milliseconds, or byte-milliseconds."""
+
+    used: int = 0
+    admitted_least: int = 0
+    admitted_likely: int = 0
+    admitted_most: int = 0
+    lost: int = 0
+    """Use of pods up to their eviction, restart or failure, within the span."""
+    room_left: int = 0
+    """Room for native requests that best-effort pods' requests would not have filled."""
+
+
+@dataclass(slots=True)
+class Level(Summed):
+    """A pressure figure: hundredths of a percent, weighted by time."""
+
+    weighted: int = 0
+    time_ms: int = 0
+    level_max: int = 0
+
+
+@dataclass(slots=True)
+class Harm(Summed):
+    """What latency-sensitive pods suffered meanwhile."""
+
+    time_ms: int = 0
+    ls_periods: int = 0
+    ls_throttled: int = 0
+    look_us: int = 0
+    """Time that was watched for stall of latency-sensitive groups."""
+    ls_stall_us: int = 0
+    cpu_some: Level = field(default_factory=Level)
+    mem_some: Level = field(default_factory=Level)
+    mem_full: Level = field(default_factory=Level)
+    io_some: Level = field(default_factory=Level)
+    io_full: Level = field(default_factory=Level)
+
+
+@dataclass(slots=True)
+class Tally(Summed):
+    """One node, or all."""
+
+    samples: int = 0
+    covered_ms: int = 0
+    undecided: int = 0
+    """Samples without a part in this: facts, pods or allocatable were not known."""
+    cpu: Use = field(default_factory=Use)
+    mem: Use = field(default_factory=Use)
+    evictions: int = 0
+    restarts: int = 0
+    failures: int = 0
+    busy: Harm = field(default_factory=Harm)
+    """While best-effort pods ran."""
+    idle: Harm = field(default_factory=Harm)
+    """While they did not."""
+    limit_ages_ms: Counter[int] = field(default_factory=Counter)
+    """From a sample to the limit that it led to."""
+    eviction_ages_ms: Counter[int] = field(default_factory=Counter)

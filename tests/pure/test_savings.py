@@ -1,0 +1,290 @@
+"""Savings: laws of the arithmetic, and accounts of samples and outcomes."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from slacktide.deploy.cli.main import cli
+from slacktide.schemas.codec import encode
+from slacktide.schemas.inventory import Container, Pod, Resources, revision_of
+from slacktide.schemas.knob import pod_group
+from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
+from slacktide.schemas.sample import NodeSample, NodeUse, PodUse, Pressure
+from slacktide.schemas.sample_columns_codec import encoded
+from slacktide.schemas.topics import OUTCOME, SAMPLE_COLUMNS
+from slacktide.streams.records import Record
+from slacktide.streams.savings.account import Account
+from slacktide.streams.savings.admission import Amounts, Batch, admitted, total
+from slacktide.streams.savings.report import Span
+from slacktide.streams.savings.tally import Tally
+from testbed.samples import BATCH, BOOT, FACTS, GIB, SERVICE, START_MS, sample
+
+GOLDEN = Path(__file__).parents[1] / "replay" / "golden.jsonl.gz"
+END_MS = START_MS + 10**7
+AMOUNTS = st.builds(Amounts, st.integers(0, 64), st.integers(0, 64))
+PODS = st.lists(st.builds(Batch, AMOUNTS, AMOUNTS), max_size=5)
+USES = st.lists(st.tuples(st.integers(0, 4_000), st.integers(0, 8 * GIB)), min_size=1, max_size=12)
+
+
+def batch(*, milli: int = 4_000, mem_bytes: int = GIB, **changes: Any) -> Pod:
+    """A batch pod that requests that much."""
+    requests = Resources(batch_cpu_milli=milli, batch_mem_bytes=mem_bytes)
+    return msgspec.structs.replace(BATCH, requests=requests, **changes)
+
+
+def taken(seq: int, cpu_milli: int, mem_bytes: int, *, pods: list[Pod], node: str = "node-1") -> NodeSample:
+    """A sample that carries its pods: the batch pod used this much for a second."""
+    return sample(
+        seq,
+        node,
+        facts=FACTS,
+        pods=pods,
+        pods_revision=revision_of(pods),
+        use=NodeUse(cpu_milli=1_000 + cpu_milli, mem_bytes=GIB, pressure=Pressure(cpu_some_pct=seq + 0.25)),
+        pod_use=[
+            PodUse(uid="ls", cpu_milli=1_000, mem_bytes=GIB, periods=10, throttled_periods=seq % 3),
+            PodUse(uid="be", cpu_milli=cpu_milli, mem_bytes=mem_bytes, best_effort_group=True),
+        ],
+    )
+
+
+def records(samples: list[NodeSample]) -> list[Record]:
+    """In the log, at the second of their seq."""
+    return [
+        Record(
+            topic="slacktide.node.sample.v1", partition=0, offset=number, timestamp_ms=START_MS + one.seq * 1_000,
+            key=one.node.encode(), value=encode(one),
+        )
+        for number, one in enumerate(samples)
+    ]  # fmt: skip
+
+
+def evicted(at_seq: int, offset: int = 0, **changes: Any) -> Record:
+    """The batch pod's eviction, 40 ms after its sample."""
+    fields: dict[str, Any] = {
+        "node": "node-1", "boot_id": BOOT, "seq": at_seq, "command_id": "c", "rule": "BEMemoryEvict",
+        "target": pod_group("be"), "origin": "stream", "result": "applied", "policy_version": "", "observed_ms": 0,
+        "acted_ms": 0, "age_ms": 40, "pod": PodName(namespace="jobs", name="batch"), "spent": Spent(evictions=1),
+    }  # fmt: skip
+    return Record(
+        topic=OUTCOME.name, partition=0, offset=offset, timestamp_ms=START_MS + at_seq * 1_000 + 40,
+        key=b"node-1", value=encode(NodeOutcome(**(fields | changes))),
+    )  # fmt: skip
+
+
+def tallied(log: list[Record], since_ms: int = START_MS, until_ms: int = END_MS) -> Tally:
+    """The sums over all nodes."""
+    account = Account(Span(since_ms, until_ms))
+    for record in log:
+        account.take(record)
+    everything = Tally()
+    for tally in account.tallies().values():
+        everything.add(tally)
+    return everything
+
+
+@given(pods=PODS, room=AMOUNTS)
+def test_admitted_use_is_ordered_and_never_more_than_what_was_used(pods: list[Batch], room: Amounts) -> None:
+    split, used, asked = admitted(pods, room), total(pod.used for pod in pods), total(pod.request for pod in pods)
+    for least, likely, most, all_ in zip(*split, used, strict=True):
+        assert 0 <= least <= likely <= most <= all_
+    if asked.cpu_milli <= room.cpu_milli and asked.mem_bytes <= room.mem_bytes:
+        assert split == (used, used, used)
+
+
+@given(pods=PODS, room=AMOUNTS)
+def test_no_choice_of_pods_that_fit_uses_more_than_the_most(pods: list[Batch], room: Amounts) -> None:
+    """So the least gain is one against any scheduler, however lucky it is."""
+    choices = [chosen for size in range(len(pods) + 1) for chosen in combinations(pods, size)]
+    requested = [(total(pod.request for pod in chosen), chosen) for chosen in choices]
+    fit = [chosen for asked, chosen in requested if asked[0] <= room[0] and asked[1] <= room[1]]
+    most = admitted(pods, room).most
+    for of in (0, 1):
+        assert max(sum(pod.used[of] for pod in chosen) for chosen in fit) <= most[of]
+
+
+@given(pods=PODS, room=AMOUNTS, more=AMOUNTS)
+def test_more_room_for_requests_never_admits_less_of_cpu_alone(pods: list[Batch], room: Amounts, more: Amounts) -> None:
+    larger = total([room, more])
+    lean = [Batch(Amounts(pod.request.cpu_milli, 0), pod.used) for pod in pods]
+    before, after = admitted(lean, room), admitted(lean, larger)
+    assert all(one <= other for one, other in zip(before.likely, after.likely, strict=True))
+
+
+@given(uses=USES, milli=st.integers(0, 9_000), cut=st.integers(0, 12))
+def test_accounts_add_up_over_time(uses: list[tuple[int, int]], milli: int, cut: int) -> None:
+    log = records([taken(seq, *use, pods=[SERVICE, batch(milli=milli)]) for seq, use in enumerate(uses)])
+    cut_ms = START_MS + cut * 1_000
+    parts = tallied(log, until_ms=cut_ms) if cut else Tally()
+    parts.add(tallied(log, since_ms=cut_ms))
+
+    assert parts == tallied(log)
+
+
+@given(uses=USES, others=USES, milli=st.integers(0, 9_000))
+def test_accounts_add_up_over_nodes(uses: list[tuple[int, int]], others: list[tuple[int, int]], milli: int) -> None:
+    pods = [SERVICE, batch(milli=milli)]
+    one = [taken(seq, *use, pods=pods) for seq, use in enumerate(uses)]
+    other = [taken(seq, *use, pods=pods, node="node-2") for seq, use in enumerate(others)]
+    both = sorted(one + other, key=lambda taken_: taken_.seq)
+    parts = tallied(records(one))
+    parts.add(tallied(records(other)))
+
+    assert parts == tallied(records(both))
+
+
+@given(uses=USES, milli=st.integers(0, 9_000))
+def test_the_gain_is_never_more_than_best_effort_use_and_none_without(uses: list[tuple[int, int]], milli: int) -> None:
+    made = tallied(records([taken(seq, *use, pods=[SERVICE, batch(milli=milli)]) for seq, use in enumerate(uses)]))
+    for of, sums in enumerate((made.cpu, made.mem)):
+        assert sums.used == 1_000 * sum(use[of] for use in uses)
+        assert 0 <= sums.admitted_least <= sums.admitted_likely <= sums.admitted_most <= sums.used
+    none = tallied(records([taken(seq, 0, 0, pods=[SERVICE, batch(milli=milli)]) for seq, _ in enumerate(uses)]))
+    assert (none.cpu.used, none.cpu.admitted_least, none.mem.used, none.mem.admitted_least) == (0, 0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("milli", "gained_milli"),
+    [(1_000, 0), (2_000, 0), (4_000, 500), (8_000, 750)],
+    ids=["fits", "fits exactly", "half fits", "a quarter fits"],
+)
+def test_a_gain_begins_where_native_requests_end(milli: int, gained_milli: int) -> None:
+    """Of 4 CPUs the service requests 2, so 2 are left for native requests."""
+    made = tallied(records([taken(1, 1_000, GIB, pods=[SERVICE, batch(milli=milli)])]))
+    assert made.cpu.used - made.cpu.admitted_likely == gained_milli * 1_000
+
+
+def test_a_sample_that_comes_again_counts_once() -> None:
+    log = records([taken(1, 1_000, GIB, pods=[SERVICE, batch()])])
+    again = [msgspec.structs.replace(log[0], offset=1)]
+    assert tallied(log + again) == tallied(log)
+
+
+def test_what_an_evicted_pod_used_is_lost_before_and_after_the_act_and_once() -> None:
+    log = records([taken(seq, 1_000, GIB, pods=[SERVICE, batch()]) for seq in (1, 2, 3)])
+    made = tallied([*log[:2], evicted(2), evicted(2, offset=1), log[2]])
+    assert (made.evictions, made.eviction_ages_ms) == (1, {40: 1})
+    assert (made.cpu.lost, made.mem.lost) == (3 * 1_000 * 1_000, 3 * GIB * 1_000)
+
+
+@pytest.mark.parametrize("changes", [{"result": "dry-run"}, {"result": "refused"}, {"spent": None, "bound": "frozen"}])
+def test_an_act_that_ends_no_pod_loses_nothing(changes: dict[str, Any]) -> None:
+    made = tallied([*records([taken(1, 1_000, GIB, pods=[SERVICE, batch()])]), evicted(1, **changes)])
+    assert (made.evictions, made.cpu.lost) == (0, 0)
+
+
+def test_a_container_with_another_id_has_restarted_and_lost_its_work() -> None:
+    first, second = (batch(containers=[Container(name="main", id=id_)]) for id_ in ("a", "b"))
+    lists = [[SERVICE, pod] for pod in (first, first, second, second)]
+    made = tallied(records([taken(seq, 1_000, GIB, pods=pods) for seq, pods in enumerate(lists, start=1)]))
+    assert (made.restarts, made.cpu.lost) == (1, 2 * 1_000 * 1_000)
+
+
+def test_a_failed_pod_has_lost_its_work_once() -> None:
+    lists = [[SERVICE, batch()], [SERVICE, batch(phase="Failed")], [SERVICE, batch(phase="Failed")]]
+    made = tallied(records([taken(seq, 1_000, GIB, pods=pods) for seq, pods in enumerate(lists, start=1)]))
+    assert (made.failures, made.cpu.lost) == (1, 1_000 * 1_000)
+
+
+def test_samples_in_columns_give_the_account_of_samples_in_rows() -> None:
+    pods = [SERVICE, batch()]
+    samples = [taken(seq, 100 * seq, GIB, pods=pods) for seq in range(1, 6)]
+    rows = records(samples)
+    columns = [
+        msgspec.structs.replace(row, topic=SAMPLE_COLUMNS.name, value=encoded(one, pods))
+        for row, one in zip(rows, samples, strict=True)
+    ]
+    assert tallied(columns) == tallied(rows)
+
+
+def answer(*arguments: str | Path) -> dict[str, Any]:
+    done = CliRunner().invoke(cli, ["savings", *map(str, arguments), "--output", "json"])
+    assert done.exit_code == 0, done.output
+    made: dict[str, Any] = json.loads(done.stdout)
+    return made
+
+
+def test_a_recorded_file_gives_the_sums_of_its_own_figures(tmp_path: Path) -> None:
+    """Its batch pods request exactly what the service leaves, so native requests would have admitted them all."""
+    lines = list(map(json.loads, gzip.decompress(GOLDEN.read_bytes()).splitlines()))
+    samples = {
+        (one["body"]["node"], one["body"]["boot_id"], one["body"]["seq"]): one["body"]
+        for one in lines
+        if one.get("topic") == "slacktide.node.sample.v1"
+    }
+    core_h = sum(
+        use.get("cpu_milli", 0) * min(one["interval_ms"], 10_000)
+        for one in samples.values()
+        for use in one["pod_use"]
+        if use.get("best_effort_group")
+    ) / 3.6e9  # fmt: skip
+    made = answer(GOLDEN)
+    assert made["all"]["cpu"]["used"] == pytest.approx(core_h) != 0
+    assert (made["all"]["cpu"]["gained"], made["all"]["mem"]["gained"]) == (0, 0)
+    assert (made["all"]["samples"], made["all"]["undecided"]) == (len(samples), 0)
+    acts = [one for one in lines if one.get("topic") == OUTCOME.name and one["body"]["result"] == "applied"]
+    assert made["all"]["limits"]["acts"] == sum("pod" not in one["body"] for one in acts)
+
+    (tmp_path / "answer.json").write_text(json.dumps(made))
+    assert answer(GOLDEN, "--from-offsets", tmp_path / "answer.json") == made
+
+
+def test_files_that_follow_each_other_give_the_account_of_the_whole(tmp_path: Path) -> None:
+    """The later one begins with samples of the earlier one, as exports do, and is named first."""
+    head, *lines, _ = gzip.decompress(GOLDEN.read_bytes()).splitlines()
+    times = [json.loads(line)["timestamp_ms"] for line in lines]
+    policies = sum(b'"slacktide.policy.v1"' in line for line in lines)
+    cut_ms = times[len(times) // 2]
+    earlier = [line for at, (line, ms) in enumerate(zip(lines, times, strict=True)) if at < policies or ms < cut_ms]
+    spans = {"a": (earlier, {"until_ms": cut_ms}), "b": (lines, {"since_ms": cut_ms})}
+    for name, (kept, span) in spans.items():
+        first = json.dumps(json.loads(head) | span).encode()
+        end = json.dumps({"records": len(kept)}).encode()
+        (tmp_path / name).write_bytes(b"\n".join([first, *kept, end, b""]))
+    whole, both = answer(GOLDEN), answer(tmp_path / "b", tmp_path / "a")
+    alone = answer(tmp_path / "b")["all"]["samples"]
+
+    assert (both["all"], both["read"]) == (whole["all"], whole["read"])
+    assert 0 < alone < whole["all"]["samples"]
+
+
+def test_records_that_are_gone_are_named(tmp_path: Path) -> None:
+    made = answer(GOLDEN)
+    made["read"][-1]["last_offset"] += 1
+    made["read"][-1]["records"] += 1
+    (tmp_path / "answer.json").write_text(json.dumps(made))
+    done = CliRunner().invoke(cli, ["savings", str(GOLDEN), "--from-offsets", str(tmp_path / "answer.json")])
+    assert done.exit_code == 1
+    assert f"{made['read'][-1]['topic']} {made['read'][-1]['partition']}:" in done.output
+
+
+def test_what_is_no_answer_is_refused_with_its_name(tmp_path: Path) -> None:
+    (tmp_path / "answer.json").write_text("[]")
+    done = CliRunner().invoke(cli, ["savings", "--from-offsets", str(tmp_path / "answer.json")])
+    assert (done.exit_code, "answer.json: not an answer of" in done.output) == (1, True)
+
+
+def test_an_earlier_answer_brings_its_nodes_along_and_takes_no_others(tmp_path: Path) -> None:
+    made = answer(GOLDEN, "--node", "virtual-1")
+    (tmp_path / "answer.json").write_text(json.dumps(made))
+    again = ["savings", str(GOLDEN), "--from-offsets", str(tmp_path / "answer.json")]
+    assert answer(*again[1:]) == made
+    done = CliRunner().invoke(cli, [*again, "--node", "virtual-2"])
+    assert (done.exit_code, "--node: not with --from-offsets" in done.output) == (2, True)
+
+
+def test_csv_has_a_row_for_each_node_and_one_for_all() -> None:
+    done = CliRunner().invoke(cli, ["savings", str(GOLDEN), "--output", "csv"])
+    head, *rows = done.stdout.splitlines()
+    assert head.startswith("node,samples,undecided,covered_h,cpu.used,cpu.admitted,cpu.gained,")
+    assert [row.partition(",")[0] for row in rows] == ["virtual-1", "virtual-2", "virtual-3", "all"]
