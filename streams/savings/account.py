@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from slacktide.schemas.codec import decode
+from slacktide.schemas.credit import DESCHEDULER
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import OUTCOME
@@ -30,7 +32,7 @@ class Account:
 
         """
         self._span = span
-        self._keys = {node.encode() for node in span.nodes}
+        self._keys = {node.encode() for node in (*span.nodes, DESCHEDULER)} if span.nodes else set()
         self._within = within
         self._rows = Rows()
         self._nodes: dict[str, NodeAccount] = {}
@@ -79,8 +81,18 @@ class Account:
 
     def _outcome(self, record: Record) -> None:
         outcome = decode(record.value, NodeOutcome)
-        if outcome.node == text_of(record.key or b""):
+        if outcome.node != text_of(record.key or b""):
+            return
+        if outcome.node == DESCHEDULER:  # which names the pod, and no node
+            if outcome.result == "applied":
+                self._descheduled(uid_of(outcome.target))
+        else:
             self._node(outcome.node).outcome(outcome)
+
+    def _descheduled(self, uid: str) -> None:
+        for node in self._nodes.values():
+            if node.descheduled(uid):
+                return
 
     def _node(self, name: str) -> NodeAccount:
         return self._nodes.setdefault(name, NodeAccount())

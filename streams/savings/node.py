@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from slacktide.schemas.inventory import LIVE_PHASES, NodeFacts, Pod, Resources
+from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import NodeSample
@@ -69,8 +70,12 @@ class NodeAccount:
             return
         if outcome.about_limit:
             self.tally.limit_ages_ms[outcome.age_ms] += 1
-        elif outcome.knob is None and outcome.spent is not None and self._work.evicted(outcome.target):
+        elif outcome.knob is None and outcome.spent is not None and self._work.evicted(uid_of(outcome.target)):
             self.tally.eviction_ages_ms[outcome.age_ms] += 1
+
+    def descheduled(self, uid: str) -> bool:
+        """Whether the pod is one of this node's best-effort pods; its work is lost."""
+        return self._work.knows(uid) and self._work.evicted(uid)
 
     def _count(self, sample: NodeSample) -> None:
         tally, span_ms = self.tally, min(sample.interval_ms, INTERVAL_MS_MAX)

@@ -82,7 +82,6 @@ class NodeReport(msgspec.Struct, frozen=True, kw_only=True):
     """GiB-hours."""
     evictions: int
     restarts: int
-    failures: int
     busy: Suffered
     """While best-effort pods used at least 1% of allocatable CPU."""
     idle: Suffered
@@ -144,7 +143,6 @@ def _node(name: str, tally: Tally) -> NodeReport:
         mem=_saved(tally.mem, GIB_H),
         evictions=tally.evictions,
         restarts=tally.restarts,
-        failures=tally.failures,
         busy=_suffered(tally.busy),
         idle=_suffered(tally.idle),
         limits=_ages(tally.limit_ages_ms),

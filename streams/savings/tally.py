@@ -32,7 +32,7 @@ class Use(Summed):
     admitted_likely: int = 0
     admitted_most: int = 0
     lost: int = 0
-    """Use of pods up to their eviction, restart or failure, within the span."""
+    """Use of pods up to their eviction or restart, within the span."""
     room_left: int = 0
     """Room for native requests that best-effort pods' requests would not have filled."""
 
@@ -75,7 +75,6 @@ class Tally(Summed):
     mem: Use = field(default_factory=Use)
     evictions: int = 0
     restarts: int = 0
-    failures: int = 0
     busy: Harm = field(default_factory=Harm)
     """While best-effort pods ran."""
     idle: Harm = field(default_factory=Harm)

@@ -1,4 +1,4 @@
-"""Which work of a node's best-effort pods was lost: all that a pod used before its eviction, restart or failure. Pure.
+"""Which work of a node's best-effort pods was lost: all that a pod used before its eviction or restart. Pure.
 
 Work is counted from the span's beginning on. A pod may have saved some of it; nothing in the log reports that.
 """
@@ -8,12 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from slacktide.schemas.inventory import Pod
-from slacktide.schemas.knob import uid_of
 from slacktide.schemas.qos import is_best_effort
 from slacktide.streams.savings.admission import NOTHING, Amounts
 from slacktide.streams.savings.tally import Tally
-
-FAILED = "Failed"
 
 
 class Work:
@@ -25,7 +22,6 @@ class Work:
         """Millicore- and byte-milliseconds since the pod's start, by uid."""
         self._containers: dict[str, Mapping[str, str]] = {}
         """Runtime ids by container, of each best-effort pod."""
-        self._failed: set[str] = set()
         self._evicted: set[str] = set()
 
     def used(self, uid: str, used: Amounts, span_ms: int) -> None:
@@ -36,27 +32,25 @@ class Work:
             self._lose(self._done.pop(uid))
 
     def listed(self, pods: Sequence[Pod], *, counted: bool) -> None:
-        """A new pod list: who restarted, who failed, who is gone."""
+        """A new pod list: who restarted, who is gone. It has no pods that have ended."""
         best_effort = {pod.uid: pod for pod in pods if is_best_effort(pod)}
         for uid, pod in best_effort.items():
             before = self._containers.get(uid, {})
             now = {one.name: one.id or before.get(one.name, "") for one in pod.containers}
             restarted = any(before.get(name, id_) not in {"", id_} for name, id_ in now.items())
-            failed = pod.phase == FAILED and uid not in self._failed
-            self._containers[uid] = now
-            if pod.phase == FAILED:
-                self._failed.add(uid)
-            if counted and uid not in self._evicted and (failed or restarted):
-                self._tally.failures += failed
-                self._tally.restarts += restarted and not failed
+            self._containers[uid] = {**before, **now}
+            if counted and restarted and uid not in self._evicted:
+                self._tally.restarts += 1
                 self._lose(self._done.pop(uid, NOTHING))
         for uid in self._containers.keys() - best_effort.keys():  # its eviction may be reported later
             del self._containers[uid]
-            self._failed.discard(uid)
 
-    def evicted(self, target: str) -> bool:
+    def knows(self, uid: str) -> bool:
+        """Whether that pod was listed, or used anything."""
+        return uid in self._containers or uid in self._done
+
+    def evicted(self, uid: str) -> bool:
         """Whether this is the first report of that pod's eviction."""
-        uid = uid_of(target)
         if uid in self._evicted:
             return False
         self._evicted.add(uid)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.codec import encode
+from slacktide.schemas.credit import DESCHEDULER
 from slacktide.schemas.inventory import Container, Pod, Resources, revision_of
 from slacktide.schemas.knob import pod_group
 from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
@@ -177,6 +178,18 @@ def test_what_an_evicted_pod_used_is_lost_before_and_after_the_act_and_once() ->
     assert (made.cpu.lost, made.mem.lost) == (3 * 1_000 * 1_000, 3 * GIB * 1_000)
 
 
+def test_what_a_descheduled_pod_used_is_lost_on_its_node() -> None:
+    """The descheduler's outcome names the pod alone, and its age is no reaction of a node."""
+    log = records([taken(seq, 1_000, GIB, pods=[SERVICE, batch()]) for seq in (1, 2)])
+    by_descheduler = msgspec.structs.replace(evicted(2, node=DESCHEDULER), key=DESCHEDULER.encode())
+    of_another = msgspec.structs.replace(evicted(2, 1, node=DESCHEDULER, target="pod/x"), key=DESCHEDULER.encode())
+    account = Account(Span(START_MS, END_MS, ("node-1",)))
+    for record in [*log, by_descheduler, of_another]:
+        account.take(record)
+    (made,) = account.tallies().values()
+    assert (made.evictions, made.eviction_ages_ms, made.cpu.lost) == (1, {}, 2 * 1_000 * 1_000)
+
+
 @pytest.mark.parametrize("changes", [{"result": "dry-run"}, {"result": "refused"}, {"spent": None, "bound": "frozen"}])
 def test_an_act_that_ends_no_pod_loses_nothing(changes: dict[str, Any]) -> None:
     made = tallied([*records([taken(1, 1_000, GIB, pods=[SERVICE, batch()])]), evicted(1, **changes)])
@@ -188,12 +201,6 @@ def test_a_container_with_another_id_has_restarted_and_lost_its_work() -> None:
     lists = [[SERVICE, pod] for pod in (first, first, second, second)]
     made = tallied(records([taken(seq, 1_000, GIB, pods=pods) for seq, pods in enumerate(lists, start=1)]))
     assert (made.restarts, made.cpu.lost) == (1, 2 * 1_000 * 1_000)
-
-
-def test_a_failed_pod_has_lost_its_work_once() -> None:
-    lists = [[SERVICE, batch()], [SERVICE, batch(phase="Failed")], [SERVICE, batch(phase="Failed")]]
-    made = tallied(records([taken(seq, 1_000, GIB, pods=pods) for seq, pods in enumerate(lists, start=1)]))
-    assert (made.failures, made.cpu.lost) == (1, 1_000 * 1_000)
 
 
 def test_samples_in_columns_give_the_account_of_samples_in_rows() -> None:

@@ -34,11 +34,8 @@ def _lines(made: Report) -> Iterator[str]:
     yield ""
     head = ["BEST-EFFORT", "USED", "ADMITTED", "GAINED", "LEAST..MOST", "LOST", "NET", "LEAST..MOST"]
     yield table(head, [_row(unit, getattr(everything, name)) for name, unit in RESOURCES])
-    yield "ADMITTED: by native requests. LOST: work of pods until they were evicted, restarted or failed."
-    yield (
-        f"{count(everything.evictions, 'eviction')}, {count(everything.restarts, 'restart')}, "
-        f"{count(everything.failures, 'failed pod')}"
-    )
+    yield "ADMITTED: by native requests. LOST: work of pods until they were evicted or restarted."
+    yield f"{count(everything.evictions, 'eviction')}, {count(everything.restarts, 'restart')}"
     left = everything.cpu.room_left, everything.mem.room_left
     if all(left):
         yield (
