@@ -65,10 +65,7 @@ def busy_ticks(text: bytes) -> int:
         ValueError: the first line is not the sum of all CPUs.
 
     """
-    words = text[: text.find(b"\n")].split()
-    if len(words) < 8 or words[0] != b"cpu":
-        raise ValueError(f"malformed: the first line is {_shown(text)}, not 'cpu' and its times")
-    user, nice, system, _, _, irq, softirq = (_digits(word) for word in words[1:8])
+    user, nice, system, _, _, irq, softirq = (_digits(word) for word in _all_cpus(text))
     return user + nice + system + irq + softirq
 
 
@@ -79,10 +76,8 @@ def idle_ticks(text: bytes) -> int:
         ValueError: the first line is not the sum of all CPUs.
 
     """
-    words = text[: text.find(b"\n")].split()
-    if len(words) < 8 or words[0] != b"cpu":
-        raise ValueError(f"malformed: the first line is {_shown(text)}, not 'cpu' and its times")
-    return _digits(words[4]) + _digits(words[5])
+    times = _all_cpus(text)
+    return _digits(times[3]) + _digits(times[4])
 
 
 def stall_us(text: bytes) -> int:
@@ -92,7 +87,7 @@ def stall_us(text: bytes) -> int:
         ValueError: there is no such figure.
 
     """
-    words = text[: text.find(b"\n")].split()
+    words = _first_line(text).split()
     if len(words) < 5 or words[0] != b"some" or not words[4].startswith(b"total="):
         raise ValueError(f"malformed: the first line is {_shown(text)}, not 'some' and its total")
     return _digits(words[4][6:])
@@ -178,6 +173,21 @@ def cpus(text: bytes) -> frozenset[int]:
     if found is None:
         raise ValueError(f"malformed: {_shown(text)} is not a list of CPUs")
     return frozenset(found)
+
+
+def _all_cpus(text: bytes) -> list[bytes]:
+    """The seven times of /proc/stat's first line: user, nice, system, idle, iowait, irq, softirq."""
+    words = _first_line(text).split()
+    if len(words) < 8 or words[0] != b"cpu":
+        raise ValueError(f"malformed: the first line is {_shown(text)}, not 'cpu' and its times")
+    return words[1:8]
+
+
+def _first_line(text: bytes) -> bytes:
+    end = text.find(b"\n")
+    if end < 0:  # cut off: its last number may be, too
+        raise ValueError(f"malformed: the first line, {_shown(text)}, does not end")
+    return text[:end]
 
 
 def _digits(word: bytes) -> int:
