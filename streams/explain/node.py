@@ -14,6 +14,7 @@ from slacktide.streams.explain.figures import Figure, figures
 from slacktide.streams.explain.freshness import freshness_findings
 from slacktide.streams.explain.held import unheld_findings
 from slacktide.streams.explain.node_log import NodeLog, order
+from slacktide.streams.explain.pressure import pressure_findings
 from slacktide.streams.explain.selling import selling_findings
 from slacktide.streams.explain.tier import tier_findings
 from slacktide.streams.explain.unproven import unproven_findings
@@ -79,6 +80,7 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
         *unproven_findings(log),
         *selling_findings(log, shown),
         *carried_out_findings(log, asked_ms),
+        *pressure_findings(log),
         *unheld_findings(log),
         *tier_findings(log.pods),
     ]

@@ -20,6 +20,7 @@ from slacktide.streams.explain.carried_out import what
 from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node import Input, NodeExplanation, Step
+from slacktide.streams.explain.pressure import pressure_text
 from slacktide.streams.explain.selling import amount, resource_name
 
 WIDTH = 110
@@ -134,6 +135,7 @@ def _command(body: NodeCommand) -> Iterator[str]:
     yield f"{body.answer}{why}, to seq {body.seq}, by worker {body.worker}"
     for hold in body.hold:
         yield f"{what(hold)}: {limits_text(hold.limits)} ({hold.bound}): {terms_text(hold.terms)}"
+        yield from _pressure(hold.bound, hold.terms)
     for evict in body.evict:
         yield f"{what(evict)} ({evict.bound}): {terms_text(evict.terms)}"
     for setting in body.settings:
@@ -154,6 +156,12 @@ def _outcome(body: NodeOutcome) -> Iterator[str]:
         yield f"{limits_text(body.before)} -> {limits_text(body.after)}"
     if body.terms:
         yield terms_text(body.terms)
+        yield from _pressure(body.bound, body.terms)
+
+
+def _pressure(bound: str, terms: Terms) -> Iterator[str]:
+    if text := pressure_text(bound, terms):
+        yield text
 
 
 _TELL: dict[type, Callable[[Any], Iterator[str]]] = {

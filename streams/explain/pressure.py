@@ -1,0 +1,80 @@
+"""What latency-sensitive pods wait for CPU and memory, against the baseline, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from slacktide.schemas.inventory import NodeFacts
+from slacktide.schemas.message import Terms
+from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions.cpu_pressure import PROOF_LOOKS, Bound, fold
+from slacktide.streams.decisions.cpu_suppress import PRESSURE
+from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.node_log import NodeLog
+
+_MEANS: Final[Mapping[Bound, str]] = {
+    "calm": "stall is not above the line, so best-effort pods run",
+    "idle": "stall is above the line, but a whole CPU was idle all the time, so best-effort pods run",
+    "not_running": "stall is above the line, but best-effort pods hardly run, so they are not the cause",
+    "paused": "stall is above the line, but an earlier cut did not help, so none comes for {wait_ms:,} ms",
+    "cut": "stall is above the line, so best-effort pods stop",
+    "held": "best-effort pods are stopped; {proof_looks:,} of {proof_looks_min} looks show whether that helps",
+    "helped": "the cut was made at {cut_permille:,} ms and helped, so best-effort pods run again",
+    "not_the_cause": "the cut was made at {cut_permille:,} ms and did not help, so best-effort pods run again, "
+    "and no cut comes for {pause_ms:,} ms",
+    "unproven": "best-effort pods did not slow down within {closed_ms:,} ms, so the cut ends, "
+    "and no other comes for {pause_ms:,} ms",
+}
+
+
+def pressure_text(bound: str, terms: Terms) -> str:
+    """The arithmetic of a decision in words; "": pressure was not looked at, or another version wrote the terms.
+
+    Permille of the time that pods run are milliseconds per second.
+
+    Args:
+        bound: of the decision, such as ``pressure_cut``; one that pressure did not fix gives figures alone.
+        terms: of the decision.
+
+    """
+    means = next((text for name, text in _MEANS.items() if bound == f"{PRESSURE}{name}"), "")
+    try:
+        figures = (
+            "latency-sensitive pods stalled {stall_permille:,} ms per second that they ran; their learned baseline is "
+            "{base_permille:,} ms, and the line {line_permille:,} ms".format_map(terms)
+        )
+        return f"{figures}: {means.format_map({**terms, 'proof_looks_min': PROOF_LOOKS})}" if means else figures
+    except KeyError:
+        return ""
+
+
+def pressure_findings(on: NodeLog) -> Iterator[Finding]:
+    """Of a node whose policy goes by pressure: the newest look, or that there is none."""
+    sample = None if on.sample is None else on.sample.body
+    facts = None if sample is None else _facts(on, sample)
+    if sample is None or facts is None or on.policy is None or sample.policy_version != on.policy.body.version:
+        return
+    threshold = resource_threshold_on(on.policy.body, facts)
+    if not threshold.enable or threshold.cpu_suppress_signal == "usage":
+        return
+    if sample.ls_pressure is None:
+        yield Finding(
+            name="node.no-pressure",
+            severity="warning",
+            text=f"the policy's cpuSuppressSignal is {threshold.cpu_suppress_signal}, and the node's newest sample "
+            "has no pressure: best-effort pods are held by use",
+            advice="`slacktide doctor` on the node reports whether its kernel has PSI of groups (pressure.groups)",
+        )
+        return
+    step = fold(sample.ls_pressure, facts.capacity.cpu_milli or 0)
+    looked = pressure_text(f"{PRESSURE}{step.bound}", step.terms)
+    base = f"no look since the sample before; the learned baseline is {step.gate.base_permille:,} ms per second"
+    yield Finding(name="node.pressure", severity="note", text=f"{step.bound}: {looked or base}")
+
+
+def _facts(on: NodeLog, sample: NodeSample) -> NodeFacts | None:
+    """What the sample was decided by: the keyframe's of its revision, else what is known of the node."""
+    found = (one.body for one in reversed(on.samples) if one.body.facts_revision == sample.facts_revision)
+    return next((body.facts for body in found if body.facts is not None), on.facts)
