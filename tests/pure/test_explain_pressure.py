@@ -65,13 +65,11 @@ def test_a_sample_that_keeps_what_holds_shows_its_newest_look_all_the_same() -> 
     now_ms = chain.run(1, 2, ls_pressure=looked(msgspec.structs.replace(STALLED, cpu_stall_us=9_000)), limits=UNLIMITED)
 
     assert next(one.record.answer for one in explained(chain, now_ms).steps if one.name == "command") == "keep"
-    assert found(chain, now_ms, "node.pressure") == [
-        (
-            "note",
-            "calm: latency-sensitive pods stalled 90 ms per second that they ran; their learned baseline is 120 ms, "
-            "and the line 400 ms: stall is not above the line, so best-effort pods run",
-        )
-    ]
+    words = (
+        "calm: latency-sensitive pods stalled 90 ms per second that they ran; their learned baseline is 120 ms, "
+        "and the line 400 ms: stall is not above the line, so best-effort pods run"
+    )
+    assert found(chain, now_ms, "node.pressure") == [("note", words)]
 
 
 def test_what_came_of_a_cut_is_explained_too() -> None:
