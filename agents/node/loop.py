@@ -431,10 +431,15 @@ class AgentLoop:
         return "" if self._answered else "no answer yet"
 
     async def _keep_watching(self) -> None:
-        """Look each second at what groups there are, and at the inventory's file; reading it is left to a thread."""
+        """Look each second at what groups there are, what the gate learned, and the inventory's file.
+
+        Reading the file is left to a thread.
+        """
         while True:
             await asyncio.sleep(WATCH_S)
             self._ahead.renew()
+            if (gate := self._ahead.gate()) is not None:
+                self._state.keep_gate(gate, self._clock.mono_ns())
             if self._inventory.changed and await asyncio.to_thread(self._inventory.poll):
                 self._told()
                 self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods)

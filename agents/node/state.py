@@ -20,6 +20,8 @@ from slacktide.schemas.sample import PressureGate
 
 log = logging.getLogger(__name__)
 M = TypeVar("M", bound=Message)
+GATE_KEPT_NS = 30_000_000_000
+"""What the gate learned is written no more often, but for an orderly end."""
 
 
 class KeptInventory(Message, frozen=True, kw_only=True):
@@ -39,6 +41,7 @@ class State:
         self._inventory = folder / "inventory.json"
         self._gate = folder / "gate.json"
         self._written: dict[Path, bytes] = {}
+        self._gate_ns = -GATE_KEPT_NS
 
     def policy(self) -> Policy | None:
         """The last good policy; None where there is none to be had."""
@@ -52,8 +55,18 @@ class State:
         """What the rule ``cpu_pressure`` learned; None where there is none to be had."""
         return self._read(self._gate, PressureGate)
 
-    def keep_gate(self, gate: PressureGate) -> None:
-        """Remember what the rule ``cpu_pressure`` learned."""
+    def keep_gate(self, gate: PressureGate, mono_ns: int | None = None) -> None:
+        """Remember what the rule ``cpu_pressure`` learned.
+
+        Args:
+            gate: the baseline and the pause.
+            mono_ns: the monotonic instant; nothing is written within 30 s of the last. None: the agent ends, so write.
+
+        """
+        if mono_ns is not None:
+            if mono_ns - self._gate_ns < GATE_KEPT_NS:
+                return
+            self._gate_ns = mono_ns
         self._write(self._gate, gate)
 
     def keep_policy(self, policy: Policy) -> None:

@@ -131,3 +131,31 @@ def test_state_that_cannot_be_written_stops_nothing(tmp_path: Path) -> None:
 def test_what_the_gate_learned_outlives_the_agent(tmp_path: Path) -> None:
     State(tmp_path).keep_gate(PressureGate(base_permille=310, pause_ms=4_000))
     assert State(tmp_path).gate() == PressureGate(base_permille=310, pause_ms=4_000)
+
+
+def test_what_the_gate_learned_is_written_at_most_each_30_s_and_at_an_orderly_end(tmp_path: Path) -> None:
+    """A crash loses half a minute of it; a disk is not written at each look."""
+    state, second_ns = State(tmp_path), 1_000_000_000
+
+    def kept() -> int:
+        gate = State(tmp_path).gate()
+        assert gate is not None
+        return gate.base_permille
+
+    state.keep_gate(PressureGate(base_permille=100), 5 * second_ns)
+    assert kept() == 100, "the first at once"
+    state.keep_gate(PressureGate(base_permille=200), 35 * second_ns - 1)
+    assert kept() == 100
+    state.keep_gate(PressureGate(base_permille=300), 35 * second_ns)
+    assert kept() == 300
+    state.keep_gate(PressureGate(base_permille=400))
+    assert kept() == 400
+
+
+def test_what_the_gate_learned_is_written_only_where_it_changed(tmp_path: Path) -> None:
+    state, gate = State(tmp_path), PressureGate(base_permille=100)
+    state.keep_gate(gate, 0)
+    written_ns = (tmp_path / "gate.json").stat().st_mtime_ns
+    state.keep_gate(gate, 30_000_000_000)
+
+    assert (tmp_path / "gate.json").stat().st_mtime_ns == written_ns
