@@ -446,6 +446,57 @@ def test_records_a_little_ahead_are_in_order() -> None:
     assert {one.verdict for one in log_findings(replace(LOG, newest=newest))} == {"ok"}
 
 
+def test_psi_of_groups_is_reported_and_missed_by_no_machine_of_its_own() -> None:
+    """Its absence matters where a policy asks for it."""
+    found = {
+        trouble: [one for one in cgroup_findings(replace(V2, no_stall=trouble)) if one.check == "pressure.stall"]
+        for trouble in ("", "cpu.pressure: Operation not supported")
+    }
+
+    assert {trouble: [(one.verdict, one.found) for one in ones] for trouble, ones in found.items()} == {
+        "": [("ok", "PSI of groups is readable")],
+        "cpu.pressure: Operation not supported": [("ok", "none: cpu.pressure: Operation not supported")],
+    }
+
+
+@pytest.mark.parametrize("signal", ["pressure", "both"])
+@pytest.mark.parametrize(
+    ("cgroups", "advice"),
+    [
+        (replace(V2, no_stall="cpu.pressure: Operation not supported"), "boot with psi=1, on a kernel with CONFIG_PSI"),
+        (replace(V1, no_stall=NO_GROUPS), "mount cgroup v2 at /sys/fs/cgroup/unified before pods are started"),
+    ],
+    ids=["v2 without PSI", "v1 alone"],
+)
+def test_a_policy_by_pressure_is_void_where_the_kernel_has_none_of_groups(
+    signal: str, cgroups: CgroupFacts, advice: str
+) -> None:
+    threshold = {"clusterStrategy": {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressSignal": signal}}
+    (void,) = (one for one in of_policy(cgroups, threshold=threshold) if one[0] == "policy.void-here")
+
+    assert void[1].endswith(f"cpuSuppressSignal {signal} (cluster strategy)")
+    assert "Best-effort pods are held by use" in void[2]
+    assert advice in void[2]
+
+
+@pytest.mark.parametrize(
+    ("cgroups", "strategy"),
+    [
+        (V2, {"enable": True, "cpuSuppressSignal": "pressure"}),
+        (replace(V2, no_stall="cpu.pressure: Operation not supported"), {"enable": True}),
+        (
+            replace(V2, no_stall="cpu.pressure: Operation not supported"),
+            {"enable": False, "cpuSuppressSignal": "pressure"},
+        ),
+    ],
+    ids=["PSI is there", "by use", "suppress is off"],
+)
+def test_no_policy_is_void_that_has_its_pressure_or_needs_none(cgroups: CgroupFacts, strategy: dict) -> None:
+    threshold = {"clusterStrategy": {"cpuSuppressPolicy": "cfsQuota"} | strategy}
+
+    assert not [one for one in of_policy(cgroups, threshold=threshold) if one[0] == "policy.void-here"]
+
+
 def of_policy(cgroups: CgroupFacts = V2, cpus: int = 8, **configs: object) -> list[tuple[str, str, str]]:
     """What is said of a policy, but that it is valid."""
     parsed = parse(config_map(**configs), "policy.yaml")
@@ -684,6 +735,24 @@ def test_v2_is_found_with_what_was_handed_on(tmp_path: Path) -> None:
     assert not facts.idle_tier
     (tmp_path / GROUP / "cpu.idle").write_text("1\n")
     assert cgroup_facts.gather(tmp_path, None).idle_tier
+
+
+def test_psi_of_groups_is_readable_where_a_group_of_latency_sensitive_pods_tells_its_stall(tmp_path: Path) -> None:
+    burstable = write(tmp_path, TREE_V2) / "kubepods/burstable/cpu.pressure"
+    assert cgroup_facts.gather(tmp_path, None).no_stall == ""
+
+    burstable.write_text("some avg10=0.00\n")
+    assert "not 'some' and its total" in cgroup_facts.gather(tmp_path, None).no_stall
+    burstable.unlink()
+    assert cgroup_facts.gather(tmp_path, None).no_stall == "cpu.pressure: No such file or directory"
+    write(tmp_path, {"kubepods/podguaranteed/cpu.pressure": PSI})
+    assert cgroup_facts.gather(tmp_path, None).no_stall == "", "one group is enough"
+
+
+def test_v1_alone_has_no_psi_of_groups(tmp_path: Path) -> None:
+    facts = cgroup_facts.gather(write(tmp_path, {f"cpu/{GROUP}/cpu.cfs_quota_us": "-1\n"}), None)
+
+    assert facts.no_stall == NO_GROUPS
 
 
 def test_v1_controllers_may_share_a_mount_and_lack_the_group(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def cgroup_findings(facts: CgroupFacts) -> Iterator[Finding]:
     if facts.best_effort:
         yield from _idle_tier(facts)
         yield _pressure(facts)
+        yield _stall(facts)
 
 
 def writable(facts: CgroupFacts, knob: str) -> bool:
@@ -130,11 +131,18 @@ def _pressure(facts: CgroupFacts) -> Finding:
     if not facts.refused_triggers:
         return good(check, "CPU and memory take triggers", needed)
     found = "; ".join(f"{kind}.pressure: {why}" for kind, why in facts.refused_triggers.items())
-    advice = "; ".join(dict.fromkeys(_to_have_triggers(why, facts) for why in facts.refused_triggers.values()))
+    advice = "; ".join(dict.fromkeys(to_have_pressure(why, facts) for why in facts.refused_triggers.values()))
     return warned(check, found, needed, f"{advice}; without, a rise in CPU use is sampled at once all the same")
 
 
-def _to_have_triggers(why: str, facts: CgroupFacts) -> str:
+def _stall(facts: CgroupFacts) -> Finding:
+    """No policy needs it unless it says so: what lacks then is a finding of the policy."""
+    found = f"none: {facts.no_stall}" if facts.no_stall else "PSI of groups is readable"
+    return good("pressure.stall", found, "for cpuSuppressSignal pressure or both alone")
+
+
+def to_have_pressure(why: str, facts: CgroupFacts) -> str:
+    """What to do about pressure of groups that is not there, by the reason."""
     if why == UNPRIVILEGED:
         return "grant CAP_SYS_RESOURCE"
     if why == NO_GROUPS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Literal
 
@@ -11,6 +12,7 @@ from slacktide.agents.node.ahead.psi import Stall, set_trigger
 from slacktide.agents.node.cgroup import parse
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, Hierarchy, find
 from slacktide.agents.node.cgroup.layout import PlainHost
+from slacktide.agents.node.cgroup.stall import stalling_groups
 from slacktide.deploy.cli.doctor.controllers import CONTROLLERS
 from slacktide.deploy.cli.doctor.facts import CgroupFacts, ControllerState, KnobFacts
 from slacktide.schemas.errors import CgroupError
@@ -37,8 +39,19 @@ def gather(mount: Path, kubepods: str | None, host: PlainHost | None = None) -> 
         controllers={name: _controller(mount, version, name, folder) for name, folder in groups.items()},
         knobs={} if group is None else {knob.name: _knob(knob, version, groups[knob.controller]) for knob in CONTROLS},
         idle_tier=group is not None and _words(group / KNOBS["cpu_idle"].files(version)[0]) == ["1"],
+        no_stall="" if hierarchy is None else no_stall(hierarchy),
         refused_triggers={} if hierarchy is None else refused_triggers(hierarchy),
     )
+
+
+def no_stall(hierarchy: Hierarchy) -> str:
+    """Why the agent reads no stall of latency-sensitive groups; "": it reads some."""
+    root = hierarchy.unified
+    groups = [] if root is None else stalling_groups(root, hierarchy)
+    troubles = [pressure_trouble(group / "cpu.pressure", parse.stall_us) for group in groups]
+    if not troubles:
+        return NO_GROUPS
+    return "" if "" in troubles else f"cpu.pressure: {troubles[0]}"
 
 
 def refused_triggers(hierarchy: Hierarchy) -> dict[Kind, str]:
@@ -58,10 +71,10 @@ def _refused(path: str | None) -> str:
     return ""
 
 
-def pressure_trouble(file: Path) -> str:
+def pressure_trouble(file: Path, read: Callable[[bytes], float] = _ANY_PRESSURE) -> str:
     """Why a pressure file tells nothing; "": it does."""
     try:
-        _ANY_PRESSURE(file.read_bytes())
+        read(file.read_bytes())
     except OSError as error:  # a kernel that was booted without it has the file, and refuses to read it
         return error.strerror or str(error)
     except ValueError as error:

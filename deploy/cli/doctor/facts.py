@@ -80,6 +80,8 @@ class CgroupFacts:
     """Empty where there is no best-effort group."""
     idle_tier: bool = False
     """Whether the best-effort group itself is idle now: the kernel takes no weight of it."""
+    no_stall: str = ""
+    """Why PSI of no group of latency-sensitive pods is readable; "": one is, or no group was looked for."""
     refused_triggers: Mapping[Kind, str]
     """Why, by the kind of pressure of latency-sensitive pods that the agent could not wait on."""
 

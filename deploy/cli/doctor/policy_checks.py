@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slacktide.deploy.cli.doctor.cgroup_checks import writable
+from slacktide.deploy.cli.doctor.cgroup_checks import to_have_pressure, writable
 from slacktide.deploy.cli.doctor.facts import CgroupFacts
 from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
 from slacktide.deploy.cli.text import count
@@ -48,8 +48,12 @@ def policy_findings(file: str, parsed: Parsed | ConfigError, cgroups: CgroupFact
 
 def _void_here(policy: Policy, cgroups: CgroupFacts, cpus: int) -> Iterator[Finding]:
     for source, threshold in _strategies(policy, "resource_threshold"):
-        if isinstance(threshold, ResourceThreshold) and threshold.enable and threshold.cpu_suppress_policy == "cpuset":
+        if not isinstance(threshold, ResourceThreshold) or not threshold.enable:
+            continue
+        if threshold.cpu_suppress_policy == "cpuset":
             yield from _by_cpuset(source, threshold.cpuset_cpus_min, cgroups, cpus)
+        if threshold.cpu_suppress_signal != "usage" and cgroups.no_stall:
+            yield _without_stall(source, threshold.cpu_suppress_signal, cgroups)
     for feature in FEATURES:
         knob = knob_of(feature)
         if knob is not None and cgroups.knobs and not writable(cgroups, knob):
@@ -72,6 +76,13 @@ def _by_cpuset(source: str, cpus_min: int, cgroups: CgroupFacts, cpus: int) -> I
     elif cgroups.knobs and not writable(cgroups, "cpu-set"):
         advice = "cannot act on this machine: see knob.cpu-set; the CPU quota is used"
         yield warned("policy.void-here", found, "knob.cpu-set", advice)
+
+
+def _without_stall(source: str, signal: str, cgroups: CgroupFacts) -> Finding:
+    found = f"{path_of('resource_threshold', 'cpu_suppress_signal')} {signal} ({source})"
+    how = to_have_pressure(cgroups.no_stall, cgroups)
+    advice = f"cannot act on this machine: {cgroups.no_stall}. Best-effort pods are held by use; to have it, {how}"
+    return warned("policy.void-here", found, "pressure.stall", advice)
 
 
 def _without_knob(policy: Policy, feature: Feature, knob: str) -> Iterator[Finding]:
