@@ -278,3 +278,38 @@ def test_a_cut_without_proof_ends_with_the_look_that_completes_8_s(closed_ms: in
 def test_without_a_look_the_gate_stays_as_it_is(closed: object, bound: str) -> None:
     gate = PressureGate(base_permille=9, closed=bool(closed))
     assert fold(LsPressure(gate=gate, looks=[]), CAPACITY) == Step(gate=gate, bound=bound, terms={"base_permille": 9})
+
+
+@pytest.mark.parametrize(
+    ("one", "bound"),
+    [
+        (look(2_000, idle_us=2 * SPAN_US), "idle"),
+        (look(1, idle_us=SPAN_US, mem_stall_us=40_000), "idle"),
+        (look(1, idle_us=SPAN_US, mem_stall_us=40_100), "cut"),
+    ],
+)
+def test_an_idle_cpu_excuses_stall_but_memory_stall_above_the_line(one: PressureLook, bound: str) -> None:
+    assert step(PressureGate(), one, CAPACITY).bound == bound
+
+
+def test_memory_stall_counts_to_the_unit() -> None:
+    assert step(PressureGate(), look(mem_stall_us=99_999), CAPACITY).terms["stall_permille"] == 999
+
+
+def test_a_long_look_counts_in_full_for_the_pause_and_for_the_cut() -> None:
+    second = look(span_us=1_000_000, be_us=800_000)
+    assert step(PressureGate(wait_ms=2_000), second, CAPACITY).gate.wait_ms == 1_000
+    closed = PressureGate(closed=True, cut_permille=2_000, be_permille=400)
+    assert step(closed, second, CAPACITY).gate.closed_ms == 1_000
+
+
+def test_a_look_of_no_length_is_one_microsecond_on_a_node_of_one() -> None:
+    """Two looks at one instant; nothing is divided by 0."""
+    one = PressureLook(span_us=0, ls_cpu_us=0, be_cpu_us=1, idle_us=0, cpu_stall_us=1)
+    terms = step(PressureGate(), one, CAPACITY).terms
+    assert (terms["be_permille"], terms["ls_run_us"], terms["stall_permille"]) == (1_000, 1, 1_000)
+
+
+def test_in_a_short_look_no_stall_is_no_stall_too() -> None:
+    one = PressureLook(span_us=1_000, ls_cpu_us=0, be_cpu_us=0, idle_us=0, cpu_stall_us=0)
+    assert step(PressureGate(), one, CAPACITY).terms["stall_permille"] == 0
