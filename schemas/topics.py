@@ -103,6 +103,8 @@ SHADOW_ALLOCATABLE = Topic(name="slacktide.node.allocatable.shadow.v1", message=
                            cleanup="compact", producers=("stream",), consumers=("operator",))  # fmt: skip
 OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node", retention_ms=7 * 24 * HOUR_MS,
                 producers=("agent", "bridge"), consumers=("governor", "operator"))  # fmt: skip
+AUDIT = Topic(name="slacktide.audit.v1", message=NodeOutcome, key="node", partitions=1,
+              retention_ms=30 * 24 * HOUR_MS, producers=("agent", "bridge"), consumers=("operator",))  # fmt: skip
 CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key="node", partitions=1,
                cleanup="compact", segment_ms=HOUR_MS,
                producers=("governor",), consumers=("agent", "governor", "bridge"))  # fmt: skip
@@ -134,6 +136,7 @@ TOPICS = (
     SHADOW_COMMAND,
     SHADOW_ALLOCATABLE,
     OUTCOME,
+    AUDIT,
     CREDIT,
     MISSED_POD,
     PLACEMENT,

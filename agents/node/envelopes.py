@@ -10,7 +10,7 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import BACKFILL, OUTCOME, SAMPLE, SAMPLE_COLUMNS, ZONES
+from slacktide.schemas.topics import AUDIT, BACKFILL, OUTCOME, SAMPLE, SAMPLE_COLUMNS, ZONES
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_refused
 
@@ -46,9 +46,18 @@ def of_zones(zones: NodeZones) -> Out:
 
 def of_outcome(outcome: NodeOutcome) -> Out:
     """An outcome on its way to whoever wants to know; in the trace of the sample that led to it."""
+    return _of_outcome(outcome, OUTCOME.name)
+
+
+def of_audit(outcome: NodeOutcome) -> Out:
+    """The same outcome for the audit, whose topic keeps it for longer."""
+    return _of_outcome(outcome, AUDIT.name)
+
+
+def _of_outcome(outcome: NodeOutcome, topic: str) -> Out:
     which = f"{outcome.boot_id}/{outcome.seq}"
     event_id = f"{which}/{outcome.command_id}/{outcome.result}/{outcome.acted_ms}"
-    return _out(OUTCOME.name, outcome.node, encode(outcome), event_id, outcome.acted_ms, f"{outcome.node}/{which}")
+    return _out(topic, outcome.node, encode(outcome), event_id, outcome.acted_ms, f"{outcome.node}/{which}")
 
 
 def of_dead_letter(record: Record, *, node: str, reason: str, now_ms: int) -> Out:

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from slacktide.agents.dead_letters import Letters
 from slacktide.agents.metrics import AgentMetrics
-from slacktide.agents.node.envelopes import of_dead_letter, of_outcome, of_refused
+from slacktide.agents.node.envelopes import of_audit, of_dead_letter, of_outcome, of_refused
 from slacktide.agents.node.outbox import Backlog, Newest, Offered
 from slacktide.agents.node.sample_sender import SampleSender
 from slacktide.agents.node.spool import Spool
@@ -25,7 +25,8 @@ from slacktide.schemas.errors import LogError, RecordRefusedError, SlacktideErro
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns import SampleFormat
-from slacktide.schemas.topics import BACKFILL, DEAD_LETTER, OUTCOME
+from slacktide.schemas.topics import AUDIT, BACKFILL, DEAD_LETTER, OUTCOME
+from slacktide.streams.decisions.audited import audited
 from slacktide.streams.kafka import NodeReader, Placed, Refused, Sender
 from slacktide.streams.records import Out, Record
 
@@ -268,10 +269,11 @@ class Link:
                 continue
             try:
                 if not self._outcomes.connected:
-                    await self._outcomes.connect([OUTCOME.name, DEAD_LETTER.name])
+                    await self._outcomes.connect([OUTCOME.name, AUDIT.name, DEAD_LETTER.name])
                     self._metrics.connected("outcomes")
-                reports = [self._sign(of_outcome(outcome)) for _, outcome in batch]
-                results = await self._outcomes.send_each([*reports, *letters])
+                reports = [of_outcome(outcome) for _, outcome in batch]
+                reports += [of_audit(outcome) for _, outcome in batch if audited(outcome)]
+                results = await self._outcomes.send_each([*map(self._sign, reports), *letters])
             except LogError as exc:
                 await self._report.broke(exc)
                 continue

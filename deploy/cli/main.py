@@ -33,6 +33,7 @@ COMMANDS = {
     "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that could not be processed, with the reason."),
     "policy": ("slacktide.deploy.cli.policy.command", "A policy's file checked, and what holds on a node."),
     "explain": ("slacktide.deploy.cli.explain.command", "Why a node or a pod is as it is: told from the log."),
+    "audit": ("slacktide.deploy.cli.audit.command", "Who was evicted, held back or frozen; export and verify."),
     "nodes": ("slacktide.deploy.cli.nodes", "All nodes: sold, used, limit, age, and what is wrong with which."),
     "top": ("slacktide.deploy.cli.top", "All nodes, renewed each second."),
     "replay": ("slacktide.deploy.cli.replay.command", "A recorded span decided again: is it equal?"),

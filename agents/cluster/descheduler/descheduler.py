@@ -23,7 +23,7 @@ from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.headers import headers
 from slacktide.schemas.policy import DEFAULT, Policy
-from slacktide.schemas.topics import DESCHEDULING, OUTCOME
+from slacktide.schemas.topics import AUDIT, DESCHEDULING, OUTCOME
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out
 
@@ -155,7 +155,7 @@ class Descheduler:
 
     async def _send(self, records: Collection[Out]) -> None:
         if not self._sender.connected:
-            await self._sender.connect([DESCHEDULING.name, OUTCOME.name])
+            await self._sender.connect([DESCHEDULING.name, OUTCOME.name, AUDIT.name])
         await self._sender.send([self._sign(record) for record in records])
 
 

@@ -21,7 +21,8 @@ from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass, Victim
 from slacktide.schemas.headers import headers
 from slacktide.schemas.outcome import NodeOutcome, PodName
-from slacktide.schemas.topics import OUTCOME
+from slacktide.schemas.topics import AUDIT, OUTCOME
+from slacktide.streams.decisions.audited import audited
 from slacktide.streams.decisions.evict_observed import observed
 from slacktide.streams.records import Out
 
@@ -102,7 +103,8 @@ class Evicting:
         if now_s >= self._asked_s + ASK_S:
             self._asked_s = now_s
             first = {one.namespace: one for one in reversed(waiting)}
-            await self._send([self._outcome(done, one, "refused", NO_CREDIT) for one in first.values()])
+            refused = (self._outcome(done, one, "refused", NO_CREDIT) for one in first.values())
+            await self._send([_out(one, OUTCOME.name) for one in refused])
             metrics.EVICTIONS.labels("no_credit").inc(len(first))
 
     async def _evict(self, api: ApiServer, done: DeschedulingPass, victim: Victim) -> None:
@@ -122,7 +124,10 @@ class Evicting:
             self._account.settle(goes=result != "refused")
             if result != "refused":
                 self._left(victim.node)
-            self._untold.append(self._outcome(done, victim, result, reason))
+            outcome = self._outcome(done, victim, result, reason)
+            self._untold.append(_out(outcome, OUTCOME.name))
+            if audited(outcome):
+                self._untold.append(_out(outcome, AUDIT.name))
             metrics.EVICTIONS.labels(result).inc()
         self.trouble = "" if result == "applied" else f"{victim.namespace}/{victim.name}: {reason}"
         where = {"pod": f"{victim.namespace}/{victim.name}", "node": victim.node}
@@ -149,14 +154,13 @@ class Evicting:
             await self._send(self._untold)
             self._untold = []
 
-    def _outcome(self, done: DeschedulingPass, victim: Victim, result: Result, reason: str) -> Out:
+    def _outcome(self, done: DeschedulingPass, victim: Victim, result: Result, reason: str) -> NodeOutcome:
         now_ms = self._clock.wall_ms()
-        act = f"{done.epoch}/{done.number}/{victim.pod_uid}"
-        outcome = NodeOutcome(
+        return NodeOutcome(
             node=DESCHEDULER,
             boot_id=self._account.boot_id,
             seq=done.number,
-            command_id=act,
+            command_id=f"{done.epoch}/{done.number}/{victim.pod_uid}",
             rule=FEATURE,
             target=f"pod/{victim.pod_uid}",
             origin="stream",
@@ -170,14 +174,16 @@ class Evicting:
             pod=PodName(namespace=victim.namespace, name=victim.name),
             spent=self._account.spent,
         )
-        return Out(
-            topic=OUTCOME.name,
-            key=DESCHEDULER.encode(),
-            value=encode(outcome),
-            headers=headers(
-                kind=OUTCOME.name, source="bridge", subject=DESCHEDULER, event_id=f"{act}/{now_ms}", event_ms=now_ms
-            ),
-        )
+
+
+def _out(outcome: NodeOutcome, topic: str) -> Out:
+    event_id = f"{outcome.command_id}/{outcome.acted_ms}"
+    return Out(
+        topic=topic,
+        key=DESCHEDULER.encode(),
+        value=encode(outcome),
+        headers=headers(kind=topic, source="bridge", subject=DESCHEDULER, event_id=event_id, event_ms=outcome.acted_ms),
+    )
 
 
 def _said(refused: ApiRefusedError) -> str:

@@ -1,0 +1,115 @@
+"""``slacktide audit``: list, export, verify."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import click
+import msgspec
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli import settings
+from slacktide.deploy.cli.group import Group
+from slacktide.deploy.cli.moment import Moment, MomentType
+from slacktide.deploy.cli.text import Name, count, instant
+from slacktide.schemas.connection import Cluster
+
+broker = settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask.")
+since_option = click.option("--since", type=MomentType(), help="From then on, or so long ago; none: all that is kept.")
+until_option = click.option("--until", type=MomentType(), help="Before then, or so long ago; none: until now.")
+
+
+@click.group(cls=Group, epilog="Example: slacktide audit list --pod jobs/etl-x2lqp")
+def command() -> None:
+    """Show who was evicted, held back or frozen in the last 30 days, and export it to a file that can be verified."""
+
+
+@command.command(name="list", epilog="Example: slacktide audit list --node node-1 --since 2d --bootstrap kafka-1:9092")
+@click.option("--pod", type=Name(), default="", help="Only this pod, NAMESPACE/NAME, or all pods of a NAMESPACE.")
+@click.option("--node", type=Name(), default="", help="Only this node.")
+@since_option
+@until_option
+@broker
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, until: Moment | None, output: str) -> None:
+    """List what was done to pods: when, by which rule, threshold, policy and credit.
+
+    A pod's and a node's acts stay after their deletion. With -o json: a list of {"partition", "offset", "body"}, the
+    body being a NodeOutcome.
+    """
+    from slacktide.deploy.cli.audit.log import audit_records  # noqa: PLC0415 - the client: not for --help
+    from slacktide.deploy.cli.audit.words import shown  # noqa: PLC0415
+    from slacktide.streams.audit.acts import Choice, acts_of, prefilter  # noqa: PLC0415
+
+    choice = Choice(node=node, pod=pod)
+    since_ms, until_ms = _span(since, until)
+    records = asyncio.run(audit_records(bootstrap, since_ms, until_ms, prefilter(choice)))
+    found = acts_of(records, choice)
+    if output == "json":
+        click.echo(msgspec.json.format(msgspec.json.encode(found.acts), indent=2).decode())
+    else:
+        click.echo(shown(found.acts))
+    if found.unreadable:
+        click.echo(f"{count(found.unreadable, 'record')} cannot be decoded: see audit export", err=True)
+
+
+@command.command(epilog="Example: slacktide audit export november.jsonl --since 2026-11-01T00:00Z")
+@click.argument("file", type=settings.file())
+@since_option
+@until_option
+@broker
+def export(file: Path, *, bootstrap: Cluster, since: Moment | None, until: Moment | None) -> None:
+    """Write all records of the audit to FILE, as lines that are chained by hashes.
+
+    It prints the hash of the last line. Keep it apart from the file: audit verify --hash compares it.
+    """
+    from slacktide.deploy.cli.audit.log import audit_records  # noqa: PLC0415
+    from slacktide.deploy.cli.replay.source import writing  # noqa: PLC0415
+    from slacktide.streams.audit.chain import Chain  # noqa: PLC0415
+    from slacktide.streams.audit.export import content_of  # noqa: PLC0415
+
+    since_ms, until_ms = _span(since, until)
+    records = asyncio.run(audit_records(bootstrap, since_ms, until_ms))
+    chain = Chain()
+    with writing(file) as out:
+        out.write(chain.first(since_ms=since_ms, until_ms=until_ms))
+        for record in records:
+            out.write(chain.line(**content_of(record)))
+        out.write(chain.last())
+    click.echo(f"{count(len(records), 'record')} in {file}\nhash {chain.hash}")
+
+
+@command.command(epilog="Example: slacktide audit verify november.jsonl --hash 1f0c...")
+@click.argument("file", type=settings.file())
+@click.option("--hash", "expected", metavar="HASH", help="Of the last line, as audit export printed it.")
+def verify(file: Path, *, expected: str | None) -> None:
+    """Check that no line of an exported FILE was changed, removed, inserted or moved.
+
+    It prints each line at fault. Without --hash it cannot find that the whole chain was computed anew from some line
+    on. Exit code 1 where there is a fault.
+    """
+    from slacktide.deploy.cli.replay.source import reading  # noqa: PLC0415
+    from slacktide.streams.audit.chain import verify as verified  # noqa: PLC0415
+
+    with reading(file) as lines:
+        found = verified(lines)
+    for fault in found.faults:
+        click.echo(f"{file}: line {fault.line} {fault.what}")
+    if found.faults:
+        raise click.ClickException(f"{file}: {count(len(found.faults), 'fault')} in {count(found.lines, 'line')}")
+    if expected is not None and expected.lower() != found.hash:
+        raise click.ClickException(
+            f"{file}: the hash of the last line is {found.hash}, not {expected}: it is another export, or one that was"
+            " computed anew"
+        )
+    click.echo(f"{file}: {count(found.lines - 2, 'record')}, nothing was changed\nhash {found.hash}")
+
+
+def _span(since: Moment | None, until: Moment | None) -> tuple[int, int]:
+    now_ms = SystemClock().wall_ms()
+    since_ms = 0 if since is None else since.at(now_ms)
+    until_ms = now_ms + 1 if until is None else until.at(now_ms)
+    if since_ms >= until_ms:
+        raise click.UsageError(f"--since ({instant(since_ms)}) is not before --until ({instant(until_ms)})")
+    return since_ms, until_ms

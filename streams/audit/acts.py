@@ -1,0 +1,89 @@
+"""Records of the audit as acts: each once, chosen by node and pod, with a word for what was done. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.decisions.audited import HOLDS
+from slacktide.streams.records import Record
+
+_ENDS = frozenset({"ended", "killed", "stuck"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """One act, and its place in the topic."""
+
+    partition: int
+    offset: int
+    body: NodeOutcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acts:
+    """What was chosen, oldest first, and how many records could not be decoded."""
+
+    acts: list[Act]
+    unreadable: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Whose acts are wanted; "": all. ``pod`` is ``namespace/name``, or a namespace alone."""
+
+    node: str = ""
+    pod: str = ""
+
+    def wants(self, one: NodeOutcome) -> bool:
+        """Whether it is one of these. A hold on all best-effort pods of a node is about no pod."""
+        if self.node and one.node != self.node:
+            return False
+        if not self.pod:
+            return True
+        namespace, _, name = self.pod.partition("/")
+        return one.pod is not None and one.pod.namespace == namespace and name in {"", one.pod.name}
+
+
+def prefilter(choice: Choice) -> Callable[[Record], bool]:
+    """Whether a record may be wanted, by its bytes alone: decoding takes longer."""
+    namespace, _, name = choice.pod.partition("/")
+    needed = [f'"{key}":"{text}"'.encode() for key, text in (("namespace", namespace), ("name", name)) if text]
+    key = choice.node.encode() if choice.node else None
+
+    def wanted(record: Record) -> bool:
+        value = record.value
+        if not isinstance(value, bytes):
+            return True
+        return (key is None or record.key == key) and all(part in value for part in needed)
+
+    return wanted
+
+
+def acts_of(records: Iterable[Record], choice: Choice) -> Acts:
+    """The acts in the order of the node's time; a record that was sent twice counts once."""
+    acts: dict[bytes, Act] = {}
+    unreadable = 0
+    for record in records:
+        value = record.value
+        try:
+            body = decode(value, NodeOutcome)
+        except BadMessageError:
+            unreadable += 1
+            continue
+        assert isinstance(value, bytes)
+        if choice.wants(body) and value not in acts:
+            acts[value] = Act(partition=record.partition, offset=record.offset, body=body)
+    return Acts(acts=sorted(acts.values(), key=lambda one: (one.body.acted_ms, one.offset)), unreadable=unreadable)
+
+
+def what(one: NodeOutcome) -> str:
+    """What was done, in a word or two."""
+    if one.bound in HOLDS:
+        return f"not {one.bound}" if one.result == "failed" else one.bound
+    if one.bound in _ENDS:
+        return one.bound
+    return "evicted" if one.result == "applied" else "not evicted"
