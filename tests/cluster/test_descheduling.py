@@ -18,7 +18,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.topics import DESCHEDULING, OUTCOME
+from slacktide.schemas.topics import AUDIT, DESCHEDULING, OUTCOME
 from slacktide.streams.engine.governing import GovernorSettings, govern
 from slacktide.streams.governor.governor import Governor
 from slacktide.streams.kafka import read_topic
@@ -191,6 +191,7 @@ async def test_switched_on_it_evicts_whom_the_governor_has_credit_for_and_says_s
     assert (done.rule, done.target, done.pod.namespace) == (
         "LowNodeLoad", f"pod/{relieved.uids['b']}", relieved.namespace,
     )  # fmt: skip
+    assert done in [decode(one.value, NodeOutcome) for one in await rig.records(AUDIT.name, DESCHEDULER)]
     assert relieved.there() == {"a", "web"}
     assert len(gone()) == 1
     [event] = events_on(rig.cluster, relieved.namespace, relieved.uids["b"])
