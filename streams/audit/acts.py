@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.decisions.audited import HOLDS
+from slacktide.streams.decisions.audited import ENDS, HOLDS
 from slacktide.streams.records import Record
-
-_ENDS = frozenset({"ended", "killed", "stuck"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +82,6 @@ def what(one: NodeOutcome) -> str:
     """What was done, in a word or two."""
     if one.bound in HOLDS:
         return f"not {one.bound}" if one.result == "failed" else one.bound
-    if one.bound in _ENDS:
+    if one.bound in ENDS:
         return one.bound
     return "evicted" if one.result == "applied" else "not evicted"

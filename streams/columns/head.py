@@ -36,8 +36,6 @@ class Head(Generic[N]):
     node: N
     """Its state."""
     window: NodeWindow
-    place: tuple[int, str]
-    """Partition and name of the node."""
     partition: int
     of: Of
     """Without its limits, which follow the newest sample."""

@@ -42,7 +42,7 @@ REBUILT_SECONDS = Histogram(
 )
 BACKFILLED = Counter("slacktide_stream_backfilled_samples", "Samples of outages taken into windows, mute.")
 PARTITIONS = Gauge("slacktide_stream_partitions", "Partitions held.")
-SILENT_NODES = Gauge("slacktide_stream_silent_nodes", "Nodes that are said to be stale.")
+SILENT_NODES = Gauge("slacktide_stream_silent_nodes", "Nodes that are marked stale.")
 FROZEN = Gauge("slacktide_stream_frozen", "Silent nodes of which nothing is said: the pipeline is broken if any.")
 NODES = Gauge("slacktide_stream_nodes", "Nodes that state is kept for.")
 UNKNOWN_SAMPLES = Counter(

@@ -66,7 +66,7 @@ JOIN_SESSIONS = 5
 FIGURES_S = 0.3
 """What was answered is in the windows, and published, so much later at most."""
 REHEARSAL_S = 10.0
-"""For a copy of this process to answer what is suspected; the group waits longer for a commit."""
+"""For a copy of this process to answer what is suspected. Heartbeats to the group go on meanwhile."""
 FINISH_S = 2.0
 """What was at hand when the worker was told to stop has so long to be answered; whoever comes next answers it, too."""
 FIGURES_AT_ONCE = 128

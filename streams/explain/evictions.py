@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.message import Terms
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.decisions.audited import ENDS
 from slacktide.streams.decisions.evict_observed import observed
 from slacktide.streams.explain.evidence import Finding, Logged, Place
 
 _SUFFIX = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]+)")
 """What controllers put behind their own name: five letters of Kubernetes' alphabet for such, or a number."""
 OFTEN = 3
-_ENDS = frozenset({"ended", "killed", "stuck"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +74,7 @@ def evictions_of(outcomes: Iterable[Logged[NodeOutcome]], namespace: str, name: 
 def _eviction(group: Sequence[Logged[NodeOutcome]]) -> Eviction | None:
     """The act is what the decision's own id stands for; all that follows has other bounds."""
     acts = [one.body for one in group if one.body.spent is not None or one.body.result in {"refused", "dry-run"}]
-    ends = [one.body for one in group if one.body.bound in _ENDS]
+    ends = [one.body for one in group if one.body.bound in ENDS]
     if not acts:
         return None
     act = next((one for one in acts if one.result == "applied"), acts[0])

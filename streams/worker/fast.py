@@ -99,7 +99,6 @@ class Fast:
         self._heads[of.node.encode()] = Head(
             node=node,
             window=node.window,
-            place=(record.partition, of.node),
             partition=record.partition,
             of=of,
             prefix=prefix,

@@ -178,7 +178,7 @@ class Publishing:
         found = worth(self._windows, block, taken, self.in_force, self._worker.republish_ms, self._candidate)
         outs = self._publish_found(block, found, now_ms) if found.of.nodes else []
         hold = holding(self._windows, block, taken, self._worker.republish_ms)
-        self._covering.sampled([block.heads[at].place for at in hold])
+        self._covering.sampled((block.heads[at].partition, block.heads[at].of.node) for at in hold)
         return outs
 
     def _publish_found(self, block: Block[Node], found: Found, now_ms: int) -> list[Out]:

@@ -62,7 +62,7 @@ class _Packed(NamedTuple):
 class _Written(NamedTuple):
     """The same as it was written by arrays."""
 
-    packed: Packed
+    written: Packed
     facts: NodeFacts
 
 
@@ -116,7 +116,7 @@ def _packed(last: NodeFigures) -> _Packed:
 
 def _unpacked(packed: _Packed | _Written) -> NodeFigures:
     if isinstance(packed, _Written):
-        of = packed.packed.figures()
+        of = packed.written.figures()
         return NodeFigures(
             metric=decode(of.metric, NodeMetric),
             allocatable=decode(of.allocatable, NodeAllocatable),

@@ -24,6 +24,7 @@ from slacktide.agents.node.cgroup.use import LatencySensitiveUse
 from slacktide.schemas.sample import Limits
 from slacktide.streams.decisions.cpu_pressure import fold
 from slacktide.streams.decisions.cpu_suppress import UNLIMITED
+from testbed.rungs import machine_cannot
 
 PROC = Path("/proc")
 MOUNT = Path("/sys/fs/cgroup")
@@ -63,7 +64,7 @@ def unified_of(groups: Groups) -> Path:
     """Where the kernel tells of groups' pressure: on v1 the hierarchy beside it."""
     root = find(MOUNT, groups.kubepods).unified
     if root is None:
-        pytest.skip("this machine cannot: cgroup v2 beside v1")
+        machine_cannot("cgroup v2 beside v1")
     if groups.version == 1:
         groups.roots.append(root)  # made, filled and removed as the others
         groups.make("burstable")
