@@ -18,6 +18,7 @@ from slacktide.schemas.connection import Cluster
 if TYPE_CHECKING:  # they are not for --help
     from slacktide.streams.explain.nodes import NodeRow, Sort
 
+BAD = frozenset({"problem", "warning"})
 SORTS = ("problem", "name", "used", "sold", "age")
 CLEAR = "\x1b[H\x1b[2J\x1b[3J"
 _HEAD = ["NODE", "STATE", "USED", "SOLD", "LIMIT", "AGE"]
@@ -94,8 +95,7 @@ def shown(bootstrap: Cluster, names: Sequence[str], sort: Sort, output: str, *, 
     if names and not chosen:
         known = near(names[0], [row.node for row in rows])
         raise NotFoundError(f"{bootstrap}: no node matches {', '.join(names)}; {known}")
-    bad = {"problem", "warning"}
-    ordered = in_order([row for row in chosen if not problems or row.severity in bad], sort)
+    ordered = in_order([row for row in chosen if not problems or row.severity in BAD], sort)
     if output == "json":
         return msgspec.json.format(msgspec.json.encode(ordered), indent=2).decode()
     if output == "yaml":
@@ -127,7 +127,7 @@ def text_of(rows: Sequence[NodeRow], of_all: Sequence[NodeRow], *, wide: bool) -
         sum(getattr(row, name) or 0 for row in of_all)
         for name in ("batch_cpu_milli", "used_cpu_milli", "capacity_cpu_milli")
     )
-    bad = sum(row.severity in {"problem", "warning"} for row in of_all)
+    bad = sum(row.severity in BAD for row in of_all)
     share = f" ({100 * used / capacity:.0f}%)" if capacity else ""
     sums = f"used {used:,}m of {capacity:,}m{share}, batch-cpu sold {sold:,}m"
     when = instant(SystemClock().wall_ms())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -173,7 +172,6 @@ async def _print(bootstrap: Cluster, topic: Topic, asked: _Asked) -> None:
                 click.echo(json_line(rows.of(record) if topic is SAMPLE_COLUMNS else record))
             else:
                 click.echo(line(record, topic) if topic is not SAMPLE_COLUMNS else sample_lines(record, rows))
-            sys.stdout.flush()
 
 
 async def _learn(bootstrap: Cluster, asked: _Asked, rows: Rows) -> None:

@@ -86,7 +86,7 @@ class Run:
             self.cuts += step.bound == "cut"
 
 
-def _say(*words: str) -> None:
+def _print(*words: str) -> None:
     sys.stdout.write(" ".join(words) + "\n")
 
 
@@ -113,16 +113,16 @@ def means(
 
 def main(seeds: int) -> None:
     for preempt_ms in (1, 3):
-        _say(f"preempted within {preempt_ms} ms; columns: mean and p99 in ms, work in %, cuts a minute")
+        _print(f"preempted within {preempt_ms} ms; columns: mean and p99 in ms, work in %, cuts a minute")
         row = "{:5.2f} {:5.2f} {:5.1f} {:6.1f}".format
-        _say("alone            ", row(*means(seeds=seeds, preempt_ms=preempt_ms, gated=False, batch=False)))
-        _say("not gated        ", row(*means(seeds=seeds, preempt_ms=preempt_ms, gated=False)))
-        _say("rise line learned | the cause               | not the cause")
+        _print("alone            ", row(*means(seeds=seeds, preempt_ms=preempt_ms, gated=False, batch=False)))
+        _print("not gated        ", row(*means(seeds=seeds, preempt_ms=preempt_ms, gated=False)))
+        _print("rise line learned | the cause               | not the cause")
         for given in _space():
             with mock.patch.multiple(cpu_pressure, **given):
                 guilty = means(seeds=seeds, preempt_ms=preempt_ms)
                 innocent = means(seeds=seeds, preempt_ms=preempt_ms, innocent=True)
-            _say("{:4d} {:4d} {:7d}".format(*given.values()), "|", row(*guilty), "|", row(*innocent))
+            _print("{:4d} {:4d} {:7d}".format(*given.values()), "|", row(*guilty), "|", row(*innocent))
 
 
 def _space() -> Iterator[dict[str, int]]:

@@ -20,7 +20,6 @@ GUARANTEED_MAX = 16
 LIMITED_MAX = 256
 """So many groups with a limit are read."""
 _TICK_US = 1_000_000 // os.sysconf("SC_CLK_TCK")
-_STALL_US = parse.stall_us
 _THROTTLED_USEC = parse.optional_field(b"throttled_usec")
 _THROTTLED_NS = parse.optional_field(b"throttled_time")
 
@@ -87,7 +86,7 @@ class StallReader:
 
     def _count(self, mono_ns: int) -> _Counted | None:
         ls_ns = self._use.cpu_ns()
-        cpu = _figures(self._cpu, _STALL_US)
+        cpu = _figures(self._cpu, parse.stall_us)
         if ls_ns is None or not cpu:
             return None
         try:
@@ -100,7 +99,7 @@ class StallReader:
             be_ns=self._use.best_effort_ns,
             idle_us=idle_us,
             cpu_stall_us=cpu,
-            mem_stall_us=_figures(self._mem, _STALL_US),
+            mem_stall_us=_figures(self._mem, parse.stall_us),
             throttled_us=_figures(self._limited, _throttled_us),
         )
 
