@@ -17,14 +17,21 @@ NAMES = {part.name: part for part in PARTS}
 
 @click.command(name="acl", epilog="Example: slacktide topics acl agent --bootstrap kafka-1:9092 | sh")
 @click.argument("parts", nargs=-1, type=click.Choice(list(NAMES)), metavar=f"[{'|'.join(NAMES)}]...")
-@settings.option("--bootstrap", type=settings.HostPort(), default=settings.LOOPBACK_BROKER, help="For the commands.")
-@click.option("--command-config", type=settings.file(), help="For the commands: how Kafka's tools connect.")
+@settings.option(
+    "--bootstrap",
+    type=settings.HostPort(),
+    default=settings.LOOPBACK_BROKER,
+    help="Broker address that the printed commands contain.",
+)
+@click.option(
+    "--command-config", type=settings.file(), help="Client configuration file that the printed commands contain."
+)
 @click.option("--output", type=click.Choice(["commands", "json"]), default="commands", show_default=True)
 def command(parts: tuple[str, ...], *, bootstrap: str, command_config: Path | None, output: str) -> None:
-    """Print the ACLs that each PART needs, and no others, as commands of Apache Kafka's; without PART, of all.
+    """Print the minimal ACLs of each PART as kafka-acls commands. Without PART, print those of all parts.
 
-    Nothing is asked of the cluster, and nothing is changed. `slacktide up` is publisher, agent and stream, and topics
-    where they are missing.
+    The command does not connect to Kafka. `slacktide up` needs the ACLs of publisher, agent and stream, and those of
+    topics if topics are missing.
 
     With --output json: [{"part": NAME, "what": TEXT, "principal": TEXT, "acls": [{"operation": NAME, "resource":
     "topic" | "group" | "cluster", "name": TEXT}, ...]}, ...]; all literal, all from any host.

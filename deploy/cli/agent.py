@@ -65,27 +65,28 @@ class PressureTrigger(click.ParamType):
 class NodeSettings(PodListSettings):
     """Which node it is, and how it is looked at: the same for the agent alone and within the stack."""
 
-    node_name: str = setting("Name of this node: the key of its records.", default=node_name, shown="host name")
-    cgroup_mount: Path = setting("Where control groups are mounted.", folder(), default=Path("/sys/fs/cgroup"))
-    proc_mount: Path = setting("Where /proc is.", folder(), default=Path("/proc"), hidden=True)
+    node_name: str = setting(
+        "Name of this node, which is the key of its records.", default=node_name, shown="host name"
+    )
+    cgroup_mount: Path = setting("Mount point of control groups.", folder(), default=Path("/sys/fs/cgroup"))
+    proc_mount: Path = setting("Mount point of procfs.", folder(), default=Path("/proc"), hidden=True)
     inventory: Path | None = setting(
-        "The node, and its pods where nobody else lists them, as `kubectl get node,pods -o yaml` prints them, "
-        "or the node alone, watched; "
-        "without a Node the pods are this machine's. None: as the log tells of the node, where a bridge does; else "
-        "this machine, no pods.",
+        "File with the node, and its pods if no kubelet lists them, in the format of `kubectl get node,pods -o "
+        "yaml`. The agent rereads it when it changes. If it contains no Node, the node is this machine. Without "
+        "the file, the agent uses the node's inventory record in Kafka, or else this machine without pods.",
         file(),
         default=None,
     )
     sample_interval: float = setting("Seconds between two samples.", SECONDS, default=1.0)
-    restore_on_exit: bool = setting("Lift the limit of best-effort pods when the agent stops.", default=False)
-    dry_run: bool = setting("Decide and report, but write nothing to control groups.", default=False)
+    restore_on_exit: bool = setting("Remove the limits of best-effort pods when the agent stops.", default=False)
+    dry_run: bool = setting("Decide and report, but do not write to control groups.", default=False)
     eviction_grace: float = setting(
-        "Seconds that an evicted pod has to end by itself at most; one that asks for less gets less.",
+        "Most seconds between SIGTERM and SIGKILL of an evicted pod. A pod with a shorter grace period gets that.",
         click.FloatRange(0, 3_600),
         default=30.0,
     )
     state_folder: Path = setting(
-        "Where this agent, and no other, keeps its start counter, its last policy and pods, and unsent outcomes.",
+        "Folder for the start counter, the last policy and pods, and unsent outcomes. Each agent needs its own.",
         folder(exists=False),
         default=state_folder,
         shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
@@ -97,31 +98,35 @@ class NodeSettings(PodListSettings):
         default=0.1,
     )
     pressure_trigger: str = setting(
-        "Take a sample at once, too, when latency-sensitive pods stall, waiting for CPU or memory: off, or for how "
-        "long within how long, in milliseconds. The kernel watches, so it costs nothing while nobody stalls.",
+        "Take a sample immediately when latency-sensitive pods stall on CPU or memory for STALL ms within WINDOW "
+        "ms. The kernel watches (PSI), so it costs nothing while no pod stalls.",
         PressureTrigger(),
         default=str(Stall()),
     )
     sample_format: SampleFormat = setting(
-        "Form of its samples: v2, columns, on slacktide.node.sample.v2; or v1, rows, on slacktide.node.sample.v1, for "
-        "workers that do not read columns yet (docs/samples-in-columns.md).",
+        "Format of samples. v2: columns, on slacktide.node.sample.v2. v1: rows, on slacktide.node.sample.v1, for "
+        "workers that cannot read columns (docs/samples-in-columns.md).",
         click.Choice(get_args(SampleFormat)),
         default=DEFAULT_FORMAT,
     )
-    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+    metrics_port: int = setting(
+        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
+        PORT,
+        default=METRICS_PORT,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCommandSettings(NodeSettings):
     """How one node agent runs."""
 
-    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     api_server: str | None = setting(API_SERVER, default=None)
     api_token: Path | None = setting(API_TOKEN, file(), default=None)
     api_ca: Path | None = setting(API_CA, file(), default=None)
     enrol_url: str | None = setting(
-        "Where the bridge gives this node the key that proves its records, as https://HOST:PORT. None: records go out "
-        "without a proof.",
+        "URL of the bridge's enrolment endpoint, https://HOST:PORT, which issues the key that signs this node's "
+        "records. Without it, records are not signed.",
         default=None,
     )
     enrol_token: Path = setting(
@@ -130,19 +135,19 @@ class AgentCommandSettings(NodeSettings):
         default=Path("/var/run/secrets/slacktide/enrolment/token"),
     )
     enrol_ca: Path = setting(
-        "File with the authorities that may have signed the bridge's certificate. Read for each connection.",
+        "File with the CA certificates of the bridge. Read for each connection.",
         file(),
         default=Path("/var/run/secrets/slacktide/enrolment/ca.crt"),
     )
     daemon_set: str | None = setting(
-        "This agent's DaemonSet, as NAMESPACE/NAME: where the API server has it no more as the agent ends, the agent "
-        "lifts all limits. None: limits stay in force.",
+        "This agent's DaemonSet. If it is deleted when the agent stops, the agent removes all limits. Without it, "
+        "limits stay in force.",
         WorkloadName(),
         default=None,
     )
     kubelet_folder: Path | None = setting(
-        "The kubelet's root directory, such as /var/lib/kubelet: the node's NUMA zones are published, by what the "
-        "kubelet keeps there of them (docs/numa.md). None: no zones are published.",
+        "Root directory of the kubelet, such as /var/lib/kubelet. The agent reads NUMA allocations there and "
+        "publishes zones (docs/numa.md). Without it, no zones are published.",
         folder(),
         default=None,
     )
@@ -153,11 +158,11 @@ class AgentCommandSettings(NodeSettings):
         hidden=True,
     )
     guard_deadline: float = setting(
-        "Seconds that a sample waits for the stream's answer before the node decides itself.", SECONDS, default=1.0
+        "Seconds to wait for the stream's answer to a sample before the agent decides by itself.", SECONDS, default=1.0
     )
     fetch_wait_ms: int = setting(
-        "How long the broker may hold a fetch, in milliseconds. Kafka answers as soon as there is a record, "
-        "the embedded broker after this time.",
+        "Longest time in milliseconds that the broker holds a fetch (fetch.max.wait.ms). Kafka answers as soon as "
+        "there is a record. The embedded broker answers after this time.",
         click.IntRange(1, 5_000),
         default=500,
     )
@@ -183,9 +188,9 @@ class AgentCommandSettings(NodeSettings):
 )
 @configured(AgentCommandSettings)
 def command(settings: AgentCommandSettings) -> None:
-    """Run one node's agent: samples the node, applies the stream's answers, and decides itself without them.
+    """Run one node's agent. It samples the node and applies the stream's answers, or its own decisions without them.
 
-    SIGTERM: it stops in order, and frozen pods go on. Limits stay in force unless --restore-on-exit is given, or its
+    On SIGTERM it thaws frozen pods and stops. Limits stay in force unless --restore-on-exit is given, or its
     --daemon-set is deleted.
     """
     if click.get_current_context().invoked_subcommand is not None:

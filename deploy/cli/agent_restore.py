@@ -17,17 +17,18 @@ class RestoreSettings:
     """Which node it is, and where its agent kept what it knew."""
 
     node_name: str = setting("Name of this node.", default=node_name, shown="host name")
-    cgroup_mount: Path = setting("Where control groups are mounted.", folder(), default=Path("/sys/fs/cgroup"))
-    proc_mount: Path = setting("Where /proc is.", folder(), default=Path("/proc"), hidden=True)
+    cgroup_mount: Path = setting("Mount point of control groups.", folder(), default=Path("/sys/fs/cgroup"))
+    proc_mount: Path = setting("Mount point of procfs.", folder(), default=Path("/proc"), hidden=True)
     kubepods: str | None = setting(KUBEPODS, default=None)
     host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
     inventory: Path | None = setting(
-        "The node and its pods, as `kubectl get node,pods -o yaml` prints them. None: as the agent knew them last.",
+        "File with the node and its pods, in the format of `kubectl get node,pods -o yaml`. Without it, the "
+        "agent's last known pods.",
         file(),
         default=None,
     )
     state_folder: Path = setting(
-        "Where the agent kept its state. It is emptied once nothing is held any more.",
+        "State folder of the agent. The command empties it when no limit is left.",
         folder(),
         default=state_folder,
         shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",

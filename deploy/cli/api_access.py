@@ -12,11 +12,13 @@ if TYPE_CHECKING:  # it is not for --help
     from slacktide.agents.https import Access
 
 API_SERVER = (
-    "The API server that evicts pods, such as https://10.96.0.1; none: in a pod of a cluster its own, elsewhere pods "
-    "end through their control groups."
+    "URL of the API server that evicts pods, such as https://10.96.0.1. Without it, an agent in a pod uses its "
+    "cluster's. Outside a cluster the agent ends pods through their control groups."
 )
-API_TOKEN = "A file with a token of a ServiceAccount, bound to the agent's pod; read anew each time; none: its own."  # noqa: S105
-API_CA = "A file with the authority of the API server's certificate; none: the pod's own, elsewhere this machine's."
+API_TOKEN = "File with a ServiceAccount token bound to the agent's pod, read for each request. Default: the pod's own."  # noqa: S105
+API_CA = (
+    "File with the CA certificate of the API server. Without it: the pod's, or outside a cluster this machine's CAs."
+)
 
 
 def access_of(server: str | None, token: Path | None, ca: Path | None) -> Access | None:

@@ -38,46 +38,53 @@ def replica_name() -> str:
 class BridgeCommandSettings(process.ProcessSettings):
     """How one replica of the bridge runs."""
 
-    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
     kubeconfig: Path | None = setting(
-        "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
+        "Kubeconfig file of the API server. Without it: $KUBECONFIG, else the pod's service account, else "
+        "~/.kube/config.",
         file(),
         default=None,
     )
     namespace: str = setting(
-        "Where the lease slacktide-bridge is. Not given: that of the service account or the kubeconfig.", default=""
+        "Namespace of the lease slacktide-bridge. Without it, that of the service account or kubeconfig.", default=""
     )
-    policy_namespace: str = setting("Where the operator's ConfigMap is.", default="koordinator-system")
-    policy_name: str = setting("Name of the operator's ConfigMap.", default=NAME)
+    policy_namespace: str = setting("Namespace of the policy's ConfigMap.", default="koordinator-system")
+    policy_name: str = setting("Name of the policy's ConfigMap.", default=NAME)
     replica_name: str = setting(
         "Name of this replica in the lease.", default=replica_name, shown="host name and process id"
     )
     node_proof: Literal["off", "required"] = setting(
-        "Whether samples and outcomes count only with the proof of their node. The published policy carries it to all "
-        "parts, whatever the ConfigMap says.",
+        "required: samples and outcomes count only if their node signed them. The published policy carries it to "
+        "all parts and overrides the ConfigMap.",
         click.Choice(["off", "required"]),
         default="off",
     )
-    enrol_host: str = setting("Address at which agents ask for the keys of their nodes.", default="127.0.0.1")
+    enrol_host: str = setting("Host address of the enrolment endpoint, which issues agents' keys.", default="127.0.0.1")
     enrol_port: int | None = setting(
-        "Its port; 0: any free one, said at start. None: no agent can enrol.", PORT, default=None
+        "Port of the enrolment endpoint. 0: a free port, which is logged at start. Without it, agents cannot enrol.",
+        PORT,
+        default=None,
     )
     deployment: str | None = setting(
-        "The bridge's Deployment, as NAMESPACE/NAME: where it or the bridge's rights are deleted, the bridge removes "
-        "batch and mid resources from the Nodes that it wrote. None: Nodes keep them.",
+        "The bridge's Deployment. If it or the bridge's RBAC rights are deleted, the bridge removes batch and mid "
+        "resources from Nodes. Without it, Nodes keep them.",
         WorkloadName(),
         default=None,
     )
-    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+    metrics_port: int = setting(
+        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
+        PORT,
+        default=METRICS_PORT,
+    )
 
 
 @click.command(epilog="Example: slacktide bridge --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")
 @configured(BridgeCommandSettings)
 def command(settings: BridgeCommandSettings) -> None:
-    """Tell the log of Kubernetes' nodes and policy, and Kubernetes of the batch and mid resources that the log says.
+    """Publish Kubernetes' nodes and policy to Kafka, and write batch and mid resources from Kafka to Kubernetes.
 
-    Run two: one works, by the lease slacktide-bridge, the other waits. SIGTERM: gives the lease back; where
-    its --deployment is deleted, it removes the resources from Nodes.
+    Run two replicas. The holder of the lease slacktide-bridge works, the other waits. On SIGTERM it releases the
+    lease. If its --deployment is deleted, it removes the resources from Nodes.
     """
     from slacktide.agents.cluster.bridge import bridge  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.cluster.bridge.sources import ConfigMapName  # noqa: PLC0415

@@ -28,14 +28,14 @@ BATCH = 100
 
 @click.group(cls=Group, epilog="Example: slacktide dead-letter list --since 1h")
 def command() -> None:
-    """Records that could not be processed, with the reason."""
+    """List records that could not be processed, and publish them again."""
 
 
 @command.command(name="list", epilog="Example: slacktide dead-letter list --since 1h --bootstrap kafka-1:9092")
 @bootstrap_option
-@click.option("--since", type=Duration(), help="Only those of the last 90s, 5m, 2h or 1d.")
+@click.option("--since", type=Duration(), help="Only dead letters of the last DURATION: 90s, 5m, 2h or 1d.")
 def list_(bootstrap: Cluster, since: int | None) -> None:
-    """List dead letters: when, offset, where the record came from, who refused it, why."""
+    """List dead letters: time, offset, origin of the record, which part rejected it, and why."""
     since_ms = None if since is None else SystemClock().wall_ms() - since
     rows = [letter_row(record) for record in asyncio.run(_letters(bootstrap, since_ms=since_ms))]
     click.echo(table(["TIME", "OFFSET", "FROM", "KEY", "READER", "REASON"], rows) if rows else "no dead letters")
@@ -45,7 +45,7 @@ def list_(bootstrap: Cluster, since: int | None) -> None:
 @click.argument("offset", type=click.IntRange(0))
 @bootstrap_option
 def show(offset: int, bootstrap: Cluster) -> None:
-    """Show the dead letter at an offset (see list) whole, with the record as it was."""
+    """Show the dead letter at an offset (see `list`), with the original record."""
     found = asyncio.run(_letters(bootstrap, start=offset, stop=offset + 1))
     if not found:
         raise LogError(f"{bootstrap}: no dead letter at offset {offset}: slacktide dead-letter list")
@@ -54,10 +54,12 @@ def show(offset: int, bootstrap: Cluster) -> None:
 
 @command.command(epilog="Example: slacktide dead-letter replay --topic node.sample --since 1h --dry-run")
 @bootstrap_option
-@click.option("--topic", "topics", multiple=True, required=True, help="Topic that may be written to; may be repeated.")
-@click.option("--since", type=Duration(), help="Only those refused within the last 90s, 5m, 2h or 1d.")
+@click.option(
+    "--topic", "topics", multiple=True, required=True, help="Topic that the command may write to. Repeat for several."
+)
+@click.option("--since", type=Duration(), help="Only dead letters of the last DURATION: 90s, 5m, 2h or 1d.")
 @click.option("--key", type=Name(), help="Only records with this key, such as a node's name.")
-@click.option("--dry-run", is_flag=True, help="Show what would be written, decoded, and write nothing.")
+@click.option("--dry-run", is_flag=True, help="Print the decoded records, and write nothing.")
 def replay(bootstrap: Cluster, *, topics: tuple[str, ...], since: int | None, key: str | None, dry_run: bool) -> None:
     """Write refused records again, after the cause was fixed: each once, to its own partition.
 

@@ -24,17 +24,29 @@ ALL_SINCE_MS = 0
     name="export", epilog="Example: slacktide topics export day.jsonl.gz --since 2026-03-01T12:00Z --until 1h"
 )
 @click.argument("file", type=settings.file())
-@settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to read from.")
-@click.option("--since", type=MomentType(), help="From then on, or so long before the end; none: all that is kept.")
-@click.option("--until", type=MomentType(), help="Before then, or so long ago; none: until now.")
-@click.option("--topic", "topics", multiple=True, help="Only this topic; again for more. None: what a replay needs.")
+@settings.option(
+    "--bootstrap",
+    type=settings.Kafka(),
+    default=settings.LOOPBACK_BROKER,
+    help="Addresses of Kafka brokers, separated by commas.",
+)
+@click.option(
+    "--since", type=MomentType(), help="Start: a time, or a duration before the end. Without it: the oldest record."
+)
+@click.option("--until", type=MomentType(), help="End: a time, or a duration before now. Without it: now.")
+@click.option(
+    "--topic",
+    "topics",
+    multiple=True,
+    help="Only this topic. Repeat for several. Without it: all topics that a replay needs.",
+)
 def command(
     file: Path, *, bootstrap: Cluster, since: Moment | None, until: Moment | None, topics: tuple[str, ...]
 ) -> None:
-    """Write a span of the topics to FILE as JSON lines, packed where its name ends in .gz.
+    """Write a time span of the topics to FILE as JSON lines, compressed if its name ends in .gz.
 
-    Policy and inventory are written whole, of all others the span; samples from 70 s before it, which tell pods and
-    facts that later ones name.
+    The file contains all records of policy and inventory, and those of other topics in the span. Samples begin 70 s
+    before it, because later samples refer to their pod lists and facts.
     """
     from slacktide.deploy.cli.replay import source  # noqa: PLC0415 - loads the streams' Kafka: not for --help
     from slacktide.schemas.heartbeat import is_heartbeat  # noqa: PLC0415

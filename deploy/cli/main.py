@@ -21,28 +21,37 @@ from slacktide.deploy.cli.text import printable
 from slacktide.schemas.errors import SlacktideError
 
 COMMANDS = {
-    "up": ("slacktide.deploy.cli.up", "Broker, topics, stream worker and agent on this machine."),
-    "agent": ("slacktide.deploy.cli.agent", "One node's agent."),
-    "stream": ("slacktide.deploy.cli.stream", "One stream worker."),
-    "publish": ("slacktide.deploy.cli.publish", "Policy and node into the log, from files."),
-    "webhook": ("slacktide.deploy.cli.webhook", "Admission: profiles for new pods, and the fence around evictions."),
-    "bridge": ("slacktide.deploy.cli.bridge", "Between the log and the Kubernetes API server."),
-    "scheduler": ("slacktide.deploy.cli.scheduler", "Beside a kube-scheduler: which nodes take a pod, by their load."),
-    "doctor": ("slacktide.deploy.cli.doctor.command", "Is this machine, and its log, ready: what to do where not."),
-    "topics": ("slacktide.deploy.cli.topics", "Topics: what is missing, create it, read them, lag."),
-    "dead-letter": ("slacktide.deploy.cli.dead_letter", "Records that could not be processed, with the reason."),
-    "policy": ("slacktide.deploy.cli.policy.command", "A policy's file checked, and what holds on a node."),
-    "explain": ("slacktide.deploy.cli.explain.command", "Why a node or a pod is as it is: told from the log."),
-    "audit": ("slacktide.deploy.cli.audit.command", "Who was evicted, held back or frozen; export and verify."),
-    "nodes": ("slacktide.deploy.cli.nodes", "All nodes: sold, used, limit, age, and what is wrong with which."),
-    "top": ("slacktide.deploy.cli.top", "All nodes, renewed each second."),
-    "replay": ("slacktide.deploy.cli.replay.command", "A recorded span decided again: is it equal?"),
-    "calc": ("slacktide.deploy.cli.calc.command", "Decision rules by hand: cases in, results with their arithmetic."),
-    "queue": ("slacktide.deploy.cli.queue.command", "A job queue by quota: what would happen, and why."),
+    "up": ("slacktide.deploy.cli.up", "Run broker, topics, stream worker and agent on this machine."),
+    "agent": ("slacktide.deploy.cli.agent", "Run one node's agent."),
+    "stream": ("slacktide.deploy.cli.stream", "Run one stream worker."),
+    "publish": ("slacktide.deploy.cli.publish", "Publish policy and node inventory to Kafka, from files."),
+    "webhook": ("slacktide.deploy.cli.webhook", "Run the admission webhook: apply profiles to pods, guard evictions."),
+    "bridge": ("slacktide.deploy.cli.bridge", "Run the bridge between Kafka and the Kubernetes API server."),
+    "scheduler": (
+        "slacktide.deploy.cli.scheduler",
+        "Run the extender of a kube-scheduler: filter and score nodes by load.",
+    ),
+    "doctor": (
+        "slacktide.deploy.cli.doctor.command",
+        "Check whether machine, Kafka and cluster are ready, and what to do if not.",
+    ),
+    "topics": ("slacktide.deploy.cli.topics", "Plan, create, list and read topics; show consumer lag."),
+    "dead-letter": (
+        "slacktide.deploy.cli.dead_letter",
+        "List records that could not be processed, and publish them again.",
+    ),
+    "policy": ("slacktide.deploy.cli.policy.command", "Check a policy file, and show what is in force on a node."),
+    "explain": ("slacktide.deploy.cli.explain.command", "Explain why a node sells what it sells, or why a pod waits."),
+    "audit": ("slacktide.deploy.cli.audit.command", "List who was evicted, throttled or frozen; export and verify."),
+    "nodes": ("slacktide.deploy.cli.nodes", "List all nodes: sold, used, limit, age and problems."),
+    "top": ("slacktide.deploy.cli.top", "Watch all nodes, refreshed each second."),
+    "replay": ("slacktide.deploy.cli.replay.command", "Decide recorded samples again, and compare."),
+    "calc": ("slacktide.deploy.cli.calc.command", "Compute decision rules by hand, with their arithmetic."),
+    "queue": ("slacktide.deploy.cli.queue.command", "Simulate a job queue with quotas."),
     "size": ("slacktide.deploy.cli.size.command", "Compute what a cluster needs: disks, partitions, workers, memory."),
-    "savings": ("slacktide.deploy.cli.savings.command", "What best-effort pods used beyond native requests."),
-    "assess": ("slacktide.deploy.cli.assess.command", "What a cluster could sell, from its Prometheus."),
-    "demo": ("slacktide.deploy.cli.demo.command", "See the loop work: a service and batch work share a machine."),
+    "savings": ("slacktide.deploy.cli.savings.command", "Report what best-effort pods used beyond native requests."),
+    "assess": ("slacktide.deploy.cli.assess.command", "Estimate what a cluster could sell, from its Prometheus."),
+    "demo": ("slacktide.deploy.cli.demo.command", "Watch a service and batch work share one machine."),
 }
 """Name: the module that holds it as ``command``, and what ``slacktide --help`` says."""
 
@@ -103,9 +112,9 @@ class Commands(Group):
     epilog="Example: slacktide up --policy policy.yaml",
 )
 @click.version_option(package_name="slacktide")
-@click.option("--debug", is_flag=True, envvar="SLACKTIDE_DEBUG", help="Show where an error came from.")
+@click.option("--debug", is_flag=True, envvar="SLACKTIDE_DEBUG", help="Print the traceback of an error.")
 def cli(*, debug: bool) -> None:
-    """Batch work on the slack of latency-sensitive pods, as an event stream.
+    """Run batch work on what latency-sensitive pods requested but do not use.
 
     Every option of a part that keeps running can come from the environment: --sample-interval is
     SLACKTIDE_SAMPLE_INTERVAL.

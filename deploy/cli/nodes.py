@@ -34,9 +34,15 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
             type=click.Choice(SORTS),
             default="problem",
             show_default=True,
-            help="What comes first: the worst, the name, the largest share used, the most sold, the oldest figures.",
+            help="Sort order: the worst problem, the name, the largest share used, the most sold, or the oldest "
+            "figures first.",
         ),
-        settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask."),
+        settings.option(
+            "--bootstrap",
+            type=settings.Kafka(),
+            default=settings.LOOPBACK_BROKER,
+            help="Addresses of Kafka brokers, separated by commas.",
+        ),
         click.argument("names", nargs=-1, metavar="[NAME]..."),
     ):
         command = option(command)
@@ -46,7 +52,7 @@ def options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(epilog="Example: slacktide nodes 'gpu-*' --sort used -o wide --bootstrap kafka-1:9092")
 @options
 @click.option("-o", "--output", type=click.Choice(["text", "wide", "json", "yaml"]), default="text", show_default=True)
-@click.option("--watch", is_flag=True, help="Renew it each second, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Refresh each second, until Ctrl-C.")
 def command(
     bootstrap: Cluster, *, names: tuple[str, ...], sort: Sort, problems: bool, output: str, watch: bool
 ) -> None:

@@ -18,8 +18,13 @@ if TYPE_CHECKING:  # they are not for --help
     from slacktide.agents.node.pods.host_pods import HostPods
     from slacktide.agents.node.pods.kubelet import Kubelet
 
-KUBEPODS = "The group that holds the pods, relative to each hierarchy, such as kubepods; none: looked for."
-HOST_WORKLOADS = "Slices and containers by QoS class, watched: for a machine without Kubernetes."
+KUBEPODS = (
+    "Control group of all pods, relative to the mount point, such as kubepods. Without it, the agent searches for it."
+)
+HOST_WORKLOADS = (
+    "File that lists systemd slices and containers by QoS class, for a machine without Kubernetes. Reread when it "
+    "changes."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,21 +33,22 @@ class PodListSettings(ProcessSettings):
 
     kubepods: str | None = setting(KUBEPODS, default=None)
     kubelet: str | None = setting(
-        "The kubelet that lists the pods, such as https://127.0.0.1:10250; none: they are in the inventory.",
+        "URL of the kubelet that lists the pods, such as https://127.0.0.1:10250. Without it, pods come from "
+        "--inventory.",
         default=None,
     )
     kubelet_token: Path | None = setting(
-        "A file with a bearer token that may get nodes/pods; read anew each time.", file(), default=None
+        "File with a bearer token that may `get` nodes/pods. Read for each request.", file(), default=None
     )
     kubelet_ca: Path | None = setting(
-        "A file with the authority of the kubelet's certificate; none: those of this machine.", file(), default=None
+        "File with the CA certificate of the kubelet. Without it, this machine's CAs.", file(), default=None
     )
-    kubelet_cert: Path | None = setting("A file with a client certificate for the kubelet.", file(), default=None)
+    kubelet_cert: Path | None = setting("File with a client certificate for the kubelet.", file(), default=None)
     kubelet_key: Path | None = setting(
-        "A file with its key; none: it is in the certificate's file.", file(), default=None
+        "File with the key of --kubelet-cert. Without it, the key is in the same file.", file(), default=None
     )
     kubelet_insecure: bool = setting(
-        "Do not check the kubelet's certificate: whoever answers gets the token.", default=False
+        "Do not verify the kubelet's certificate. Any server at that address then receives the token.", default=False
     )
     host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
 
@@ -98,11 +104,11 @@ class Node(Protocol):
 
     @property
     def cgroup_mount(self) -> Path:
-        """Where control groups are mounted."""
+        """Mount point of control groups."""
 
     @property
     def proc_mount(self) -> Path:
-        """Where /proc is."""
+        """Mount point of procfs."""
 
     @property
     def kubepods(self) -> str | None:

@@ -38,10 +38,10 @@ class LogSettings:
     """How a process speaks."""
 
     log_level: str = setting(
-        "Least level that is written.", click.Choice(["debug", "info", "warning", "error"]), default="info"
+        "Lowest level that is logged.", click.Choice(["debug", "info", "warning", "error"]), default="info"
     )
     log_format: Literal["auto", "human", "json"] = setting(
-        "Of the lines on stderr. auto: human on a terminal, else JSON.",
+        "Format of log lines on stderr. auto: human on a terminal, otherwise json.",
         click.Choice(["auto", "human", "json"]),
         default="auto",
     )
@@ -51,8 +51,10 @@ class LogSettings:
 class ProcessSettings(LogSettings):
     """Logs and endpoints of a process."""
 
-    metrics_host: str = setting("Address of /metrics, /live, /ready and /fresh.", default="127.0.0.1")
-    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=0)
+    metrics_host: str = setting("Host address of /metrics, /live, /ready and /fresh.", default="127.0.0.1")
+    metrics_port: int = setting(
+        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.", PORT, default=0
+    )
 
 
 def run(name: str, settings: ProcessSettings, work: Work) -> None:

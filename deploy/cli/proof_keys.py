@@ -13,8 +13,8 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 HELP = (
-    "Folder with the cluster keys for node-bound proofs: the files current and previous, each base64 of 32 random "
-    "bytes, as the Secret slacktide-node-proof is mounted. Followed when it changes."
+    "Folder with the cluster keys of node proofs, such as the mounted Secret slacktide-node-proof. The files "
+    "current and previous each contain 32 random bytes in base64. Reread when they change."
 )
 
 

@@ -35,40 +35,46 @@ METRICS_PORT = 9469
 class PublishSettings(process.ProcessSettings):
     """What is said, and to whom."""
 
-    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
-    node_name: str = setting("Name of the node: the key of its records.", default=node_name, shown="host name")
+    bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
+    node_name: str = setting("Name of the node, which is the key of its records.", default=node_name, shown="host name")
     policy: Path = setting(
-        "The ConfigMap slo-controller-config, watched: a bad one is refused, the last good one stays in force.",
+        "File with the ConfigMap slo-controller-config. Reread when it changes. An invalid policy is rejected, "
+        "and the last valid one stays in force.",
         file(),
         default=SHIPPED_POLICY,
-        shown="the shipped one: suppress by quota, memory eviction from 70%",
+        shown="the shipped policy: suppress by quota, memory eviction from 70%",
     )
     inventory: Path | None = setting(
-        "The node, as `kubectl get node -o yaml` prints it, watched; none, or one without a Node: this machine.",
+        "File with the node, in the format of `kubectl get node -o yaml`. Reread when it changes. Without a Node, "
+        "it is this machine.",
         file(),
         default=None,
     )
     node_source: NodeSource = setting(
-        "Which nodes exist: those with an inventory record, or `open`: also nodes that only send samples. "
-        "Workers go by the last policy record that was published.",
+        "Nodes that workers accept. inventory: nodes with an inventory record. open: also nodes that only send "
+        "samples. The published policy record carries it.",
         click.Choice(["inventory", "open"]),
         default="inventory",
     )
     state_folder: Path = setting(
-        "Where this process, and no other, keeps what was last good.",
+        "Folder for the last valid files. Each process needs its own.",
         folder(exists=False),
         default=state_folder,
         shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
     )
-    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+    metrics_port: int = setting(
+        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
+        PORT,
+        default=METRICS_PORT,
+    )
 
 
 @click.command(epilog="Example: slacktide publish --bootstrap kafka-1:9092 --policy policy.yaml --node-name db-7")
 @configured(PublishSettings)
 def command(settings: PublishSettings) -> None:
-    """Say in the log which policy is in force and what a node has, again each minute, as `slacktide up` does itself.
+    """Publish the policy and the inventory of a node to Kafka, each minute and when a file changes.
 
-    On Kubernetes the bridge does that. Creates topics that are missing. SIGTERM: it stops.
+    `slacktide up` and the bridge do this themselves. The command creates missing topics. It runs until SIGTERM.
     """
     from slacktide.deploy.cli.log_side import LogSide  # noqa: PLC0415 - loads Kafka: not for --help
 

@@ -24,43 +24,47 @@ WEIGHT = click.IntRange(0, 100)
 class SchedulerCommandSettings(process.ProcessSettings):
     """How one replica runs."""
 
-    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
-    host: str = setting("Address on which the kube-scheduler's questions are answered.", default="127.0.0.1")
-    port: int = setting("Its port.", PORT, default=8444)
+    bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
+    host: str = setting("Host address on which the extender serves the kube-scheduler.", default="127.0.0.1")
+    port: int = setting("Port that it listens on.", PORT, default=8444)
     kubeconfig: Path | None = setting(
-        "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
+        "Kubeconfig file of the API server. Without it: $KUBECONFIG, else the pod's service account, else "
+        "~/.kube/config.",
         file(),
         default=None,
     )
     no_api_server: bool = setting(
-        "There is no Kubernetes: nodes are judged by the log alone, and whoever asks binds pods by means of its own.",
+        "Use no API server. Nodes are filtered and scored from Kafka alone, and the caller binds pods.",
         default=False,
     )
-    load_weight: int = setting("Weight of what stays free of a node.", WEIGHT, default=1)
+    load_weight: int = setting("Weight of the score for free capacity of a node.", WEIGHT, default=1)
     balance_weight: int = setting(
-        "Weight of how much batch or mid resource is left there, against the node that has most; of pods that ask for "
-        "some.",
+        "Weight of the score for unallocated batch or mid resources, for pods that request them.",
         WEIGHT,
         default=1,
     )
     numa_weight: int = setting(
-        "Weight of how well a node's NUMA zones suit a Guaranteed pod, where nodes publish zones.", WEIGHT, default=1
+        "Weight of the score for NUMA zones, for Guaranteed pods on nodes that publish zones.", WEIGHT, default=1
     )
     numa_strategy: Strategy = setting(
-        "How zones are scored. LeastNUMANodes: the fewer zones a pod needs, and the nearer, the better. The others "
-        "compare how full a zone would be, on nodes whose kubelet has the policy single-numa-node.",
+        "Strategy that scores zones. LeastNUMANodes prefers few and near zones. The others compare how full a "
+        "zone would be, on nodes whose kubelet has the policy single-numa-node.",
         click.Choice(STRATEGIES),
         default="LeastNUMANodes",
     )
-    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+    metrics_port: int = setting(
+        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
+        PORT,
+        default=METRICS_PORT,
+    )
 
 
 @click.command(epilog="Example: slacktide scheduler --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")
 @configured(SchedulerCommandSettings)
 def command(settings: SchedulerCommandSettings) -> None:
-    """Answer a kube-scheduler: which nodes may take a pod by their load, and which should.
+    """Run a scheduler extender: filter and score the nodes of a kube-scheduler by their load.
 
-    It is an extender with nodeCacheCapable, beside each replica of a kube-scheduler. One that is away may be ignored.
+    Run one beside each replica of a kube-scheduler, with nodeCacheCapable and ignorable in its configuration.
     """
     from slacktide.agents.cluster.scheduler import scheduler  # noqa: PLC0415 - loads Kafka and HTTP: not for --help
     from slacktide.agents.kubernetes import access  # noqa: PLC0415

@@ -135,7 +135,7 @@ def configured(kind: type[S]) -> Callable[[Callable[[S], None]], Callable[..., N
 
         called.__doc__ = command.__doc__
         wrapped: Any = click.option(
-            "--show-settings", is_flag=True, help="Print each setting with its value and origin, and end."
+            "--show-settings", is_flag=True, help="Print each setting with its value and source, and exit."
         )(called)
         for field in reversed(fields):
             wrapped = _option_of(field)(wrapped)

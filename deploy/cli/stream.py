@@ -33,55 +33,59 @@ def worker_name() -> str:
 class StreamSettings(process.ProcessSettings):
     """How one worker runs."""
 
-    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
-    group: str = setting("Workers of one group share the nodes out.", default=STREAM_GROUP)
+    bootstrap: Cluster = setting("Addresses of Kafka brokers, separated by commas.", Kafka(), default=LOOPBACK_BROKER)
+    group: str = setting("Consumer group. Workers of one group divide the nodes among them.", default=STREAM_GROUP)
     worker_name: str = setting(
-        "Name of this worker in its records.", default=worker_name, shown="host name and process id"
+        "Name of this worker in the records that it publishes.", default=worker_name, shown="host name and process id"
     )
     shell: Literal["faust", "plain"] = setting(
-        "What fetches and sends: Faust, or plain aiokafka.", click.Choice(list(SHELLS)), default="faust"
+        "Library that consumes and produces: Faust, or aiokafka alone.", click.Choice(list(SHELLS)), default="faust"
     )
     session_timeout: float = setting(
-        "Seconds of silence after which a worker has lost its share. Kafka takes 6 or more; "
-        "on the embedded broker a worker waits half of it to join.",
+        "Seconds without a heartbeat after which a worker loses its partitions (session.timeout.ms). Kafka "
+        "accepts 6 or more. On the embedded broker, a join takes half of it.",
         click.FloatRange(1, 300),
         default=6.0,
     )
     fetch_wait_ms: int = setting(
-        "How long the broker may hold a fetch, in milliseconds. Kafka answers as soon as there is a record, "
-        "the embedded broker after this time.",
+        "Longest time in milliseconds that the broker holds a fetch (fetch.max.wait.ms). Kafka answers as soon as "
+        "there is a record. The embedded broker answers after this time.",
         click.IntRange(1, 5_000),
         default=100,
     )
     open_nodes_max: int = setting(
-        "Nodes without an inventory record that this worker takes in, where the policy's node_source is `open`. "
-        "Samples of more nodes are answered `skipped`. Where it is `inventory`, such nodes are never taken in.",
+        "Most nodes without an inventory record that this worker accepts, if the policy's node_source is `open`. "
+        "Samples of further nodes are answered `skipped`.",
         click.IntRange(min=0),
         default=OPEN_NODES_MAX,
     )
     republish: float = setting(
-        "Seconds after which figures that did not change are published again. Heartbeats cover them meanwhile. Above 5 "
-        "only where all who read figures know heartbeats (docs/silence.md).",
+        "Seconds after which unchanged figures are published again. Heartbeats cover them in between. Values "
+        "above 5 need consumers that read heartbeats (docs/silence.md).",
         click.FloatRange(5, 30),
         default=5.0,
     )
     shadow: Path | None = setting(
-        "A policy's file, as `slacktide policy lint` reads it, to decide the same samples by, beside the real answers, "
-        "into topics that no agent reads. Open loop: it decides from the limits that the real policy has set. "
-        "Followed when it changes; see `slacktide policy compare`.",
+        "File with a shadow policy. The worker also decides each sample by it, and publishes the answers to "
+        "topics that no agent reads. The shadow decides from the limits that the real policy set. Reread when it "
+        "changes. See `slacktide policy compare`.",
         file(),
         default=None,
     )
     proof_keys: Path | None = setting(proof_keys.HELP, folder(exists=False), default=None)
-    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+    metrics_port: int = setting(
+        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
+        PORT,
+        default=METRICS_PORT,
+    )
 
 
 @click.command(epilog="Example: slacktide stream --bootstrap kafka-1:9092,kafka-2:9092 --worker-name blue")
 @configured(StreamSettings)
 def command(settings: StreamSettings) -> None:
-    """Run one stream worker: answers the samples of its share of the nodes. One of all governs evictions, too.
+    """Run one stream worker. It answers the samples of its partitions. One worker of the group also governs evictions.
 
-    Start more of them to share the nodes out. SIGTERM: finishes its batch, commits, leaves the group.
+    Start more workers to divide the nodes. On SIGTERM it finishes its batch, commits, and leaves the group.
     """
     shell = importlib.import_module(SHELLS[settings.shell])
     from slacktide.deploy.cli.shadowing import ShadowFile  # noqa: PLC0415

@@ -17,20 +17,18 @@ CLUSTER_LABEL = "strimzi.io/cluster"
 
 
 @click.command(name="strimzi", epilog="Example: slacktide topics strimzi --cluster prod | kubectl apply -n kafka -f -")
-@click.option("--cluster", required=True, help="Name of the Kafka resource that they belong to.")
-@click.option(
-    "--replicas", type=click.IntRange(1), default=3, show_default=True, help="Replicas of each topic at most."
-)
+@click.option("--cluster", required=True, help="Name of Strimzi's Kafka resource.")
+@click.option("--replicas", type=click.IntRange(1), default=3, show_default=True, help="Most replicas of a topic.")
 @click.option(
     "--agent-quota",
     type=(click.IntRange(1), click.IntRange(1)),
     metavar="PRODUCE CONSUME",
-    help="What all agents together may write to and read from each broker, in bytes a second.",
+    help="Quotas of all agents together, in bytes per second and broker.",
 )
 def command(*, cluster: str, replicas: int, agent_quota: tuple[int, int] | None) -> None:
     """Print KafkaTopic and KafkaUser resources for Strimzi: every topic, and each part's user with its ACLs.
 
-    Nothing is asked of the cluster, and nothing is changed. Users log in by SCRAM-SHA-512; Strimzi makes a Secret with
+    The command does not connect to Kafka. Users log in by SCRAM-SHA-512. Strimzi makes a Secret with
     the password for each. The names are the principals that `slacktide topics acl` prints.
     """
     found = [_topic(topic, cluster, min(topic.replication, replicas)) for topic in TOPICS]

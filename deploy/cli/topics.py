@@ -33,21 +33,24 @@ LATELY_MS = 40_000
 """Figures are published again every 30 s at least."""
 
 bootstrap_option = settings.option(
-    "--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
+    "--bootstrap",
+    type=settings.Kafka(),
+    default=settings.LOOPBACK_BROKER,
+    help="Addresses of Kafka brokers, separated by commas.",
 )
 
 
 @click.group(cls=Group, epilog="Example: slacktide topics plan --bootstrap kafka-1:9092")
 def command() -> None:
-    """Topics: what is missing, create it, read them, lag."""
+    """Plan, create, list and read topics; show consumer lag."""
 
 
 @command.command(epilog="Example: slacktide topics plan --bootstrap kafka-1:9092 || slacktide topics apply")
 @bootstrap_option
 def plan(bootstrap: Cluster) -> None:
-    """Show what the cluster lacks of the table of topics.
+    """Show how the Kafka cluster differs from the table of topics.
 
-    Exit code 0: nothing; 2: something differs; 1: the cluster could not be asked.
+    Exit code 0: no difference; 2: something differs; 1: Kafka could not be read.
     """
     found = asyncio.run(_changes(bootstrap))
     show(said(found))
@@ -58,9 +61,9 @@ def plan(bootstrap: Cluster) -> None:
 @command.command(epilog="Example: slacktide topics apply --bootstrap kafka-1:9092")
 @bootstrap_option
 def apply(bootstrap: Cluster) -> None:
-    """Create what is missing and set what differs; delete nothing.
+    """Create missing topics and set differing settings. Delete nothing.
 
-    Partition counts and replication of existing topics stay: what differs there is said.
+    The partition count and replication of existing topics stay. The command reports where they differ.
     """
     found = asyncio.run(_apply(bootstrap))
     show(said(found))
@@ -83,9 +86,9 @@ async def _apply(bootstrap: Cluster) -> list[Change]:
 
 @command.command(name="list", epilog="Example: slacktide topics list --bootstrap kafka-1:9092")
 @bootstrap_option
-@click.option("--table", "table_only", is_flag=True, help="The table alone: no broker is asked.")
+@click.option("--table", "table_only", is_flag=True, help="Print the table of topics without connecting to Kafka.")
 def list_(bootstrap: Cluster, *, table_only: bool) -> None:
-    """List the topics: key, partitions, how long records are kept, who writes and reads them, and what is there now."""
+    """List the topics: key, partitions, retention, writers, readers, and the current number of records."""
     if table_only:
         click.echo(_listed(None))
         return
@@ -122,22 +125,21 @@ def _live(state: TopicState | None) -> str:
 @click.argument("topic")
 @bootstrap_option
 @click.option("--key", type=Name(), help="Only records with this key, such as a node's name.")
-@click.option("--since", type=Duration(), help="Only records of the last 90s, 5m, 2h or 1d.")
+@click.option("--since", type=Duration(), help="Only records of the last DURATION: 90s, 5m, 2h or 1d.")
 @click.option("-n", "--last", type=click.IntRange(1), help=f"Only the last N records; without --since: {LAST}.")
-@click.option("--follow", is_flag=True, help="Go on with what comes, until Ctrl-C.")
+@click.option("--follow", is_flag=True, help="Follow new records, until Ctrl-C.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def tail(
     topic: str, *, bootstrap: Cluster, key: str | None, since: int | None, last: int | None, follow: bool, output: str
 ) -> None:
-    """Print a topic's records, decoded, one a line: time, partition:offset, key, headers, body.
+    """Print a topic's decoded records, one per line: time, partition:offset, key, headers, body.
 
-    Heartbeats (docs/silence.md) are left out. Short names will do: sample, node.sample, node.sample.v1. Of a sample in
-    columns (node.sample.v2, or sample) each pod has a line of its own: with --key under its name, without it from the
-    node's next keyframe on.
+    Short names are accepted: sample, node.sample, node.sample.v1. Heartbeats (docs/silence.md) are omitted. A sample
+    in columns (node.sample.v2) has one line per pod. Without --key, names of pods appear after the next keyframe.
 
-    With -o json: one object a line, {"topic", "partition", "offset", "timestamp_ms", "key", "headers", "body"}. A
-    sample in columns is one object, in rows where its list of pods is known. A body that cannot be decoded is null, and
-    "error" has the reason. A body of null without "error" is a deletion.
+    With -o json: one object per line, {"topic", "partition", "offset", "timestamp_ms", "key", "headers", "body"}. A
+    sample in columns is one object, with rows if its pod list is known. A body that cannot be decoded is null, and
+    "error" contains the reason. A null body without "error" is a deletion.
     """
     meant = topic_named(topic)
     since_ms = None if since is None else SystemClock().wall_ms() - since
@@ -245,9 +247,9 @@ command.add_command(export.command)
 
 @command.command(epilog="Example: slacktide topics lag --bootstrap kafka-1:9092 --group slacktide-stream")
 @bootstrap_option
-@settings.option("--group", default=STREAM_GROUP, help="The workers' consumer group.")
+@settings.option("--group", default=STREAM_GROUP, help="Consumer group of the workers.")
 def lag(bootstrap: Cluster, group: str) -> None:
-    """Show how far a worker group is behind, in records and seconds. Agents use no group."""
+    """Show the lag of the workers' consumer group, in records and seconds. Agents use no group."""
     parts = asyncio.run(group_lag(bootstrap, group, [topic.name for topic in SAMPLES]))
     if not parts:
         raise LogError(f"{bootstrap}: topic {SAMPLE.name} is not there: slacktide topics apply")

@@ -62,23 +62,26 @@ class UpSettings(NodeSettings):
     """The one-machine stack."""
 
     sample: bool = setting(
-        "Run a service and batch work of its own, for a machine without pods: as root in control groups that are "
-        "gone afterwards, else on a virtual node.",
+        "Run a sample service and batch work, for a machine without pods. As root they run in control groups that "
+        "are removed afterwards, otherwise on a virtual node.",
         default=False,
     )
     bootstrap: Cluster | None = setting(
-        "An existing Kafka, several with commas; none: the embedded broker, for development only.",
+        "Addresses of Kafka brokers, separated by commas. Without it, the embedded broker starts, for development "
+        "only.",
         Kafka(),
         default=None,
     )
     policy: Path = setting(
-        "The ConfigMap slo-controller-config, watched: a bad one is refused, the last good one stays in force.",
+        "File with the ConfigMap slo-controller-config. Reread when it changes. An invalid policy is rejected, "
+        "and the last valid one stays in force.",
         file(),
         default=SHIPPED_POLICY,
-        shown="the shipped one: suppress by quota, memory eviction from 70%",
+        shown="the shipped policy: suppress by quota, memory eviction from 70%",
     )
     metrics_port: int = setting(
-        "The agent's port; the stream has the next one. 0: any free ones, said at start.",
+        "Port of the agent's endpoints. The stream worker uses the next port. 0: free ports, which are logged at "
+        "start.",
         click.IntRange(0, 65_534),
         default=METRICS_PORT,
     )
@@ -101,8 +104,8 @@ class UpSettings(NodeSettings):
 def command(settings: UpSettings) -> None:
     """Run broker, topics, stream worker and agent on this machine until stopped.
 
-    Options of a part that are not here come from the environment, such as SLACKTIDE_GUARD_DEADLINE.
-    Ctrl-C or SIGTERM: all parts stop in order, within 10 s.
+    Environment variables set the options of a part that are not listed here, such as SLACKTIDE_GUARD_DEADLINE.
+    On Ctrl-C or SIGTERM, all parts stop within 10 s.
     """
     logs.configure("up", settings.log_level, settings.log_format)
     chosen = replace(settings, sample=True) if _wants_the_sample(settings) else settings

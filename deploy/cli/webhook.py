@@ -25,44 +25,52 @@ class WebhookSettings(process.ProcessSettings):
     """How one replica of the webhook runs."""
 
     bootstrap: Cluster = setting(
-        "Kafka, several with commas: missed pods are listed there.", Kafka(), default=LOOPBACK_BROKER
+        "Addresses of Kafka brokers, separated by commas. The webhook reads and publishes missed pods there.",
+        Kafka(),
+        default=LOOPBACK_BROKER,
     )
-    host: str = setting("Address on which the API server's questions are answered.", default=ALL)
-    port: int = setting("Its port.", PORT, default=8443)
+    host: str = setting("Host address on which the webhook serves the API server.", default=ALL)
+    port: int = setting("Port that it listens on.", PORT, default=8443)
     kubeconfig: Path | None = setting(
-        "How the API server is reached. Not given: $KUBECONFIG, else the pod's service account, else ~/.kube/config.",
+        "Kubeconfig file of the API server. Without it: $KUBECONFIG, else the pod's service account, else "
+        "~/.kube/config.",
         file(),
         default=None,
     )
     namespace: str = setting(
-        "Its own, where its Service and Secret are.", default="", shown="that of the service account or kubeconfig"
+        "Namespace of the webhook's Service and Secret.", default="", shown="that of the service account or kubeconfig"
     )
     cert_folder: Path | None = setting(
-        "With tls.crt and tls.key, as cert-manager keeps them; read again as they change. Not given: it makes and "
-        "rotates its own, in the Secret slacktide-webhook-tls, and tells both webhook configurations to trust them.",
+        "Folder with tls.crt and tls.key, such as cert-manager's. Reread when they change. Without it, the "
+        "webhook creates and rotates a certificate in the Secret slacktide-webhook-tls, and writes its CA to both "
+        "webhook configurations.",
         folder(),
         default=None,
     )
     client_ca: Path | None = setting(
-        "Authority of the API server's client certificate: only clients with a certificate of it are answered. Not "
-        "given: whoever asks.",
+        "File with the CA of the API server's client certificate. Other clients are rejected. Without it, every "
+        "client is accepted.",
         file(),
         default=None,
     )
     client_names: str = setting(
-        "Common names of client certificates that are answered, several with commas.",
+        "Common names of accepted client certificates, separated by commas.",
         default="",
         shown="any that --client-ca signed",
     )
-    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+    metrics_port: int = setting(
+        "Port of /metrics, /live, /ready and /fresh. 0: a free port, which is logged at start.",
+        PORT,
+        default=METRICS_PORT,
+    )
 
 
 @click.command(epilog="Example: slacktide webhook --bootstrap kafka-1:9092 --metrics-host 0.0.0.0")
 @configured(WebhookSettings)
 def command(settings: WebhookSettings) -> None:
-    """Answer the API server: new pods come out as profiles say; an agent evicts best-effort pods of its own node alone.
+    """Run the admission webhook: apply ClusterColocationProfiles to new pods, and limit which pods an agent may evict.
 
-    Any number of replicas share one certificate. SIGTERM: answers for three more seconds, so that no question is lost.
+    Replicas share one certificate. On SIGTERM it serves for three more seconds, so that no request is lost.
     """
     from slacktide.agents.cluster.certificate.tls import Clients  # noqa: PLC0415
     from slacktide.agents.cluster.webhook import webhook  # noqa: PLC0415 - loads Kafka and HTTP: not for --help

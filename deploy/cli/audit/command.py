@@ -15,27 +15,36 @@ from slacktide.deploy.cli.moment import Moment, MomentType
 from slacktide.deploy.cli.text import Name, count, instant
 from slacktide.schemas.connection import Cluster
 
-broker = settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask.")
-since_option = click.option("--since", type=MomentType(), help="From then on, or so long ago; none: all that is kept.")
-until_option = click.option("--until", type=MomentType(), help="Before then, or so long ago; none: until now.")
+broker = settings.option(
+    "--bootstrap",
+    type=settings.Kafka(),
+    default=settings.LOOPBACK_BROKER,
+    help="Addresses of Kafka brokers, separated by commas.",
+)
+since_option = click.option(
+    "--since", type=MomentType(), help="Start: a time, or a duration before now. Without it: the oldest record."
+)
+until_option = click.option(
+    "--until", type=MomentType(), help="End: a time, or a duration before now. Without it: now."
+)
 
 
 @click.group(cls=Group, epilog="Example: slacktide audit list --pod jobs/etl-x2lqp")
 def command() -> None:
-    """Show who was evicted, held back or frozen in the last 30 days, and export it to a file that can be verified."""
+    """List which pods were evicted, throttled or frozen in the last 30 days, and export them to a verifiable file."""
 
 
 @command.command(name="list", epilog="Example: slacktide audit list --node node-1 --since 2d --bootstrap kafka-1:9092")
-@click.option("--pod", type=Name(), default="", help="Only this pod, NAMESPACE/NAME, or all pods of a NAMESPACE.")
-@click.option("--node", type=Name(), default="", help="Only this node.")
+@click.option("--pod", type=Name(), default="", help="Only this pod (NAMESPACE/NAME), or all pods of a NAMESPACE.")
+@click.option("--node", type=Name(), default="", help="Only records of this node.")
 @since_option
 @until_option
 @broker
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def list_(bootstrap: Cluster, *, pod: str, node: str, since: Moment | None, until: Moment | None, output: str) -> None:
-    """List what was done to pods: when, by which rule, threshold, policy and credit.
+    """List actions on pods: time, rule, threshold, policy and credit.
 
-    A pod's and a node's acts stay after their deletion. With -o json: a list of {"partition", "offset", "body"}, the
+    Records stay after pod and node are deleted. With -o json: a list of {"partition", "offset", "body"}, the
     body being a NodeOutcome.
     """
     from slacktide.deploy.cli.audit.log import audit_records  # noqa: PLC0415 - the client: not for --help
@@ -82,12 +91,12 @@ def export(file: Path, *, bootstrap: Cluster, since: Moment | None, until: Momen
 
 @command.command(epilog="Example: slacktide audit verify november.jsonl --hash 1f0c...")
 @click.argument("file", type=settings.file())
-@click.option("--hash", "expected", metavar="HASH", help="Of the last line, as audit export printed it.")
+@click.option("--hash", "expected", metavar="HASH", help="Hash of the last line, which `audit export` printed.")
 def verify(file: Path, *, expected: str | None) -> None:
-    """Check that no line of an exported FILE was changed, removed, inserted or moved.
+    """Verify that no line of an exported FILE was changed, removed, inserted or moved.
 
-    It prints each line at fault. Without --hash it cannot find that the whole chain was computed anew from some line
-    on. Exit code 1 where there is a fault.
+    It prints each invalid line. Without --hash it cannot detect a chain that was recomputed from some line on. Exit
+    code 1: a line is invalid.
     """
     from slacktide.deploy.cli.replay.source import reading  # noqa: PLC0415
     from slacktide.streams.audit.chain import verify as verified  # noqa: PLC0415

@@ -23,14 +23,16 @@ def _names(_ctx: click.Context, _param: click.Parameter, wanted: bool) -> None: 
     "node_capacity_cpu_milli": 8000}}"""
 )
 @click.argument("name", type=click.Choice(list(CALCULATIONS)), metavar="NAME")
-@click.option("--list", is_flag=True, is_eager=True, expose_value=False, callback=_names, help="What can be figured.")
-@click.option("--explain", is_flag=True, help="Add each figure's terms and the step that bound it.")
-@click.option("--table", "tables", is_flag=True, help="Print waterfalls for people instead of JSON.")
+@click.option(
+    "--list", is_flag=True, is_eager=True, expose_value=False, callback=_names, help="List the names of all rules."
+)
+@click.option("--explain", is_flag=True, help="Add the terms of each figure, and the step that determined it.")
+@click.option("--table", "tables", is_flag=True, help="Print tables instead of JSON.")
 def command(name: str, *, explain: bool, tables: bool) -> None:
-    """Decision rules by hand: JSON Lines in, {"name": ..., "input": {...}} each, results out in order.
+    """Compute a decision rule for each JSON line of stdin, {"name": ..., "input": {...}}; print results in order.
 
-    A line that cannot be computed gives {"name": ..., "error": ...} with the field's path, and exit code 1 at the
-    end; the other lines are computed all the same.
+    An invalid line gives {"name": ..., "error": ...} with the field's path, and exit code 1 at the end. Other lines
+    are still computed.
     """
     calculation = Calculation.named(name, explain=explain)
     failed = lines = 0

@@ -21,29 +21,31 @@ class DemoSettings:
     """What can be asked of the demo."""
 
     seconds: float = setting(
-        "Controlled time in all, in three blocks; the conditions that it is compared with add 3 x 15 s.",
+        "Seconds of controlled time, in three blocks. The other conditions add 3 x 15 s.",
         click.FloatRange(min=SECONDS_MIN),
         default=60.0,
     )
     nodes: int | None = setting(
-        "Virtual nodes, this many, also where the machine could do it for real.",
+        "Use this number of virtual nodes, even if the machine could run real processes.",
         click.IntRange(1, NODES_MAX),
         default=None,
     )
-    plain: bool = setting("A line a second instead of the view; also where stdout is no terminal.", default=False)
+    plain: bool = setting(
+        "Print one line per second instead of the view. This is the default if stdout is not a terminal.", default=False
+    )
     report: Path | None = setting(  # noqa: RUF009 - it gives a field
-        "Write the figures as JSON.", click.Path(dir_okay=False, writable=True, path_type=Path), default=None
+        "Write the figures to FILE as JSON.", click.Path(dir_okay=False, writable=True, path_type=Path), default=None
     )
 
 
 @click.command(epilog="Example: slacktide demo --seconds 30 --report demo.json")
 @configured(DemoSettings)
 def command(settings: DemoSettings) -> None:
-    """See the loop work: a latency-sensitive service and batch work share a machine.
+    """Watch a latency-sensitive service and batch work share one machine.
 
-    As root with writable control groups: real processes in real groups, gone afterwards. Otherwise virtual
-    nodes. The service alone, with the batch uncontrolled, with weights only, and controlled by the loop, three
-    times over; at the end, or at Ctrl-C, what came of it. Exit code 1 if the loop did not close.
+    As root with writable control groups, it runs real processes, and removes the groups afterwards. Otherwise it uses
+    virtual nodes. Conditions: the service alone, with uncontrolled batch work, with weights only, and controlled by
+    Slacktide, three times each. It prints a summary at the end or on Ctrl-C. Exit code 1: the loop did not close.
     """
     if settings.report is not None and not _takes_files(folder := settings.report.absolute().parent):
         raise click.BadParameter(f"{folder} is no folder that can be written to", param_hint="'--report'")

@@ -39,7 +39,9 @@ class DoctorSettings:
     """Where to look: as the agent's options of the same names."""
 
     bootstrap: Cluster | None = setting(
-        "Kafka to ask, several with commas; none: the log is left out.", Kafka(), default=None
+        "Addresses of Kafka brokers to check, separated by commas. Without it, Kafka is not checked.",
+        Kafka(),
+        default=None,
     )
     api_server: str | None = setting(API_SERVER, default=None)
     api_token: Path | None = setting(API_TOKEN, file(), default=None)
@@ -50,27 +52,25 @@ class DoctorSettings:
         file(),
         default=None,
     )
-    policy: Path | None = setting("A policy: what of it would do nothing on this machine.", file(), default=None)
+    policy: Path | None = setting(
+        "File with a policy. Doctor lists its fields that have no effect on this machine.", file(), default=None
+    )
     kubepods: str | None = setting(KUBEPODS, default=None)
     host_workloads: Path | None = setting(HOST_WORKLOADS, file(), default=None)
-    cgroup_mount: Path = setting(
-        "Where control groups are mounted.", folder(exists=False), default=Path("/sys/fs/cgroup")
-    )
-    proc_mount: Path = setting("Where /proc is.", folder(exists=False), default=Path("/proc"))
+    cgroup_mount: Path = setting("Mount point of control groups.", folder(exists=False), default=Path("/sys/fs/cgroup"))
+    proc_mount: Path = setting("Mount point of procfs.", folder(exists=False), default=Path("/proc"))
     state_folder: Path = setting(
-        "Where the agent would keep what must outlive it.",
+        "State folder of the agent.",
         folder(exists=False),
         default=state_folder,
         shown="/var/lib/slacktide as root, else $XDG_STATE_HOME/slacktide",
     )
     node_name: str = setting(
-        "The node that Kafka is asked about, where it has samples of it.", default=node_name, shown="host name"
+        "Name of the node whose samples doctor looks for in Kafka.", default=node_name, shown="host name"
     )
-    metrics_host: str = setting("Where an agent that runs here is asked.", default="127.0.0.1")
-    metrics_port: int = setting("Its port.", PORT, default=METRICS_PORT)
-    output: Literal["table", "json"] = setting(
-        "For people, or for machines.", click.Choice(["table", "json"]), default="table"
-    )
+    metrics_host: str = setting("Host address of a running agent's endpoints.", default="127.0.0.1")
+    metrics_port: int = setting("Port that it listens on.", PORT, default=METRICS_PORT)
+    output: Literal["table", "json"] = setting("Output format.", click.Choice(["table", "json"]), default="table")
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself.
@@ -86,9 +86,9 @@ class DoctorSettings:
 @click.command(epilog="Example: slacktide doctor --bootstrap kafka-1:9092 --policy policy.yaml")
 @configured(DoctorSettings)
 def command(settings: DoctorSettings) -> None:
-    """Say whether this machine, and the log and the cluster it would talk to, is ready for an agent and a worker.
+    """Check whether this machine, Kafka and the cluster are ready for an agent and a worker.
 
-    Changes nothing: control files are opened for writing and not written, and no record is sent. Run it as the user
+    It changes nothing: it opens control files for writing but writes nothing, and sends no record. Run it as the user
     that the agent will be, and with its token, as in its pod. With --kubeconfig, look at a cluster as its operator.
 
     Exit code 0: nothing failed, warnings are allowed; 1: something failed.

@@ -24,16 +24,19 @@ if TYPE_CHECKING:  # they are not for --help
 STANDARD_INPUT = Path("/dev/stdin")
 
 bootstrap_option = settings.option(
-    "--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask."
+    "--bootstrap",
+    type=settings.Kafka(),
+    default=settings.LOOPBACK_BROKER,
+    help="Addresses of Kafka brokers, separated by commas.",
 )
 output_option = click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
 @click.group(cls=Group, epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
 def command() -> None:
-    """Why a node sells what it sells, why a pod waits or is evicted: told from the log, which is not changed.
+    """Explain why a node sells what it sells, or why a pod waits or is evicted. The commands only read Kafka.
 
-    Exit code 0: explained; 1: the log says nothing of it, or could not be read; 2: wrong usage.
+    Exit code 0: explained; 1: Kafka has no record of it, or could not be read; 2: wrong usage.
     """
 
 
@@ -41,18 +44,18 @@ def command() -> None:
 @click.argument("name", type=Name())
 @bootstrap_option
 @click.option(
-    "--since", type=Duration(), default="10m", show_default=True, help="How far back to look: 90s, 5m, 2h or 1d."
+    "--since", type=Duration(), default="10m", show_default=True, help="How far back to read: 90s, 5m, 2h or 1d."
 )
 @output_option
 def node(name: str, bootstrap: Cluster, since: int, output: str) -> None:
-    """Tell the chain of a node: sample, window, allocatable, command, outcome, with the arithmetic filled in.
+    """Explain a node by its chain of records: sample, window, allocatable, command, outcome, with the arithmetic.
 
-    Each record comes with its age, its topic, partition and offset, and those of what it names as its inputs. What is
-    silent, of another policy, or was not carried out is said first, with what to do.
+    Each record has its age, topic, partition and offset, and those of its inputs. Findings come first: what is stale,
+    of another policy, or was not carried out, with what to do.
 
     With --output json: {"node", "asked_ms", "policy_version", "policy_place", "steps": [{"name", "place", "age_ms",
     "inputs", "record"}, ...], "figures": [{"of", "published", "because", "floored", "emptied_by"}, ...], "findings":
-    [{"name", "severity", "text", "advice"}, ...]}; a record's defaults are left out, as in the topic.
+    [{"name", "severity", "text", "advice"}, ...]}; fields with default values are omitted, as in the topic.
     """
     from slacktide.deploy.cli.explain.node_text import node_text  # noqa: PLC0415
 
@@ -81,20 +84,24 @@ async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
 @click.argument("name", metavar="NAMESPACE/NAME", type=Name())
 @bootstrap_option
 @click.option(
-    "--since", type=Duration(), default="1h", show_default=True, help="How far back evictions are looked for."
+    "--since",
+    type=Duration(),
+    default="1h",
+    show_default=True,
+    help="How far back to read evictions: 90s, 5m, 2h or 1d.",
 )
 @click.option(
     "--file",
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
-    help="The pod as kubectl get pod -o yaml prints it, alone or in a List, with Services or without; - reads it "
-    "from standard input. A pod that is on no node is known from there alone.",
+    help="File with the pod, in the format of `kubectl get pod -o yaml`, alone or in a List that may contain Services. "
+    "-: standard input. Required for a pod that is not on a node.",
 )
 @output_option
 def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: str) -> None:
-    """Tell why a pod waits, why it is evicted, and whether it is made as a best-effort pod should be.
+    """Explain why a pod waits or is evicted, and check its labels and resources as a best-effort pod.
 
-    Compares its requests with each node's room, and its selector with their labels. Names its scheduler. Lists each
-    eviction of it and of its controller's other pods: rule, threshold, observed value, result, credit spent.
+    It compares the pod's requests with the free amounts of each node, and its selector with their labels. It lists
+    evictions of the pod and of its controller's other pods: rule, threshold, observed value, result, credit spent.
     """
     from slacktide.deploy.cli.explain.pod_text import pod_text  # noqa: PLC0415
 

@@ -22,7 +22,7 @@ from slacktide.schemas.policy.unused import unused
 
 @click.group(cls=Group, epilog="Example: slacktide policy lint policy.yaml")
 def command() -> None:
-    """Check a policy, the ConfigMap slo-controller-config, and see what holds on a node before it is in force."""
+    """Check a policy (the ConfigMap slo-controller-config), and show what it sets on a node."""
 
 
 command.add_command(compare)
@@ -31,12 +31,12 @@ command.add_command(compare)
 @command.command(epilog="Example: slacktide policy lint policy.yaml")
 @click.argument("policy", type=file(), metavar="FILE")
 @click.option("--name", default=NAME, show_default=True, help="Name of the ConfigMap that the bridge reads.")
-@click.option("--lenient", is_flag=True, help="Accept unknown keys and another name, as the bridge does.")
+@click.option("--lenient", is_flag=True, help="Accept unknown keys and another ConfigMap name, like the bridge.")
 def lint(policy: Path, name: str, *, lenient: bool) -> None:
-    """Check a policy: every field with its path, value and accepted range, and what is set without effect.
+    """Check a policy: print invalid fields with path, value and accepted range, and fields without effect.
 
-    Exit code 1 where a value is refused, a key is unknown or the ConfigMap has another name. Fields that are not
-    built yet or have no effect are listed, and pass.
+    Exit code 1: a value is invalid, a key is unknown, or the ConfigMap has another name. Fields without effect are
+    listed, and pass.
     """
     try:
         document = load_yaml(policy)
@@ -76,13 +76,13 @@ def _misnamed(document: object, wanted: str) -> list[str]:
     type=click.Path(dir_okay=False, allow_dash=True, path_type=Path),
     required=True,
     metavar="NODE.yaml",
-    help="The node as kubectl get node -o yaml prints it, alone or in a List; - reads it from standard input.",
+    help="File with the node, in the format of `kubectl get node -o yaml`, alone or in a List. -: standard input.",
 )
-@click.option("--name", help="Which node, where the List has several.")
-@click.option("--changed", is_flag=True, help="In the table, only fields that some layer says.")
+@click.option("--name", help="Name of the node, if the List contains several.")
+@click.option("--changed", is_flag=True, help="In the table, list only fields that a layer sets.")
 @click.option("--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def effective(policy: Path, node: Path, name: str | None, output: str, *, changed: bool) -> None:
-    """Show what holds on a node: each field's value and which layer said it, what acts, and what is set in vain."""
+    """Show the policy of a node: each field's value, the layer that set it, and whether it has an effect."""
     parsed = parse(load_yaml(policy), str(policy))
     described = described_node(node, name)
     found = report(parsed, described)

@@ -32,26 +32,31 @@ class NoShadowError(LogError):
 
 
 @click.command(epilog="Example: slacktide policy compare --bootstrap kafka-1:9092 --for 5m")
-@settings.option("--bootstrap", type=settings.Kafka(), default=settings.LOOPBACK_BROKER, help="Broker to ask.")
-@click.option("--for", "for_ms", type=Duration(), help="Follow for so long; 30s, unless --since says what to look up.")
-@click.option("--since", "since_ms", type=Duration(), help="Begin so long ago: 90s, 5m, 2h or 1d.")
-@click.option("--node", type=Name(), help="Only this node.")
+@settings.option(
+    "--bootstrap",
+    type=settings.Kafka(),
+    default=settings.LOOPBACK_BROKER,
+    help="Addresses of Kafka brokers, separated by commas.",
+)
+@click.option("--for", "for_ms", type=Duration(), help="How long to follow new records. Default 30s without --since.")
+@click.option("--since", "since_ms", type=Duration(), help="How far back to read: 90s, 5m, 2h or 1d.")
+@click.option("--node", type=Name(), help="Only records of this node.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def compare(bootstrap: Cluster, for_ms: int | None, since_ms: int | None, node: str | None, output: str) -> None:
     """Compare the real answers with those of a shadow (slacktide stream --shadow OTHER.yaml).
 
-    Shows how many are the same. Shows where they differ: limits by rule, pods that only one would evict, settings, and
-    resources offered. Totals come first, then nodes, the worst first. On a terminal it refreshes each second until
-    Ctrl-C. Elsewhere Ctrl-C prints what was compared until then.
+    It prints the share of equal answers, and differences: limits by rule, evictions, settings and resources. Totals
+    come first, then nodes, the worst first. On a terminal it refreshes each second until Ctrl-C. Otherwise it prints
+    once, at the end or on Ctrl-C.
 
-    A shadow decides from the limits that the real policy has set: the figures tell what it would do next, not where it
-    would get. For that, replay the day: slacktide replay --policy OTHER.yaml.
+    A shadow decides from the limits that the real policy set. The figures show its next step, not the long-term
+    result. For that, replay the day: slacktide replay --policy OTHER.yaml.
 
     With --output json: {"policies": [{"real", "shadow", "samples"}, ...], "without_shadow", "all": FIGURES, "nodes":
     [FIGURES, ...]}, FIGURES: {"node", "agreement", "samples", "same", "undecided", "limits": {rule: {"tighter",
     "looser", "mean_milli", "greatest_milli"}}, "evicts_only_real": {pod: samples}, "evicts_only_shadow", "settings":
     {rule: samples}, "batch_cpu_milli": [real, shadow], "batch_mem_bytes": [real, shadow]}; differences are the
-    shadow's minus the real one's. Exit code 1: there is no shadow, or the log cannot be read.
+    shadow's minus the real one's. Exit code 1: there is no shadow, or Kafka cannot be read.
     """
     from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
     from slacktide.deploy.cli.policy.compared import as_json, shown  # noqa: PLC0415

@@ -19,7 +19,7 @@ from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simu
 
 @click.group(cls=Group, epilog="Example: slacktide queue simulate cluster.yaml --with one-more-job.yaml")
 def command() -> None:
-    """A queue of jobs by quota, with Kueue's objects and rules; nothing is written to a cluster."""
+    """Simulate a job queue with quotas, by Kueue's objects and rules. Nothing is written to a cluster."""
 
 
 @command.command(
@@ -33,19 +33,21 @@ def command() -> None:
     type=file(),
     multiple=True,
     metavar="FILE",
-    help="Objects to add. One that exists is replaced. Each workload's state without them is shown, too.",
+    help="File with objects to add or replace. The output also contains the result without them.",
 )
-@click.option("--for", "for_ms", type=Duration(), help="End after that time. Default: when nothing is left to happen.")
-@click.option("--fair-sharing", is_flag=True, help="Preempt and admit by shares, as Kueue does where it is so set.")
-@click.option("--corrected", is_flag=True, help="Decide better than Kueue where it is known to be wrong.")
+@click.option("--for", "for_ms", type=Duration(), help="End after this simulated time. Default: when no event is left.")
+@click.option(
+    "--fair-sharing", is_flag=True, help="Admit and preempt by fair sharing, like Kueue with fairSharing enabled."
+)
+@click.option("--corrected", is_flag=True, help="Correct decisions in which Kueue is known to be wrong.")
 @click.option("--json", "as_json", is_flag=True, help="Print events and workloads as JSON Lines.")
 def simulate(
     cluster: Path, changes: tuple[Path, ...], for_ms: int | None, *, fair_sharing: bool, corrected: bool, as_json: bool
 ) -> None:
-    """Run the queue of a file: who is admitted when, who preempts whom, and what those that wait lack.
+    """Simulate the queue in a file: which workloads are admitted when, preempt others, or lack quota.
 
-    Workloads are the state at the beginning. Jobs without a Workload arrive when they were created. A job runs for as
-    long as its annotation slacktide.io/run-seconds names, or as long as it took; without either it does not end.
+    Workloads are the initial state. Jobs without a Workload arrive at their creation time. A job runs for its
+    annotation slacktide.io/run-seconds, or for its recorded duration. A job without either does not end.
     """
     given = cluster_of([cluster, *changes])
     settings = Settings(given.flavors, fair_sharing, corrected=corrected)

@@ -30,25 +30,29 @@ SHOWN = 10
 
 @click.command(epilog="Example: slacktide replay day.jsonl.gz --policy looser.yaml")
 @click.argument("file", required=False, type=settings.file())
-@settings.option("--bootstrap", type=settings.Kafka(), help="Read a live log instead of a file.")
-@click.option("--since", type=MomentType(), help="From then on, or so long before the end.")
-@click.option("--until", type=MomentType(), help="Before then, or so long before the end.")
-@click.option("--node", "nodes", type=Name(), multiple=True, help="Only this node; again for more.")
-@click.option("--policy", type=settings.file(), help="What if: decide by this ConfigMap, and say what would differ.")
-@click.option("--first", type=click.IntRange(0), default=SHOWN, show_default=True, help="Differences shown whole.")
+@settings.option("--bootstrap", type=settings.Kafka(), help="Read from Kafka instead of a file.")
+@click.option("--since", type=MomentType(), help="Start: a time, or a duration before the end.")
+@click.option("--until", type=MomentType(), help="End: a time, or a duration before the end of the records.")
+@click.option("--node", "nodes", type=Name(), multiple=True, help="Only this node. Repeat for several.")
+@click.option(
+    "--policy", type=settings.file(), help="Decide by the policy in this ConfigMap, and print what would differ."
+)
+@click.option(
+    "--first", type=click.IntRange(0), default=SHOWN, show_default=True, help="Number of differences to print in full."
+)
 @click.option(
     "--jobs",
     type=click.IntRange(1),
     default=lambda: len(os.sched_getaffinity(0)),
     show_default="CPUs of this machine",
-    help="Processes among which a long trace is shared out, by partition.",
+    help="Number of processes, which divide the partitions.",
 )
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(file: Path | None, *, bootstrap: Cluster | None, output: str, **asked: Any) -> None:
-    """Decide recorded samples again, by the worker's own code, and compare with what was recorded.
+    """Decide recorded samples again with the worker's own code, and compare the result with the recorded answers.
 
-    FILE comes from `slacktide topics export`. Exit code 0: all that was compared is equal; 1: something differs, or
-    nothing could be compared. With --policy: print what another policy would have changed; 1: no sample was decided.
+    FILE comes from `slacktide topics export`. Exit code 0: all compared records are equal; 1: some differ, or none
+    could be compared. With --policy: print what another policy would have changed. Exit code 1: no sample was decided.
     """
     if file is not None and _from_environment("bootstrap"):
         bootstrap = None  # it says where the log is, not that it is meant

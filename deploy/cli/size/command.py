@@ -12,8 +12,10 @@ COMPRESSED = "zstd"
 
 
 @click.command(epilog="Example: slacktide size --nodes 1000 --pods 30")
-@click.option("--nodes", type=click.IntRange(1, 100_000), required=True, help="Nodes of the cluster.")
-@click.option("--pods", type=click.IntRange(1, 1_000), default=30, show_default=True, help="Pods of a node on average.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), required=True, help="Number of nodes.")
+@click.option(
+    "--pods", type=click.IntRange(1, 1_000), default=30, show_default=True, help="Average number of pods per node."
+)
 @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def command(nodes: int, pods: int, output: str) -> None:
     """Compute what a cluster needs: bytes per day and topic, brokers' disks, partitions, workers and memory.
