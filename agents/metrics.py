@@ -21,21 +21,23 @@ from slacktide.schemas.topics import read_by, written_by
 from slacktide.streams.decisions.cpu_suppress import RULE
 
 SAMPLES = Counter("slacktide_agent_samples", "Samples taken.", ["node"])
-EARLY = Counter("slacktide_agent_samples_early", "Samples taken before their tick, by what asked.", ["node", "cause"])
-PRESSED = Counter("slacktide_agent_pressure_fired", "Times that pods were seen to stall.", ["node", "kind"])
+EARLY = Counter("slacktide_agent_samples_early", "Samples taken before their tick, by cause.", ["node", "cause"])
+PRESSED = Counter("slacktide_agent_pressure_fired", "Samples taken early because pods stalled.", ["node", "kind"])
 PRESSURE_TRIGGERS = Gauge(
     "slacktide_agent_pressure_triggers",
-    "Pressure files by what came of a trigger: set or refused.",
+    "PSI triggers, by result: set or refused.",
     ["node", "kind", "result"],
 )
-SENT = Counter("slacktide_agent_samples_sent", "Samples that the log has acknowledged.", ["node"])
-DROPPED = Counter("slacktide_agent_samples_dropped", "Samples given up: too many waited for the log.", ["node"])
-WAITING = Gauge("slacktide_agent_samples_waiting", "Samples of an outage that the log does not have yet.", ["node"])
-BACKFILLED = Counter("slacktide_agent_samples_backfilled", "Samples of an outage that the log has by now.", ["node"])
-SKIPPED = Counter("slacktide_agent_ticks_skipped", "Ticks that were due while an earlier one went on.", ["node"])
+SENT = Counter("slacktide_agent_samples_sent", "Samples that Kafka acknowledged.", ["node"])
+DROPPED = Counter("slacktide_agent_samples_dropped", "Samples dropped because too many waited for Kafka.", ["node"])
+WAITING = Gauge("slacktide_agent_samples_waiting", "Samples of an outage that are not backfilled yet.", ["node"])
+BACKFILLED = Counter("slacktide_agent_samples_backfilled", "Samples of an outage that were backfilled.", ["node"])
+SKIPPED = Counter(
+    "slacktide_agent_ticks_skipped", "Ticks skipped because the previous one was still running.", ["node"]
+)
 TICK = Histogram(
     "slacktide_agent_tick_seconds",
-    "Reading the kernel and deciding.",
+    "Seconds to read the kernel and decide.",
     ["node"],
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1),
 )
@@ -47,70 +49,76 @@ CPU = Gauge(
 )
 MEMORY = Gauge(
     "slacktide_agent_memory_percent",
-    "The node's memory as its last sample has it, in percent of the capacity: used, and the threshold from which "
+    "The node's memory in its last sample, in percent of capacity: used, and the threshold above which "
     "best-effort pods are evicted (NaN: none).",
     ["node", "of"],
 )
 MISSING = Counter("slacktide_agent_missing_figures", "Figures that could not be read.", ["node", "what"])
-DECIDED = Counter("slacktide_agent_decided", "Samples by who decided them.", ["node", "by"])
-OUTCOMES = Counter("slacktide_agent_outcomes", "What came of answers and acts.", ["node", "origin", "result"])
+DECIDED = Counter("slacktide_agent_decided", "Samples, by the part that decided: stream or guard.", ["node", "by"])
+OUTCOMES = Counter(
+    "slacktide_agent_outcomes", "Outcomes of answers and actions, by origin and result.", ["node", "origin", "result"]
+)
 ACT_AGE = Histogram(
     "slacktide_agent_act_age_seconds",
-    "From a sample being taken to its limit being read back.",
+    "Seconds from taking a sample to reading its limit back from the kernel.",
     ["node"],
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 1.5, 2, 5, 10),
 )
-LIMITS = Counter("slacktide_agent_limits", "Samples by what fixed their best-effort limit.", ["node", "bound"])
+LIMITS = Counter(
+    "slacktide_agent_limits", "Samples, by the term that determined their best-effort limit.", ["node", "bound"]
+)
 POLICY_SAID = Gauge(
     "slacktide_agent_policy_published_timestamp_seconds", "When the policy in force was last published.", ["node"]
 )
 POLICY_REFUSED = Gauge(
     "slacktide_agent_policy_refused",
-    "1 while the newest record of the policy topic is refused, the null included.",
+    "1 while the newest record of the policy topic is rejected or null.",
     ["node"],
 )
 GUARD = Gauge("slacktide_agent_guard_in_charge", "1 while the node decides without the stream.", ["node"])
 SPOOL_BYTES = Gauge("slacktide_agent_spool_bytes", "Size of the spool on disk.", ["node"])
-SPOOL_WAITING = Gauge("slacktide_agent_spool_outcomes", "Outcomes that the log does not have yet.", ["node"])
-SPOOL_FAILURES = Gauge("slacktide_agent_spool_failures", "Times that the disk took nothing, since the start.", ["node"])
-SPOOL_TORN = Gauge("slacktide_agent_spool_torn_lines", "Lines found cut short, since the start.", ["node"])
+SPOOL_WAITING = Gauge("slacktide_agent_spool_outcomes", "Outcomes that Kafka has not acknowledged yet.", ["node"])
+SPOOL_FAILURES = Gauge("slacktide_agent_spool_failures", "Failed writes to disk since the start.", ["node"])
+SPOOL_TORN = Gauge("slacktide_agent_spool_torn_lines", "Truncated lines found since the start.", ["node"])
 KNOBS_LACKING = Gauge(
-    "slacktide_agent_knobs_lacking", "Groups that lack a knob that the policy asks for.", ["node", "knob"]
+    "slacktide_agent_knobs_lacking", "Control groups without a file that the policy needs.", ["node", "knob"]
 )
 EVICTIONS = Counter(
-    "slacktide_agent_evictions", "Evictions that a rule wanted, by what came of them.", ["node", "rule", "result"]
+    "slacktide_agent_evictions", "Evictions that a rule selected, by result.", ["node", "rule", "result"]
 )
 OUTSIDE = Gauge(
     "slacktide_agent_pods_outside",
-    "Pods that claim to be best-effort and lie outside that group: nothing holds them back.",
+    "Best-effort pods outside the best-effort control group, which are not limited.",
     ["node"],
 )
-DYING = Gauge("slacktide_agent_pods_dying", "Pods that were evicted and are not gone yet.", ["node"])
-STUCK = Gauge("slacktide_agent_pods_stuck", "Those of them that do not end although they were killed.", ["node"])
-FROZEN = Gauge("slacktide_agent_pods_frozen", "Pods that stand still for want of eviction credit.", ["node"])
+DYING = Gauge("slacktide_agent_pods_dying", "Evicted pods that still exist.", ["node"])
+STUCK = Gauge("slacktide_agent_pods_stuck", "Evicted pods that still exist after SIGKILL.", ["node"])
+FROZEN = Gauge("slacktide_agent_pods_frozen", "Pods frozen because there is no eviction credit.", ["node"])
 THROTTLED = Gauge(
-    "slacktide_agent_throttled", "1 while best-effort pods get little CPU for want of eviction credit.", ["node"]
+    "slacktide_agent_throttled", "1 while best-effort pods are throttled because there is no eviction credit.", ["node"]
 )
 FREEZES = Gauge("slacktide_agent_freezes", "1 where the node's kernel can freeze best-effort pods.", ["node"])
-FOREIGN = Counter("slacktide_agent_foreign_answers", "Other nodes' answers, dropped unread.", ["node"])
-REFUSED = Counter("slacktide_agent_records_refused", "Records that could not be used.", ["node", "topic"])
+FOREIGN = Counter("slacktide_agent_foreign_answers", "Answers of other nodes, dropped without decoding.", ["node"])
+REFUSED = Counter("slacktide_agent_records_refused", "Records that could not be processed.", ["node", "topic"])
 REFUSED_BY_KAFKA = Counter(
-    "slacktide_agent_sends_refused", "Records that Kafka refused for their size or content.", ["node", "topic"]
+    "slacktide_agent_sends_refused", "Records that Kafka rejected for their size or content.", ["node", "topic"]
 )
-CONNECTIONS = Counter("slacktide_agent_connections", "Times that a connection to the log was made.", ["node", "to"])
+CONNECTIONS = Counter("slacktide_agent_connections", "Connections made to Kafka.", ["node", "to"])
 PROOF_EXPIRES = Gauge(
     "slacktide_agent_proof_expires_seconds",
-    "Until the key that proves this node's records expires; 0: there is none. Absent where the agent does not enrol.",
+    "Seconds until the key that signs this node's records expires. 0: no key. Absent if the agent does not enrol.",
     ["node"],
 )
 ZONES_UNREAD = Gauge(
     "slacktide_agent_zones_unread",
-    "1 while a source of the node's NUMA zones cannot be read. Absent where the agent publishes no zones.",
+    "1 while a source of the node's NUMA zones cannot be read. Absent if the agent publishes no zones.",
     ["node", "what"],
 )
 
 SUSPENDED = Gauge(
-    "slacktide_agent_suspended", "1 while the node is suspended: no limit holds, and no pod is evicted.", ["node", "by"]
+    "slacktide_agent_suspended",
+    "1 while the node is suspended: no limit is in force, and no pod is evicted.",
+    ["node", "by"],
 )
 
 Cause = Literal["tick", "keyframe", "cpu", "memory", "use", "stall"]

@@ -104,7 +104,7 @@ class Publisher:
                     quiet_s = await self._look(quiet_s)
                 except LogError as exc:
                     if self.away in ("", NOTHING_YET):
-                        log.warning("the log is away", extra={"for": self._source, "why": str(exc)})
+                        log.warning("Kafka is unreachable", extra={"for": self._source, "why": str(exc)})
                     self.away = str(exc)
                 await self._rest(stop)
         finally:
@@ -123,7 +123,7 @@ class Publisher:
             await self._sender.send(letters)
             self._letters.sent(letters)
         if self.away and self._said:
-            log.info("policy and inventory are in the log")
+            log.info("policy and inventory are published")
             self.away = ""
         return 0.0 if whole else quiet_s + LOOK_S
 

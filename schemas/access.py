@@ -103,7 +103,7 @@ STREAM = _in_the_loop(
 )
 PUBLISHER = _in_the_loop(
     "publisher",
-    "slacktide publish, and slacktide up's own process, which tells of the first outcomes, too",
+    "slacktide publish, and the process of slacktide up, which also reads the first outcomes",
     "publisher",
     reads=(OUTCOME,),
     besides=_on("Describe", TOPICS),

@@ -134,7 +134,7 @@ def _name(item: Mapping[str, Any]) -> object:
 
 def _only(names: list[str], reader: Reader) -> str:
     if len(names) != 1:
-        reader.refuse("items", f"{len(names)} Nodes", "one Node, or a node name that says which")
+        reader.refuse("items", f"{len(names)} Nodes", "one Node, or a node name that selects one")
         raise ConfigError(reader.findings)
     return names[0]
 

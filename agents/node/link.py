@@ -77,14 +77,14 @@ class Line:
     def works(self) -> None:
         """It was used."""
         if self.trouble:
-            log.info("connected to the log", extra={"for": self.name})
+            log.info("connected to Kafka", extra={"for": self.name})
         self.trouble, self._said = "", False
         self._backoff.reset()
 
     async def broke(self, why: LogError) -> None:
         """It was not; returns when it is time to try again."""
         if not self._said:
-            log.warning("the log is away", extra={"for": self.name, "why": str(why)})
+            log.warning("Kafka is unreachable", extra={"for": self.name, "why": str(why)})
         self.trouble, self._said = str(why), True
         await asyncio.sleep(self._backoff.next_s())
 

@@ -419,7 +419,7 @@ class AgentLoop:
         A policy that nobody can read leaves all on the last good one. One that only this agent refuses does not.
         """
         if self._link.away:
-            return f"the log is away: {self._link.away}"
+            return f"Kafka is unreachable: {self._link.away}"
         if self._inventory.unlisted:
             return f"the list of pods is old: {self._inventory.unlisted}"
         return self._link.too_large or self._policies.diverges

@@ -285,7 +285,7 @@ def _desk(settings: AgentCommandSettings) -> Desk | None:
         return Desk(ApiServer(access))
     if settings.kubelet is not None:
         log.warning(
-            "evicted pods end through their control groups, and the kubelet may start them anew: give --api-server"
+            "evicted pods end through their control groups, and the kubelet may start them again: give --api-server"
         )
     return None
 

@@ -96,7 +96,7 @@ def _replayable(topic: str) -> str:
     name = topic_named(topic).name
     if name not in TOPICS:
         raise click.BadParameter(
-            f"{name} cannot be written again: its writer publishes it anew; choose from {', '.join(TOPICS)}",
+            f"{name} cannot be written again: its writer republishes it; choose from {', '.join(TOPICS)}",
             param_hint="--topic",
         )
     return name

@@ -26,7 +26,7 @@ PAGES = {
     "/metrics": "metrics in the format of Prometheus",
     "/live": "whether the process works: 200, or 503 with the reason",
     "/ready": "whether it has all that it needs to begin",
-    "/fresh": "whether what it goes by is up to date",
+    "/fresh": "whether its inputs are up to date",
 }
 """What the index links."""
 OPEN_METRICS = "application/openmetrics-text"

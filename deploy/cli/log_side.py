@@ -37,7 +37,7 @@ class LogSide:
         self._node = node
 
     async def apply_topics(self) -> None:
-        """Create what is missing; where the log is away, the publisher does it as soon as it can."""
+        """Create what is missing; where Kafka is unreachable, the publisher does it as soon as it can."""
         with contextlib.suppress(LogError):
             created = await create_topics(self._bootstrap)
             if created:
@@ -70,7 +70,7 @@ class LogSide:
                         if first.complete:
                             return
             except LogError as exc:
-                log.debug("outcomes are not heard: %s", exc)
+                log.debug("outcomes cannot be read: %s", exc)
                 await asyncio.sleep(backoff.next_s())
 
 

@@ -121,7 +121,7 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
 
 def _told(name: signal.Signals, stop: asyncio.Event) -> None:
     if stop.is_set():
-        log.warning("told to stop again: leaving at once", extra={"signal": name.name})
+        log.warning("second stop signal: exiting immediately", extra={"signal": name.name})
         os._exit(128 + name)
     log.info("stopping", extra={"signal": name.name})
     stop.set()

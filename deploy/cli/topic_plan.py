@@ -59,7 +59,7 @@ def _differences(topic: Topic, state: TopicState, replication: int) -> list[Chan
         found.append(Change(topic=topic.name, kind="set", text=text, config=config))
     if state.partitions != topic.partitions:
         text = (
-            f"{count(state.partitions, 'partition')}, the table says {topic.partitions}: stays, "
+            f"{count(state.partitions, 'partition')}, the table has {topic.partitions}: stays, "
             "for another count puts keys elsewhere; topics keyed by node must all have the same"
         )
         found.append(Change(topic=topic.name, kind="differs", text=text, config={}))
@@ -72,7 +72,7 @@ def _differences(topic: Topic, state: TopicState, replication: int) -> list[Chan
 def said(found: Sequence[Change]) -> str:
     """The plan as lines, and its sum."""
     if not found:
-        return "nothing to do: the cluster has every topic as the table says"
+        return "nothing to do: the cluster has every topic as in the table of topics"
     lines = [f"{SIGNS[change.kind]} {change.topic}: {change.text}" for change in found]
     counts = {kind: sum(change.kind == kind for change in found) for kind in SIGNS}
     lines.append(f"{counts['create']} to create, {counts['set']} to change, {counts['differs']} that differ and stay")

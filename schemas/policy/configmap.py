@@ -170,7 +170,7 @@ class _Strategies:
             profile = self._reader.named(body, path, _PROFILE)
             given = self._reader.given(profile, path, self._kind, _PROFILE)
             if not given:
-                self._reader.note(path, "says nothing: nodes that it matches go by the cluster's strategy")
+                self._reader.note(path, "is empty: nodes that it matches use the cluster's strategy")
             name = self._name(profile.get("name"), place, names)
             selector = self._reader.selector(profile.get("nodeSelector"), f"{path}.nodeSelector")
             strategy: Any = self._layer(path, given, cluster)
@@ -183,7 +183,7 @@ class _Strategies:
             self._reader.refuse(path, value, "a text")
         name = value if isinstance(value, str) and value else place
         if name in names:
-            self._reader.note(path, f"{name!r} is an earlier one's name, too: told apart by place")
+            self._reader.note(path, f"{name!r} is also an earlier one's name: they are distinguished by position")
             name = f"{name} ({place})"
         names.add(name)
         return name

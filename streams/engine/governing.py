@@ -192,7 +192,7 @@ class _Candidate:
 
     def _check(self) -> None:
         if self._governor.deposed:
-            raise LogError("another governor was heard of, with a higher epoch")
+            raise LogError("another governor has a higher epoch")
         if _mono_ms() - self._confirmed_ms > self._settings.session_timeout_ms:
             raise LogError("the group has not confirmed for a session's time that this process governs")
 

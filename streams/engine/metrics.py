@@ -15,57 +15,59 @@ from slacktide.streams.engine.ages import Ages
 from slacktide.streams.proofs import Judge
 from slacktide.streams.records import Out, Place, Record
 
-SAMPLES = Counter("slacktide_stream_samples", "Samples read, the unusable included.")
-ANSWERS = Counter("slacktide_stream_answers", "Answers acknowledged by the log.", ["answer"])
-DEAD_LETTERS = Counter("slacktide_stream_dead_letters", "Records that nobody can use, laid aside.")
-PROOF_REFUSED = Counter(
-    "slacktide_stream_proof_refused", "Samples and outcomes that did not prove their node.", ["verdict"]
+SAMPLES = Counter("slacktide_stream_samples", "Samples read, invalid ones included.")
+ANSWERS = Counter("slacktide_stream_answers", "Answers that Kafka acknowledged.", ["answer"])
+DEAD_LETTERS = Counter(
+    "slacktide_stream_dead_letters", "Records that could not be processed and were published as dead letters."
 )
-LATE_SAMPLES = Gauge("slacktide_stream_late_samples", "Samples answered that are in no window: repeated or late.")
+PROOF_REFUSED = Counter(
+    "slacktide_stream_proof_refused", "Samples and outcomes without a valid proof of their node.", ["verdict"]
+)
+LATE_SAMPLES = Gauge("slacktide_stream_late_samples", "Samples answered but in no window: repeated or late.")
 SAMPLE_AGE_SECONDS = Ages(
     "slacktide_stream_sample_age_seconds",
-    "From a sample being taken to its being decided, by the node's clock and the worker's.",
+    "Seconds from taking a sample to deciding it, by the clocks of node and worker.",
     buckets=(0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30, 60, 300),
 )
-LAG_RECORDS = Gauge(
-    "slacktide_stream_lag_records", "Samples in the log that are not answered yet.", ["topic", "partition"]
-)
+LAG_RECORDS = Gauge("slacktide_stream_lag_records", "Samples that are not answered yet.", ["topic", "partition"])
 LAG_SECONDS = Gauge(
     "slacktide_stream_lag_seconds", "Age of the last answered sample while others wait, else 0.", ["topic", "partition"]
 )
-REBALANCES = Counter("slacktide_stream_rebalances", "Times that the partitions were shared out anew.")
-READ_BACK = Counter("slacktide_stream_read_back_samples", "Samples read back mute at takeovers.")
+REBALANCES = Counter("slacktide_stream_rebalances", "Rebalances of the consumer group.")
+READ_BACK = Counter("slacktide_stream_read_back_samples", "Samples read again at takeovers, without answers.")
 REBUILT_SECONDS = Histogram(
     "slacktide_stream_rebuilt_seconds",
-    "From a partition's windows being begun to their being whole, at takeovers.",
+    "Seconds to rebuild a partition's windows at takeovers.",
     buckets=(0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 30),
 )
-BACKFILLED = Counter("slacktide_stream_backfilled_samples", "Samples of outages taken into windows, mute.")
-PARTITIONS = Gauge("slacktide_stream_partitions", "Partitions held.")
+BACKFILLED = Counter("slacktide_stream_backfilled_samples", "Backfilled samples added to windows, without answers.")
+PARTITIONS = Gauge("slacktide_stream_partitions", "Partitions assigned.")
 SILENT_NODES = Gauge("slacktide_stream_silent_nodes", "Nodes that are marked stale.")
-FROZEN = Gauge("slacktide_stream_frozen", "Silent nodes of which nothing is said: the pipeline is broken if any.")
-NODES = Gauge("slacktide_stream_nodes", "Nodes that state is kept for.")
+FROZEN = Gauge("slacktide_stream_frozen", "Silent nodes that are not reported stale, because the pipeline is broken.")
+NODES = Gauge("slacktide_stream_nodes", "Nodes in memory.")
 UNKNOWN_SAMPLES = Counter(
     "slacktide_stream_unknown_node_samples", "Samples answered `skipped` because their node does not exist."
 )
 TWO_BOOTS = Gauge("slacktide_stream_two_boots_nodes", "Nodes frozen because two agents send samples of them.")
 POLICY_REFUSED = Gauge(
-    "slacktide_stream_policy_refused", "1 while the newest record of the policy topic is refused, the null included."
+    "slacktide_stream_policy_refused", "1 while the newest record of the policy topic is rejected or null."
 )
-SESSIONS = Counter("slacktide_stream_sessions", "Times that the worker connected to the log.")
+SESSIONS = Counter("slacktide_stream_sessions", "Connections made to Kafka.")
 
-SHADOW_ANSWERS = Counter("slacktide_stream_shadow_answers", "What another policy would answer.", ["answer"])
+SHADOW_ANSWERS = Counter("slacktide_stream_shadow_answers", "Answers of the shadow policy.", ["answer"])
 SHADOW_SKIPPED = Counter(
-    "slacktide_stream_shadow_skipped", "Samples of which the shadow said nothing: behind, or the log refused it."
+    "slacktide_stream_shadow_skipped", "Samples without a shadow answer: it was behind, or Kafka rejected the record."
 )
 
-GOVERNS = Gauge("slacktide_governor_governs", "1 while this process grants evictions.")
-CREDITS = Counter("slacktide_governor_credits", "Evictions granted, renewed leases not counted again.")
-LEASES = Counter("slacktide_governor_leases", "Leases written, the renewed included.")
-OUTSTANDING = Gauge("slacktide_governor_outstanding_credits", "Evictions granted and not heard of: they count as made.")
-SPENT = Gauge("slacktide_governor_spent_credits", "Evictions heard of that count in the policy's interval.")
-BUDGET = Gauge("slacktide_governor_budget_credits", "Evictions that the policy allows in its interval, of all nodes.")
-WAITING = Gauge("slacktide_governor_waiting_nodes", "Nodes that would evict and have no credit.")
+GOVERNS = Gauge("slacktide_governor_governs", "1 while this process is the governor.")
+CREDITS = Counter("slacktide_governor_credits", "Evictions granted. Renewed leases are not counted again.")
+LEASES = Counter("slacktide_governor_leases", "Leases published, renewals included.")
+OUTSTANDING = Gauge(
+    "slacktide_governor_outstanding_credits", "Evictions granted whose outcome is unknown. They count as made."
+)
+SPENT = Gauge("slacktide_governor_spent_credits", "Evictions with an outcome that count in the policy's interval.")
+BUDGET = Gauge("slacktide_governor_budget_credits", "Evictions that the policy allows on all nodes in its interval.")
+WAITING = Gauge("slacktide_governor_waiting_nodes", "Nodes that need to evict and have no credit.")
 
 for _verdict in get_args(Verdict):
     if _verdict not in PROVEN:

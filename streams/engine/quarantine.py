@@ -36,7 +36,7 @@ class Offsets(Protocol):
     """The group's committed offsets."""
 
     async def commit_marked(self, offsets: Marked) -> bool:
-        """Commit now; False: the group is being shared out anew, or the broker is away."""
+        """Commit now; False: the consumer group is rebalancing, or the broker is away."""
 
     async def notes(self, places: Collection[Place]) -> Marked:
         """What is committed; places of which nothing is known are left out."""

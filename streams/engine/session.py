@@ -148,7 +148,7 @@ class Session:
 
         """
         metrics.SESSIONS.inc()
-        self._health.not_ready = "connecting to the log"
+        self._health.not_ready = "connecting to Kafka"
         async with contextlib.AsyncExitStack() as doors:
             partitions = await checked_partitions(self._bootstrap)
             self._partitions = partitions[SAMPLE.name]
@@ -250,7 +250,7 @@ class Session:
 
     def revoked(self) -> None:
         """The group is being shared out anew; what stays is told by ``assigned``."""
-        self._health.not_ready = "the group is being shared out anew"
+        self._health.not_ready = "the consumer group is rebalancing"
         self._joining_since_s = asyncio.get_running_loop().time()
 
     async def answer(
@@ -405,11 +405,11 @@ class Session:
             return
         instead = [out for r in refusals for out in self._worker.refused(r.out, r.why, self._now_ms())]
         for refusal in refusals:
-            log.warning("the log refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
+            log.warning("Kafka rejected a record", extra={"topic": refusal.out.topic, "why": refusal.why})
         lost = [refusal.out for refusal in await self._sent(instead)]
         metrics.count_written(out for out in instead if out not in lost)
         for out in lost:  # silence is trouble, and the guard acts on it; the next record is read all the same
-            log.error("the log refuses even what stands for a refused record", extra={"topic": out.topic})
+            log.error("Kafka also rejects the replacement of a rejected record", extra={"topic": out.topic})
 
     async def _sent(self, outs: Sequence[Out]) -> list[Refused]:
         """Write; a session that has failed waits for no acknowledgement any more, or its end would wait for them all.
@@ -497,7 +497,7 @@ class Session:
     async def _finish(self) -> None:
         await self._stop.wait()
         await asyncio.sleep(FINISH_S)
-        raise LogError(f"told to stop, and not done within {FINISH_S:g} s")
+        raise LogError(f"asked to stop, and not done within {FINISH_S:g} s")
 
     def _check_awake(self) -> None:
         """A process that stood still for a session has lost its partitions, and is the last to hear of it.

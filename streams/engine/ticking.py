@@ -205,7 +205,7 @@ class Ticking:
         metrics.NODES.set(len(self._worker.held))
         self._report_two_boots()
         if verdict.alarm and not self.alarm:
-            log.error("%s; nothing is withdrawn, nothing new is said of them", verdict.alarm)
+            log.error("%s; their published figures stay", verdict.alarm)
         elif self.alarm and not verdict.alarm:
             log.warning("enough nodes are back: figures follow them again")
         self.alarm = verdict.alarm
@@ -230,7 +230,7 @@ class Ticking:
                     self._positions[place] = begin
             self._ends = await self._door.ends(self._positions)
         except LogError as exc:
-            log.warning("%s; nobody is said to be silent meanwhile", exc)
+            log.warning("%s; no node is reported stale meanwhile", exc)
 
     def _recall(self) -> None:
         """Begin to read back what was said of nodes that have not been heard of since their partition came."""
@@ -253,7 +253,7 @@ class Ticking:
                     since_ms = self._now_ms() - RECALL_MS
                     records += await history.span(topic, partition, before=end, since_ms=since_ms)
         except LogError as exc:
-            log.warning("%s; of nodes that fell silent before nothing is said", exc)
+            log.warning("%s; nodes that were silent before are not reported stale", exc)
             return
         known: Mapping[str, int] = {}
         if partition in self._partitions:

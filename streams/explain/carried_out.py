@@ -88,7 +88,7 @@ def _unheard(
         yield Finding(
             name="command.unheard",
             severity="warning",
-            text=f"of {what(part)} (seq {command.seq}, {age_ms / 1000:.1f} s ago) nothing is heard",
+            text=f"of {what(part)} (seq {command.seq}, {age_ms / 1000:.1f} s ago) no outcome arrived",
             advice="the agent was away, or its reports wait in its spool: see its log",
         )
 

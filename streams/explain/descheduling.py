@@ -82,7 +82,7 @@ def _named(logged: Logged[DeschedulingPass], asked_ms: int) -> str:
 
 
 def _chosen(logged: Logged[DeschedulingPass], victim: Victim, asked_ms: int) -> Finding:
-    does = "would evict it, but only says so (dryRun)" if logged.body.dry_run else "chose it to be evicted"
+    does = "would evict it, but only reports so (dryRun)" if logged.body.dry_run else "chose it to be evicted"
     return Finding(
         name="descheduling.chosen",
         severity="note" if logged.body.dry_run else "warning",

@@ -37,23 +37,25 @@ def _skipped(log: NodeLog) -> Iterator[Finding]:
         advice = "find the second agent, or who writes samples under this node's key; its figures come back 15 s later"
         yield Finding(name="agent.two", severity="problem", text=f"its figures are frozen: {reason}", advice=advice)
     elif reason.startswith(UNKNOWN_NODE):
-        advice = "`slacktide topics tail inventory` shows the nodes that exist; docs/silence.md says who decides that"
+        advice = "`slacktide topics tail inventory` shows the nodes that exist; see docs/silence.md"
         yield Finding(name="node.unknown", severity="problem", text=f"nothing is sold: {reason}", advice=advice)
 
 
 def _agent(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
     if _stands(log, asked_ms):
         text = "the workers have not called it stale: its figures stand, and so does what they let be placed"
-        advice = "does a worker run? Where many nodes fall silent at once it is the log that is broken, and all stand"
+        advice = (
+            "does a worker run? Where many nodes fall silent at once the pipeline is broken, and all figures are frozen"
+        )
         yield Finding(name="figures.stand", severity="warning", text=text, advice=advice)
-    look = "is it running on the node (`slacktide doctor` there says what it lacks), and does it reach this Kafka?"
+    look = "is it running on the node (`slacktide doctor` there shows what it lacks), and does it reach this Kafka?"
     sample = log.sample
     if sample is None:
         made_of = "" if log.metric is None else f"; figures were last made of sample seq {log.metric.body.seq}"
         yield Finding(
             name="agent.silent",
             severity="problem",
-            text=f"the agent is silent: no sample of it in what was read of the log{made_of}",
+            text=f"the agent is silent: no sample of it in the records that were read{made_of}",
             advice=f"{look} --since reads further back",
         )
     elif sample.age_ms(asked_ms) > SILENT_MS:
@@ -110,7 +112,7 @@ def _window(log: NodeLog, asked_ms: int) -> Iterator[Finding]:
         return
     body = metric.body
     if body.stale_ms:
-        text = f"the workers call the node stale: it had been silent for {_s(body.stale_ms)} when they said so"
+        text = f"the workers report the node stale: it had been silent for {_s(body.stale_ms)} then"
         yield Finding(name="window.stale", severity="problem", text=text)
     behind_ms = 0 if sample is None else sample.body.observed_ms - body.observed_ms
     if behind_ms > BEHIND_MS and log.unsaid_ms(metric, asked_ms) > UNSAID_MS:

@@ -145,5 +145,5 @@ def _made_by(wish: Wish) -> Iterator[Finding]:
             advice="run what answers requests as LS with koord-prod",
         )
     if not wish.owner_kind:
-        text = "nobody makes it anew: evicted it is gone"
+        text = "no controller creates it again: an eviction deletes it"
         yield Finding(name="lint.bare", severity="warning", text=text, advice="make it by a Job with a backoffLimit")

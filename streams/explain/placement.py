@@ -180,7 +180,7 @@ def placement_findings(asked: Resources, wish: Wish | None, rooms: Sequence[Node
         yield from _scheduler(asked, wish)
         yield from _of_wish(wish)
     if not rooms:
-        text = "no node is known: neither an inventory nor figures of one are in the log"
+        text = "no node is known: the topics have neither an inventory nor figures of one"
         yield Finding(name="pending.no-nodes", severity="problem", text=text, advice="is an agent running?")
         return
     selected = [one for one in rooms if one.selected]
@@ -209,7 +209,7 @@ def refused_by_all(placement: PodPlacement) -> Iterator[Finding]:
         name="pending.refused",
         severity="problem",
         text=f"none of the {placement.asked} nodes that its scheduler asked about takes it: {reasons}",
-        advice="`slacktide explain node NAME` tells why a node is stale, short or over its line; the policy's "
+        advice="`slacktide explain node NAME` explains why a node is stale, short or over its line; the policy's "
         "placement-config sets the line",
     )
 
@@ -221,14 +221,14 @@ def _scheduler(asked: Resources, wish: Wish) -> Iterator[Finding]:
             name="pending.scheduler",
             severity="problem",
             text=f"the pod asks for {' and '.join(sold)}, and its schedulerName is {wish.scheduler}, not {SCHEDULER}: "
-            "that one neither knows a node's load nor keeps these resources apart",
+            "that one neither scores load nor accounts for these resources",
             advice=f"set spec.schedulerName: {SCHEDULER}, or let a ClusterColocationProfile do it",
         )
 
 
 def _of_wish(wish: Wish) -> Iterator[Finding]:
     if wish.scheduling:
-        yield Finding(name="pending.condition", severity="note", text=f"the scheduler says: {wish.scheduling}")
+        yield Finding(name="pending.condition", severity="note", text=f"the scheduler reports: {wish.scheduling}")
     if wish.not_judged:
         text = f"not judged here: {', '.join(wish.not_judged)}, and taints"
         yield Finding(name="pending.not-judged", severity="note", text=text)
@@ -318,7 +318,7 @@ def _fits(fitting: Sequence[NodeRoom]) -> Finding:
         name="pending.fits",
         severity="ok",
         text=f"there is room on {', '.join(one.node for one in fitting[:NAMED])}{more}{but}",
-        advice="what keeps it waiting is not in the log: see `kubectl describe pod`, the scheduler, taints, quotas",
+        advice="the topics do not show why it waits: see `kubectl describe pod`, the scheduler, taints, quotas",
     )
 
 
@@ -339,7 +339,7 @@ def _short(rooms: Sequence[NodeRoom], *, of_all: bool) -> Iterator[Finding]:
         name="pending.short",
         severity="problem",
         text="; ".join(short) + why,
-        advice="`slacktide explain node NAME` tells what each sells and why; ask for less, or wait until load falls",
+        advice="`slacktide explain node NAME` explains what each sells and why; ask for less, or wait until load falls",
     )
 
 

@@ -176,7 +176,7 @@ def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:
         name="pod.missed",
         severity="problem",
         text=f"created while the webhook was away, so that no ClusterColocationProfile changed it: {lacks}",
-        advice="delete it, so that its controller creates it anew: labels, priority and resources are set at creation",
+        advice="delete it, so that its controller creates it again: labels, priority and resources are set at creation",
     )
 
 
@@ -186,8 +186,8 @@ def _found_apart(on: NodeLog | None, running: Running | None, pod: Pod | None) -
         return
     if pod is not None:
         why = "it has no control group there, or no worker publishes"
-        text = f"{on.node} lists it as {pod.phase}, and no figures tell of it: {why}"
-        advice = f"`kubectl describe pod` tells how far it is; `slacktide explain node {on.node}`"
+        text = f"{on.node} lists it as {pod.phase}, and no figures contain it: {why}"
+        advice = f"`kubectl describe pod` shows its progress; `slacktide explain node {on.node}`"
         yield Finding(name="pod.unmeasured", severity="note", text=text, advice=advice)
     else:
         text = f"its control group is on {on.node}, whose pod list has it no more: it was deleted, or the list is old"

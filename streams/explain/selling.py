@@ -84,7 +84,7 @@ def disabled(log: NodeLog) -> Finding | None:
         name="batch.disabled",
         severity="problem",
         text=f"batch resources are disabled by policy {log.policy.body.version}: {source}",
-        advice=f"set {path_of('colocation', 'enable')} to true; `slacktide policy effective` tells what holds there",
+        advice=f"set {path_of('colocation', 'enable')} to true; see `slacktide policy effective`",
     )
 
 

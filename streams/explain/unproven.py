@@ -27,5 +27,5 @@ def unproven_findings(log: NodeLog) -> Iterator[Finding]:
             name="agent.unproven",
             severity="problem",
             text=f"no sample in the node's name proves to be its own: {listed}; its guard decides",
-            advice="the agent's log says why it cannot enrol at the bridge; see docs/node-proof.md",
+            advice="the agent's log shows why it cannot enrol at the bridge; see docs/node-proof.md",
         )

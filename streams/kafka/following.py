@@ -14,7 +14,7 @@ from slacktide.streams.records import Record
 
 log = logging.getLogger(__name__)
 
-NOTHING_YET = "the log was not read yet"
+NOTHING_YET = "the topics are not read yet"
 RETRY_S, RETRY_MAX_S = 0.5, 5.0
 PAUSED_S = 5.0
 """Who did not read for so long would take old records for new ones: it connects anew."""
@@ -32,7 +32,7 @@ class Following:
 
     Args:
         reader: of the topics; nobody else's.
-        away: what it means that the log is away, for its log line.
+        away: what it means that Kafka is unreachable, for its log line.
         clock: the time.
 
     """
@@ -59,13 +59,13 @@ class Following:
                     await self._reader.connect()
                     begun()
                     if self.trouble:
-                        log.info("the log is read")
+                        log.info("the topics are read")
                     self.trouble = ""
                     backoff.reset()
                     await self._read(heard)
                 except LogError as exc:
                     if self.trouble in ("", NOTHING_YET):
-                        log.warning("the log is away: %s", self._away, extra={"why": str(exc)})
+                        log.warning("Kafka is unreachable: %s", self._away, extra={"why": str(exc)})
                     self.trouble = str(exc)
                     await asyncio.sleep(backoff.next_s())
         finally:
@@ -75,7 +75,7 @@ class Following:
         """Until this process has paused.
 
         Raises:
-            LogError: the log is away.
+            LogError: Kafka is unreachable.
 
         """
         looked_s = self._clock.mono_ns() / 1e9

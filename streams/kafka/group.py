@@ -215,7 +215,7 @@ async def committed(
         async with asyncio.timeout(COMMIT_S):
             await consumer.commit(mine)
     except (CommitFailedError, IllegalStateError) as exc:
-        log.info("not committed, the group is being shared out anew: %s", exc)
+        log.info("not committed, the consumer group is rebalancing: %s", exc)
     except (KafkaError, TimeoutError) as exc:
         log.warning("not committed: %s", str(exc) or type(exc).__name__)
     else:

@@ -88,7 +88,7 @@ async def _client(bootstrap: Cluster, timeout_s: float) -> AsyncIterator[Any]:
 
 async def _idempotence_trouble(client: Any, node: int, apis: set[int]) -> str:
     if InitProducerIdRequest.API_KEY not in apis:
-        return "the broker knows no producer ids"
+        return "the broker does not support producer ids"
     code = (await client.send(node, InitProducerIdRequest(None, 0))).error_code
     tries = 1
     while code and for_code(code).retriable and tries < INIT_TRIES:  # a cluster that has just started

@@ -107,7 +107,7 @@ _carried = msgspec.json.Decoder(_Carried)
 
 
 class Answers:
-    """Told the samples with the replay's answers, and the recorded answers; says what differs."""
+    """Told the samples with the replay's answers, and the recorded answers; shows what differs."""
 
     def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()
@@ -270,7 +270,7 @@ class Answers:
         own = has_own_id(command)
         unknown = answer.reason in {NO_PODS, NO_FACTS}
         if unknown and own and self._unsettled.cold(asked.records[0]):
-            self.counts["not compared: pods or facts were said before the span"] += 1
+            self.counts["not compared: pods or facts were published before the span"] += 1
         elif own and self._knew_other(command, answer, record):
             self.counts["not compared: the worker knew other nodes or boots"] += 1
         elif self._policies.record(command.policy_version) is None and own:
@@ -301,7 +301,7 @@ class Answers:
                     yield "equal, by a worker that knew no more", self._answered(sample, command, known)
             answer = self._answered(sample, command, ALL)
             if command.reason.startswith(REFUSED):
-                yield "equal, refused by the log", _refused(answer, command.reason.removeprefix(REFUSED))
+                yield "equal, rejected by Kafka", _refused(answer, command.reason.removeprefix(REFUSED))
             # The last one is the nearest: it is what a difference is shown against.
             yield "equal, by the policy that its worker held", answer
 

@@ -43,7 +43,7 @@ Key = tuple[str, str, str, int]
 
 
 class Figures:
-    """Told what the replay publishes and what was recorded; says what differs."""
+    """Told what the replay publishes and what was recorded; shows what differs."""
 
     def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()
@@ -82,7 +82,7 @@ class Figures:
             return
         replayed = self._published.get((record.topic, which.node, which.boot_id, which.seq))
         if which.stale_ms:
-            self.counts["not compared: said of a silent node"] += 1
+            self.counts["not compared: published of a silent node"] += 1
         elif replayed is None:
             self.counts["not compared: the replay published after other samples"] += 1
         elif replayed == record.value:

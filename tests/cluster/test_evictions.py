@@ -252,7 +252,7 @@ def test_without_the_right_to_evict_victims_are_throttled_then_frozen_and_never_
     assert uid in node.machine.pods
     assert node.agent.evicting.throttled
     assert node.agent.evicting.frozen == 1
-    assert all(reason.startswith("the API server lets this agent evict nobody: 403 ") for reason in reasons)
+    assert all(reason.startswith("the API server does not allow this agent to evict pods: 403 ") for reason in reasons)
     assert 'cannot create resource \\"pods/eviction\\"' in " ".join(reasons).replace('"', '\\"')
 
 
@@ -333,7 +333,7 @@ def test_a_token_that_was_replaced_is_used_at_once(node) -> None:
     refused = node.outcomes(uid)[0]
     assert (refused.result, refused.reason) == (
         "refused",
-        "the API server lets this agent evict nobody: 401 Unauthorized",
+        "the API server does not allow this agent to evict pods: 401 Unauthorized",
     )
     assert node.told(uid)[-1] == ("applied", "formula")
 

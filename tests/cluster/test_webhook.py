@@ -223,7 +223,7 @@ def test_the_fence_refuses_what_is_not_the_agents_and_says_what_to_do(
     said = {
         "another node's pod": f"is not on node {mine}, which the token is for",
         "an LS pod": f"pod {batch}/web is not of QoS class BE, and no other is evicted",
-        "a wrong uid": "decide anew on the newest pod list",
+        "a wrong uid": "decide again by the newest pod list",
         "no uid": "deleteOptions.preconditions.uid is missing",
         "an unbound token": "evict with a token that is bound to the agent's own pod",
     }
@@ -303,7 +303,9 @@ def test_without_its_configurations_it_says_that_nobody_asks(admitting: ApiServe
         kept["metadata"].pop(field, None)
     admitting.post(f"{CONFIGURATIONS}/validatingwebhookconfigurations", kept)
 
-    assert "no validatingwebhookconfigurations/slacktide: nobody asks; apply the manifests" in str(said)
+    assert "no validatingwebhookconfigurations/slacktide: the API server does not call it; apply the manifests" in str(
+        said
+    )
 
 
 async def test_once_the_api_server_is_heard_again_what_is_known_is_fresh_though_nothing_has_changed(

@@ -76,7 +76,7 @@ async def test_the_list_names_each_pod_that_came_past_and_no_other(
         "the webhook was away when it was created, so profile batch-workload-profile did not change it: "
         "metadata.labels[koordinator.sh/mutated] is absent, not true; "
     )
-    assert event["note"].endswith("Delete the pod, so that its controller creates it anew")
+    assert event["note"].endswith("Delete the pod, so that its controller creates it again")
 
     assert count == len(records), "those of other tests among them"
     [told_of] = [one for one in records if one.namespace in {batch, elsewhere}]

@@ -86,7 +86,7 @@ class SmallNode:
         return made
 
     def tick(self, agent: NodeAgent, *, after_s: float = 0.3) -> NodeSample:
-        """A sample, which the guard answers: the log is away."""
+        """A sample, which the guard answers: Kafka is unreachable."""
         time.sleep(after_s)
         sample = agent.take()
         if agent.in_charge == "stream":

@@ -66,7 +66,7 @@ def ids(lines: Sequence[str]) -> list[str]:
 
 
 def test_plan_then_apply_then_nothing_is_left_to_do(broker) -> None:
-    """Exit code 2 while something differs, 0 when the cluster is as the table says. Apply may be repeated."""
+    """Exit code 2 while something differs, 0 when the cluster is as in the table of topics. Apply may be repeated."""
     first = slacktide(broker, "topics", "plan")
     assert first.exit_code == 2
     assert [line.split(":")[0] for line in first.stdout.splitlines()[:-1]] == [f"+ {topic.name}" for topic in TOPICS]
@@ -74,7 +74,10 @@ def test_plan_then_apply_then_nothing_is_left_to_do(broker) -> None:
     applied = slacktide(broker, "topics", "apply")
     assert (applied.exit_code, applied.stdout) == (0, first.stdout)
     again = slacktide(broker, "topics", "apply")
-    assert (again.exit_code, again.stdout) == (0, "nothing to do: the cluster has every topic as the table says\n")
+    assert (again.exit_code, again.stdout) == (
+        0,
+        "nothing to do: the cluster has every topic as in the table of topics\n",
+    )
     assert slacktide(broker, "topics", "plan").exit_code == 0
 
 
@@ -326,7 +329,7 @@ async def test_a_forged_dead_letter_never_gets_its_content_written(broker) -> No
     assert both[-1] == "put back: 0, earlier: 0, left: 1"
     assert "the record there is not the one that the dead letter describes" in both[1]
     assert named.exit_code == 2
-    assert "slacktide.policy.v1 cannot be written again: its writer publishes it anew" in named.stderr
+    assert "slacktide.policy.v1 cannot be written again: its writer republishes it" in named.stderr
     assert len([record async for record in read_topic(broker.cluster, POLICY.name)]) == 1
     assert len([record async for record in read_topic(broker.cluster, SAMPLE.name)]) == 1
 

@@ -108,4 +108,4 @@ def test_the_list_names_rule_threshold_policy_and_credit() -> None:
     for said in ("jobs/etl-x2lqp", "BEMemoryEvict", "83% used, threshold 70%", "18afae67cdad", "3 of epoch 2"):
         assert said in text
     assert text.endswith("1 act: 1 evicted")
-    assert shown([]) == "no such act is in the log"
+    assert shown([]) == "Kafka has no such record"

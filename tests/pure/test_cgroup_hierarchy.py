@@ -81,8 +81,8 @@ def test_a_given_group_is_taken(tmp_path, given) -> None:
     [
         pytest.param([], None, "no cgroup hierarchy here.*--cgroup-mount", id="nothing mounted"),
         pytest.param(["cpu/system"], None, "cpu: no group holds pods.*one level below.*--kubepods", id="no kubelet"),
-        pytest.param(["cpu/kubepods", "cpu/kubepods.slice"], None, "kubepods, kubepods.slice; say which", id="two"),
-        pytest.param(["cpu/a/kubepods", "cpu/b/kubepods"], None, "a/kubepods, b/kubepods; say which", id="two nested"),
+        pytest.param(["cpu/kubepods", "cpu/kubepods.slice"], None, "kubepods, kubepods.slice; choose one", id="two"),
+        pytest.param(["cpu/a/kubepods", "cpu/b/kubepods"], None, "a/kubepods, b/kubepods; choose one", id="two nested"),
         pytest.param(["cpu/kubepods"], "pods", "cpu/pods: no such group.*relative to each hierarchy", id="not there"),
         pytest.param(["cpu/kubepods"], "../kubepods", "not a group", id="out of the hierarchy"),
         pytest.param(["cpu/kubepods"], "", "not a group", id="no path"),

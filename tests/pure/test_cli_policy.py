@@ -104,7 +104,7 @@ def test_a_misspelt_name_fails_unless_leniency_is_asked_for(tmp_path: Path, miss
     assert (strict.exit_code, lenient.exit_code) == (1, 0)
     assert f"{policy}: {line}" in strict.stdout.splitlines()
     assert f"{policy}: {line}" in lenient.stdout.splitlines()
-    assert strict.stderr == "1 name that nobody reads: correct them, or pass --lenient\n"
+    assert strict.stderr == "1 name without effect: correct them, or pass --lenient\n"
 
 
 def test_a_bridge_may_read_a_config_map_of_another_name(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def test_a_cluster_that_has_all_as_asked_needs_nothing() -> None:
     there = {topic.name: as_asked(topic) for topic in TOPICS}
 
     assert changes(TOPICS, there, 3) == []
-    assert said([]) == "nothing to do: the cluster has every topic as the table says"
+    assert said([]) == "nothing to do: the cluster has every topic as in the table of topics"
 
 
 def test_an_empty_cluster_needs_every_topic() -> None:
@@ -60,7 +60,7 @@ def test_a_setting_that_drifted_is_set_again_and_only_that() -> None:
 @pytest.mark.parametrize(
     ("there", "text"),
     [
-        pytest.param({"partitions": 6}, "6 partitions, the table says 12: stays", id="partitions: keys would move"),
+        pytest.param({"partitions": 6}, "6 partitions, the table has 12: stays", id="partitions: keys would move"),
         pytest.param({"replication": 1}, "replication 1, could be 3: stays", id="replication: data would move"),
     ],
 )

@@ -386,7 +386,7 @@ def test_what_stands_on_something_missing_is_not_complained_of_too(
             "log.topics",
             "warning",
             "1 that differ and stay",
-            "slacktide topics plan --bootstrap kafka-1:9092 says what differs",
+            "slacktide topics plan --bootstrap kafka-1:9092 shows what differs",
             id="what stays",
         ),
         pytest.param(
@@ -965,7 +965,7 @@ AGENT = AgentFacts(url="http://127.0.0.1:9464", not_live="", not_ready="", not_f
         (None, {"agent.live": "ok"}),
         (AGENT, {"agent.live": "ok"}),
         (replace(AGENT, not_live="the event loop has not turned for 12 s"), {"agent.live": "failed"}),
-        (replace(AGENT, not_ready="the log is away"), {"agent.live": "ok", "agent.ready": "failed"}),
+        (replace(AGENT, not_ready="Kafka is unreachable"), {"agent.live": "ok", "agent.ready": "failed"}),
         (replace(AGENT, not_fresh="the guard is in charge"), {"agent.live": "ok", "agent.fresh": "warning"}),
     ],
 )

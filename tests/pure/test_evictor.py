@@ -253,7 +253,7 @@ def test_who_cannot_be_ended_is_said_once_and_holds_nobody_up() -> None:
     stuck = [one for one in bench.of_pods() if one.bound == "stuck"]
 
     assert [one.target for one in stuck][:1] == ["pod/be-0"]
-    assert stuck[0].reason == "1 processes are left after SIGKILL: they wait for the kernel, or are started anew"
+    assert stuck[0].reason == "1 processes are left after SIGKILL: they wait for the kernel, or are started again"
     assert [one.pod.name for one in bench.begun() if one.pod] == ["job-0", "job-1"]
     assert "be-0" in bench.tick().evict.stuck
     bench.machine.remove_pod("be-0")

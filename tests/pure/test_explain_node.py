@@ -286,7 +286,7 @@ def test_a_command_of_which_nothing_is_heard_is_said_after_some_seconds() -> Non
     now_ms = chain.run(1, 1)
 
     assert "command.unheard" not in names(explain(chain, now_ms))
-    assert "nothing is heard" in named(explain(chain, now_ms + 5_000), "command.unheard").text
+    assert "no outcome arrived" in named(explain(chain, now_ms + 5_000), "command.unheard").text
 
 
 def test_what_the_agent_cannot_read_is_said() -> None:

@@ -303,7 +303,7 @@ def test_the_schedulers_own_words_are_repeated() -> None:
     document = pod()
     document["status"]["conditions"] = [{"type": "PodScheduled", "status": "False", "message": "0/3 nodes"}]
 
-    assert named(explain([node()], document), "pending.condition").text == "the scheduler says: 0/3 nodes"
+    assert named(explain([node()], document), "pending.condition").text == "the scheduler reports: 0/3 nodes"
 
 
 def test_a_pod_that_no_scheduler_looked_at_is_a_problem() -> None:
@@ -438,7 +438,7 @@ def test_a_pod_that_its_node_lists_and_nobody_measures_is_on_that_node() -> None
     told = explain([there], on=there, name="jobs/young")
 
     assert (told.node, told.running, told.rooms) == ("node-1", None, [])
-    assert named(told, "pod.unmeasured").text.startswith("node-1 lists it as Pending, and no figures tell of it")
+    assert named(told, "pod.unmeasured").text.startswith("node-1 lists it as Pending, and no figures contain it")
 
 
 def test_a_pod_whose_group_outlives_it_is_said() -> None:
@@ -758,8 +758,8 @@ def test_a_pod_that_a_pass_would_evict_is_told_why_with_the_numbers() -> None:
 
     assert finding.severity == "note"
     assert finding.text == (
-        "pass 4/6, 5 s ago (slacktide.cluster.descheduling.v1 0:0), would evict it, but only says so (dryRun): node-1 "
-        "is over, 90% used, threshold 65%; cpu used 7,200m, threshold 5,200m, the pod's share 2,100m"
+        "pass 4/6, 5 s ago (slacktide.cluster.descheduling.v1 0:0), would evict it, but only reports so (dryRun): "
+        "node-1 is over, 90% used, threshold 65%; cpu used 7,200m, threshold 5,200m, the pod's share 2,100m"
     )
     acting = named(descheduled(msgspec.structs.replace(PASS, dry_run=False)), "descheduling.chosen")
     assert acting.severity == "warning"
@@ -843,7 +843,7 @@ def test_the_best_nodes_are_told_with_their_arithmetic() -> None:
     told = with_placement(placed(asked=2, passed=2, best=best), document=pod())
     assert told is not None
     assert "pending.refused" not in names(told)
-    assert pod_text(told).startswith("pod jobs/etl-x2lqp, on no node that figures tell of,")
+    assert pod_text(told).startswith("pod jobs/etl-x2lqp, on no node with figures,")
     first, second = (line for line in pod_text(told).splitlines() if line.startswith(("node-1  10", "node-2  0")))
     assert " ".join(first.split()) == "node-1 10 60.0 70 x 1 1,850m / 8,000m - 50.0 x 1 3,000m / 6,000m -"
     assert second.split()[:4] == ["node-2", "0", "0.0", "(stale)"]

@@ -335,7 +335,9 @@ def test_a_name_that_is_taken_is_told_apart_by_place() -> None:
     parsed = parse(config_map(burst={"nodeStrategies": twice}), FILE)
 
     assert [node.name for node in parsed.policy.node_cpu_burst] == ["a", "a (nodeStrategies[1])"]
-    assert parsed.notes[-1].endswith("nodeStrategies[1].name: 'a' is an earlier one's name, too: told apart by place")
+    assert parsed.notes[-1].endswith(
+        "nodeStrategies[1].name: 'a' is also an earlier one's name: they are distinguished by position"
+    )
 
 
 @pytest.mark.parametrize(
@@ -429,8 +431,8 @@ def test_a_nodes_strategy_that_says_nothing_is_called_out() -> None:
 
     assert parsed.notes == (
         (
-            f'{FILE}: data["cpu-burst-config"].nodeStrategies[0]: says nothing: '
-            "nodes that it matches go by the cluster's strategy"
+            f'{FILE}: data["cpu-burst-config"].nodeStrategies[0]: is empty: '
+            "nodes that it matches use the cluster's strategy"
         ),
     )
 

@@ -267,7 +267,7 @@ def test_a_span_that_begins_in_the_middle_compares_from_the_first_keyframe_on() 
     result = replayed(middle)
 
     assert result.equal
-    assert result.commands == {"not compared: pods or facts were said before the span": 5, "equal": 15}
+    assert result.commands == {"not compared: pods or facts were published before the span": 5, "equal": 15}
     assert result.compares_from_ms == {"node-1": START_MS + 10_020}
 
 
@@ -290,7 +290,7 @@ def test_an_answer_that_the_log_refused_is_equal_to_what_stands_for_it() -> None
     ]
     result = replayed(in_order([POLICY_AT, *asked, *records]))
 
-    assert (result.equal, result.commands["equal, refused by the log"]) == (True, 1)
+    assert (result.equal, result.commands["equal, rejected by Kafka"]) == (True, 1)
 
 
 def test_only_the_nodes_that_were_asked_for_are_compared() -> None:

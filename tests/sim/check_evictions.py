@@ -142,7 +142,7 @@ class EvictionChecks:
         self._must(inside, "touches a pod that is not best-effort", uid)
 
     def _paid_for(self, meant: NodeOutcome) -> bool:
-        """Whether it is the one eviction that a lease allows which is over while the log is away."""
+        """Whether it is the one eviction that a lease allows which is over while Kafka is unreachable."""
         lease, pod = self._lease, meant.pod
         self._must(lease is not None and pod is not None, "evicts without credit", meant)
         assert lease is not None

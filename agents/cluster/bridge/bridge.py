@@ -140,7 +140,7 @@ async def _lead(
     """A leader's work, until it is cancelled."""
     if removal is not None:
         await removal.hold()
-    health.not_ready = "leading: what an earlier leader left in the log is being read"
+    health.not_ready = "leading: reading the records of an earlier leader"
     past = await _past(settings.bootstrap, health)
     epoch = epoch_of(election.transitions, past.epoch)
     backoff = Backoff(RETRY_S, RETRY_MAX_S)
@@ -166,7 +166,7 @@ async def _past(bootstrap: Cluster, health: Health) -> Past:
             return await read_back(bootstrap)
         except LogError as exc:
             if health.not_ready != str(exc):
-                log.warning("the log is away", extra={"for": "what it held before", "why": str(exc)})
+                log.warning("Kafka is unreachable", extra={"for": "what it held before", "why": str(exc)})
             health.not_ready = str(exc)
             await asyncio.sleep(backoff.next_s())
 
@@ -271,9 +271,7 @@ class _Leader:
             }
             for of, why in troubles.items():
                 metrics.TROUBLE.labels(of).set(bool(why))
-            silent = (
-                f"the log has fallen silent of {frozen} of {nodes} nodes: they are left as they are" if frozen else ""
-            )
+            silent = f"{frozen} of {nodes} nodes have no fresh figures and stay unchanged" if frozen else ""
             health.not_ready = self._publisher.away
             health.not_fresh = "; ".join(f"{of}: {why}" for of, why in troubles.items() if why) or silent
             await asyncio.sleep(LOOK_S)

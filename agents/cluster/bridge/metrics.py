@@ -10,11 +10,12 @@ from slacktide.agents.cluster.descheduler.metrics import OVER
 from slacktide.schemas.topics import read_by
 
 LEADING = Gauge("slacktide_bridge_leading", "1 while this replica holds the lease.")
-EPOCH = Gauge("slacktide_bridge_writer_epoch", "Of what this replica writes to the log; 0: it does not lead.")
-NODES = Gauge("slacktide_bridge_nodes", "Nodes that Kubernetes has.")
-FROZEN = Gauge("slacktide_bridge_nodes_frozen", "Those of which the log has fallen silent: they are left as they are.")
+EPOCH = Gauge("slacktide_bridge_writer_epoch", "Epoch of this replica's records. 0: it is not the leader.")
+NODES = Gauge("slacktide_bridge_nodes", "Nodes in Kubernetes.")
+FROZEN = Gauge("slacktide_bridge_nodes_frozen", "Nodes without fresh figures, which the bridge leaves unchanged.")
 CAPPED = Gauge(
-    "slacktide_bridge_nodes_capped", "Nodes whose figures are above their own capacity: it is written instead."
+    "slacktide_bridge_nodes_capped",
+    "Nodes whose figures exceed their capacity. The bridge writes the capacity instead.",
 )
 SOLD_CPU = Gauge(
     "slacktide_bridge_sold_cpu_milli",
@@ -26,10 +27,10 @@ SOLD_MEMORY = Gauge(
     "Memory that the Node's status offers to batch and mid pods.",
     ["node", "tier"],
 )
-TROUBLE = Gauge("slacktide_bridge_trouble", "1 while something is wrong with it.", ["of"])
-WRITES = Counter("slacktide_bridge_writes", "Writes to the API server, by what came of them.", ["kind", "result"])
-LISTED = Counter("slacktide_bridge_lists", "Times that all objects were read at once.", ["of"])
-REFUSED = Counter("slacktide_bridge_records_refused", "Records that could not be used.", ["topic"])
+TROUBLE = Gauge("slacktide_bridge_trouble", "1 while it has an error.", ["of"])
+WRITES = Counter("slacktide_bridge_writes", "Writes to the API server, by result.", ["kind", "result"])
+LISTED = Counter("slacktide_bridge_lists", "Full lists of all objects.", ["of"])
+REFUSED = Counter("slacktide_bridge_records_refused", "Records that could not be processed.", ["topic"])
 
 for _kind in ("status", "metric", "topology"):
     for _result in ("done", "refused", "away"):

@@ -114,7 +114,7 @@ class Writing:
         return ""
 
     def frozen(self, now_s: float) -> int:
-        """How many nodes the log has fallen silent of; those that it never spoke of have no agent."""
+        """How many nodes have no fresh figures; nodes that never had figures have no agent."""
         return sum(self.allocatables.is_silent(name, now_s) for name in self._nodes)
 
     def due(self, now_s: float) -> list[Write]:

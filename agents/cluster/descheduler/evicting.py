@@ -110,7 +110,7 @@ class Evicting:
     async def _evict(self, api: ApiServer, done: DeschedulingPass, victim: Victim) -> None:
         self._account.reserve()
         result: Result = "failed"
-        reason = "it is not known whether the API server has heard"
+        reason = "it is unknown whether the API server received it"
         try:
             await api.create(
                 PODS, _eviction(victim), dict, namespace=victim.namespace, name=victim.name, sub="eviction"

@@ -6,37 +6,35 @@ from prometheus_client import Counter, Gauge, Histogram
 
 from slacktide.schemas.topics import read_by
 
-ANSWERS = Counter(
-    "slacktide_scheduler_answers", "Questions of a kube-scheduler, by what came of them.", ["verb", "result"]
-)
+ANSWERS = Counter("slacktide_scheduler_answers", "Requests of a kube-scheduler, by result.", ["verb", "result"])
 ANSWER = Histogram(
     "slacktide_scheduler_answer_seconds",
-    "From a question to its answer.",
+    "Seconds to answer a request.",
     ["verb"],
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1),
 )
-REFUSALS = Counter(
-    "slacktide_scheduler_node_refusals", "Nodes that did not take a pod that asked, by reason.", ["reason"]
+REFUSALS = Counter("slacktide_scheduler_node_refusals", "Nodes filtered out, by reason.", ["reason"])
+NODES = Gauge("slacktide_scheduler_nodes", "Nodes with figures or pods.")
+SILENT = Gauge(
+    "slacktide_scheduler_nodes_silent", "Nodes that accept no new best-effort pod, because figures are stale or frozen."
 )
-NODES = Gauge("slacktide_scheduler_nodes", "Nodes that the log speaks of, or that hold pods.")
-SILENT = Gauge("slacktide_scheduler_nodes_silent", "Those of them that take no new best-effort pod: stale, or frozen.")
-ASSUMED = Gauge("slacktide_scheduler_pods_assumed", "Pods that count where they were sent and were not seen there yet.")
+ASSUMED = Gauge("slacktide_scheduler_pods_assumed", "Pods assumed on a node and not yet in its figures.")
 WITHOUT_BENEFIT = Gauge(
     "slacktide_scheduler_pods_without_benefit",
-    "Pods that ask for batch or mid resources, and for a scheduler that knows no load.",
+    "Pods that request batch or mid resources and name a scheduler without load scoring.",
 )
 UNASKED = Counter(
     "slacktide_scheduler_pods_unasked",
-    "Pods of ours that were bound although no extender had named a node, counted by each replica that saw it.",
+    "Pods bound without a request to the extender. Each replica counts what it sees.",
 )
-WAITING = Gauge("slacktide_scheduler_pods_waiting", "Pods that all nodes refused when this replica was asked last.")
+WAITING = Gauge("slacktide_scheduler_pods_waiting", "Pods that no node accepted at this replica's last request.")
 WOKEN = Counter(
     "slacktide_scheduler_pods_woken",
-    "Waiting pods that this replica woke, for a node that refused them takes them now.",
+    "Waiting pods that this replica made the scheduler retry, because a node now accepts them.",
 )
-UNTOLD = Counter("slacktide_scheduler_placements_untold", "Placements that never came into the log: too many waited.")
-REFUSED = Counter("slacktide_scheduler_records_refused", "Records that could not be used.", ["topic"])
-TROUBLE = Gauge("slacktide_scheduler_trouble", "1 while something is wrong with it.", ["of"])
+UNTOLD = Counter("slacktide_scheduler_placements_untold", "Placements dropped because too many waited for Kafka.")
+REFUSED = Counter("slacktide_scheduler_records_refused", "Records that could not be processed.", ["topic"])
+TROUBLE = Gauge("slacktide_scheduler_trouble", "1 while it has an error.", ["of"])
 
 for _verb in ("filter", "prioritize"):
     for _result in ("answered", "failed"):

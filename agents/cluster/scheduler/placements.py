@@ -70,7 +70,7 @@ class Placements:
                 await asyncio.sleep(BEAT_S)
             except LogError as exc:
                 if not self.away:
-                    log.warning("the log is away", extra={"for": SOURCE, "why": str(exc)})
+                    log.warning("Kafka is unreachable", extra={"for": SOURCE, "why": str(exc)})
                 self.away = str(exc)
                 await asyncio.sleep(backoff.next_s())
 
@@ -80,9 +80,7 @@ class Placements:
             async with asyncio.timeout(LAST_S):
                 await self._send()
         except (LogError, TimeoutError) as exc:
-            log.warning(
-                "the log has not all that was decided", extra={"placements": len(self._waiting), "why": str(exc)}
-            )
+            log.warning("not all placements are published", extra={"placements": len(self._waiting), "why": str(exc)})
         finally:
             await self._sender.close()
 

@@ -49,7 +49,7 @@ class SeenPod:
 
     @property
     def without_benefit(self) -> bool:
-        """Whether it asks for what is sold by load, of a scheduler that knows no load."""
+        """Whether it asks for what is sold by load, of a scheduler without load scoring."""
         requests = self.asked.pod.requests
         return self.scheduler != SCHEDULER and any(getattr(requests, field) for field in SOLD)
 

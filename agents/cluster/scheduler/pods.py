@@ -36,7 +36,7 @@ class PodSource:
                 match told:
                     case Trouble(why=why):
                         if not self.trouble:
-                            log.warning("the API server does not tell of pods", extra={"why": why})
+                            log.warning("the API server does not list pods", extra={"why": why})
                         self.trouble = why
                         continue
                     case Whole(items=items):

@@ -20,7 +20,7 @@ from slacktide.streams.decisions.pod_placement import Asking, Refusal
 
 WORDS = {
     "stale": "its agent is silent",
-    "frozen": "the log has fallen silent of it",
+    "frozen": "its figures are not fresh",
     "mem_over_line": "best-effort pods leave it for want of memory",
     "evicting": "evicted pods are still leaving it",
     STALE: f"its agent has published no NUMA zones for {ZONES_STALE_S:.0f} s",

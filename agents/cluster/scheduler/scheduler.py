@@ -106,7 +106,7 @@ class _Scheduler:
     def _lacking(self) -> str:
         """Why no pod can be judged yet; once all was known, what is known is gone by."""
         if not self._hearing.whole:
-            return self._hearing.trouble or "the log is being read"
+            return self._hearing.trouble or "reading the topics"
         if self._settings.access is None:
             return ""
         if not self._pods.whole:

@@ -87,4 +87,4 @@ def _response(verb: str, answer: Callable[[bytes], bytes], body: bytes, lacking:
         return web.Response(status=400, text=str(exc))
     except Exception:
         log.exception("not answered", extra={"verb": verb})
-        return web.Response(status=500, text="an error of the extender's own; its log says which")
+        return web.Response(status=500, text="internal error of the extender; see its log")

@@ -1,4 +1,4 @@
-"""Says by name which pods ask for batch or mid resources of a scheduler that knows no load: an Event on each."""
+"""Says by name which pods ask for batch or mid resources of a scheduler without load scoring: an Event on each."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class WithoutBenefit:
     async def _tell(self, api: ApiServer, pod: SeenPod) -> None:
         note = (
             f"it asks for batch or mid resources, and its schedulerName is {pod.scheduler}, not {SCHEDULER}: "
-            "that one does not know the load of nodes"
+            "that one does not score load"
         )
         await tell(api, self._teller, About.of(pod.asked.pod), REASON, note, now_ms=self._clock.wall_ms())
         self._told.add(pod.uid)
         log.warning(
-            "a pod asks for batch or mid resources of a scheduler that knows no load",
+            "a pod asks for batch or mid resources of a scheduler without load scoring",
             extra={"pod": "/".join(pod.key), "scheduler": pod.scheduler},
         )

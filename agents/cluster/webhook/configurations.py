@@ -45,7 +45,7 @@ class WebhookConfigurations:
                 if exc.status != NOT_FOUND:
                     raise
         lost = [f"no {one.plural}/{self._name}" for one in CONFIGURATIONS if one not in found]
-        self.unasked = f"{' and '.join(lost)}: nobody asks; apply the manifests" if lost else ""
+        self.unasked = f"{' and '.join(lost)}: the API server does not call it; apply the manifests" if lost else ""
         return found
 
     async def have(self, read: Configurations, bundle: bytes) -> bool:

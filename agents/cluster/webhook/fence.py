@@ -97,7 +97,7 @@ def _gone(why: Why, eviction: Eviction, found: str) -> Refusal:
     """The same answer whether the name is free or taken by another pod: who knows no uid learns of no pod."""
     message = (
         f"{eviction.pod} with uid {eviction.pod_uid} does not exist: it is gone, and another one of its name may have "
-        "taken its place; decide anew on the newest pod list"
+        "taken its place; decide again by the newest pod list"
     )
     return Refusal(why=why, status=Status(code=404, reason="NotFound", message=message), found=found)
 

@@ -6,20 +6,22 @@ from prometheus_client import Counter, Gauge, Histogram
 
 ADMISSIONS = Counter(
     "slacktide_webhook_admissions",
-    "New pods by what became of them: mutated, unchanged, refused; left_out: of a namespace that no profile is for; "
-    "failed: stored as they came.",
+    "New pods, by result: mutated, unchanged, refused. left_out: no profile selects the namespace. failed: stored "
+    "unchanged.",
     ["result"],
 )
 ADMISSION = Histogram(
     "slacktide_webhook_admission_seconds",
-    "From a question about a new pod to its answer.",
+    "Seconds to answer an admission request.",
     buckets=(0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 2),
 )
 EVICTIONS = Counter(
-    "slacktide_webhook_evictions", "Evictions that agents asked for: allowed, or why they were refused.", ["result"]
+    "slacktide_webhook_evictions", "Eviction requests of agents: allowed, or the reason for rejection.", ["result"]
 )
-PROFILES = Gauge("slacktide_webhook_profiles", "Profiles there are; unusable ones are for no pod.", ["state"])
-MISSED = Gauge("slacktide_webhook_missed_pods", "Pods that run, or are to, as they came: created past the webhook.")
+PROFILES = Gauge("slacktide_webhook_profiles", "Profiles, by state. Invalid ones apply to no pod.", ["state"])
+MISSED = Gauge(
+    "slacktide_webhook_missed_pods", "Pods created while the webhook was unreachable, and not changed by it."
+)
 CERTIFICATE_UNTIL = Gauge(
-    "slacktide_webhook_certificate_until_seconds", "Until when the certificate served is good, in Unix time."
+    "slacktide_webhook_certificate_until_seconds", "Unix time at which the served certificate expires."
 )

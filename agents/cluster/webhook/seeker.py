@@ -134,7 +134,7 @@ class Seeker:
             await self._sender.send([_out(one) for one in missed])
         except LogError as exc:
             if not self.away:
-                log.warning("the log is away", extra={"for": SOURCE, "why": str(exc)})
+                log.warning("Kafka is unreachable", extra={"for": SOURCE, "why": str(exc)})
             self.away = str(exc)
             return
         self.away = ""
@@ -164,7 +164,7 @@ def note_of(missed: MissedPod) -> str:
     lacks = "; ".join(f"{one.field} is {one.found or 'absent'}, not {one.wanted}" for one in missed.lacks)
     return (
         f"the webhook was away when it was created, so profile {profiles} did not change it: {lacks}. "
-        "Delete the pod, so that its controller creates it anew"
+        "Delete the pod, so that its controller creates it again"
     )
 
 

@@ -80,4 +80,4 @@ async def _response(answer: _Answer, request: web.Request) -> web.Response:
         return web.Response(status=500, text=str(exc))
     except Exception:
         log.exception("not answered", extra={"path": request.path})
-        return web.Response(status=500, text="an error of the webhook's own; its log says which")
+        return web.Response(status=500, text="internal error of the webhook; see its log")

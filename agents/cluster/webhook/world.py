@@ -92,7 +92,7 @@ class Followed(Generic[T]):
 
     def _troubled(self, why: str) -> None:
         if not self.trouble:
-            log.warning("the API server does not tell", extra={"kind": self._resource.plural, "why": why})
+            log.warning("the API server does not answer", extra={"kind": self._resource.plural, "why": why})
         self.trouble = why
 
 
@@ -119,7 +119,7 @@ class World:
     @property
     def lacking(self) -> str:
         """Why no pod can be judged yet; "" where all was known once."""
-        return "; ".join(one.trouble or "nothing heard yet" for one in self._all if not one.whole)
+        return "; ".join(one.trouble or "no answer yet" for one in self._all if not one.whole)
 
     @property
     def trouble(self) -> str:

@@ -138,7 +138,7 @@ def _found(cpu: Path) -> PurePosixPath:
         return found[0]
     if found:
         names = ", ".join(map(str, found))
-        raise CgroupError(str(cpu), f"more than one group may hold the pods: {names}; say which with --kubepods")
+        raise CgroupError(str(cpu), f"more than one group may hold the pods: {names}; choose one with --kubepods")
     raise CgroupError(
         str(cpu),
         "no group holds pods: looked for kubepods and kubepods.slice, here and one level below; does a kubelet run "

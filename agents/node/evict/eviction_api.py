@@ -32,7 +32,7 @@ does the server itself; only after ``away`` is it not known whether it has heard
 WORDS: dict[Verdict, str] = {
     "gone": "there is no such pod any more",
     "kept": "the API server keeps it",
-    "forbidden": "the API server lets this agent evict nobody",
+    "forbidden": "the API server does not allow this agent to evict pods",
     "fenced": "the webhook that watches over evictions does not answer",
     "overloaded": "the API server is overloaded",
     "away": "the API server is away",

@@ -132,7 +132,7 @@ class Holdback:
             elif move.kind == "freeze":
                 self._freeze(starved[move.uid], wanted)
             else:
-                self._undo(move, "credit came" if wanted.fed else "nobody is wanted any more")
+                self._undo(move, "credit came" if wanted.fed else "no victim is selected any more")
 
     def close(self) -> None:
         """Let all go on: the agent stops."""

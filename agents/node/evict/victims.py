@@ -182,7 +182,7 @@ class Victims:
     def _say_stuck(self, victim: _Victim, processes: int | None) -> None:
         victim.stuck = True
         left = "its processes cannot be counted" if processes is None else f"{processes} processes are left"
-        when, why = "SIGKILL", victim.trouble or "they wait for the kernel, or are started anew"
+        when, why = "SIGKILL", victim.trouble or "they wait for the kernel, or are started again"
         if victim.dying.kubelets:
             when, why = "its grace", victim.trouble or "does the kubelet run, and reach the API server?"
         stuck = msgspec.structs.replace(

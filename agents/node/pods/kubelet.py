@@ -19,7 +19,7 @@ _DIGEST_BYTES = 16
 """By which a pod is known again. The texts of thousands would take the agent's memory."""
 _UNTRUSTED = "name the host as the certificate does, give its authority with --kubelet-ca, or --kubelet-insecure"
 _ADVICE = {
-    401: "does it know this token (authentication.webhook.enabled, a service account of its cluster) "
+    401: "does it accept this token (authentication.webhook.enabled, a service account of its cluster) "
     "or client certificate (authentication.x509.clientCAFile)?",
     403: "this takes the right to get nodes/pods (ClusterRole: resources [nodes/pods], verbs [get]); "
     "before Kubernetes 1.33 the kubelet asks for nodes/proxy",

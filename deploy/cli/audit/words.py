@@ -11,7 +11,7 @@ from slacktide.streams.audit.acts import Act, what
 from slacktide.streams.decisions.evict_observed import observed
 
 _HEAD = ("WHEN", "POD", "NODE", "WHAT", "RULE", "OBSERVED", "POLICY", "CREDIT", "BY", "WHY")
-_NONE = "no such act is in the log"
+_NONE = "Kafka has no such record"
 
 
 def shown(acts: Sequence[Act]) -> str:

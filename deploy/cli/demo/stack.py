@@ -46,7 +46,7 @@ class Part:
     def trouble(self) -> str:
         """How it ended, with its last words; "" while it runs."""
         code = self._process.poll()
-        return "" if code is None else f"the {self.name} ended ({how(code)}); it said: {self._last_words()}"
+        return "" if code is None else f"the {self.name} ended ({how(code)}); its last output: {self._last_words()}"
 
     async def stop(self) -> None:
         """End it in order."""

@@ -21,7 +21,7 @@ def host_findings(facts: HostFacts | ConfigError) -> Iterator[Finding]:
     yield good("host.valid", facts.file, "workloads by QoS class")
     yield good("host.pods", _named(facts), f"what is in {facts.best_effort}, and what workloads match")
     for remark in facts.remarks:
-        yield warned("host.match", f"{remark.what}: {remark.why}", "groups that are as the file says", remark.advice)
+        yield warned("host.match", f"{remark.what}: {remark.why}", "groups as in the file", remark.advice)
 
 
 def _named(facts: HostFacts) -> str:

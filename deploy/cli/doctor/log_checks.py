@@ -81,18 +81,18 @@ def _transactions(facts: LogFacts) -> Finding:
 
 
 def _topics(facts: LogFacts) -> Finding:
-    check, needed = "log.topics", "as the table says"
+    check, needed = "log.topics", "as in the table of topics"
     if facts.changes is None:
         advice = "a part has no more rights than it needs: ask as the reader, slacktide topics acl reader"
         return warned(check, "not all may be read by who asks", needed, advice)
     kinds: Counter[str] = Counter(change.kind for change in facts.changes)
     if not kinds:
-        return good(check, "as the table says", needed)
+        return good(check, "as in the table of topics", needed)
     words = (("create", "missing"), ("set", "set otherwise"), ("differs", "that differ and stay"))
     found = ", ".join(f"{kinds[kind]} {text}" for kind, text in words if kinds[kind])
     if kinds["create"]:
         return failed(check, found, needed, f"slacktide topics apply {options(facts.bootstrap)}")
-    advice = f"slacktide topics plan {options(facts.bootstrap)} says what differs"
+    advice = f"slacktide topics plan {options(facts.bootstrap)} shows what differs"
     return warned(check, found, needed, f"{advice}; topics apply sets it" if kinds["set"] else advice)
 
 

@@ -123,7 +123,7 @@ def _open_files(facts: MachineFacts) -> Finding:
     if 0 <= facts.open_files < OPEN_FILES_MIN:
         return failed(check, found, needed, advice)
     if 0 <= facts.open_files < OPEN_FILES_WANTED:
-        return warned(check, found, needed, f"{advice}: files of some pods are opened anew for each sample")
+        return warned(check, found, needed, f"{advice}: files of some pods are opened again for each sample")
     return good(check, found, needed)
 
 
@@ -135,5 +135,7 @@ def _state(facts: MachineFacts) -> Finding:
         return failed(check, state.trouble, needed, advice)
     found = f"{state.path}, {state.free_bytes // _MIB:,} MiB free"
     if state.free_bytes < BYTES_MAX:
-        return warned(check, found, needed, "make room: a full disk merges outcomes of suppress while the log is away")
+        return warned(
+            check, found, needed, "make room: a full disk merges outcomes of suppress while Kafka is unreachable"
+        )
     return good(check, found, needed)

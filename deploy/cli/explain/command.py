@@ -75,7 +75,7 @@ async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
         found = node_log(name, read.records)
         if not found.known:
             names = await log.node_names()
-            raise NotFoundError(f"{bootstrap}: no topic says anything of a node {name}; {near(name, names)}")
+            raise NotFoundError(f"{bootstrap}: no topic has a record of a node {name}; {near(name, names)}")
     told = explain_node(found, now_ms)
     return replace(told, findings=[*told.findings, *shortened(read.short)])
 

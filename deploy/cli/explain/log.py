@@ -243,7 +243,7 @@ def shortened(places: Iterable[Place]) -> list[Finding]:
             name="log.short",
             severity="warning",
             text=f"of {topic} partition {partition} only the newest {TAIL_RECORDS_MAX:,} records were read",
-            advice="what is older is not told; a smaller --since needs less",
+            advice="older records are not shown; a smaller --since reads fewer",
         )
         for topic, partition in places
     ]

@@ -65,7 +65,7 @@ def _chain(steps: Sequence[Step]) -> str:
     lines = [line for step in chain for line in _step(step)]
     if outcomes[1:]:
         lines += ["before that:", *(line for step in outcomes[1:] for line in _short(step))]
-    return "\n".join(lines) or "no record of it in what was read of the log"
+    return "\n".join(lines) or "no record of it in the records that were read"
 
 
 def _step(step: Step) -> Iterator[str]:

@@ -31,7 +31,7 @@ def pod_text(told: PodExplanation) -> str:
 
 def _head(told: PodExplanation) -> Iterator[str]:
     placed = told.placement is not None and told.placement.body.passed
-    nowhere = "on no node that figures tell of" if placed else "on no node"
+    nowhere = "on no node with figures" if placed else "on no node"
     where = f"on node {told.node}" if told.node else nowhere
     of_class = f", {told.qos}, {told.priority_class}" if told.qos else ""
     yield f"pod {told.namespace}/{told.name}, {where}{of_class}"

@@ -53,7 +53,7 @@ def lint(policy: Path, name: str, *, lenient: bool) -> None:
         click.echo(f"{policy}: {path_of(one.strategy, one.field)} ({one.source}): without effect: {one.because}")
     ignored = len(misnamed) + len(parsed.unknown)
     if ignored and not lenient:
-        click.echo(f"{count(ignored, 'name')} that nobody reads: correct them, or pass --lenient", err=True)
+        click.echo(f"{count(ignored, 'name')} without effect: correct them, or pass --lenient", err=True)
         raise click.exceptions.Exit(1)
     click.echo(f"{policy}: valid, version {parsed.policy.version}")
 
