@@ -32,18 +32,27 @@ class Rig:
     """One run of the bench."""
 
     def __init__(
-        self, *, virtual: bool, brief: bool = False, minutes: float = 10.0, nodes: int = 0, each_s: float = 1.0
+        self,
+        *,
+        virtual: bool,
+        brief: bool = False,
+        minutes: float = 10.0,
+        nodes: int = 0,
+        each_s: float = 1.0,
+        records: Path | None = None,
     ) -> None:
         self.virtual = virtual
         """Virtual nodes although real ones could be had."""
         self.brief = brief
         """The parts about throughput and fleets are small: they show that they work, and figures that mean little."""
         self.minutes = minutes
-        """How long the large fleet runs."""
+        """How long the large fleet or the frontier runs."""
         self.nodes = nodes
         """Of the cluster; 0: as many as its targets are for."""
         self.each_s = each_s
         """How often each of them reports."""
+        self.records = records
+        """Where the frontier's phases are kept; none: until the run ends."""
         self._stack = contextlib.ExitStack()
         self._kafka: KafkaBroker | None = None
         self._started_s = time.monotonic()

@@ -32,6 +32,7 @@ from bench import (
     webhook,
     zones,
 )
+from bench.frontier import measure as frontier
 from bench.peers import measure as peers
 from bench.rig import CannotRunError, Rig
 from bench.rows import Row, table
@@ -56,8 +57,9 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "fleet": crowd.measure,
     "agents": agents.measure,
     "cluster": thousand.measure,
+    "frontier": frontier.measure,
 }
-ASKED_FOR = ("fleet", "agents", "cluster")
+ASKED_FOR = ("fleet", "agents", "cluster", "frontier")
 """Parts that take longer than all others."""
 
 
@@ -71,7 +73,12 @@ def main() -> int:
     seen: dict[str, Any] = {}
     try:
         with Rig(
-            virtual=asked.virtual, brief=asked.brief, minutes=asked.minutes, nodes=asked.nodes, each_s=asked.each
+            virtual=asked.virtual,
+            brief=asked.brief,
+            minutes=asked.minutes,
+            nodes=asked.nodes,
+            each_s=asked.each,
+            records=asked.records,
         ) as rig:
             for name in asked.only or (name for name in PARTS if name not in ASKED_FOR):
                 seen[name] = rig.conditions()
@@ -95,9 +102,10 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--json", type=Path, metavar="FILE", help="write all numbers as JSON, too")
     parser.add_argument("--virtual", action="store_true", help="virtual nodes, also where real ones can be had")
     parser.add_argument("--brief", action="store_true", help="peers and fleets small: shows only that they work")
-    parser.add_argument("--minutes", type=float, default=10.0, help="how long `fleet` runs (10)")
+    parser.add_argument("--minutes", type=float, default=10.0, help="how long `fleet` or `frontier` runs (10)")
     parser.add_argument("--nodes", type=int, default=0, help="how many `cluster` has (1000), agents of `agents` (2000)")
     parser.add_argument("--each", type=float, default=1.0, metavar="SECONDS", help="how often its nodes report (1)")
+    parser.add_argument("--records", type=Path, metavar="FILE", help="`frontier` goes on with this file of its phases")
     return parser.parse_args()
 
 

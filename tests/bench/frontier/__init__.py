@@ -1,0 +1,1 @@
+"""What control of best-effort CPU costs a service, and what it leaves of the machine to batch work."""
