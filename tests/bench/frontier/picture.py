@@ -45,7 +45,8 @@ def _panel(title: str, pair: Sequence[Phase]) -> Iterator[str]:
         yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - 16}" y1="{_y(times):.1f}" y2="{_y(times):.1f}"/>'
         yield f'<text class="small" x="{LEFT - 6}" y="{_y(times) + 4:.1f}" text-anchor="end">{times:g} x</text>'
     for percent in range(0, 101, 25):
-        yield f'<text class="small" x="{_x(percent / 100):.1f}" y="{HEIGHT - 22}" text-anchor="middle">{percent}%</text>'
+        x = _x(percent / 100)
+        yield f'<text class="small" x="{x:.1f}" y="{HEIGHT - 22}" text-anchor="middle">{percent}%</text>'
     yield f'<text class="small" x="{LEFT}" y="{HEIGHT - 6}">machine busy; p99 against the service alone</text>'
     for condition in CONDITIONS:
         own = [phase for phase in pair if phase.condition == condition.name]
