@@ -22,4 +22,4 @@ class EvictionBudget(Message, frozen=True, kw_only=True):
     interval_s: Annotated[int, msgspec.Meta(ge=1, le=86_400)] = 60
     """The interval that the limits hold for."""
     lease_s: Annotated[int, msgspec.Meta(ge=3, le=600)] = 12
-    """How long a node may go by a grant of which it hears no more: it is renewed at half of that."""
+    """How long a node may use its credit without a renewal. The governor renews it at half of that."""

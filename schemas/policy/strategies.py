@@ -121,16 +121,18 @@ class ResourceThreshold(Message, frozen=True, kw_only=True):
     mem_allocatable_evict_lower_pct: Share | None = None
     """Requests down to which pods are evicted, in percent of allocatable memory."""
     mem_evict_fallback: EvictFallback = "freeze"
-    """Slacktide's own: what follows on little CPU while the API server is away, when memory is short: victims stand
-    still, or are ended through their cgroup, without the API's leave."""
+    """Slacktide's own: what happens to victims if memory is short and the API server is unreachable. They are throttled
+    first. Then they are frozen, or killed through their cgroup without the Eviction API."""
     sub_priority_enable: bool = False
     """Slacktide's own: the label koordinator.sh/priority orders best-effort victims of one priority."""
     cpuset_cpus_min: Annotated[int, msgspec.Meta(ge=1, le=CPUS_MAX)] = 2
     """Slacktide's own: the fewest CPUs that policy cpuset leaves; a node with no more of them is held by quota."""
     cpu_suppress_dry_run: bool = False
-    """Slacktide's own, as the next two: decided and recorded, but the agent does not carry it out."""
+    """Slacktide's own: decide and record CPU suppression, and do not carry it out."""
     mem_evict_dry_run: bool = False
+    """Slacktide's own: decide and record evictions for memory, and do not carry them out."""
     cpu_evict_dry_run: bool = False
+    """Slacktide's own: decide and record evictions for CPU, and do not carry them out."""
 
 
 class CpuBurst(Message, frozen=True, kw_only=True):
