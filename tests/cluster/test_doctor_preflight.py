@@ -1,20 +1,32 @@
-"""``slacktide doctor --kubeconfig`` on a real API server: what of a cluster stands in the way, and what to do."""
+"""``slacktide doctor --cluster`` on a real API server: what of a cluster stands in the way, and what to do."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
+from slacktide.deploy.cli.doctor import cluster_facts
+from slacktide.deploy.cli.doctor.preflight_checks import EXAMPLE_CPU_MILLI, preflight_findings
 from slacktide.deploy.cli.main import cli
-from testbed.brokers import running
-from testbed.cluster.api_server import ApiServer
-from testbed.cluster.manifests import SYSTEM
+from slacktide.schemas.topics import TOPICS
+from slacktide.schemas.units import cpu_milli
+from slacktide.streams.kafka import describe_topics
+from testbed.brokers import KafkaBroker, running
+from testbed.cluster.api_server import ApiServer, RefusedError
+from testbed.cluster.manifests import MANIFESTS, SYSTEM
+from testbed.cluster.pki import Pki
 from testbed.cluster.quotas import LIMITED, in_force
+from testbed.kubelet import KubeletServer
 
 pytestmark = pytest.mark.cluster
 Json = dict[str, Any]
@@ -25,8 +37,9 @@ SCOPED = {
 }
 
 
-def doctor(kubeconfig: Path) -> dict[str, Json]:
-    result = CliRunner().invoke(cli, ["doctor", "--output", "json", "--kubeconfig", str(kubeconfig)])
+def doctor(kubeconfig: Path, *more: str) -> dict[str, Json]:
+    where = {"KUBECONFIG": str(kubeconfig)}
+    result = CliRunner().invoke(cli, ["doctor", "--output", "json", "--cluster", *more], env=where)
     return {one["check"].removeprefix("cluster."): one for one in json.loads(result.stdout)["checks"]}
 
 
@@ -104,6 +117,169 @@ def test_where_critical_classes_need_a_quota_that_of_the_base_is_asked_for(limit
 def test_who_may_not_look_is_told_which_right_it_takes(server: ApiServer) -> None:
     told = doctor(server.account("default", "nobody").kubeconfig)
 
-    assert set(verdicts(told).values()) == {"warning"}
+    assert {name for name, verdict in verdicts(told).items() if verdict == "ok"} == {"version", "kube-scheduler"}
+    assert "failed" not in verdicts(told).values()
     assert told["batch-quota"]["advice"] == "ask with a kubeconfig that may list resourcequotas"
     assert "403" in told["critical-pods"]["found"]
+
+
+@contextmanager
+def kubelet(server: ApiServer, signed: Path, key: Path) -> Iterator[int]:
+    """One that shows this certificate; its port."""
+    shown = SimpleNamespace(server=signed, server_key=key, ca=server.ca)
+    answering = KubeletServer(shown)
+    try:
+        yield int(answering.url.rpartition(":")[2])
+    finally:
+        answering.close()
+
+
+def node(server: ApiServer, name: str, port: int, cpus: str = "8", version: str = "v1.34.4", **labels: str) -> None:
+    info = dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "kubeProxyVersion"), "-")
+    info |= dict.fromkeys(("containerRuntimeVersion", "operatingSystem", "architecture"), "-")
+    size = {"cpu": cpus, "memory": "16Gi", "pods": "110"}
+    status = {
+        "capacity": size,
+        "allocatable": size,
+        "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
+        "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
+        "nodeInfo": info | {"kubeletVersion": version},
+    }
+    server.node(name, status, labels=labels)
+
+
+@pytest.fixture(scope="module")
+def crowded() -> Iterator[ApiServer]:
+    """A cluster in which much is amiss."""
+    with running(ApiServer) as api, ExitStack() as kubelets:
+        trusted = api.pki.certificate("kubelet", "/CN=system:node:a", "IP:127.0.0.1")
+        own = Pki(api.folder / "own").certificate("kubelet", "/CN=system:node:b", "IP:127.0.0.1")
+        node(api, "a", kubelets.enter_context(kubelet(api, *trusted)))
+        node(api, "b", kubelets.enter_context(kubelet(api, *own)), cpus="4", version="v1.32.9")
+        koordlet = {"labels": {"koord-app": "koordlet"}}
+        api.post("/api/v1/namespaces", {"metadata": {"name": "koordinator-system"}})
+        api.pod("koordinator-system", "koordlet-1", node="a", **koordlet)
+        for name, requests in (("no-requests", {}), ("requests", REQUESTS)):
+            api.pod("default", name, node="a", spec=requests, labels={"koordinator.sh/qosClass": "LSR"})
+        yield api
+
+
+def test_a_kubelet_that_signed_its_own_certificate_is_named_and_what_to_do(crowded: ApiServer) -> None:
+    told = doctor(crowded.kubeconfig)
+    insecure = doctor(crowded.kubeconfig, "--kubelet-insecure")
+
+    assert told["kubelet-certificates"]["verdict"] == "failed"
+    assert told["kubelet-certificates"]["found"].startswith("b: its certificate is not accepted")
+    assert "serverTLSBootstrap" in told["kubelet-certificates"]["advice"]
+    assert "kubelet.insecure=true" in told["kubelet-certificates"]["advice"]
+    assert insecure["kubelet-certificates"]["found"] == "2 of 2 nodes asked"
+
+
+def test_kubelets_that_need_nodes_proxy_are_named(crowded: ApiServer) -> None:
+    told = doctor(crowded.kubeconfig)["kubelet-versions"]
+
+    assert (told["verdict"], told["found"]) == ("warning", "b v1.32.9")
+    assert "kubelet.access=proxy" in told["advice"]
+
+
+def test_pods_of_a_latency_sensitive_class_without_requests_are_named(crowded: ApiServer) -> None:
+    told = doctor(crowded.kubeconfig)["latency-sensitive-pods"]
+
+    assert (told["verdict"], told["found"]) == ("warning", "without requests: default/no-requests")
+
+
+def test_koordlet_is_a_failure_until_it_has_other_nodes_than_slacktide(crowded: ApiServer) -> None:
+    before = doctor(crowded.kubeconfig)["koordinator"]
+    crowded.patch("/api/v1/nodes/b", {"metadata": {"labels": {"colocation-agent": "slacktide"}}})
+    apart = doctor(crowded.kubeconfig)["koordinator"]
+    crowded.pod("koordinator-system", "koordlet-2", node="b", labels={"koord-app": "koordlet"})
+    together = doctor(crowded.kubeconfig)["koordinator"]
+
+    assert (before["verdict"], before["found"]) == ("failed", "koordlet runs: koordinator-system/koordlet-1")
+    assert (apart["verdict"], apart["found"]) == ("ok", "koordlet runs on other nodes than the 1 node of Slacktide")
+    assert together["verdict"] == "failed"
+    assert together["found"].endswith("koordinator-system/koordlet-2")
+
+
+def test_what_koordinator_left_is_named(api_server: ApiServer) -> None:
+    hooks = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    name = "koordinator-mutating-webhook-configuration"
+    api_server.post(hooks, {"metadata": {"name": name}, "webhooks": []})
+    told = doctor(api_server.kubeconfig)["koordinator"]
+    api_server.delete(f"{hooks}/{name}")
+
+    assert (told["verdict"], told["found"]) == ("warning", name)
+
+
+def test_how_much_a_node_sells_is_compared_with_what_the_example_requests(server: ApiServer) -> None:
+    job = yaml.safe_load((MANIFESTS / "examples/batch-job.yaml").read_text())
+    [worker] = job["spec"]["template"]["spec"]["containers"]
+    node(server, "small", 1, cpus="2")
+    small = doctor(server.kubeconfig)["batch-amounts"]
+    busy = {"containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "700m"}}}]}
+    server.pod("default", "busy", node="small", spec=busy)
+    busier = doctor(server.kubeconfig)["batch-amounts"]
+    raised = {"colocation-config": json.dumps({"enable": True, "cpuReclaimThresholdPercent": 600})}
+    server.post("/api/v1/namespaces", {"metadata": {"name": "koordinator-system"}})
+    policy = {"metadata": {"name": "slo-controller-config"}, "data": raised}
+    server.post("/api/v1/namespaces/koordinator-system/configmaps", policy)
+    policed = doctor(server.kubeconfig)["batch-amounts"]
+
+    assert cpu_milli(worker["resources"]["requests"]["cpu"]) == EXAMPLE_CPU_MILLI
+    assert small["verdict"] == "ok"
+    assert busier["verdict"] == "warning"
+    assert busier["found"] == "small sells up to 1200m, and 500m if its pods use what they request"
+    assert "cpuReclaimThresholdPercent" in busier["advice"]
+    assert (policed["verdict"], policed["found"].split()[4]) == ("ok", "12000m,")
+
+
+LIMITED_BY = {
+    "defaults": {"type": "Container", "default": {"cpu": "1"}},
+    "largest": {"type": "Container", "max": {"memory": "1Gi"}},
+    "pods": {"type": "Pod", "max": {"cpu": "1"}},
+    "storage": {"type": "PersistentVolumeClaim", "max": {"storage": "1Gi"}},
+}
+BATCH = {"kubernetes.io/batch-cpu": "100", "kubernetes.io/batch-memory": "64Mi"}
+BATCH_POD = {"containers": [{"name": "main", "image": "none", "resources": {"requests": BATCH, "limits": BATCH}}]}
+
+
+def test_limit_ranges_do_to_batch_pods_what_is_reported(crowded: ApiServer) -> None:
+    done = {}
+    for name, limit in LIMITED_BY.items():
+        crowded.post("/api/v1/namespaces", {"metadata": {"name": name}})
+        body = {"metadata": {"name": name}, "spec": {"limits": [limit]}}
+        crowded.post(f"/api/v1/namespaces/{name}/limitranges", body)
+        try:
+            done[name] = crowded.pod(name, "batch", spec=BATCH_POD)["status"]["qosClass"]
+        except RefusedError as refused:
+            done[name] = str(refused.status)
+    told = doctor(crowded.kubeconfig)["limit-ranges"]
+
+    assert done == {"defaults": "Burstable", "largest": "Burstable", "pods": "403", "storage": "BestEffort"}
+    assert told["verdict"] == "warning"
+    assert told["found"] == (
+        "gives native requests or limits: defaults/defaults, largest/largest; refuses pods without them: pods/pods"
+    )
+
+
+@pytest.mark.parametrize(("tag", "verdict"), [("v1.34.0", "ok"), ("v1.33.9", "warning"), ("v1.35.0", "failed")])
+def test_a_kube_scheduler_of_another_version_is_named(api_server: ApiServer, tag: str, verdict: str) -> None:
+    facts = asyncio.run(cluster_facts.gather(api_server.kubeconfig))[1]
+    image = f"registry.k8s.io/kube-scheduler:{tag}"
+    found = {one.check: one for one in preflight_findings(replace(facts, kube_scheduler=image))}
+    told = found["cluster.kube-scheduler"]
+
+    assert told.verdict == verdict
+    assert verdict == "ok" or f"kube-scheduler:{facts.version}" in told.advice
+
+
+@pytest.mark.kafka
+def test_missing_topics_are_fine_where_they_may_be_created_and_are_not(
+    api_server: ApiServer, kafka_broker: KafkaBroker
+) -> None:
+    asked = ["doctor", "--output", "json", "--kubeconfig", str(api_server.kubeconfig)]
+    result = CliRunner().invoke(cli, [*asked, "--bootstrap", kafka_broker.bootstrap])
+    told = {one["check"]: one for one in json.loads(result.stdout)["checks"]}["log.topics"]
+
+    assert (told["verdict"], told["found"].split(":")[1]) == ("ok", " may be created, as workers do when they start")
+    assert asyncio.run(describe_topics(kafka_broker.cluster, [topic.name for topic in TOPICS])) == {}

@@ -33,6 +33,7 @@ from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
 from slacktide.schemas.topics import TOPICS
 from slacktide.streams.kafka import describe_topics
+from slacktide.streams.kafka.change import creation_trouble
 from slacktide.streams.kafka.connecting import client
 from testbed.brokers import running
 from testbed.guarded import GuardedKafka
@@ -132,6 +133,16 @@ async def test_a_part_reads_writes_and_joins_what_the_table_says_and_nothing_els
     assert await writable(door) == {topic.name for topic in part.writes}
     assert await readable(door) == {topic.name for topic in part.reads}
     assert await commits(door, part) == set(part.joins)
+
+
+async def test_whether_topics_could_be_made_is_asked_without_making_any(granted: GuardedKafka) -> None:
+    granted.forget()
+    reader, administrator = (granted.doors[part.name] for part in (READER, ADMINISTRATOR))
+
+    assert await creation_trouble(administrator, TOPICS) == ""
+    assert "uthorization" in await creation_trouble(reader, TOPICS)
+    assert await describe_topics(granted.cluster, [topic.name for topic in TOPICS]) == {}
+    applied(granted)
 
 
 @pytest.mark.parametrize("part", [pytest.param(part, id=part.name) for part in PARTS if part is not ADMINISTRATOR])

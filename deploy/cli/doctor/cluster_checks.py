@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
+from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, unknown, warned
 
-NAMED_MAX = 3
 SYSTEM = "slacktide-system"
 _COUNTED = frozenset({"cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory"})
 """What a quota may count of CPU and memory: a pod must then state it, and a batch pod does not."""
@@ -72,7 +71,7 @@ def _takes_batch(scope: Scope) -> bool:
 def _critical_pods(facts: ClusterFacts) -> Finding:
     check, needed = "cluster.critical-pods", "CPU requests on critical pods"
     if isinstance(facts.critical, str):
-        return _unknown(check, facts.critical, needed, "list pods")
+        return unknown(check, facts.critical, needed, "list pods")
     if not facts.critical:
         return good(check, "all have requests", needed)
     advice = (
@@ -80,13 +79,13 @@ def _critical_pods(facts: ClusterFacts) -> Finding:
         "an idle pod leaves its part unused. Give it CPU requests: kubectl set resources daemonset/kube-proxy "
         "-n kube-system --requests=cpu=10m"
     )
-    return warned(check, f"without requests: {_some(facts.critical)}", needed, advice)
+    return warned(check, f"without requests: {some(facts.critical)}", needed, advice)
 
 
 def _batch_quotas(facts: ClusterFacts) -> Finding:
     check, needed = "cluster.batch-quota", "quotas that accept batch pods"
     if isinstance(facts.quotas, str):
-        return _unknown(check, facts.quotas, needed, "list resourcequotas")
+        return unknown(check, facts.quotas, needed, "list resourcequotas")
     refusing = [f"{one.namespace}/{one.name}" for one in facts.quotas if one.refuses_batch()]
     if not refusing:
         return good(check, "no quota refuses batch pods", needed)
@@ -95,7 +94,7 @@ def _batch_quotas(facts: ClusterFacts) -> Finding:
         "requests.cpu`. Where batch pods shall run, add `scopes: [NotBestEffort]` to its spec (create it anew: scopes "
         "cannot be changed)"
     )
-    return warned(check, f"ResourceQuota {_some(refusing)}", needed, advice)
+    return warned(check, f"ResourceQuota {some(refusing)}", needed, advice)
 
 
 def _critical_quota(facts: ClusterFacts) -> Finding:
@@ -115,21 +114,12 @@ def _critical_quota(facts: ClusterFacts) -> Finding:
 def _held(facts: ClusterFacts) -> Finding:
     check, needed = "cluster.removal", "no right of a removed bridge that is still held"
     if isinstance(facts.held, str):
-        return _unknown(check, facts.held, needed, "get clusterroles, clusterrolebindings and serviceaccounts")
+        return unknown(check, facts.held, needed, "get clusterroles, clusterrolebindings and serviceaccounts")
     if not facts.held:
         return good(check, "none is held", needed)
-    found = f"deleted, and held by the finalizer slacktide.io/batch-resources: {_some(facts.held)}"
+    found = f"deleted, and held by the finalizer slacktide.io/batch-resources: {some(facts.held)}"
     advice = (
         "a bridge removes batch resources from Nodes within a minute, and then the finalizer. Where no bridge is left, "
         "do both by hand: docs/kubernetes.md#remove-it has the commands"
     )
     return failed(check, found, needed, advice)
-
-
-def _unknown(check: str, why: str, needed: str, right: str) -> Finding:
-    return warned(check, f"unknown: {why}", needed, f"ask with a kubeconfig that may {right}")
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
-    return f"{', '.join(names[:NAMED_MAX])}{more}"

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -21,13 +19,11 @@ from slacktide.agents.kubernetes import (
     ApiServer,
     access,
 )
+from slacktide.deploy.cli.doctor import preflight_facts
 from slacktide.deploy.cli.doctor.cluster_checks import SYSTEM, ClusterFacts, Quota, Scope
-from slacktide.schemas.inventory import ENDED_PHASES
-from slacktide.schemas.inventory import Pod as Described
-from slacktide.schemas.qos import LABEL_QOS
-from slacktide.streams.decisions.spared_pods import is_spared
+from slacktide.deploy.cli.doctor.preflight_checks import PreflightFacts
+from slacktide.deploy.cli.doctor.preflight_facts import Placed, critical, or_why, placed
 
-T = TypeVar("T")
 NAME = "slacktide-bridge"
 CRITICAL = "system-node-critical"
 NOT_FOUND = 404
@@ -36,38 +32,12 @@ NOT_FOUND = 404
 class _Metadata(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
-    labels: dict[str, str] | None = None
     finalizers: list[str] = []
     deletion_timestamp: str | None = None
 
 
 class _Object(msgspec.Struct, frozen=True):
     metadata: _Metadata
-
-
-class _PodSpec(msgspec.Struct, frozen=True):
-    priority: int | None = None
-
-
-class _PodStatus(msgspec.Struct, frozen=True, rename="camel"):
-    phase: str = ""
-    qos_class: str = ""
-
-
-class _Pod(msgspec.Struct, frozen=True):
-    metadata: _Metadata
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
-
-    def described(self) -> Described:
-        return Described(
-            uid="none",
-            namespace=self.metadata.namespace,
-            name=self.metadata.name,
-            priority=self.spec.priority,
-            kube_qos=self.status.qos_class,
-            qos_label=(self.metadata.labels or {}).get(LABEL_QOS),
-        )
 
 
 class _Expression(msgspec.Struct, frozen=True, rename="camel"):
@@ -105,8 +75,8 @@ class _Quota(msgspec.Struct, frozen=True):
         )
 
 
-async def gather(kubeconfig: Path) -> ClusterFacts:
-    """Ask the cluster of a kubeconfig.
+async def gather(kubeconfig: Path | None, *, kubelet_insecure: bool = False) -> tuple[ClusterFacts, PreflightFacts]:
+    """Ask the cluster of a kubeconfig; None: of $KUBECONFIG, of the pod that this is, or of ``~/.kube/config``.
 
     Raises:
         ConfigError: the file cannot be used.
@@ -114,21 +84,16 @@ async def gather(kubeconfig: Path) -> ClusterFacts:
     """
     async with ApiServer(await access(kubeconfig), name="slacktide-doctor") as api:
         where = SYSTEM if await _there(api) else "default"
-        return ClusterFacts(
+        pods = await or_why(lambda: _pods(api))
+        cluster = ClusterFacts(
             url=str(api.access.configuration.host),
-            critical=await _or_why(lambda: _critical(api)),
-            quotas=await _or_why(lambda: _quotas(api)),
+            critical=pods if isinstance(pods, str) else critical(pods),
+            quotas=await or_why(lambda: _quotas(api)),
             critical_tried=await _tried(api, where),
             critical_in=where,
-            held=await _or_why(lambda: _held(api)),
+            held=await or_why(lambda: _held(api)),
         )
-
-
-async def _or_why(ask: Callable[[], Awaitable[T]]) -> T | str:
-    try:
-        return await ask()
-    except ApiError as exc:
-        return str(exc)
+        return cluster, await preflight_facts.gather(api, pods, kubelet_insecure=kubelet_insecure)
 
 
 async def _there(api: ApiServer) -> bool:
@@ -139,10 +104,8 @@ async def _there(api: ApiServer) -> bool:
     return found.metadata.deletion_timestamp is None
 
 
-async def _critical(api: ApiServer) -> list[str]:
-    pods = (await api.list(PODS, _Pod)).items
-    live = [pod for pod in pods if pod.status.phase not in ENDED_PHASES and is_spared(pod.described())]
-    return sorted(f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in live)
+async def _pods(api: ApiServer) -> list[Placed]:
+    return placed((await api.list(PODS, dict)).items)
 
 
 async def _quotas(api: ApiServer) -> list[Quota]:

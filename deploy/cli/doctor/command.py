@@ -25,6 +25,7 @@ from slacktide.deploy.cli.doctor.host_checks import host_findings
 from slacktide.deploy.cli.doctor.log_checks import log_findings
 from slacktide.deploy.cli.doctor.machine_checks import machine_findings
 from slacktide.deploy.cli.doctor.policy_checks import policy_findings
+from slacktide.deploy.cli.doctor.preflight_checks import preflight_findings
 from slacktide.deploy.cli.doctor.report import as_json, as_table
 from slacktide.deploy.cli.pod_lists import HOST_WORKLOADS, KUBEPODS, refuse_both
 from slacktide.deploy.cli.settings import PORT, Kafka, configured, file, folder, node_name, setting, state_folder
@@ -46,11 +47,20 @@ class DoctorSettings:
     api_server: str | None = setting(API_SERVER, default=None)
     api_token: Path | None = setting(API_TOKEN, file(), default=None)
     api_ca: Path | None = setting(API_CA, file(), default=None)
+    cluster: bool = setting(
+        "Look at a cluster instead of this machine, as before an installation: versions, kubelets, Koordinator, pods "
+        "without requests, quotas, LimitRanges, how much could be sold, and what a removal left. With --bootstrap also "
+        "Kafka, and whether topics may be created. It takes rights to list nodes, pods, quotas and limit ranges.",
+        default=False,
+    )
     kubeconfig: Path | None = setting(
-        "Look at this cluster instead of this machine: critical pods without requests, quotas that refuse pods, and "
-        "what a removal left. It takes the right to list pods and resourcequotas.",
+        "Where that cluster is, and as whom to ask: implies --cluster. None: $KUBECONFIG, the account of the pod that "
+        "this is, or ~/.kube/config.",
         file(),
         default=None,
+    )
+    kubelet_insecure: bool = setting(
+        "With --cluster: accept kubelets' own certificates, as agents with this option do.", default=False
     )
     policy: Path | None = setting(
         "File with a policy. Doctor lists its fields that have no effect on this machine.", file(), default=None
@@ -89,7 +99,7 @@ def command(settings: DoctorSettings) -> None:
     """Check whether this machine, Kafka and the cluster are ready for an agent and a worker.
 
     It changes nothing: it opens control files for writing but writes nothing, and sends no record. Run it as the user
-    that the agent will be, and with its token, as in its pod. With --kubeconfig, look at a cluster as its operator.
+    that the agent will be, and with its token, as in its pod. With --cluster, look at a cluster as its operator.
 
     Exit code 0: nothing failed, warnings are allowed; 1: something failed.
 
@@ -103,12 +113,12 @@ def command(settings: DoctorSettings) -> None:
 
 
 def _findings(settings: DoctorSettings) -> Iterator[Finding]:
-    if settings.kubeconfig is None:
+    if not settings.cluster and settings.kubeconfig is None:
         yield from _of_machine(settings)
         return
-    yield from _of_cluster(settings.kubeconfig)
+    yield from _of_cluster(settings.kubeconfig, kubelet_insecure=settings.kubelet_insecure)
     if settings.bootstrap is not None:
-        yield from _of_log(settings.bootstrap)
+        yield from _of_log(settings.bootstrap, to_create=True)
 
 
 def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
@@ -139,17 +149,18 @@ def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
         yield from policy_findings(str(settings.policy), _policy(settings.policy), cgroups, machine.cpus)
 
 
-def _of_cluster(kubeconfig: Path) -> Iterator[Finding]:
+def _of_cluster(kubeconfig: Path | None, *, kubelet_insecure: bool) -> Iterator[Finding]:
     from slacktide.deploy.cli.doctor import cluster_facts  # noqa: PLC0415 - loads HTTP: not for --help
 
-    facts = asyncio.run(cluster_facts.gather(kubeconfig))
-    yield from cluster_findings(facts)
+    cluster, preflight = asyncio.run(cluster_facts.gather(kubeconfig, kubelet_insecure=kubelet_insecure))
+    yield from preflight_findings(preflight)
+    yield from cluster_findings(cluster)
 
 
-def _of_log(bootstrap: Cluster) -> Iterator[Finding]:
+def _of_log(bootstrap: Cluster, *, to_create: bool = False) -> Iterator[Finding]:
     from slacktide.deploy.cli.doctor import log_facts  # noqa: PLC0415 - loads Kafka: not for --help
 
-    yield from log_findings(asyncio.run(log_facts.gather(bootstrap)))
+    yield from log_findings(asyncio.run(log_facts.gather(bootstrap, to_create=to_create)))
 
 
 def _policy(path: Path) -> Parsed | ConfigError:

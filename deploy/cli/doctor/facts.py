@@ -131,6 +131,8 @@ class LogFacts:
     transactions: bool
     changes: Sequence[Change] | None
     """What the cluster lacks of the table of topics; None: whoever asked may not see all."""
+    creation_trouble: str | None = None
+    """Why who asks could not create the missing topics; "": it could; None: that was not asked."""
     newest: Newest | None
     now_ms: int
     settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)

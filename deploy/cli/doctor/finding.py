@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Verdict = Literal["ok", "warning", "failed"]
+NAMED_MAX = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,17 @@ def warned(check: str, found: str, needed: str, advice: str) -> Finding:
 def failed(check: str, found: str, needed: str, advice: str) -> Finding:
     """An agent or a worker would not do its work here."""
     return Finding(check=check, verdict="failed", found=found, needed=needed, advice=advice)
+
+
+def unknown(check: str, why: str, needed: str, right: str) -> Finding:
+    """Not known, for want of a right in the cluster."""
+    return warned(check, f"unknown: {why}", needed, f"ask with a kubeconfig that may {right}")
+
+
+def some(names: Sequence[str]) -> str:
+    """The first three, and how many more there are."""
+    more = f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
+    return f"{', '.join(names[:NAMED_MAX])}{more}"
 
 
 def ready(findings: Sequence[Finding]) -> bool:

@@ -90,6 +90,11 @@ def _topics(facts: LogFacts) -> Finding:
         return good(check, "as in the table of topics", needed)
     words = (("create", "missing"), ("set", "set otherwise"), ("differs", "that differ and stay"))
     found = ", ".join(f"{kinds[kind]} {text}" for kind, text in words if kinds[kind])
+    if kinds["create"] and facts.creation_trouble == "":
+        return good(check, f"{found}: may be created, as workers do when they start", needed)
+    if kinds["create"] and facts.creation_trouble:
+        advice = "who creates topics lacks a right: grant what slacktide topics acl topics prints"
+        return failed(check, f"{found}; {facts.creation_trouble}", needed, advice)
     if kinds["create"]:
         return failed(check, found, needed, f"slacktide topics apply {options(facts.bootstrap)}")
     advice = f"slacktide topics plan {options(facts.bootstrap)} shows what differs"

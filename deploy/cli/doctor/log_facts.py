@@ -7,6 +7,7 @@ from contextlib import aclosing
 
 from slacktide.agents.clock import SystemClock
 from slacktide.deploy.cli.doctor.facts import LogFacts, Newest, NoLog
+from slacktide.deploy.cli.doctor.log_checks import EMBEDDED
 from slacktide.deploy.cli.explain.log import opened
 from slacktide.deploy.cli.topic_plan import changes
 from slacktide.schemas.connection import Cluster
@@ -16,17 +17,21 @@ from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.freshness import freshness_findings
 from slacktide.streams.explain.node_log import node_log
 from slacktide.streams.kafka import TopicState, describe_topics, read_topic
+from slacktide.streams.kafka.change import creation_trouble
 from slacktide.streams.kafka.probe import probe
 
 LATELY_MS = 60_000
 
 
-async def gather(bootstrap: Cluster) -> LogFacts | NoLog:
-    """Ask the cluster what it is and has."""
+async def gather(bootstrap: Cluster, *, to_create: bool = False) -> LogFacts | NoLog:
+    """Ask the cluster what it is and has; ``to_create``: also whether what is missing could be created."""
     try:
         cluster = await probe(bootstrap)
         topics = await _topics(bootstrap)
         differing = None if topics is None else changes(TOPICS, topics, cluster.brokers)
+        missing = [topic for topic in TOPICS if topics is not None and topic.name not in topics]
+        asks = to_create and cluster.id != EMBEDDED  # which would create them
+        trouble = (await creation_trouble(bootstrap, missing) if missing else "") if asks else None
         newest = await _newest(bootstrap, topics or {})
     except LogError as error:
         return NoLog(bootstrap=bootstrap, trouble=str(error))
@@ -38,6 +43,7 @@ async def gather(bootstrap: Cluster) -> LogFacts | NoLog:
         idempotence_trouble=cluster.idempotence_trouble,
         transactions=cluster.transactions,
         changes=differing,
+        creation_trouble=trouble,
         newest=newest,
         now_ms=SystemClock().wall_ms(),
         settings={name: state.config for name, state in (topics or {}).items()},

@@ -1,0 +1,240 @@
+"""PURE: can Slacktide be installed in this cluster, and would the examples run there?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from slacktide.deploy.cli.doctor.api_checks import MINOR_FINE_GRAINED, MINOR_MIN
+from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, unknown, warned
+from slacktide.deploy.cli.text import count
+
+EXAMPLE_CPU_MILLI = 1_000
+"""What the pod of deploy/kubernetes/examples/batch-job.yaml requests."""
+OWN_NODES = "colocation-agent=slacktide"
+"""Label of the nodes that Slacktide has where Koordinator has the others."""
+_MINOR = re.compile(r"v?1\.(\d+)")
+_RELEASE = re.compile(r"v?(1\.\d+\.\d+)")
+_NATIVE = ("cpu", "memory")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kubelet:
+    """One node's kubelet."""
+
+    node: str
+    version: str
+    certificate: Literal["accepted", "refused", "not reached", "not asked"]
+    trouble: str = ""
+    """Why it is refused or not reached."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """What a node could sell as batch CPU, in millicores."""
+
+    node: str
+    most_milli: int
+    """If its pods used nothing."""
+    by_requests_milli: int
+    """If its pods used what they request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """One item of a LimitRange: resource names by field."""
+
+    namespace: str
+    name: str
+    fields: Mapping[str, Sequence[str]]
+
+    def meets(self, *fields: str) -> bool:
+        """Whether one of these fields names native CPU or memory."""
+        return any(name in _NATIVE for field in fields for name in self.fields.get(field, ()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Koordinator:
+    """What of Koordinator is in a cluster."""
+
+    agents: Mapping[str, bool]
+    """koordlet's pods as NAMESPACE/NAME, and whether each runs on a node of Slacktide's."""
+    parts: Sequence[str]
+    """Its other pods, CRDs and webhook configurations."""
+    own_nodes: int
+    """Nodes with the label colocation-agent=slacktide."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreflightFacts:
+    """A cluster before an installation or upgrade. A text in place of a list says why it is not known."""
+
+    version: str
+    """Of the API server, such as ``v1.34.4``; "": not known."""
+    kubelets: Sequence[Kubelet] | str
+    kube_scheduler: str
+    """Image of the kube-scheduler in Slacktide's Deployment; "": there is none."""
+    latency_sensitive: Sequence[str] | str
+    """Pods of class LSE, LSR or LS in the best-effort tier, as NAMESPACE/NAME."""
+    limits: Sequence[Limits] | str
+    koordinator: Koordinator | str
+    offers: Sequence[Offer] | str
+
+
+def preflight_findings(facts: PreflightFacts) -> Iterator[Finding]:
+    """All of them."""
+    yield _version(facts.version)
+    yield from _kubelets(facts)
+    yield _kube_scheduler(facts)
+    yield _latency_sensitive(facts.latency_sensitive)
+    yield _limits(facts.limits)
+    yield _koordinator(facts.koordinator)
+    yield _offers(facts.offers)
+
+
+def _minor(version: str) -> int | None:
+    found = _MINOR.match(version)
+    return None if found is None else int(found[1])
+
+
+def _version(version: str) -> Finding:
+    check, needed = "cluster.version", f"Kubernetes 1.{MINOR_MIN} or newer"
+    minor = _minor(version)
+    if minor is None:
+        return warned(check, f"unknown: {version or 'no answer'}", needed, "does /version of the API server answer?")
+    if minor < MINOR_MIN:
+        return failed(check, version, needed, "tokens name no node before, and admission policies differ: upgrade it")
+    return good(check, version, needed)
+
+
+def _kubelets(facts: PreflightFacts) -> Iterator[Finding]:
+    check, needed = "cluster.kubelet-versions", f"kubelets of 1.{MINOR_FINE_GRAINED} or newer, which check nodes/pods"
+    if isinstance(facts.kubelets, str):
+        yield unknown(check, facts.kubelets, needed, "list nodes")
+        return
+    old = [one for one in facts.kubelets if (_minor(one.version) or MINOR_FINE_GRAINED) < MINOR_FINE_GRAINED]
+    if old:
+        advice = (
+            "agents list pods on these nodes with nodes/proxy alone: set kubelet.access=proxy in the chart, or add "
+            "deploy/kubernetes/components/kubelet-before-1.33"
+        )
+        yield warned(check, some([f"{one.node} {one.version}" for one in old]), needed, advice)
+    else:
+        yield good(check, f"{count(len(facts.kubelets), 'node')}", needed)
+    yield _certificates(facts.kubelets)
+
+
+def _certificates(kubelets: Sequence[Kubelet]) -> Finding:
+    check, needed = "cluster.kubelet-certificates", "certificates that the cluster's authority signed"
+    refused = [f"{one.node}: {one.trouble}" for one in kubelets if one.certificate == "refused"]
+    away = [f"{one.node}: {one.trouble}" for one in kubelets if one.certificate == "not reached"]
+    if refused:
+        advice = (
+            "agents refuse such a kubelet, and find no pods. Set serverTLSBootstrap in the kubelets' configuration and "
+            "approve their requests (kubectl get csr). Or accept any certificate: kubelet.insecure=true in the chart, "
+            "deploy/kubernetes/components/kubelet-self-signed, and --kubelet-insecure here"
+        )
+        return failed(check, some(refused), needed, advice)
+    if away:
+        return warned(check, f"not reached: {some(away)}", needed, "ask from a pod: kubelets may refuse other networks")
+    asked = sum(one.certificate != "not asked" for one in kubelets)
+    return good(check, f"{asked} of {count(len(kubelets), 'node')} asked", needed)
+
+
+def _kube_scheduler(facts: PreflightFacts) -> Finding:
+    check, needed = "cluster.kube-scheduler", "a kube-scheduler of the API server's own minor version"
+    release, server = _RELEASE.match(facts.version), _minor(facts.version)
+    if release is None or server is None:
+        return warned(check, "unknown: the API server's version is not known", needed, "see cluster.version")
+    image = f"registry.k8s.io/kube-scheduler:v{release[1]}"
+    if not facts.kube_scheduler:
+        return good(check, f"none yet; its image here is {image}", needed)
+    minor = _minor(facts.kube_scheduler.partition("@")[0].rpartition(":")[2])
+    advice = f"set the image {image}: scheduler.kubeScheduler.tag=v{release[1]} in the chart, which is its default"
+    if minor is None:
+        return warned(check, f"unknown: {facts.kube_scheduler} names no version", needed, advice)
+    if minor == server:
+        return good(check, facts.kube_scheduler, needed)
+    wrong = warned if minor == server - 1 else failed  # Kubernetes allows a kube-scheduler one minor version older
+    return wrong(check, f"{facts.kube_scheduler}, and the API server is {facts.version}", needed, advice)
+
+
+def _latency_sensitive(pods: Sequence[str] | str) -> Finding:
+    check, needed = "cluster.latency-sensitive-pods", "requests on pods of class LSE, LSR and LS"
+    if isinstance(pods, str):
+        return unknown(check, pods, needed, "list pods")
+    if not pods:
+        return good(check, "all have requests", needed)
+    advice = (
+        "without CPU and memory requests the kubelet places it in the best-effort tier, where it is suppressed with "
+        "batch pods: give it requests"
+    )
+    return warned(check, f"without requests: {some(pods)}", needed, advice)
+
+
+def _limits(limits: Sequence[Limits] | str) -> Finding:
+    check, needed = "cluster.limit-ranges", "no LimitRange on native CPU or memory where batch pods shall run"
+    if isinstance(limits, str):
+        return unknown(check, limits, needed, "list limitranges")
+    # Kubernetes takes a maximum as the default limit, and a default limit as the default request.
+    adding = [one for one in limits if one.meets("default", "defaultRequest")]
+    refusing = [one for one in limits if one not in adding and one.meets("min", "max", "maxLimitRequestRatio")]
+    if not adding and not refusing:
+        return good(check, "none", needed)
+    parts = [
+        f"{what}: {some(sorted({f'{one.namespace}/{one.name}' for one in found}))}"
+        for what, found in (("gives native requests or limits", adding), ("refuses pods without them", refusing))
+        if found
+    ]
+    advice = (
+        "with native requests a batch pod lies outside the best-effort tier: nothing suppresses it. Run batch pods in "
+        "namespaces without such a LimitRange"
+    )
+    return warned(check, "; ".join(parts), needed, advice)
+
+
+def _koordinator(found: Koordinator | str) -> Finding:
+    check, needed = "cluster.koordinator", "no Koordinator, or other nodes for it"
+    if isinstance(found, str):
+        return unknown(check, found, needed, "list pods and nodes, and get customresourcedefinitions")
+    both = [name for name, ours in found.agents.items() if ours]
+    read = "docs/koordinator.md#both-in-one-cluster"
+    if both:
+        advice = f"koordlet and Slacktide's agent would write the same control groups: keep koordlet off, see {read}"
+        return failed(check, f"on nodes labelled {OWN_NODES}: {some(both)}", needed, advice)
+    if found.agents and not found.own_nodes:
+        advice = (
+            f"two agents would write the same control groups. Label Slacktide's nodes {OWN_NODES}, keep koordlet off "
+            f"them, and install with besideKoordinator=true: {read}. Or remove Koordinator first"
+        )
+        return failed(check, f"koordlet runs: {some(list(found.agents))}", needed, advice)
+    if found.agents:
+        nodes = count(found.own_nodes, "node")
+        return good(check, f"koordlet runs on other nodes than the {nodes} of Slacktide", needed)
+    if found.parts:
+        advice = f"two webhooks would change each pod twice: remove what is left, or besideKoordinator=true, see {read}"
+        return warned(check, some(found.parts), needed, advice)
+    return good(check, "none", needed)
+
+
+def _offers(offers: Sequence[Offer] | str) -> Finding:
+    check, needed = "cluster.batch-amounts", f"a node that can sell {EXAMPLE_CPU_MILLI}m, for the examples' Job"
+    if isinstance(offers, str):
+        return unknown(check, offers, needed, "list nodes and pods")
+    if not offers:
+        return good(check, "no node yet", needed)
+    best = max(offers, key=lambda one: (one.by_requests_milli, one.most_milli))
+    found = (
+        f"{best.node} sells up to {best.most_milli}m, and {best.by_requests_milli}m if its pods use what they request"
+    )
+    if best.by_requests_milli >= EXAMPLE_CPU_MILLI:
+        return good(check, found, needed)
+    advice = (
+        "request less batch CPU, or raise cpuReclaimThresholdPercent of colocation-config (and the suppress threshold "
+        "with it)"
+    )
+    if best.most_milli < EXAMPLE_CPU_MILLI:
+        advice = f"a pod that requests more than that waits for ever: {advice}"
+    return warned(check, found, needed, advice)
