@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -9,8 +10,10 @@ from typing import Any
 
 import pytest
 import yaml
+from click.testing import CliRunner
 
 from slacktide.agents.cluster.bridge.removal import FINALIZER
+from slacktide.deploy.cli.main import cli
 from slacktide.deploy.kubernetes_chart import CHART, build, files, key_of
 from testbed.brokers import EmbeddedBroker, running
 from testbed.cluster.api_server import ApiServer, Json
@@ -189,8 +192,16 @@ def server() -> Iterator[ApiServer]:
         yield api
 
 
-def install(server: ApiServer, values: Json, *args: str, chart: Path = CHART, how: str = "install") -> None:
-    helm(how, RELEASE, str(chart), "--values", "-", *args, server=server, given=yaml.safe_dump(values))
+def install(
+    server: ApiServer,
+    values: Json,
+    *args: str,
+    chart: Path = CHART,
+    how: str = "install",
+    preflight: bool = False,  # nothing runs its pod here
+) -> None:
+    given = yaml.safe_dump({**values, "preflight": preflight})
+    helm(how, RELEASE, str(chart), "--values", "-", *args, server=server, given=given)
 
 
 @pytest.fixture
@@ -230,16 +241,44 @@ def columns(server: ApiServer) -> list[str]:
     return [one["name"] for one in crd["spec"]["versions"][0]["additionalPrinterColumns"]]
 
 
+def hooks(values: Json) -> list[Json]:
+    return [each for each in rendered(values) if "helm.sh/hook" in each["metadata"].get("annotations", {})]
+
+
 def test_the_hooks_are_such_as_an_api_server_takes(api_server: ApiServer) -> None:
     if SYSTEM not in api_server.kubectl("get", "namespace", "-o", "name"):
         api_server.kubectl("create", "namespace", SYSTEM)
-    hooks = [each for each in rendered(SECURED) if "helm.sh/hook" in each["metadata"].get("annotations", {})]
-    said = api_server.kubectl("apply", "--dry-run=server", "-f", "-", given=yaml.safe_dump_all(hooks))
+    said = api_server.kubectl("apply", "--dry-run=server", "-f", "-", given=yaml.safe_dump_all(hooks(SECURED)))
 
-    assert said.splitlines() == [
-        "pod/slacktide-test-topics created (server dry run)",
-        "job.batch/slacktide-topics-plan created (server dry run)",
+    assert [line.split()[0] for line in said.splitlines()] == [
+        "serviceaccount/slacktide-preflight",
+        "clusterrole.rbac.authorization.k8s.io/slacktide-preflight",
+        "clusterrolebinding.rbac.authorization.k8s.io/slacktide-preflight",
+        "pod/slacktide-test-topics",
+        "job.batch/slacktide-preflight",
+        "job.batch/slacktide-topics-plan",
     ]
+
+
+def test_the_preflight_has_the_rights_that_its_checks_take(api_server: ApiServer) -> None:
+    made = [each for each in hooks(PLAIN) if each["metadata"]["name"] == "slacktide-preflight"]
+    if SYSTEM not in api_server.kubectl("get", "namespace", "-o", "name"):
+        api_server.kubectl("create", "namespace", SYSTEM)
+    api_server.kubectl("apply", "-f", "-", given=yaml.safe_dump_all(made))
+    [command] = [one["command"][1:] for each in made for one in containers(each)]
+    where = {"KUBECONFIG": str(api_server.account(SYSTEM, "slacktide-preflight").kubeconfig)}
+    result = CliRunner().invoke(cli, [*command, "--output", "json"], env=where)
+    api_server.kubectl("delete", "-f", "-", given=yaml.safe_dump_all(made))
+    unknown = [one["check"] for one in json.loads(result.stdout)["checks"] if "unknown" in one["found"]]
+
+    assert unknown == ["cluster.critical-quota"], "it may create no pods, not even in a dry run"
+
+
+def test_where_the_preflight_does_not_succeed_nothing_of_the_release_is_there(server: ApiServer) -> None:
+    with pytest.raises(HelmError, match="failed pre-install"):
+        install(server, {"kafka": KAFKA}, "--create-namespace", "--timeout=3s", preflight=True)
+
+    assert left(server) == ["secret/sh.helm.release.v1.slacktide.v1", "job.batch/slacktide-preflight"]
 
 
 @pytest.fixture

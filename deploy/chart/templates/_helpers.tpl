@@ -24,10 +24,14 @@
 {{- end }}
 {{- end }}
 
-{{/* A pod that asks Kafka about topics, as a hook; of a dict with root, name and command. */}}
-{{- define "slacktide.topicsPod" -}}
+{{/* A pod that looks, as a hook; of a dict with root and command, and account where it asks the API server. It names
+Kafka itself: before an installation there is no ConfigMap yet. */}}
+{{- define "slacktide.hookPod" -}}
 restartPolicy: Never
-automountServiceAccountToken: false
+automountServiceAccountToken: {{ hasKey . "account" }}
+{{- with .account }}
+serviceAccountName: {{ . }}
+{{- end }}
 enableServiceLinks: false
 {{- with .root.Values.image.pullSecrets }}
 imagePullSecrets: {{ toJson . }}
@@ -38,11 +42,14 @@ securityContext:
   fsGroup: 65532
   seccompProfile: {type: RuntimeDefault}
 containers:
-- name: topics
+- name: slacktide
   image: {{ include "slacktide.image" .root | quote }}
   command: {{ toJson .command }}
-  envFrom:
-  - configMapRef: {name: slacktide-kafka}
+  env:
+  - {name: SLACKTIDE_BOOTSTRAP, value: {{ include "slacktide.bootstrap" .root | quote }}}
+{{- if .root.Values.kafka.secured }}
+  - {name: SLACKTIDE_KAFKA_CONFIG, value: /etc/slacktide/kafka/kafka.conf}
+{{- end }}
   resources:
     requests: {cpu: 50m, memory: 64Mi}
     limits: {memory: 256Mi}
@@ -55,6 +62,7 @@ containers:
   - {name: kafka, mountPath: /etc/slacktide/kafka, readOnly: true}
 volumes:
 - name: kafka
-  secret: {secretName: slacktide-kafka-topics, defaultMode: 0440}
+  # Without the Secret the command ends at once, and names the file that it lacks.
+  secret: {secretName: slacktide-kafka-topics, defaultMode: 0440, optional: true}
 {{- end }}
 {{- end }}
