@@ -7,35 +7,26 @@ happens here, the worker that runs beside it goes on.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from slacktide.schemas.access import GOVERNOR_GROUP
-from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import CREDIT, METRIC, OUTCOME, POLICY
 from slacktide.streams.engine import metrics
+from slacktide.streams.engine.office import Office, mono_ms, stand
 from slacktide.streams.freshness.silence import REPUBLISH_MS
 from slacktide.streams.governor.governor import Governor
-from slacktide.streams.kafka import WHOLE, Group, Refused, Sender, Tail, places_of, present
-from slacktide.streams.records import Out, Place, Record
+from slacktide.streams.kafka import WHOLE, Refused, Sender, Tail, places_of, present
+from slacktide.streams.records import Out, Record
 
 log = logging.getLogger(__name__)
 
-RETRY_S = 1.0
-RETRY_S_MAX = 30.0
-"""After faults of the program."""
-OUTAGE_S_MAX = 5.0
-STOP_S = 1.0
 SEND_S = 3.0
 FETCH_WAIT_MS = 200
 """Evictions are seldom: a fetch for them may be held longer than one for samples."""
-MEMBER_WAIT_MS = 1_000
-"""A member of the group reads nothing that is in a hurry."""
 LATER_MS = 6_000
 """Beyond the interval: a metric waits for a sample, and clocks differ."""
 
@@ -65,39 +56,7 @@ async def govern(
         now_ms: wall clock, UTC epoch milliseconds.
 
     """
-    logged = ""
-    outage, failure = Backoff(RETRY_S, OUTAGE_S_MAX), Backoff(RETRY_S, RETRY_S_MAX)
-    loop = asyncio.get_running_loop()
-    while not stop.is_set():
-        pause_s, began_s = RETRY_S, loop.time()
-        try:
-            await _until(stop, _Candidate(governor, settings, now_ms).run(stop))
-        except LogError as exc:
-            if loop.time() > began_s + RETRY_S_MAX:
-                outage.reset()
-            pause_s = outage.next_s()
-            if logged != str(exc):  # not once a second while a broker is away
-                logged = str(exc)
-                log.warning("no candidate for governor: %s; trying until it works", exc)
-        except Exception:
-            log.exception("the governor has failed; the worker goes on, and another candidate may govern")
-            pause_s = failure.next_s()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), pause_s)
-
-
-async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Wait for the work; told to stop, it has a moment: it may stand in a join that takes the broker longer."""
-    working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait((working,), timeout=STOP_S)
-    finally:
-        stopped.cancel()
-        working.cancel()
-        await asyncio.wait((working,))
-    if not working.cancelled():
-        working.result()
+    await stand(lambda: _Candidate(governor, settings, now_ms).run(stop), stop, "governor")
 
 
 class _Candidate:
@@ -107,34 +66,21 @@ class _Candidate:
         self._governor = governor
         self._settings = settings
         self._now_ms = now_ms
-        self._elected = False
-        self._sharing = False
-        self._confirmed_ms = 0
-        self._read = 0
-        self._group = Group(
-            settings.bootstrap,
-            [CREDIT.name],
-            settings.group,
-            session_timeout_ms=settings.session_timeout_ms,
-            fetch_wait_ms=MEMBER_WAIT_MS,
-            assigned=self._assigned,
-            revoked=self._revoked,
-            sticky=True,  # each change of governor costs a while without new credit
-        )
+        self._office = Office(settings.bootstrap, CREDIT, settings.group, settings.session_timeout_ms)
 
     async def run(self, stop: asyncio.Event) -> None:
         """Join, govern while elected, leave."""
         try:
             # First: a client that asks for a topic may make it, with another number of partitions.
             await _checked_partitions(self._settings.bootstrap)
-            await self._group.join()
+            await self._office.join()
             while not stop.is_set():
-                await self._stay()
-                if self._elected:
+                await self._office.stay()
+                if self._office.elected:
                     await self._govern(stop)
         finally:
             metrics.GOVERNS.set(0)
-            await self._group.leave()
+            await self._office.leave()
 
     async def _govern(self, stop: asyncio.Event) -> None:
         """One term."""
@@ -146,29 +92,25 @@ class _Candidate:
             await _write(sender, await self._begin(tail), governor.send_ms)
             metrics.GOVERNS.set(1)
             log.info("this process governs evictions", extra={"epoch": governor.epoch})
-            looked_ms = _mono_ms()
-            while self._elected and not stop.is_set():
-                outs = governor.hear(await tail.more(), _mono_ms())
-                await self._stay()
-                if _mono_ms() - looked_ms > self._settings.session_timeout_ms:
+            looked_ms = mono_ms()
+            while self._office.elected and not stop.is_set():
+                outs = governor.hear(await tail.more(), mono_ms())
+                await self._office.stay()
+                if mono_ms() - looked_ms > self._settings.session_timeout_ms:
                     await tail.check()
-                    looked_ms = _mono_ms()
-                if self._in_office:
+                    looked_ms = mono_ms()
+                if self._office.held:
                     self._check()
-                    outs += governor.tick(_mono_ms(), self._now_ms())
+                    outs += governor.tick(mono_ms(), self._now_ms())
                 await _write(sender, outs, governor.send_ms)
                 _report(governor, outs)
         metrics.GOVERNS.set(0)
         log.info("this process governs evictions no more", extra={"epoch": governor.epoch})
 
-    @property
-    def _in_office(self) -> bool:
-        return self._elected and not self._sharing
-
     async def _begin(self, tail: Tail) -> list[Out]:
         governor = self._governor
         counts = await _checked_partitions(self._settings.bootstrap)
-        governor.hear((await tail.read({(POLICY.name, 0): WHOLE})).records, _mono_ms())
+        governor.hear((await tail.read({(POLICY.name, 0): WHOLE})).records, mono_ms())
         since_ms = self._now_ms() - governor.read_back_ms()
         published_ms = self._now_ms() - self._settings.republish_ms - LATER_MS
         since = {POLICY.name: WHOLE, CREDIT.name: WHOLE, OUTCOME.name: since_ms, METRIC.name: published_ms}
@@ -176,33 +118,14 @@ class _Candidate:
         by_topic: dict[str, list[Record]] = {name: [] for name in counts}
         for record in read:
             by_topic[record.topic].append(record)
-        now_ms = _mono_ms()
+        now_ms = mono_ms()
         outs = governor.begin(by_topic[CREDIT.name], by_topic[OUTCOME.name], since_ms, now_ms)
         return outs + governor.hear(by_topic[POLICY.name] + by_topic[METRIC.name], now_ms)
-
-    async def _stay(self) -> None:
-        """Remain a member; in office, have it confirmed: who was silent for too long is told so before it grants."""
-        batches, _ = await self._group.fetch()
-        for records in batches.values():
-            self._read = records[-1].offset + 1
-        asked_ms = _mono_ms()
-        due = asked_ms - self._confirmed_ms > self._settings.session_timeout_ms // 3
-        if self._in_office and due and await self._group.commit({Place(CREDIT.name, 0): self._read}):
-            self._confirmed_ms = asked_ms
 
     def _check(self) -> None:
         if self._governor.deposed:
             raise LogError("another governor has a higher epoch")
-        if _mono_ms() - self._confirmed_ms > self._settings.session_timeout_ms:
-            raise LogError("the group has not confirmed for a session's time that this process governs")
-
-    async def _assigned(self, places: frozenset[Place]) -> None:
-        self._elected, self._sharing = bool(places), False
-        self._confirmed_ms = _mono_ms()
-
-    async def _revoked(self, _: frozenset[Place]) -> None:
-        """Nothing is granted until it is known who governs: it may be the same one."""
-        self._sharing = True
+        self._office.check()
 
 
 _TOPICS = (POLICY, CREDIT, OUTCOME, METRIC)
@@ -245,7 +168,3 @@ def _report(governor: Governor, outs: Sequence[Out]) -> None:
     metrics.SPENT.set(figures.spent)
     metrics.BUDGET.set(figures.budget)
     metrics.WAITING.set(figures.waiting)
-
-
-def _mono_ms() -> int:
-    return round(asyncio.get_running_loop().time() * 1_000)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from aiokafka import ConsumerRecord, TopicPartition
 
@@ -72,7 +73,12 @@ class Tail(Reader):
         self._wanted: Wanted | None = None
         self._stale = False
 
-    async def read(self, since_ms: Mapping[Place, int | None], wanted: Wanted | None = None) -> Read:
+    async def read(
+        self,
+        since_ms: Mapping[Place, int | None],
+        wanted: Wanted | None = None,
+        offsets: Mapping[Place, int] = MappingProxyType({}),
+    ) -> Read:
         """What they hold.
 
         Args:
@@ -80,6 +86,8 @@ class Tail(Reader):
                 None: only what is yet to come.
             wanted: whether a record is to be handed on, now and by ``more``; what is not is dropped as it comes. What
                 stands for an unreadable batch is handed on in any case.
+            offsets: of these partitions the records from there on, whatever their time; all that they hold where it is
+                beyond their end, for then it is of another log.
 
         Raises:
             LogError: one of them cannot be read to its end.
@@ -90,7 +98,7 @@ class Tail(Reader):
         self._wanted, self._stale = wanted, False
         read: list[Record] = []
         with trouble(f"cannot read {topics} from {self._bootstrap}"):
-            short = await self._seek(places)
+            short = await self._seek(places, offsets)
             async with asyncio.timeout(READ_S):
                 while [place for place in places if not await self._at_end(place)]:
                     for place, batch in (await self._poll()).items():
@@ -126,7 +134,7 @@ class Tail(Reader):
             return records
         return (record for record in records if isinstance(record.value, UnreadableBatch) or wanted(record))
 
-    async def _seek(self, places: Mapping[TopicPartition, int | None]) -> list[Place]:
+    async def _seek(self, places: Mapping[TopicPartition, int | None], offsets: Mapping[Place, int]) -> list[Place]:
         """Stand where each is to be read from; which of them are cut short."""
         consumer, short = self._consumer, []
         begins = await consumer.beginning_offsets(list(places))
@@ -142,6 +150,9 @@ class Tail(Reader):
                 begin = by_time if self._most is None else max(by_time, ends[place] - self._most)
                 if begin > by_time:
                     short.append((place.topic, place.partition))
+            at_offset = offsets.get((place.topic, place.partition))
+            if at_offset is not None:
+                begin = max(at_offset, begins[place]) if at_offset <= ends[place] else begins[place]
             positions[place] = begin
         stand(consumer, positions)
         return short
