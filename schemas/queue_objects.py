@@ -9,14 +9,16 @@ from typing import Literal
 
 import msgspec
 
-Quantity = str | int | float
+from slacktide.schemas.bounds import Int32, Int64, Term
+
+Quantity = str | Term
 Quantities = dict[str, Quantity]
 PreemptionPolicy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
 Continue = Literal["MayStopSearch", "TryNextFlavor", "Borrow", "Preempt"]
 """The last two are v1beta1's names of the first."""
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """The base of all: names are Kubernetes'."""
 
 
@@ -33,7 +35,7 @@ class Metadata(Part, frozen=True, kw_only=True):
     name: str
     namespace: str = ""
     uid: str = ""
-    generation: int = 0
+    generation: Int64 = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
     creation_timestamp: str | None = None
@@ -99,7 +101,7 @@ class BorrowWithinCohort(Part, frozen=True, kw_only=True):
     """Preemption while borrowing."""
 
     policy: Literal["Never", "LowerPriority"] = "Never"
-    max_priority_threshold: int | None = None
+    max_priority_threshold: Int32 | None = None
 
 
 class PreemptionSpec(Part, frozen=True, kw_only=True):
@@ -222,8 +224,8 @@ class PodTemplate(Part, frozen=True, kw_only=True):
 class JobSpec(Part, frozen=True, kw_only=True):
     """Of a Job."""
 
-    parallelism: int = 1
-    completions: int | None = None
+    parallelism: Int32 = 1
+    completions: Int32 | None = None
     completion_mode: Literal["NonIndexed", "Indexed"] = "NonIndexed"
     template: PodTemplate
 
@@ -249,8 +251,8 @@ class WorkloadPodSet(Part, frozen=True, kw_only=True):
     """Of a Workload."""
 
     name: str = "main"
-    count: int = 1
-    min_count: int | None = None
+    count: Int32 = 1
+    min_count: Int32 | None = None
     template: PodTemplate
 
 
@@ -258,7 +260,7 @@ class WorkloadSpec(Part, frozen=True, kw_only=True):
     """Of a Workload."""
 
     queue_name: str = ""
-    priority: int | None = None
+    priority: Int32 | None = None
     active: bool = True
     pod_sets: list[WorkloadPodSet] = []
 
@@ -269,7 +271,7 @@ class PodSetAdmission(Part, frozen=True, kw_only=True):
     name: str = "main"
     flavors: dict[str, str] | None = None
     resource_usage: Quantities | None = None
-    count: int | None = None
+    count: Int32 | None = None
 
 
 class AdmissionStatus(Part, frozen=True, kw_only=True):
@@ -282,7 +284,7 @@ class AdmissionStatus(Part, frozen=True, kw_only=True):
 class RequeueState(Part, frozen=True, kw_only=True):
     """Of a Workload that waits after an eviction."""
 
-    count: int = 0
+    count: Int32 = 0
     requeue_at: str | None = None
 
 
@@ -290,7 +292,7 @@ class ReclaimablePod(Part, frozen=True, kw_only=True):
     """Pods of a set that are done."""
 
     name: str
-    count: int
+    count: Int32
 
 
 class WorkloadStatus(Part, frozen=True, kw_only=True):
@@ -339,14 +341,14 @@ class NamespaceObject(QueueObject, frozen=True, kw_only=True):
 class PriorityClassObject(QueueObject, frozen=True, kw_only=True):
     """A PriorityClass."""
 
-    value: int = 0
+    value: Int32 = 0
     global_default: bool = False
 
 
 class WorkloadPriorityClassObject(QueueObject, frozen=True, kw_only=True):
     """A WorkloadPriorityClass."""
 
-    value: int = 0
+    value: Int32 = 0
 
 
 class JobObject(QueueObject, frozen=True, kw_only=True):

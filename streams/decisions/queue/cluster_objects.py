@@ -36,7 +36,9 @@ from slacktide.schemas.queue_objects import (
     ResourceGroup,
     Resources,
     WorkloadObject,
+    WorkloadPodSet,
     WorkloadPriorityClassObject,
+    WorkloadSpec,
 )
 from slacktide.schemas.units import quantity
 from slacktide.streams.decisions import label_selector
@@ -88,6 +90,59 @@ class QueueCluster(NamedTuple):
     """What was left out, and why."""
 
 
+class Wanted(NamedTuple):
+    """A Workload without what depends on other objects."""
+
+    uid: str
+    namespace: str
+    local: str
+    """Its LocalQueue."""
+    active: bool
+    finished: bool
+    pending: Pending
+    pod_sets: tuple[PodSet, ...]
+    done: Mapping[str, int]
+    """By pod set how many pods are done and free their quota."""
+    admission: AdmissionStatus | None
+    """What it holds by its status."""
+
+    def placed(self, queue: str, *, matches: bool) -> Workload:
+        """As it waits in a ClusterQueue, which takes its namespace or does not."""
+        return Workload(self.pending._replace(namespace_matches=matches), queue, self.pod_sets)
+
+
+def wanted(one: WorkloadObject) -> Wanted:
+    """Take what a queue goes by from a Workload.
+
+    Raises:
+        CaseError: an amount or time of it cannot be read.
+
+    """
+    name = f"{_namespace(one)}/{one.metadata.name}"
+    requeue, reserved = one.status.requeue_state, _condition(one.status.conditions, "QuotaReserved")
+    pending = Pending(
+        queued=_queued(one, one.spec.priority, name),
+        generation=one.metadata.generation,
+        requeued=_condition(one.status.conditions, "Requeued"),
+        requeue_at_s=_seconds(requeue.requeue_at, name) if requeue and requeue.requeue_at else None,
+        pod_sets=msgspec.json.encode(one.spec.pod_sets),
+    )
+    return Wanted(
+        uid=_uid(one),
+        namespace=_namespace(one),
+        local=one.spec.queue_name,
+        active=one.spec.active,
+        finished=_is(one.status.conditions, "Finished"),
+        pending=pending,
+        pod_sets=tuple(
+            _pod_set(each.name, each.count, each.min_count, each.template.spec, f"Workload {name}")
+            for each in one.spec.pod_sets
+        ),
+        done={each.name: each.count for each in one.status.reclaimable_pods or ()},
+        admission=one.status.admission if reserved is not None and reserved.status else None,
+    )
+
+
 def read_objects(items: Iterable[tuple[str, Mapping[str, Any]]]) -> list[QueueObject]:
     """Objects of the kinds that a queue goes by; others are left out.
 
@@ -117,10 +172,17 @@ def queue_cluster(objects: Sequence[QueueObject]) -> QueueCluster:
         CaseError: an amount or time cannot be read, or a Cohort is its own ancestor; with the object's name.
 
     """
-    return _Cluster(objects).built()
+    return QueueObjects(objects).built()
 
 
-class _Cluster:
+class QueueObjects:
+    """Objects as they depend on one another.
+
+    Raises:
+        CaseError: an amount cannot be read, or a Cohort is its own ancestor.
+
+    """
+
     def __init__(self, objects: Sequence[QueueObject]) -> None:
         self._objects = objects
         self._local = {(_namespace(one), one.metadata.name): one for one in self._all(LocalQueueObject)}
@@ -176,38 +238,40 @@ class _Cluster:
         if admission.cluster_queue not in self._tree.queues:
             self._notes.append(f"Workload {name}: left out: ClusterQueue {admission.cluster_queue} is not in the files")
             return None
-        usage, assigned = _usage(one, admission)
+        pods = {each.name: each.count for each in one.spec.pod_sets}
+        done = {each.name: each.count for each in one.status.reclaimable_pods or ()}
+        usage, assigned = booked(admitted_sets(admission, pods, f"Workload {name}"), pods, done)
         self._times.append(reserved.at_s)
         queue = self._tree.queues[admission.cluster_queue]
-        return Holder(self._queued(one, one.spec.priority), queue, assigned, usage, reserved.at_s)
+        return Holder(_queued(one, one.spec.priority, name), queue, assigned, usage, reserved.at_s)
 
     def _waiting(self, one: WorkloadObject) -> Workload | None:
         name = self._named(one)
         if not one.spec.active:
             self._notes.append(f"Workload {name}: left out: it is not active")
             return None
-        queue = self._queue_of(f"Workload {name}", _namespace(one), one.spec.queue_name)
-        pod_sets = [
-            _pod_set(each.name, each.count, each.min_count, each.template.spec, f"Workload {name}")
-            for each in one.spec.pod_sets
-        ]
-        requeue = one.status.requeue_state
-        pending = Pending(
-            queued=self._queued(one, one.spec.priority),
-            generation=one.metadata.generation,
-            namespace_matches=self._matches(queue, _namespace(one)),
-            requeued=_condition(one.status.conditions, "Requeued"),
-            requeue_at_s=_seconds(requeue.requeue_at, name) if requeue and requeue.requeue_at else None,
-            pod_sets=msgspec.json.encode(one.spec.pod_sets),
-        )
-        return None if queue is None else Workload(pending, queue, tuple(pod_sets))
+        found, queue = wanted(one), self._queue_of(f"Workload {name}", _namespace(one), one.spec.queue_name)
+        self._known(one, found.pending.queued)
+        return None if queue is None else found.placed(queue, matches=self._matches(queue, _namespace(one)))
 
     def _arrival(self, one: JobObject) -> Arrival | None:
+        made = self.workload_of(one)
+        if made is None:
+            return None
+        self._known(one, _queued(one, made.spec.priority, self._named(one)))
+        found, queue = wanted(made), self._queue_of(f"Job {self._named(one)}", _namespace(one), made.spec.queue_name)
+        if queue is None:
+            return None
+        return Arrival(
+            found.pending.queued.created_s, found.placed(queue, matches=self._matches(queue, _namespace(one)))
+        )
+
+    def workload_of(self, one: JobObject) -> WorkloadObject | None:
+        """The Workload that a Job becomes, with the Job's uid; None: it is not to be queued, a note says why."""
         labels, name = one.metadata.labels or {}, self._named(one)
         if QUEUE_NAME not in labels:
             self._notes.append(f"Job {name}: left out: it has no label {QUEUE_NAME}")
             return None
-        queue = self._queue_of(f"Job {name}", _namespace(one), labels[QUEUE_NAME])
         priority = job_priority(
             labels.get(PRIORITY_CLASS, ""),
             one.spec.template.spec.priority_class_name,
@@ -219,43 +283,45 @@ class _Cluster:
         )
         if priority is None:
             self._notes.append(f"Job {name}: left out: its priority class is not in the files")
-        if queue is None or priority is None:
             return None
-        progress = JobProgress(one.spec.parallelism, one.spec.completions)
+        count = JobProgress(one.spec.parallelism, one.spec.completions).spec_count
         least = min_count(one.metadata.annotations or {})
-        pod_set = _pod_set("main", progress.spec_count, least, one.spec.template.spec, f"Job {name}")
-        pending = Pending(
-            queued=self._queued(one, priority.value),
-            namespace_matches=self._matches(queue, _namespace(one)),
-            pod_sets=msgspec.json.encode((progress.spec_count, least, one.spec.template.spec)),
-        )
-        return Arrival(pending.queued.created_s, Workload(pending, queue, (pod_set,)))
+        pod_set = WorkloadPodSet(count=count, min_count=least, template=one.spec.template)
+        metadata = msgspec.structs.replace(one.metadata, uid=_uid(one))
+        spec = WorkloadSpec(queue_name=labels[QUEUE_NAME], priority=priority.value, pod_sets=[pod_set])
+        return WorkloadObject(metadata=metadata, spec=spec)
 
-    def _queued(self, one: WorkloadObject | JobObject, priority: int | None) -> Queued:
-        name = self._named(one)
-        created_s = _seconds(one.metadata.creation_timestamp, name) if one.metadata.creation_timestamp else 0
-        evicted = _condition(one.status.conditions, "Evicted")
+    @property
+    def notes(self) -> list[str]:
+        """What was left out, and why."""
+        return self._notes
+
+    def _known(self, one: WorkloadObject | JobObject, queued: Queued) -> None:
+        """Note what a simulation begins with."""
         if isinstance(one, WorkloadObject):
-            self._times += [created_s, *((evicted.at_s,) if evicted else ())]
-        if (run_s := _run_s(one, name)) is not None:
+            self._times += [queued.created_s, *((queued.evicted.at_s,) if queued.evicted else ())]
+        if (run_s := _run_s(one, self._named(one))) is not None:
             self._run_s[_uid(one)] = run_s
-        return Queued(_uid(one), priority, created_s, evicted)
 
     def _named(self, one: WorkloadObject | JobObject) -> str:
         name = f"{_namespace(one)}/{one.metadata.name}"
         self._names[_uid(one)] = name
         return name
 
-    def _queue_of(self, what: str, namespace: str, local: str) -> str | None:
-        """The ClusterQueue of a LocalQueue."""
+    def place(self, namespace: str, local: str) -> tuple[str | None, bool, str]:
+        """The ClusterQueue of a LocalQueue, whether it takes the namespace, and what is missing where there is none."""
         found = self._local.get((namespace, local))
         if found is None:
-            self._notes.append(f"{what}: left out: LocalQueue {namespace}/{local} is not in the files")
-            return None
+            return None, False, f"LocalQueue {namespace}/{local}"
         if found.spec.cluster_queue not in self._specs:
-            self._notes.append(f"{what}: left out: ClusterQueue {found.spec.cluster_queue} is not in the files")
-            return None
-        return found.spec.cluster_queue
+            return None, False, f"ClusterQueue {found.spec.cluster_queue}"
+        return found.spec.cluster_queue, self._matches(found.spec.cluster_queue, namespace), ""
+
+    def _queue_of(self, what: str, namespace: str, local: str) -> str | None:
+        queue, _, missing = self.place(namespace, local)
+        if queue is None:
+            self._notes.append(f"{what}: left out: {missing} is not in the files")
+        return queue
 
     def _matches(self, queue: str | None, namespace: str) -> bool:
         """Whether the ClusterQueue takes workloads of a namespace; without a selector it takes none."""
@@ -357,22 +423,62 @@ def _asked(given: Resources, of: str) -> Container:
     return Container(requests=_amounts(given.requests, of), limits=_amounts(given.limits, of))
 
 
-def _usage(
-    one: WorkloadObject, admission: AdmissionStatus
+class Admitted(NamedTuple):
+    """A pod set as it was admitted."""
+
+    name: str
+    pods: int
+    flavors: Mapping[str, str]
+    """By resource."""
+    usage: Mapping[str, int]
+    """By resource, of all its pods."""
+
+
+def admitted_sets(admission: AdmissionStatus, pods: Mapping[str, int], of: str) -> list[Admitted]:
+    """The pod sets of an admission.
+
+    Args:
+        admission: of a Workload.
+        pods: by pod set how many it asks for, where the admission names no count.
+        of: the Workload's name.
+
+    """
+    of = f"{of}: status.admission"
+    return [
+        Admitted(
+            each.name,
+            pods.get(each.name, 0) if each.count is None else each.count,
+            each.flavors or {},
+            {name: _amount(name, text, of) for name, text in (each.resource_usage or {}).items()},
+        )
+        for each in admission.pod_set_assignments
+    ]
+
+
+def booked(
+    sets: Iterable[Admitted], pods: Mapping[str, int], done: Mapping[str, int]
 ) -> tuple[dict[FlavorResource, int], frozenset[FlavorResource]]:
-    """What an admitted workload uses now, and what it was assigned."""
-    of = f"Workload {one.metadata.name}: status.admission"
-    asked = {each.name: each.count for each in one.spec.pod_sets}
-    done = {each.name: each.count for each in one.status.reclaimable_pods or ()}
-    sets, assigned = [], set()
-    for each in admission.pod_set_assignments:
-        flavors = each.flavors or {}
-        amounts = {resource: _amount(resource, text, of) for resource, text in (each.resource_usage or {}).items()}
-        usage = {FlavorResource(flavors.get(name, ""), name): amount for name, amount in amounts.items()}
-        assigned |= {*usage, *(FlavorResource(flavor, name) for name, flavor in flavors.items())}
-        count = asked.get(each.name, each.count or 0)
-        sets.append(pod_set_usage(AdmittedPodSet(each.name, count, done.get(each.name, 0), each.count, usage)))
-    return admitted_usage(sets), frozenset(assigned)
+    """What an admitted workload uses now, and what it was assigned.
+
+    Args:
+        sets: as they were admitted.
+        pods: by pod set how many it asks for.
+        done: by pod set how many are done.
+
+    """
+    found, assigned = [], set()
+    for each in sets:
+        usage = {FlavorResource(each.flavors.get(name, ""), name): amount for name, amount in each.usage.items()}
+        assigned |= {*usage, *(FlavorResource(flavor, name) for name, flavor in each.flavors.items())}
+        asked = pods.get(each.name, each.pods)
+        found.append(pod_set_usage(AdmittedPodSet(each.name, asked, done.get(each.name, 0), each.pods, usage)))
+    return admitted_usage(found), frozenset(assigned)
+
+
+def _queued(one: WorkloadObject | JobObject, priority: int | None, name: str) -> Queued:
+    created = one.metadata.creation_timestamp
+    evicted = _condition(one.status.conditions, "Evicted")
+    return Queued(_uid(one), priority, _seconds(created, name) if created else 0, evicted)
 
 
 def _namespace(one: QueueObject) -> str:

@@ -161,6 +161,8 @@ class _Cycle:
         self._ended = False
         self._without_victims = usage.copy()
         """The same usage, as if all that are to be evicted were gone."""
+        self._held = usage.copy()
+        """What is really held: victims keep theirs until they have stopped, preemptors have nothing yet."""
         self._victims: set[str] = set()
 
     def decided(self, one: _Nominated) -> Entry:
@@ -181,7 +183,7 @@ class _Cycle:
         """It is admitted, or its targets are evicted; unless what came before leaves too little."""
         mode, targets = one.assignment.mode, one.assignment.targets
         uids = {each.holder.queued.uid for each in targets}
-        if uids & self._victims or not self._fits(one):
+        if uids & self._victims or not self._fits(one) or not self._fits_before_they_stop(one):
             return Entry(one.head, one.assignment, "skipped", "FailedAfterNomination", "WaitingForQuota")
         if mode == "Fit" and self._left == 0:
             self._ended = True
@@ -193,6 +195,7 @@ class _Cycle:
         if mode == "Preempt":
             return Entry(one.head, one.assignment, "", "PendingPreemption", "WaitingForPreemptedWorkloads")
         self._left = None if self._left is None else self._left - 1
+        self._held.book_all(one.queue, one.usage)
         return Entry(one.head, one.assignment, "assumed")
 
     def _fits(self, one: _Nominated) -> bool:
@@ -203,6 +206,12 @@ class _Cycle:
             for each in one.assignment.targets:
                 remove(without, each.holder)
         return all(without.fits(one.queue, of, amount) for of, amount in one.usage.items())
+
+    def _fits_before_they_stop(self, one: _Nominated) -> bool:
+        """The reference admits on quota that victims of the same cycle still hold."""
+        if one.assignment.mode == "Preempt" or not one.head.cluster.corrected:
+            return True
+        return all(self._held.fits(one.queue, of, amount) for of, amount in one.usage.items())
 
     def _reservation(self, one: _Nominated) -> dict[FlavorResource, int]:
         """What those behind may not take from a workload that waits for quota."""

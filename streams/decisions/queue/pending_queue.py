@@ -80,6 +80,9 @@ class PendingQueue:
         self._too_large: set[str] = set()
         """Set aside until quotas or flavors change."""
 
+    def __len__(self) -> int:
+        return len(self._active) + len(self._aside)
+
     @property
     def active(self) -> list[Pending]:
         """Those that may be tried, the next one first."""

@@ -111,7 +111,7 @@ class Scheduling:
         self._generations = dict.fromkeys(self.queues, 0)
         """Of each ClusterQueue: grows when one of its workloads gives quota back."""
         for one in holders:
-            self._hold(one)
+            self.hold(one)
 
     def push(self, one: Workload, now_s: int) -> None:
         """A workload is new or changed."""
@@ -135,6 +135,23 @@ class Scheduling:
             return
         del self._held[holder.queue][uid]
         remove(self.usage, holder)
+        self._freed(holder, now_s)
+
+    def hold(self, one: Holder, now_s: int = 0) -> None:
+        """A workload holds quota, or what it holds has changed."""
+        uid, before = one.queued.uid, self.holders.get(one.queued.uid)
+        if before is None:
+            self._waits_for_pods.add(uid)
+        else:
+            del self._held[before.queue][uid]
+            remove(self.usage, before)
+        self.holders[uid] = one
+        self._held.setdefault(one.queue, {})[uid] = one
+        restore(self.usage, one)
+        if before is not None and before.usage != one.usage:
+            self._freed(before, now_s)
+
+    def _freed(self, holder: Holder, now_s: int) -> None:
         self._generations[holder.queue.name] += 1
         root = holder.queue.root()
         for name, queue in self.queues.items():
@@ -211,7 +228,7 @@ class Scheduling:
             self.waiting[one.queue].delete(uid)
             self._progress.pop(uid, None)
             self._chosen.pop(uid, None)
-            self._hold(_admitted(entry, done, now_s))
+            self.hold(_admitted(entry, done, now_s))
             return
         if done is not None:
             self._chosen[uid] = {one.holder.queued.uid: one.reason for one in done.targets}
@@ -223,12 +240,6 @@ class Scheduling:
         progress = self._progress.get(uid)
         pending_flavors = progress is not None and progress.pending
         self.waiting[one.queue].requeue(one.pending, entry.requeue_reason, now_s, pending_flavors=pending_flavors)
-
-    def _hold(self, one: Holder) -> None:
-        self.holders[one.queued.uid] = one
-        self._held.setdefault(one.queue, {})[one.queued.uid] = one
-        self._waits_for_pods.add(one.queued.uid)
-        restore(self.usage, one)
 
 
 def _admitted(entry: Entry, done: Assignment, now_s: int) -> Holder:
