@@ -35,6 +35,7 @@ ENDS = {"counter": "_total", "histogram": "", "gauge": ""}
 METRICS = {
     "Node agent": "slacktide.agents.metrics",
     "Stream worker and governor": "slacktide.streams.engine.metrics",
+    "Queue": "slacktide.streams.engine.queue_metrics",
     "Bridge": "slacktide.agents.cluster.bridge.metrics",
     "Descheduling, in the bridge": "slacktide.agents.cluster.descheduler.metrics",
     "Scheduler": "slacktide.agents.cluster.scheduler.metrics",

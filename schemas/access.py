@@ -17,6 +17,9 @@ STREAM_GROUP = "slacktide-stream"
 GOVERNOR_GROUP = "slacktide-governor"
 """Whose member has the one partition of the credit governs."""
 
+QUEUE_GROUP = "slacktide-queue"
+"""Whose member has the one partition of the queue's decisions decides."""
+
 Operation = Literal["Read", "Write", "Describe", "DescribeConfigs", "Create", "AlterConfigs", "IdempotentWrite"]
 Resource = Literal["topic", "group", "cluster"]
 CLUSTER = "kafka-cluster"
@@ -103,7 +106,8 @@ STREAM = _in_the_loop(
 )
 PUBLISHER = _in_the_loop(
     "publisher",
-    "slacktide publish, and the process of slacktide up, which also reads the first outcomes",
+    "slacktide publish, slacktide queue publish and outcome, and the process of slacktide up, which also reads the "
+    "first outcomes",
     "publisher",
     reads=(OUTCOME,),
     besides=_on("Describe", TOPICS),
@@ -115,13 +119,14 @@ WEBHOOK = _in_the_loop("webhook", "slacktide webhook: lists pods that came past 
 SCHEDULER = _in_the_loop(
     "scheduler", "slacktide scheduler, beside each kube-scheduler", "scheduler", reads=(PLACEMENT,)
 )  # the other replicas' answers, before it says that nobody was asked
-IN_THE_LOOP = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER)
+QUEUE = _in_the_loop("queue", "slacktide queue run: either of its replicas", "queue", joins=(QUEUE_GROUP,))
+IN_THE_LOOP = (AGENT, STREAM, PUBLISHER, BRIDGE, WEBHOOK, SCHEDULER, QUEUE)
 """Who says and hears in the loop itself. Everybody else reads along, or is there for a while."""
 
 READER = Part(
     name="reader",
-    what="explain, nodes, top, replay, doctor, policy compare, dead-letter list and show, topics list, tail, lag and "
-    "export; kcat",
+    what="explain, nodes, top, queue status and simulate, replay, doctor, policy compare, dead-letter list and show, "
+    "topics list, tail, lag and export; kcat",
     reads=TOPICS,
     besides=(
         *_on("DescribeConfigs", TOPICS),

@@ -9,6 +9,7 @@ import ast
 import inspect
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,6 +17,7 @@ import msgspec
 from slacktide.schemas import asyncapi, heartbeat
 from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.message import Message
+from slacktide.schemas.queue_objects import Part
 from slacktide.schemas.topics import HOUR_MS, TOPICS, Topic
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
@@ -34,15 +36,23 @@ def json_schema(topic: Topic) -> dict[str, object]:
 def schema_of(name: str, message: type[Message]) -> dict[str, object]:
     """A message as JSON Schema: descriptions are the docstrings, units the ends of the names."""
     schema = msgspec.json.schema(message)
-    kinds = {kind.__name__: kind for kind in Message.__subclasses__()}
+    kinds = {kind.__name__: kind for base in (Message, Part) for kind in _below(base)}
     for definition in schema["$defs"].values():
         definition["description"] = one_line(definition["description"])
-        for field, text in _field_docs(kinds[definition["title"].partition("[")[0]]).items():
-            definition["properties"][field]["description"] = one_line(text)
+        kind = kinds[definition["title"].partition("[")[0]]
+        written = {field.name: field.encode_name for field in msgspec.structs.fields(kind)}
+        for field, text in _field_docs(kind).items():
+            definition["properties"][written[field]]["description"] = one_line(text)
     return {"$schema": DIALECT, "$id": f"{name}.json", "title": name, **schema}
 
 
-def _field_docs(kind: type[Message]) -> dict[str, str]:
+def _below(base: type[msgspec.Struct]) -> Iterator[type[msgspec.Struct]]:
+    for kind in base.__subclasses__():
+        yield kind
+        yield from _below(kind)
+
+
+def _field_docs(kind: type[msgspec.Struct]) -> dict[str, str]:
     """The text under each field that has one."""
     body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
     assert isinstance(body, ast.ClassDef), f"{kind} is written as a class"

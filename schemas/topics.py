@@ -22,6 +22,7 @@ from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.policy import Policy
+from slacktide.schemas.queue import QueueDecision, QueueOutcome, QueueSpec, QueueState, QueueWorkload
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns import SampleColumns
 from slacktide.schemas.score import NodeScore
@@ -115,9 +116,24 @@ PLACEMENT = Topic(name="slacktide.pod.placement.v1", message=PodPlacement, key="
                   producers=("scheduler",), consumers=("operator",))  # fmt: skip
 DESCHEDULING = Topic(name="slacktide.cluster.descheduling.v1", message=DeschedulingPass, key="the pass", partitions=1,
                      retention_ms=7 * 24 * HOUR_MS, producers=("bridge",), consumers=("operator",))  # fmt: skip
+QUEUE_SPEC = Topic(name="slacktide.queue.spec.v1", message=QueueSpec, key="the object's kind and name", partitions=1,
+                   cleanup="compact", segment_ms=24 * HOUR_MS,
+                   producers=("publisher",), consumers=("queue", "operator"))  # fmt: skip
+QUEUE_WORKLOAD = Topic(name="slacktide.queue.workload.v1", message=QueueWorkload, key="the workload's uid",
+                       partitions=1, cleanup="compact", segment_ms=24 * HOUR_MS,
+                       producers=("publisher",), consumers=("queue", "publisher", "operator"))  # fmt: skip
+QUEUE_OUTCOME = Topic(name="slacktide.queue.outcome.v1", message=QueueOutcome, key="the workload's uid", partitions=1,
+                      retention_ms=7 * 24 * HOUR_MS,
+                      producers=("publisher",), consumers=("queue", "operator"))  # fmt: skip
+QUEUE_DECISION = Topic(name="slacktide.queue.decision.v1", message=QueueDecision, key="the decider", partitions=1,
+                       retention_ms=7 * 24 * HOUR_MS,
+                       producers=("queue",), consumers=("queue", "operator"))  # fmt: skip
+QUEUE_STATE = Topic(name="slacktide.queue.state.v1", message=QueueState, key="the workload's uid", partitions=1,
+                    cleanup="compact", segment_ms=24 * HOUR_MS,
+                    producers=("queue",), consumers=("queue", "publisher", "operator"))  # fmt: skip
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS,
-                    producers=("stream", "agent", "governor", "publisher", "bridge", "scheduler"),
+                    producers=("stream", "agent", "governor", "publisher", "bridge", "scheduler", "queue"),
                     consumers=("operator",))  # fmt: skip
 
 TOPICS = (
@@ -141,6 +157,11 @@ TOPICS = (
     MISSED_POD,
     PLACEMENT,
     DESCHEDULING,
+    QUEUE_SPEC,
+    QUEUE_WORKLOAD,
+    QUEUE_OUTCOME,
+    QUEUE_DECISION,
+    QUEUE_STATE,
     DEAD_LETTER,
 )
 BY_NAME = {topic.name: topic for topic in TOPICS}

@@ -17,6 +17,7 @@ from slacktide.schemas.access import (
     BRIDGE,
     PARTS,
     PUBLISHER,
+    QUEUE,
     READER,
     REPLAYER,
     SCHEDULER,
@@ -27,8 +28,8 @@ from slacktide.schemas.access import (
 from slacktide.schemas.topics import BY_NAME, COMMAND, DEAD_LETTER, TOPICS, Topic
 
 ROOT = Path(__file__).parents[2]
-NOT_OF_A_WORKER = ("replay", "explain", "comparison.py")
-"""They look at the log afterwards, as a reader."""
+NOT_OF_A_WORKER = ("replay", "explain", "comparison.py", "queue")
+"""They look at the log afterwards, as a reader; or decide for the queue."""
 
 
 def python(*places: str) -> list[Path]:
@@ -38,7 +39,12 @@ def python(*places: str) -> list[Path]:
 
 def worker() -> list[Path]:
     root = ROOT / "streams"
-    return [path for path in python("streams") if path.relative_to(root).parts[0] not in NOT_OF_A_WORKER]
+    found = [path for path in python("streams") if path.relative_to(root).parts[0] not in NOT_OF_A_WORKER]
+    return [path for path in found if path not in queue()]
+
+
+def queue() -> list[Path]:
+    return [*python("streams/queue"), *(ROOT / "streams" / "engine").glob("queue*.py")]
 
 
 def bridge() -> list[Path]:
@@ -64,10 +70,15 @@ def named_in(files: Iterable[Path]) -> set[str]:
     [
         pytest.param(AGENT, python("agents/node", "streams/kafka/node_reader.py"), id="agent"),
         pytest.param(STREAM, worker(), id="stream"),
-        pytest.param(PUBLISHER, python("agents/publisher.py", "deploy/cli/log_side.py"), id="publisher"),
+        pytest.param(
+            PUBLISHER,
+            python("agents/publisher.py", "deploy/cli/log_side.py", "deploy/cli/queue/topics.py"),
+            id="publisher",
+        ),
         pytest.param(BRIDGE, bridge(), id="bridge"),
         pytest.param(WEBHOOK, python("agents/cluster/webhook"), id="webhook"),
         pytest.param(SCHEDULER, python("agents/cluster/scheduler"), id="scheduler"),
+        pytest.param(QUEUE, queue(), id="queue"),
     ],
 )
 def test_a_part_may_touch_the_topics_that_its_code_names_and_no_others(part: Part, files: list[Path]) -> None:
@@ -95,7 +106,7 @@ def test_only_workers_command_and_only_agents_report() -> None:
         topics.ZONES.name,
     ]
     assert writers[topics.OUTCOME.name] == {"agent", "bridge"}, "who evicts tells of it"
-    assert writers[DEAD_LETTER.name] == {"agent", "stream", "publisher", "bridge", "scheduler"}
+    assert writers[DEAD_LETTER.name] == {"agent", "stream", "publisher", "bridge", "scheduler", "queue"}
     assert not [part.name for part in PARTS if DEAD_LETTER in part.writes and part is REPLAYER]
 
 

@@ -70,6 +70,15 @@ _MAPS = {
     "hugepages_bytes",
     "devices",
     "match_labels",
+    "matchLabels",
+    "nodeLabels",
+    "nodeSelector",
+    "requests",
+    "limits",
+    "overhead",
+    "flavors",
+    "usage",
+    "resourceUsage",
 }
 
 

@@ -16,6 +16,7 @@ from slacktide.agents.cluster.descheduler import metrics as of_descheduling
 from slacktide.agents.cluster.scheduler import metrics as of_schedulers
 from slacktide.agents.cluster.webhook import metrics as of_webhooks
 from slacktide.streams.engine import metrics as of_workers
+from slacktide.streams.engine import queue_metrics as of_queues
 from testbed.rungs import cache, machine_cannot
 
 ENDS = {"counter": ["_total"], "histogram": ["_bucket", "_sum", "_count"], "gauge": [""]}
@@ -52,5 +53,5 @@ def served() -> set[str]:
 
 def all_metrics() -> list[MetricWrapperBase]:
     """Those of all parts."""
-    rooms = of_agents, of_workers, of_bridges, of_descheduling, of_schedulers, of_webhooks
+    rooms = of_agents, of_workers, of_queues, of_bridges, of_descheduling, of_schedulers, of_webhooks
     return [one for room in rooms for one in vars(room).values() if isinstance(one, MetricWrapperBase)]

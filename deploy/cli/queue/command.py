@@ -8,10 +8,12 @@ import click
 import msgspec
 
 from slacktide.deploy.cli.group import Group
+from slacktide.deploy.cli.queue import run, topics
 from slacktide.deploy.cli.queue.files import cluster_of
 from slacktide.deploy.cli.queue.report import lines, report
 from slacktide.deploy.cli.settings import file
 from slacktide.deploy.cli.text import Duration, show
+from slacktide.schemas.connection import Cluster
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster
 from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings
 from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simulation
@@ -19,14 +21,20 @@ from slacktide.streams.decisions.queue.simulation import Happened, Outcome, Simu
 
 @click.group(cls=Group, epilog="Example: slacktide queue simulate cluster.yaml --with one-more-job.yaml")
 def command() -> None:
-    """Simulate a job queue with quotas, by Kueue's objects and rules. Nothing is written to a cluster."""
+    """Run or simulate a job queue with quotas, by Kueue's objects and rules."""
+
+
+for one in (run.command, topics.publish, topics.status, topics.outcome):
+    command.add_command(one)
 
 
 @command.command(
     epilog="""Example: slacktide queue simulate cluster.yaml --with one-more-job.yaml, after kubectl get
     clusterqueues,cohorts,resourceflavors,localqueues,workloads,jobs -A -o yaml > cluster.yaml"""
 )
-@click.argument("cluster", type=file(), metavar="FILE")
+@click.argument("cluster", type=file(), required=False, metavar="[FILE]")
+@click.option("--live", is_flag=True, help="Begin with what stands in the log, instead of a file.")
+@topics.bootstrap_option
 @click.option(
     "--with",
     "changes",
@@ -42,34 +50,45 @@ def command() -> None:
 @click.option("--corrected", is_flag=True, help="Correct decisions in which Kueue is known to be wrong.")
 @click.option("--json", "as_json", is_flag=True, help="Print events and workloads as JSON Lines.")
 def simulate(
-    cluster: Path, changes: tuple[Path, ...], for_ms: int | None, *, fair_sharing: bool, corrected: bool, as_json: bool
+    cluster: Path | None,
+    changes: tuple[Path, ...],
+    for_ms: int | None,
+    bootstrap: Cluster,
+    *,
+    live: bool,
+    fair_sharing: bool,
+    corrected: bool,
+    as_json: bool,
 ) -> None:
-    """Simulate the queue in a file: which workloads are admitted when, preempt others, or lack quota.
+    """Simulate the queue of a file or of Kafka: which workloads are admitted when, preempt others, or lack quota.
 
     Workloads are the initial state. Jobs without a Workload arrive at their creation time. A job runs for its
     annotation slacktide.io/run-seconds, or for its recorded duration. A job without either does not end.
     """
-    given = cluster_of([cluster, *changes])
+    if live == (cluster is not None):
+        raise click.UsageError("either a FILE or --live")
+    files, objects = ([cluster] if cluster is not None else []), topics.live_objects(bootstrap) if live else []
+    given = cluster_of([*files, *changes], objects)
     settings = Settings(given.flavors, fair_sharing, corrected=corrected)
-    run, happened = _run(given, settings, for_ms)
+    done, happened = _simulated(given, settings, for_ms)
     before: dict[str, Outcome] = {}
     if changes:
-        base, _ = _run(cluster_of([cluster]), settings, for_ms)
+        base, _ = _simulated(cluster_of(files, objects), settings, for_ms)
         before = {one.uid: one for one in base.outcomes()}
     if as_json:
-        for line in lines(given, run, happened, before):
+        for line in lines(given, done, happened, before):
             click.echo(msgspec.json.encode(line))
     else:
-        show(report(given, run, happened, before if changes else None))
+        show(report(given, done, happened, before if changes else None))
 
 
-def _run(given: QueueCluster, settings: Settings, for_ms: int | None) -> tuple[Simulation, list[Happened]]:
+def _simulated(given: QueueCluster, settings: Settings, for_ms: int | None) -> tuple[Simulation, list[Happened]]:
     settings = settings._replace(flavors=given.flavors)
     state = Scheduling(given.queues, given.holders, settings, given.admitted)
     arrivals = sorted(given.arriving, key=lambda one: (one.at_s, one.workload.uid))
     now_s = given.latest_s or (arrivals[0].at_s if arrivals else 0)
     for one in given.waiting:
         state.push(one, now_s)
-    run = Simulation(state, given.run_s, now_s)
+    simulation = Simulation(state, given.run_s, now_s)
     until_s = None if for_ms is None else now_s + for_ms // 1000
-    return run, list(run.run(arrivals, until_s))
+    return simulation, list(simulation.run(arrivals, until_s))

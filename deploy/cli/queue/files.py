@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,25 @@ from slacktide.schemas.queue_objects import QueueObject
 from slacktide.streams.decisions.queue.cluster_objects import QueueCluster, queue_cluster, read_objects
 
 
-def cluster_of(files: Sequence[Path]) -> QueueCluster:
+def cluster_of(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> QueueCluster:
+    """Objects of files as the rules take them; those given come before.
+
+    Raises:
+        ConfigError: as ``objects_of``.
+        CaseError: what the objects name cannot be used.
+
+    """
+    return queue_cluster(objects_of(files, given))
+
+
+def objects_of(files: Sequence[Path], given: Iterable[QueueObject] = ()) -> list[QueueObject]:
     """Read files; an object of a later one takes the place of the same object of an earlier one.
 
     Raises:
         ConfigError: a file cannot be read, or an object is not as its kind demands.
-        CaseError: what the objects name cannot be used.
 
     """
-    found: dict[tuple[str, str, str], QueueObject] = {}
+    found = {(type(one).__name__, one.metadata.namespace, one.metadata.name): one for one in given}
     for file in files:
         try:
             for one in read_objects(_items(load_yaml(file))):
@@ -28,7 +38,7 @@ def cluster_of(files: Sequence[Path]) -> QueueCluster:
         except CaseError as exc:
             finding = Finding(file=str(file), field=exc.field, value="unusable", accepted=exc.why)
             raise ConfigError([finding]) from exc
-    return queue_cluster(list(found.values()))
+    return list(found.values())
 
 
 def _items(document: object) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -1,0 +1,59 @@
+"""``slacktide queue run``: the queue's decider."""
+# ruff: noqa: RUF009 - setting() makes a field
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+import click
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli import garbage, process
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, PORT, Kafka, configured, setting
+from slacktide.deploy.cli.stream import worker_name
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.health import Health
+
+METRICS_PORT = 9470
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRunSettings(process.ProcessSettings):
+    """How one candidate runs."""
+
+    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    process_name: str = setting(
+        "Name of this process in its records.", default=worker_name, shown="host name and process id"
+    )
+    session_timeout: float = setting(
+        "Seconds of silence after which another process decides.", click.FloatRange(1, 300), default=6.0
+    )
+    fair_sharing: bool = setting(
+        "Admit and preempt by shares, as Kueue does where it is so set.", click.BOOL, default=False
+    )
+    metrics_port: int = setting("Its port; 0: any free one, said at start.", PORT, default=METRICS_PORT)
+
+
+@click.command("run", epilog="Example: slacktide queue run --bootstrap kafka-1:9092,kafka-2:9092")
+@configured(QueueRunSettings)
+def command(settings: QueueRunSettings) -> None:
+    """Decide which workloads are admitted: by the specs, workloads and outcomes in the log.
+
+    Run two: one decides, the other waits. It writes decisions and states to the log, and nothing to a cluster.
+    SIGTERM: finishes its turn, leaves the group.
+    """
+    from slacktide.streams.engine import queueing  # noqa: PLC0415 - loads Kafka: not for --help
+
+    garbage.seldom()
+    given = queueing.QueueSettings(
+        bootstrap=settings.bootstrap,
+        process=settings.process_name,
+        session_timeout_ms=round(settings.session_timeout * 1_000),
+        fair_sharing=settings.fair_sharing,
+    )
+
+    async def work(stop: asyncio.Event, health: Health) -> None:
+        await queueing.run(given, stop, health, SystemClock().wall_ms)
+
+    process.run("queue", settings, work)

@@ -1,0 +1,113 @@
+"""How ClusterQueues stand, as plain data and as rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from slacktide.schemas.queue_objects import QueueObject
+from slacktide.schemas.units import cpu_text, mem_text
+from slacktide.streams.decisions.queue.amount import UNLIMITED
+from slacktide.streams.decisions.queue.cluster_objects import queue_cluster
+from slacktide.streams.decisions.queue.scheduling import Scheduling
+
+
+class QuotaRow(msgspec.Struct, frozen=True):
+    """One resource of a flavor; CPU in millicores, memory in bytes, others in whole units."""
+
+    flavor: str
+    resource: str
+    nominal: int
+    used: int
+    borrowed: int
+    """Of what is used, as much as is above the nominal quota."""
+
+
+class QueueRow(msgspec.Struct, frozen=True):
+    """One ClusterQueue."""
+
+    cluster_queue: str
+    cohort: str
+    pending_count: int
+    admitted_count: int
+    """They hold quota; those that are to stop count in."""
+    evicting_count: int
+    quotas: list[QuotaRow]
+
+
+class Standing(NamedTuple):
+    """All of them, by name, and what could not be counted."""
+
+    queues: list[QueueRow]
+    notes: list[str]
+
+
+def standing(objects: Sequence[QueueObject]) -> Standing:
+    """How ClusterQueues stand.
+
+    Raises:
+        CaseError: an object cannot be used.
+
+    """
+    given = queue_cluster(objects)
+    state = Scheduling(given.queues, given.holders)
+    waiting = Counter(one.queue for one in given.waiting)
+    evicted = [one for one in given.holders if one.queued.evicted is not None and one.queued.evicted.status]
+    admitted, evicting = (Counter(one.queue.name for one in some) for some in (given.holders, evicted))
+    queues = []
+    for one in sorted(given.queues, key=lambda one: one.node.name):
+        node = one.node
+        quotas = [
+            QuotaRow(
+                of.flavor, of.resource, quota.nominal, used := state.usage.usage(node, of), max(0, used - quota.nominal)
+            )
+            for of, quota in sorted(node.quotas.items())
+        ]
+        cohort = node.parent.name if node.parent is not None else ""
+        name = node.name
+        queues.append(QueueRow(name, cohort, waiting[name], admitted[name], evicting[name], quotas))
+    return Standing(queues, given.notes)
+
+
+def rows(queues: Sequence[QueueRow], *, wide: bool) -> tuple[list[str], list[tuple[str | int, ...]]]:
+    """A table's head and rows."""
+    counts = ["PENDING", "ADMITTED", "EVICTING"]
+    if not wide:
+        return ["CLUSTERQUEUE", "COHORT", "NOMINAL", "USED", "BORROWED", *counts], [
+            (
+                one.cluster_queue,
+                one.cohort or "-",
+                *(_sum(one, field) for field in ("nominal", "used", "borrowed")),
+                *(one.pending_count, one.admitted_count, one.evicting_count),
+            )
+            for one in queues
+        ]
+    return ["CLUSTERQUEUE", "COHORT", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED", *counts], [
+        (
+            one.cluster_queue,
+            one.cohort or "-",
+            each.flavor,
+            each.resource,
+            *(_amount(each.resource, amount) for amount in (each.nominal, each.used, each.borrowed)),
+            *(one.pending_count, one.admitted_count, one.evicting_count),
+        )
+        for one in queues
+        for each in one.quotas
+    ]
+
+
+def _sum(one: QueueRow, field: str) -> str:
+    """Of each resource, over its flavors."""
+    total: dict[str, int] = {}
+    for each in one.quotas:
+        total[each.resource] = total.get(each.resource, 0) + getattr(each, field)
+    return ", ".join(f"{_amount(resource, amount)} {resource}" for resource, amount in total.items() if amount) or "-"
+
+
+def _amount(resource: str, amount: int) -> str:
+    if amount >= UNLIMITED:
+        return "unlimited"
+    return cpu_text(amount) if resource == "cpu" else mem_text(amount) if resource == "memory" else str(amount)

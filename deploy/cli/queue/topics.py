@@ -1,0 +1,162 @@
+"""The queue's topics by hand: objects into them, what stands in them, and an outcome where no part writes it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import aclosing
+from pathlib import Path
+from typing import get_args
+
+import click
+import msgspec
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.not_found import NotFoundError, near
+from slacktide.deploy.cli.queue.files import objects_of as objects_of_files
+from slacktide.deploy.cli.queue.standing import rows, standing
+from slacktide.deploy.cli.settings import LOOPBACK_BROKER, Kafka, file, option
+from slacktide.deploy.cli.text import count, instant, show, table
+from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.headers import headers
+from slacktide.schemas.message import Message
+from slacktide.schemas.queue import QueueOutcome, QueueWorkload, Result, spec_key, spec_of
+from slacktide.schemas.queue_objects import JobObject, Metadata, NamespaceObject, QueueObject, WorkloadObject
+from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD, Topic
+from slacktide.streams.decisions.queue.cluster_objects import RUN_SECONDS, QueueObjects
+from slacktide.streams.queue.ledger import ledger_of
+from slacktide.streams.queue.projection import objects_of
+from slacktide.streams.records import Out, Record
+
+SOURCE = "queue/publish"
+SEND_S = 5.0
+bootstrap_option = option("--bootstrap", type=Kafka(), default=LOOPBACK_BROKER, help="Kafka, several with commas.")
+
+
+@click.command(epilog="Example: slacktide queue publish queues.yaml jobs.yaml --bootstrap kafka-1:9092")
+@click.argument("files", type=file(), nargs=-1, required=True, metavar="FILE...")
+@click.option("--delete", is_flag=True, help="Delete what the files name. A Workload gives its quota back.")
+@bootstrap_option
+def publish(files: tuple[Path, ...], bootstrap: Cluster, *, delete: bool) -> None:
+    """Write queues, flavors, Workloads and Jobs of files to the log, where `slacktide queue run` reads them.
+
+    One without a creation time gets that of now. A Workload with the condition Finished is done. A Job becomes its
+    Workload; its priority class is to be in the files.
+    """
+    objects = objects_of_files(files)
+    given = QueueObjects(objects)
+    made = [given.workload_of(one) if isinstance(one, JobObject) else one for one in objects]
+    now_ms = SystemClock().wall_ms()
+    outs = [out for one in made if one and (out := _record(one, now_ms, delete=delete))]
+    if not outs:
+        raise SlacktideError("no object of a queue: accepted are ClusterQueue, Cohort, ResourceFlavor, LocalQueue, "
+                             "Namespace, Workload and Job")  # fmt: skip
+    asyncio.run(_sent(bootstrap, outs))
+    for note in given.notes:
+        show(note)
+    click.echo(f"{'deleted' if delete else 'published'} {count(len(outs), 'object')}")
+
+
+@click.command(epilog="Example: slacktide queue status -o wide --bootstrap kafka-1:9092")
+@click.option("-o", "--output", type=click.Choice(["text", "wide", "json"]), default="text", show_default=True)
+@bootstrap_option
+def status(bootstrap: Cluster, output: str) -> None:
+    """Show each ClusterQueue: its quota, what is used and borrowed, and how many workloads wait and hold quota.
+
+    wide: a row for each flavor and resource. json: a list of {"cluster_queue", "cohort", "pending_count",
+    "admitted_count", "evicting_count", "quotas": [{"flavor", "resource", "nominal", "used", "borrowed"}]}. CPU is in
+    millicores, memory in bytes.
+    """
+    found = standing(live_objects(bootstrap))
+    if output == "json":
+        click.echo(msgspec.json.encode(found.queues))
+        return
+    show(table(*rows(found.queues, wide=output == "wide")))
+    for note in found.notes:
+        show(note)
+
+
+@click.command(epilog="Example: slacktide queue outcome lab/train stopped --bootstrap kafka-1:9092")
+@click.argument("name", metavar="NAMESPACE/NAME")
+@click.argument("result", type=click.Choice(get_args(Result)))
+@bootstrap_option
+def outcome(name: str, result: Result, bootstrap: Cluster) -> None:
+    """Report what came of a Workload's admission, for whoever starts and stops it without Kubernetes.
+
+    started; stopped: none of its pods runs; finished; conflict or refused: it was not started.
+    """
+    records = asyncio.run(_read(bootstrap, (QUEUE_WORKLOAD, QUEUE_STATE)))
+    states = ledger_of([one for one in records if one.topic == QUEUE_STATE.name], ()).states
+    names = {
+        f"{one.metadata.namespace or 'default'}/{one.metadata.name}": one.metadata.uid for one in objects_of(records)
+    }
+    state = states.get(names.get(name, ""))
+    if name not in names or state is None or state.booking is None:
+        holding = [known for known, uid in names.items() if uid in states and states[uid].booking is not None]
+        raise NotFoundError(f"no Workload {name} holds quota; {near(name, holding)}")
+    now_ms, booking = SystemClock().wall_ms(), state.booking
+    answer = QueueOutcome(uid=state.uid, result=result, epoch=booking.epoch, turn=booking.turn, acted_ms=now_ms)
+    asyncio.run(_sent(bootstrap, [_out(QUEUE_OUTCOME, state.uid, answer, now_ms)]))
+    click.echo(f"{name} {result}")
+
+
+def live_objects(bootstrap: Cluster) -> list[QueueObject]:
+    """All that the queue goes by, as it stands in the log."""
+    return objects_of(asyncio.run(_read(bootstrap, (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_STATE))))
+
+
+def _record(one: QueueObject, now_ms: int, *, delete: bool) -> Out | None:
+    """The record of an object; None: the queue does not go by its kind."""
+    if isinstance(one, WorkloadObject):
+        uid = one.metadata.uid or f"workload/{one.metadata.namespace or 'default'}/{one.metadata.name}"
+        made = msgspec.structs.replace(one, metadata=_kept(one, uid, now_ms))
+        return _out(QUEUE_WORKLOAD, uid, None if delete else QueueWorkload(uid=uid, workload=made), now_ms)
+    spec = spec_of(msgspec.structs.replace(one, metadata=_kept(one, one.metadata.uid, now_ms)))
+    return None if spec is None else _out(QUEUE_SPEC, spec_key(one), None if delete else spec, now_ms)
+
+
+def _kept(one: QueueObject, uid: str, now_ms: int) -> Metadata:
+    """What the queue goes by: an operator's labels and annotations stay where they are."""
+    given = one.metadata
+    run_s = (given.annotations or {}).get(RUN_SECONDS)
+    created = given.creation_timestamp
+    if created is None and isinstance(one, WorkloadObject):
+        created = instant(now_ms)
+    return Metadata(
+        name=given.name,
+        namespace=given.namespace,
+        uid=uid,
+        generation=given.generation,
+        labels=given.labels if isinstance(one, NamespaceObject) else None,
+        annotations=None if run_s is None else {RUN_SECONDS: run_s},
+        creation_timestamp=created,
+    )
+
+
+def _out(topic: Topic, key: str, message: Message | None, now_ms: int) -> Out:
+    lines = headers(kind=topic.name, source=SOURCE, subject=key, event_id=f"{key}/{now_ms}", event_ms=now_ms)
+    value = None if message is None else encode(message)
+    return Out(topic=topic.name, partition=0, key=key.encode(), value=value, headers=lines)
+
+
+async def _sent(bootstrap: Cluster, outs: Sequence[Out]) -> None:
+    from slacktide.streams.kafka import Sender  # noqa: PLC0415 - loads Kafka: not for --help
+
+    sender = Sender(bootstrap, client_id="slacktide-queue-publish", timeout_s=SEND_S)
+    try:
+        await sender.connect(sorted({out.topic for out in outs}))
+        await sender.send(outs)
+    finally:
+        await sender.close()
+
+
+async def _read(bootstrap: Cluster, topics: Sequence[Topic]) -> list[Record]:
+    from slacktide.streams.kafka import read_topic  # noqa: PLC0415 - loads Kafka: not for --help
+
+    found: list[Record] = []
+    for topic in topics:
+        async with aclosing(read_topic(bootstrap, topic.name)) as records:
+            found += [record async for record in records]
+    return found

@@ -1,0 +1,177 @@
+"""The job queue in the log: what it decides on, what it decided, and what came of it. Each topic has one partition."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from slacktide.schemas.bounds import Count, Int32, Int64, Measured, Name, TimeMs
+from slacktide.schemas.message import Message
+from slacktide.schemas.queue_objects import (
+    ClusterQueueObject,
+    CohortObject,
+    LocalQueueObject,
+    NamespaceObject,
+    QueueObject,
+    ResourceFlavorObject,
+    WorkloadObject,
+)
+
+Phase = Literal["pending", "reserved", "evicting", "finished", "gone"]
+Result = Literal["started", "stopped", "finished", "conflict", "refused"]
+
+
+class QueueSpec(Message, frozen=True, kw_only=True):
+    """One object that the queue goes by; exactly one field is set. Null value: it was deleted."""
+
+    cluster_queue: ClusterQueueObject | None = None
+    cohort: CohortObject | None = None
+    resource_flavor: ResourceFlavorObject | None = None
+    local_queue: LocalQueueObject | None = None
+    namespace: NamespaceObject | None = None
+
+    @property
+    def objects(self) -> list[QueueObject]:
+        """All that are set."""
+        given = (self.cluster_queue, self.cohort, self.resource_flavor, self.local_queue, self.namespace)
+        return [one for one in given if one is not None]
+
+
+def spec_of(one: QueueObject) -> QueueSpec | None:
+    """The record of an object; None: the queue does not go by its kind."""
+    match one:
+        case ClusterQueueObject():
+            return QueueSpec(cluster_queue=one)
+        case CohortObject():
+            return QueueSpec(cohort=one)
+        case ResourceFlavorObject():
+            return QueueSpec(resource_flavor=one)
+        case LocalQueueObject():
+            return QueueSpec(local_queue=one)
+        case NamespaceObject():
+            return QueueSpec(namespace=one)
+    return None
+
+
+def spec_key(one: QueueObject) -> str:
+    """Kind/NAME, or LocalQueue/NAMESPACE/NAME."""
+    kind, name = type(one).__name__.removesuffix("Object"), one.metadata.name
+    return (
+        f"{kind}/{one.metadata.namespace or 'default'}/{name}"
+        if isinstance(one, LocalQueueObject)
+        else f"{kind}/{name}"
+    )
+
+
+class QueueWorkload(Message, frozen=True, kw_only=True):
+    """A workload as it is wanted. Null value: it was deleted, and holds no quota."""
+
+    uid: Name
+    workload: WorkloadObject
+
+
+class QueueOutcome(Message, frozen=True, kw_only=True):
+    """What came of an admission."""
+
+    uid: Name
+    result: Result
+    """``started``. ``stopped``: no pod of it runs any more. ``finished``: it is done. ``conflict``, ``refused``: it was
+    not started."""
+    epoch: Count
+    turn: Count
+    """With the epoch: of the admission that it answers. An answer to an earlier one changes nothing."""
+    why: str = ""
+    acted_ms: TimeMs = 0
+    """UTC epoch: evidence, never order."""
+
+
+class QueuePodSet(Message, frozen=True, kw_only=True):
+    """A pod set as it was admitted."""
+
+    name: Name
+    count: Int32
+    flavors: dict[str, str]
+    """By resource."""
+    usage: dict[str, Int64]
+    """By resource, of all its pods: CPU in millicores, memory in bytes, others in whole units."""
+
+
+class QueueBooking(Message, frozen=True, kw_only=True):
+    """Quota that a workload holds. It is booked when it is decided, whatever Kubernetes answers."""
+
+    epoch: Count
+    turn: Count
+    """With the epoch: of the decision that admitted it. Outcomes name it."""
+    cluster_queue: Name
+    reserved_ms: TimeMs
+    pod_sets: list[QueuePodSet]
+
+
+class QueueState(Message, frozen=True, kw_only=True):
+    """Where a workload stands. One without a record waits and was not tried yet."""
+
+    uid: Name
+    phase: Phase
+    """``pending``: it holds no quota. ``reserved``: it holds some. ``evicting``: it is to stop, and holds it until it
+    has. ``finished``. ``gone``: it was deleted."""
+    epoch: Count
+    turn: Count
+    """With the epoch: of the decision that made it so. The highest holds."""
+    reason: str = ""
+    """Why it waits or is to stop."""
+    booking: QueueBooking | None = None
+    started: bool = False
+    preemptor: Name = ""
+    """Uid of the workload for which it is to stop."""
+    evicted_ms: TimeMs = 0
+    """When it last was to stop."""
+    retry_ms: TimeMs = 0
+    """It is not tried before then."""
+
+
+class QueueParty(Message, frozen=True, kw_only=True):
+    """A workload that preempts or is preempted."""
+
+    uid: Name
+    cluster_queue: Name
+    priority: Int32
+    share_before: Measured
+    """How much its ClusterQueue borrows, by its weight."""
+    share_after: Measured
+
+
+class QueueEviction(Message, frozen=True, kw_only=True):
+    """Who preempts whom, and why."""
+
+    cycle: Count
+    preemptor: QueueParty
+    victim: QueueParty
+    reason: str
+
+
+class QueueRead(Message, frozen=True, kw_only=True):
+    """Offsets up to which a decision knows its inputs; the record at an offset is not read yet."""
+
+    spec: Count
+    workload: Count
+    outcome: Count
+
+
+class QueueDecision(Message, frozen=True, kw_only=True):
+    """One turn of the decider, and the commit of what it has read: inputs, time and result are one record.
+
+    Turn 0 begins a term. From there on no record of a lower epoch counts, nor one of the same epoch by another process.
+    """
+
+    epoch: Count
+    turn: Count
+    process: Name
+    decided_ms: TimeMs
+    """The only time that the decision went by."""
+    read: QueueRead
+    fair_sharing: bool = False
+    """Of the term."""
+    tried: Count = 0
+    """Workloads that were tried, each as often as it was."""
+    changes: list[QueueState] = []
+    """Of each workload that changed: where it stands now."""
+    evictions: list[QueueEviction] = []

@@ -1,0 +1,255 @@
+"""One term of the queue's decider over a log: learn all, begin, then decide, write, read back and publish.
+
+A decision counts once it is read back with no higher epoch before it. Only then are its states published, and only when
+they are acknowledged is the offset behind it done. Whoever takes over reads from there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError, LogError
+from slacktide.schemas.queue import QueueDecision, QueueState
+from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
+from slacktide.streams.engine import queue_metrics as metrics
+from slacktide.streams.engine.office import mono_ms
+from slacktide.streams.kafka import WHOLE, Placed, Refused
+from slacktide.streams.queue.decider import Decider
+from slacktide.streams.queue.ledger import Fence, decision_of, ledger_of
+from slacktide.streams.queue.reading import Inputs, inputs_of, last_of_each
+from slacktide.streams.records import Out, Record, text_of
+
+log = logging.getLogger(__name__)
+
+TOPICS = (QUEUE_SPEC, QUEUE_WORKLOAD, QUEUE_OUTCOME, QUEUE_STATE, QUEUE_DECISION)
+READ_BACK_S = 10.0
+"""A decision that is acknowledged and does not come back within this is not in the log that is read."""
+RECORDS_MAX = 2_000
+"""Of a topic in one turn, but for a term's first."""
+REPORT_MS = 1_000
+
+
+class Found(Protocol):
+    """What a look at the log came to."""
+
+    @property
+    def records(self) -> list[Record]:
+        """Each partition in order."""
+
+
+class Reading(Protocol):
+    """How the log is read; ``Tail`` is one."""
+
+    async def read(
+        self, since_ms: Mapping[tuple[str, int], int | None], *, offsets: Mapping[tuple[str, int], int]
+    ) -> Found:
+        """What partitions hold, from these offsets on."""
+
+    async def more(self) -> list[Record]:
+        """What has come since."""
+
+
+class Writing(Protocol):
+    """How the log is written; ``Sender`` is one."""
+
+    async def send_each(self, records: Sequence[Out]) -> list[Placed | Refused]:
+        """Write, and wait until all is acknowledged."""
+
+
+class Term:
+    """From its beginning to the first trouble.
+
+    Args:
+        process: name of this candidate in its records.
+        reading: the log.
+        writing: the log.
+        now_ms: wall clock, UTC epoch milliseconds.
+        fair_sharing: whether shares decide.
+
+    """
+
+    def __init__(
+        self, process: str, reading: Reading, writing: Writing, now_ms: Callable[[], int], *, fair_sharing: bool = False
+    ) -> None:
+        self.done = 0
+        """Offset up to which the states of all decisions are published."""
+        self._process, self._fair_sharing = process, fair_sharing
+        self._reading, self._writing, self._now_ms = reading, writing, now_ms
+        self._fence = Fence()
+        self._decider: Decider
+        self._begun = False
+        self._waiting: list[Record] = []
+        """Inputs that no turn has taken in."""
+        self._reported_ms = 0
+
+    @property
+    def epoch(self) -> int:
+        """Of this term."""
+        return self._decider.ledger.epoch
+
+    @property
+    def goes_on(self) -> bool:
+        """Another turn is due at once."""
+        return self._decider.goes_on or bool(self._waiting)
+
+    async def begin(self, done: int | None) -> None:
+        """Learn what earlier terms decided, and begin.
+
+        Args:
+            done: of the term before; None: unknown, so that all decisions are read.
+
+        Raises:
+            LogError: the log is away, or another process decides.
+
+        """
+        self.done = done or 0
+        place = {topic.name: (topic.name, 0) for topic in TOPICS}
+        state, decision, outcome = place[QUEUE_STATE.name], place[QUEUE_DECISION.name], place[QUEUE_OUTCOME.name]
+        begin = max(self.done - 1, 0)
+        found = (await self._reading.read({state: WHOLE, decision: WHOLE}, offsets={decision: begin})).records
+        states = [one for one in found if one.topic == QUEUE_STATE.name]
+        decisions = [one for one in found if one.topic == QUEUE_DECISION.name]
+        ledger = ledger_of(states, decisions)
+        offsets = {
+            decision: decisions[-1].offset + 1 if decisions else begin,
+            state: states[-1].offset + 1 if states else 0,
+            outcome: ledger.read.outcome,
+        }
+        self._fence.passed(QueueDecision(epoch=ledger.epoch, turn=ledger.turn, process=ledger.process,
+                                         decided_ms=0, read=ledger.read))  # fmt: skip
+        rest = (await self._reading.read(dict.fromkeys(place.values(), WHOLE), offsets=offsets)).records
+        now_ms = self._now_ms()
+        # By the clock it is above those of a log that was lost, too.
+        epoch = max(ledger.epoch_max + 1, now_ms // 1_000)
+        self._decider = Decider(self._process, ledger, fair_sharing=self._fair_sharing)
+        self._decider.changed |= unpublished(states, ledger.states)
+        begins = self._decider.begin(epoch, now_ms)
+        self._take_in(rest)
+        await self._write_down(begins)
+        self._begun = True
+        log.info("this process decides for the queue", extra={"epoch": epoch, "workloads": len(ledger.states)})
+
+    async def listen(self) -> None:
+        """Wait a moment for records.
+
+        Raises:
+            LogError: the log is away, or another process decides.
+
+        """
+        self._take_in(await self._reading.more())
+
+    async def act(self) -> None:
+        """Decide, where there is something to decide.
+
+        Raises:
+            LogError: the log is away, or another process decides.
+
+        """
+        decider, now_ms = self._decider, self._now_ms()
+        due_ms = decider.due_ms
+        if self._begun or self._waiting or (due_ms is not None and due_ms <= now_ms):
+            began_ms = mono_ms()
+            turn = decider.turn(self._taken(), now_ms)
+            metrics.TURN_SECONDS.observe((mono_ms() - began_ms) / 1_000)
+            self._begun = False
+            offset = await self._write_down(turn.decision)
+            await self._publish(turn.letters)
+            self.done = offset + 1
+            metrics.DEAD_LETTERS.inc(len(turn.letters))
+            count(turn.decision)
+        elif decider.changed:
+            await self._publish([])
+        self._report()
+
+    async def _write_down(self, one: QueueDecision) -> int:
+        """Write a decision and read it back; returns its offset."""
+        [placed] = await self._writing.send_each([self._decider.decision_out(one)])
+        if isinstance(placed, Refused):
+            raise LogError(f"Kafka refuses a decision: {placed.why}")
+        try:
+            async with asyncio.timeout(READ_BACK_S):
+                while (self._fence.epoch, self._fence.turn) != (one.epoch, one.turn):
+                    self._take_in(await self._reading.more())
+        except TimeoutError as exc:
+            raise LogError(f"a decision did not come back within {READ_BACK_S:g} s") from exc
+        return placed.offset
+
+    async def _publish(self, letters: Iterable[Out]) -> None:
+        decider = self._decider
+        uids = sorted(decider.changed)
+        outs = [*letters, *map(decider.written, uids)]
+        for result in await self._writing.send_each(outs) if outs else ():
+            if isinstance(result, Refused):
+                log.error("Kafka refused a record", extra={"topic": result.out.topic, "why": result.why})
+        decider.changed -= set(uids)
+
+    def _take_in(self, records: Iterable[Record]) -> None:
+        for record in records:
+            if record.topic == QUEUE_DECISION.name:
+                self._decision(record)
+            elif record.topic == QUEUE_STATE.name:
+                self._state(record)
+            else:
+                self._waiting.append(record)
+
+    def _decision(self, record: Record) -> None:
+        one, mine = decision_of(record), self._decider.ledger
+        if one is None:
+            log.error("a record that is no decision", extra={"offset": record.offset})
+            return
+        counts, own = self._fence.passed(one), (one.epoch, one.process) == (mine.epoch, self._process)
+        repeated = own and self._fence.process == self._process
+        if counts != own and not repeated:
+            raise LogError(f"another process decides: {self._fence.process}, epoch {self._fence.epoch}")
+
+    def _state(self, record: Record) -> None:
+        """A late decider may write after this term's own record: it is put right."""
+        if record.value is None:
+            return
+        try:
+            one = decode(record.value, QueueState)
+        except BadMessageError:
+            return
+        if one.epoch < self.epoch and self._decider.ledger.states.get(one.uid) != one:
+            self._decider.changed.add(one.uid)
+
+    def _taken(self) -> Inputs:
+        """What the next turn takes in; a term's first all that there is."""
+        if self._begun:
+            taken, self._waiting = self._waiting, []
+        else:
+            taken, self._waiting = self._waiting[:RECORDS_MAX], self._waiting[RECORDS_MAX:]
+        return inputs_of(taken)
+
+    def _report(self) -> None:
+        if mono_ms() - self._reported_ms < REPORT_MS:
+            return
+        self._reported_ms = mono_ms()
+        metrics.EPOCH.set(self.epoch)
+        for name, (pending, admitted) in self._decider.counts().items():
+            metrics.PENDING.labels(name).set(pending)
+            metrics.ADMITTED.labels(name).set(admitted)
+
+
+def unpublished(states: Iterable[Record], known: Mapping[str, QueueState]) -> set[str]:
+    """Uids of which the topic of states does not say what decisions say: their writer was killed in between."""
+    published: dict[str, Any] = {}
+    for record in last_of_each(states):
+        try:
+            published[text_of(record.key or b"")] = None if record.value is None else decode(record.value, QueueState)
+        except BadMessageError:
+            published[text_of(record.key or b"")] = BadMessageError
+    return {uid for uid in {*published, *known} if published.get(uid) != known.get(uid)}
+
+
+def count(one: QueueDecision) -> None:
+    """Count what a decision says."""
+    metrics.TURNS.inc()
+    metrics.EVICTIONS.inc(len(one.evictions))
+    new = (one.epoch, one.turn)
+    admitted = [each for each in one.changes if each.booking and (each.booking.epoch, each.booking.turn) == new]
+    metrics.ADMISSIONS.inc(len(admitted))

@@ -1,0 +1,102 @@
+"""The queue's decider on aiokafka: whoever has the one partition of its decisions decides, all others wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from slacktide.schemas.access import QUEUE_GROUP
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.health import Health
+from slacktide.schemas.topics import DEAD_LETTER, QUEUE_DECISION
+from slacktide.streams.engine import queue_metrics as metrics
+from slacktide.streams.engine.office import Office, mono_ms, stand
+from slacktide.streams.engine.queue_term import TOPICS, Term
+from slacktide.streams.kafka import Sender, Tail, present
+
+log = logging.getLogger(__name__)
+
+SEND_S = 3.0
+FETCH_WAIT_MS = 50
+"""A workload that comes is to be decided soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """How a candidate is connected."""
+
+    bootstrap: Cluster
+    process: str
+    """Its name in records."""
+    group: str = QUEUE_GROUP
+    session_timeout_ms: int = 6_000
+    """A decider silent for this long has lost its office."""
+    fair_sharing: bool = False
+
+
+async def run(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
+    """Be a candidate until told to stop.
+
+    Args:
+        settings: of the connection.
+        stop: set: leave the group, return.
+        health: ready: it decides, or waits while another one does.
+        now_ms: wall clock, UTC epoch milliseconds.
+
+    """
+    await stand(lambda: _candidate(settings, stop, health, now_ms), stop, "the queue's decider")
+
+
+async def _candidate(settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]) -> None:
+    """One membership: join, decide while elected, leave."""
+    office = Office(settings.bootstrap, QUEUE_DECISION, settings.group, settings.session_timeout_ms)
+    health.not_ready = "not connected"
+    try:
+        # First: a client that asks for a topic may make it, with another number of partitions.
+        counts = await present(settings.bootstrap, [topic.name for topic in (*TOPICS, DEAD_LETTER)])
+        for name, count in counts.items():
+            if count != 1:
+                raise LogError(f"{name} has {count} partitions: the queue needs one order")
+        await office.join()
+        while not stop.is_set():
+            health.not_ready, health.not_fresh = "", ""
+            await office.stay()
+            health.turned("queue")
+            if office.elected:
+                await _decide(office, settings, stop, health, now_ms)
+    finally:
+        health.not_ready = "not connected"
+        metrics.DECIDES.set(0)
+        await office.leave()
+
+
+async def _decide(
+    office: Office, settings: QueueSettings, stop: asyncio.Event, health: Health, now_ms: Callable[[], int]
+) -> None:
+    """One term."""
+    async with (
+        Tail(settings.bootstrap, FETCH_WAIT_MS) as tail,
+        Sender(settings.bootstrap, client_id="slacktide-queue", timeout_s=SEND_S, compress=True) as sender,
+    ):
+        term = Term(settings.process, tail, sender, now_ms, fair_sharing=settings.fair_sharing)
+        await term.begin(await office.done())
+        metrics.DECIDES.set(1)
+        stayed_ms = looked_ms = mono_ms()
+        while office.elected and not stop.is_set():
+            if not term.goes_on:
+                await term.listen()
+            if mono_ms() - stayed_ms > settings.session_timeout_ms // 6:
+                await office.stay(term.done)
+                stayed_ms = mono_ms()
+                health.turned("queue")
+            if mono_ms() - looked_ms > settings.session_timeout_ms:
+                await tail.check()
+                looked_ms = mono_ms()
+            if office.held:
+                office.check()
+                await term.act()
+    metrics.DECIDES.set(0)
+    log.info("this process decides for the queue no more", extra={"epoch": term.epoch})

@@ -1,0 +1,161 @@
+"""What the queue decides on: its objects and workloads, and with the ledger the rules' own state of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from slacktide.schemas.errors import BadMessageError, CaseError
+from slacktide.schemas.queue import QueueState
+from slacktide.schemas.queue_objects import QueueObject
+from slacktide.streams.decisions.queue.cluster_objects import Admitted, QueueCluster, QueueObjects, Wanted, booked
+from slacktide.streams.decisions.queue.queue_order import Condition, Queued
+from slacktide.streams.decisions.queue.scheduling import Scheduling, Settings, Workload
+from slacktide.streams.decisions.queue.victims import Holder
+from slacktide.streams.queue.reading import object_of
+from slacktide.streams.records import Record
+
+Change = tuple[Record, QueueObject | None]
+Place = tuple[str | None, bool, str]
+UNKNOWN = Queued("", None, 0)
+"""A workload that holds quota and whose record cannot be read."""
+
+
+class Specs:
+    """The objects by key. One that cannot be used leaves the former one in force."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[bytes, QueueObject] = {}
+        self._places: dict[tuple[str, str], Place] = {}
+        self._objects = QueueObjects([])
+        self.built: QueueCluster = self._objects.built()
+        self.version = 0
+        """Grows where an object has changed."""
+
+    @property
+    def objects(self) -> list[QueueObject]:
+        """All of them."""
+        return list(self._by_key.values())
+
+    def take(self, records: Iterable[Record]) -> list[tuple[Record, str]]:
+        """Take records in; returns those that cannot be used, with the reason."""
+        bad: list[tuple[Record, str]] = []
+        changes = [change for record in records if (change := self._change(record, bad)) is not None]
+        try:
+            self._put(changes)
+        except CaseError:  # each by itself: one must not keep the others out
+            for change in changes:
+                try:
+                    self._put([change])
+                except CaseError as exc:
+                    bad.append((change[0], str(exc)))
+        return bad
+
+    def place(self, namespace: str, local: str) -> Place:
+        """As ``QueueObjects.place``: thousands of workloads share a LocalQueue."""
+        found = self._places.get((namespace, local))
+        if found is None:
+            found = self._places[namespace, local] = self._objects.place(namespace, local)
+        return found
+
+    def _change(self, record: Record, bad: list[tuple[Record, str]]) -> Change | None:
+        try:
+            one = None if record.value is None else object_of(record)
+        except BadMessageError as exc:
+            bad.append((record, str(exc)))
+            return None
+        return None if one == self._by_key.get(record.key or b"") else (record, one)
+
+    def _put(self, changes: Sequence[Change]) -> None:
+        if not changes:
+            return
+        by_key = dict(self._by_key)
+        for record, one in changes:
+            by_key.pop(record.key or b"", None)
+            if one is not None:
+                by_key[record.key or b""] = one
+        objects = QueueObjects([by_key[key] for key in sorted(by_key)])
+        built = objects.built()
+        self._by_key, self._objects, self.built, self._places = by_key, objects, built, {}
+        self.version += 1
+
+
+class View:
+    """The rules' state, kept in step with workloads and the ledger; made anew where the objects change."""
+
+    def __init__(
+        self, specs: Specs, wanted: Mapping[str, Wanted], states: Mapping[str, QueueState], *, fair_sharing: bool
+    ) -> None:
+        self._specs, self._wanted, self._states = specs, wanted, states
+        self._fair_sharing = fair_sharing
+        self.scheduling = Scheduling(())
+
+    def rebuild(self, now_ms: int) -> None:
+        """Begin anew with all that is known."""
+        built = self._specs.built
+        settings = Settings(built.flavors, self._fair_sharing, corrected=True)
+        self.scheduling = Scheduling(built.queues, settings=settings)
+        for uid in sorted({*self._wanted, *self._states}):
+            self.sync(uid, now_ms)
+        for uid, state in sorted(self._states.items()):
+            one = self.scheduling.known.get(uid)
+            if state.phase == "pending" and state.reason == "PendingPreemption" and one is not None:
+                self.scheduling.waiting[one.queue].requeue(one.pending, state.reason, now_ms // 1_000)
+
+    def sync(self, uid: str, now_ms: int) -> None:
+        """Bring one workload in step with where it stands."""
+        scheduling, now_s = self.scheduling, now_ms // 1_000
+        state, workload = self._states.get(uid), self._workload(uid, now_ms)
+        if state is not None and state.booking is not None:
+            holder = self._holder(state)
+            if workload is not None:
+                scheduling.waiting[workload.queue].delete(uid)
+                scheduling.known[uid] = workload
+            if holder is not None and holder != scheduling.holders.get(uid):
+                scheduling.hold(holder, now_s)
+            return
+        known = scheduling.known.get(uid)
+        if workload is None or (known is not None and known.queue != workload.queue):
+            scheduling.delete(uid, now_s)
+        scheduling.release(uid, now_s)
+        if workload is not None:
+            scheduling.push(workload, now_s)
+
+    def _workload(self, uid: str, now_ms: int) -> Workload | None:
+        """As it waits, or would; None: it is not to be queued."""
+        one, state = self._wanted.get(uid), self._states.get(uid)
+        if one is None or not one.active or one.finished or (state is not None and state.phase == "finished"):
+            return None
+        queue, matches, _ = self._specs.place(one.namespace, one.local)
+        if queue is None:
+            return None
+        found = one.placed(queue, matches=matches)
+        if state is None or not (state.evicted_ms or state.retry_ms):
+            return found
+        pending = found.pending
+        if state.evicted_ms:
+            evicted = Condition("Preempted", state.evicted_ms // 1_000)
+            pending = pending._replace(queued=pending.queued._replace(evicted=evicted))
+        if state.retry_ms > now_ms:
+            pending = pending._replace(requeue_at_s=state.retry_ms // 1_000 + 1)
+        elif state.retry_ms:
+            pending = pending._replace(requeued=Condition("BackoffFinished", state.retry_ms // 1_000))
+        return found._replace(pending=pending)
+
+    def _holder(self, state: QueueState) -> Holder | None:
+        """None: its ClusterQueue is not there; its quota counts again where that comes back."""
+        booking, one = state.booking, self._wanted.get(state.uid)
+        queue = self.scheduling.queues.get(booking.cluster_queue) if booking is not None else None
+        if queue is None or booking is None:
+            return None
+        sets = [Admitted(each.name, each.count, each.flavors, each.usage) for each in booking.pod_sets]
+        pods = {each.name: each.pods for each in one.pod_sets} if one is not None else {}
+        usage, assigned = booked(sets, pods, one.done if one is not None else {})
+        evicted = Condition("Preempted", state.evicted_ms // 1_000, status=state.phase == "evicting")
+        queued = one.pending.queued if one is not None else UNKNOWN._replace(uid=state.uid)
+        return Holder(
+            queued._replace(evicted=evicted if state.evicted_ms else None),
+            queue.node,
+            assigned,
+            usage,
+            booking.reserved_ms // 1_000,
+        )

@@ -1,0 +1,365 @@
+"""One term of the decider: each turn takes records in at one time, runs cycles, and makes one decision of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from slacktide.schemas.bounds import AMOUNT_MAX
+from slacktide.schemas.codec import encode
+from slacktide.schemas.errors import BadMessageError, CaseError
+from slacktide.schemas.headers import headers
+from slacktide.schemas.queue import (
+    Phase,
+    QueueBooking,
+    QueueDecision,
+    QueueEviction,
+    QueueOutcome,
+    QueueParty,
+    QueuePodSet,
+    QueueRead,
+    QueueState,
+    QueueWorkload,
+)
+from slacktide.schemas.topics import QUEUE_DECISION, QUEUE_STATE
+from slacktide.streams.decisions.queue.assign import Assignment
+from slacktide.streams.decisions.queue.cluster_objects import Wanted, admitted_sets, wanted
+from slacktide.streams.decisions.queue.cycle import Entry
+from slacktide.streams.decisions.queue.eviction import Eviction, Party
+from slacktide.streams.decisions.queue.scheduling import Cycle
+from slacktide.streams.queue.cluster import Specs, View
+from slacktide.streams.queue.ledger import Ledger
+from slacktide.streams.queue.reading import Inputs, last_of_each, outcome_of, read_up_to, workload_of
+from slacktide.streams.records import Out, Record, dead_letter, text_of
+
+CHANGES_MAX = 500
+"""Of one turn, about: a decision of some 300 KiB. What is left is the next turn's."""
+CYCLES_MAX = 1_000
+"""Of one turn."""
+RETRY_MS = 5_000
+"""A workload that could not be started is tried again after so long."""
+NOT_STARTED = "FailedAfterNomination"
+DEACTIVATED = "Deactivated"
+ADOPTED = "Adopted"
+"""It held quota by its status before it was decided on."""
+
+
+class Turn(NamedTuple):
+    """What a turn came to."""
+
+    decision: QueueDecision
+    letters: list[Out]
+    """Of records that cannot be used."""
+
+
+class Decider:
+    """One term. After a failed write begin another: what it knows is then ahead of the log.
+
+    Args:
+        process: of this candidate.
+        ledger: what earlier terms decided. It is this term's own from here on.
+        fair_sharing: whether shares decide.
+
+    """
+
+    def __init__(self, process: str, ledger: Ledger, *, fair_sharing: bool = False) -> None:
+        self.ledger = ledger
+        self.goes_on = False
+        """The last turn ended at its limits: another is due at once."""
+        self.changed: set[str] = set()
+        """Uids whose states are not published yet, by this term."""
+        self._process, self._fair_sharing = process, fair_sharing
+        self._specs = Specs()
+        self._wanted: dict[str, Wanted] = {}
+        self._unreadable: set[str] = set()
+        self._vanished: list[str] | None = None
+        """Uids that hold or wait by the ledger and have no record any more; None: not known yet."""
+        self._retries: dict[str, int] = {}
+        self._view = View(self._specs, self._wanted, ledger.states, fair_sharing=fair_sharing)
+        self._now_ms = 0
+        self._changes: dict[str, QueueState] = {}
+        self._letters: list[Out] = []
+
+    def begin(self, epoch: int, now_ms: int) -> QueueDecision:
+        """The decision that begins the term; it counts if no other of its epoch lies before it."""
+        ledger = self.ledger
+        now_ms = max(now_ms, ledger.decided_ms)
+        return self._decided(
+            QueueDecision(
+                epoch=epoch,
+                turn=0,
+                process=self._process,
+                decided_ms=now_ms,
+                read=QueueRead(spec=0, workload=0, outcome=ledger.read.outcome),
+                fair_sharing=self._fair_sharing,
+            )
+        )
+
+    @property
+    def due_ms(self) -> int | None:
+        """When a turn is due although nothing has come; None: never."""
+        return 0 if self.goes_on else min(self._retries.values(), default=None)
+
+    def turn(self, inputs: Inputs, now_ms: int) -> Turn:
+        """Take in what has come, and decide.
+
+        Args:
+            inputs: behind those of the turn before; at a term's first turn all specs and workloads that are kept.
+            now_ms: UTC epoch.
+
+        """
+        ledger = self.ledger
+        self._now_ms = max(now_ms, ledger.decided_ms)
+        self._changes, self._letters = {}, []
+        read = read_up_to(inputs, ledger.read)
+        version = self._specs.version
+        for record, why in self._specs.take(last_of_each(inputs.specs)):
+            self._dead(record, why)
+        touched = [self._each(record, self._workload, "take in") for record in last_of_each(inputs.workloads)]
+        if self._vanished is None or self._specs.version > version:
+            self._forget_vanished()
+            self._view.rebuild(self._now_ms)
+        else:
+            for uid in touched:
+                self._view.sync(uid, self._now_ms)
+        for record in inputs.outcomes:
+            self._each(record, self._outcome, "take in")
+        self._forget_vanished()
+        self._retry()
+        tried, evictions = self._cycles()
+        decision = QueueDecision(
+            epoch=ledger.epoch,
+            turn=ledger.turn + 1,
+            process=self._process,
+            decided_ms=self._now_ms,
+            read=read,
+            fair_sharing=self._fair_sharing,
+            tried=tried,
+            changes=list(self._changes.values()),
+            evictions=evictions,
+        )
+        return Turn(self._decided(decision), self._letters)
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """By ClusterQueue how many workloads wait, and how many hold quota."""
+        holders = Counter(one.queue.name for one in self._view.scheduling.holders.values())
+        return {name: (len(queue), holders[name]) for name, queue in self._view.scheduling.waiting.items()}
+
+    def written(self, uid: str) -> Out:
+        """The record of a workload's state as it is now."""
+        state = self.ledger.states.get(uid)
+        stamp = f"{self.ledger.epoch}/{self.ledger.turn}"
+        return _out(QUEUE_STATE.name, uid, None if state is None else encode(state), self._process, stamp, self._now_ms)
+
+    def decision_out(self, one: QueueDecision) -> Out:
+        """The record of a decision."""
+        return _out(
+            QUEUE_DECISION.name, self._process, encode(one), self._process, f"{one.epoch}/{one.turn}", one.decided_ms
+        )
+
+    def _decided(self, one: QueueDecision) -> QueueDecision:
+        self.changed.update(each.uid for each in one.changes)
+        self.ledger.decided(one)
+        return one
+
+    def _each(self, record: Record, take: Callable[[Record], str], what: str) -> str:
+        """Take one record in; one that cannot be used costs itself only."""
+        try:
+            return take(record)
+        except (BadMessageError, CaseError) as exc:
+            self._dead(record, f"cannot {what}: {exc}")
+        return text_of(record.key or b"")
+
+    def _dead(self, record: Record, why: str) -> None:
+        self._letters.append(dead_letter(record, reader=f"queue/{self._process}", reason=why, now_ms=self._now_ms))
+
+    def _workload(self, record: Record) -> str:
+        uid = text_of(record.key or b"")
+        if record.value is None:
+            self._wanted.pop(uid, None)
+            self._unreadable.discard(uid)
+            if uid in self.ledger.states:
+                self._change(uid, "gone")
+            return uid
+        if uid not in self._wanted:
+            self._unreadable.add(uid)  # unless it can be read
+        one = workload_of(record)
+        found = wanted(one.workload)
+        self._wanted[uid] = found
+        self._unreadable.discard(uid)
+        state = self.ledger.states.get(uid)
+        if state is None and found.admission is not None and not found.finished:
+            self._adopt(one, found)
+        elif state is not None and found.finished and state.phase != "finished":
+            self._change(uid, "finished")
+        elif state is not None and state.phase == "reserved" and not found.active:
+            self._change(uid, "evicting", DEACTIVATED, state, evicted_ms=self._now_ms)
+        return uid
+
+    def _adopt(self, one: QueueWorkload, found: Wanted) -> None:
+        """Another queue admitted it before: it counts from now on."""
+        admission = found.admission
+        assert admission is not None, "the caller has looked"
+        pods = {each.name: each.pods for each in found.pod_sets}
+        sets = [
+            QueuePodSet(name=each.name, count=each.pods, flavors=dict(each.flavors), usage=dict(each.usage))
+            for each in admitted_sets(admission, pods, one.workload.metadata.name)
+        ]
+        booking = self._booking(admission.cluster_queue, sets)
+        self._change(one.uid, "reserved", ADOPTED, booking=booking, started=True)
+
+    def _outcome(self, record: Record) -> str:
+        one = outcome_of(record)
+        state = self.ledger.states.get(one.uid)
+        booking = state.booking if state is not None else None
+        if state is None or booking is None or (booking.epoch, booking.turn) != (one.epoch, one.turn):
+            return one.uid  # it answers an earlier admission, or comes again
+        self._answered(one, state)
+        self._view.sync(one.uid, self._now_ms)
+        return one.uid
+
+    def _answered(self, one: QueueOutcome, state: QueueState) -> None:
+        match one.result:
+            case "started":
+                if not state.started:
+                    self._change(one.uid, state.phase, state.reason, state, started=True)
+            case "finished":
+                self._change(one.uid, "finished")
+            case "stopped":
+                self._change(one.uid, "pending", state.reason or "Stopped", evicted_ms=state.evicted_ms)
+            case "conflict" | "refused":
+                retry_ms = self._now_ms + RETRY_MS
+                self._change(one.uid, "pending", NOT_STARTED, evicted_ms=state.evicted_ms, retry_ms=retry_ms)
+
+    def _forget_vanished(self) -> None:
+        """At a term's beginning: workloads that were deleted while nobody decided, some in each turn."""
+        if self._vanished is None:
+            known = {*self._wanted, *self._unreadable}
+            self._vanished = sorted(uid for uid in self.ledger.states if uid not in known)
+            for uid, state in self.ledger.states.items():
+                if state.retry_ms:
+                    self._retries[uid] = state.retry_ms
+        while self._vanished and len(self._changes) < CHANGES_MAX:
+            uid = self._vanished.pop()
+            if uid in self.ledger.states and uid not in self._wanted:
+                self._change(uid, "gone")
+                self._view.sync(uid, self._now_ms)
+
+    def _retry(self) -> None:
+        for uid in sorted(uid for uid, at_ms in self._retries.items() if at_ms <= self._now_ms):
+            del self._retries[uid]
+            self._view.sync(uid, self._now_ms)
+
+    def _cycles(self) -> tuple[int, list[QueueEviction]]:
+        """Cycles until the next one would be the same, or the turn is full."""
+        tried, evictions = 0, []
+        self.goes_on = True
+        for _ in range(CYCLES_MAX):
+            if len(self._changes) >= CHANGES_MAX:
+                break
+            done = self._view.scheduling.cycle(self._now_ms // 1_000)
+            tried += len(done.entries)
+            new = self._evicted(done)
+            evictions += new
+            self.goes_on = bool([one for one in done.entries if self._tried(one)]) or bool(new)
+            if not self.goes_on:
+                break
+        self.goes_on = self.goes_on or bool(self._vanished)
+        return tried, evictions
+
+    def _tried(self, one: Entry) -> bool:
+        """What became of a workload; whether the next cycle is another for it."""
+        uid, done = one.head.queued.uid, one.assignment
+        state = self.ledger.states.get(uid)
+        evicted_ms = 0 if state is None else state.evicted_ms
+        if one.status == "assumed" and done is not None:
+            booking = self._booking(one.head.cluster.queue.name, _pod_sets(done))
+            self._change(uid, "reserved", booking=booking, evicted_ms=evicted_ms)
+            self._view.sync(uid, self._now_ms)
+            return True
+        if state is None or state.reason != one.requeue_reason or state.retry_ms:
+            self._change(uid, "pending", one.requeue_reason, evicted_ms=evicted_ms)
+        if done is not None and done.pending_flavors:
+            return True
+        return not self._view.scheduling.waiting[one.head.cluster.queue.name].is_active(uid)
+
+    def _evicted(self, done: Cycle) -> list[QueueEviction]:
+        """Victims that are to stop from now on. Those that were to stop already are in an earlier decision."""
+        found = []
+        for one in done.evictions:
+            state = self.ledger.states.get(one.victim.uid)
+            if state is not None and state.phase == "reserved":
+                self._change(
+                    one.victim.uid,
+                    "evicting",
+                    one.reason,
+                    state,
+                    preemptor=one.preemptor.uid,
+                    evicted_ms=self._now_ms,
+                )
+                self._view.sync(one.victim.uid, self._now_ms)
+                found.append(_eviction(one))
+        return found
+
+    def _booking(self, cluster_queue: str, sets: list[QueuePodSet]) -> QueueBooking:
+        return QueueBooking(
+            epoch=self.ledger.epoch,
+            turn=self.ledger.turn + 1,
+            cluster_queue=cluster_queue,
+            reserved_ms=self._now_ms,
+            pod_sets=sets,
+        )
+
+    def _change(
+        self,
+        uid: str,
+        phase: Phase,
+        reason: str = "",
+        before: QueueState | None = None,
+        **fields: object,
+    ) -> None:
+        """A workload stands elsewhere from this turn on; ``before``: what is not named stays as it was."""
+        state = before or QueueState(uid=uid, phase=phase, epoch=0, turn=0)
+        stamp = {"phase": phase, "reason": reason, "epoch": self.ledger.epoch, "turn": self.ledger.turn + 1}
+        state = msgspec.structs.replace(state, **stamp, **fields)
+        self._changes[uid] = state
+        self.ledger.change(state)
+        if state.retry_ms:
+            self._retries[uid] = state.retry_ms
+        else:
+            self._retries.pop(uid, None)
+
+
+def _pod_sets(done: Assignment) -> list[QueuePodSet]:
+    """In an order that no hash decides."""
+    return [
+        QueuePodSet(
+            name=one.name,
+            count=one.pods,
+            flavors={resource: one.flavors[resource].flavor for resource in sorted(one.flavors)},
+            usage={resource: one.requests[resource] for resource in sorted(one.flavors)},
+        )
+        for one in done.pod_sets
+    ]
+
+
+def _eviction(one: Eviction) -> QueueEviction:
+    return QueueEviction(cycle=one.cycle, preemptor=_party(one.preemptor), victim=_party(one.victim), reason=one.reason)
+
+
+def _party(one: Party) -> QueueParty:
+    return QueueParty(
+        uid=one.uid,
+        cluster_queue=one.queue,
+        priority=one.priority,
+        share_before=min(one.share_before, float(AMOUNT_MAX)),
+        share_after=min(one.share_after, float(AMOUNT_MAX)),
+    )
+
+
+def _out(topic: str, key: str, value: bytes | None, process: str, event_id: str, event_ms: int) -> Out:
+    lines = headers(kind=topic, source=f"queue/{process}", subject=key, event_id=f"{key}/{event_id}", event_ms=event_ms)
+    return Out(topic=topic, partition=0, key=key.encode(), value=value, headers=lines)

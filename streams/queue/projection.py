@@ -1,0 +1,80 @@
+"""The queue's topics as Kubernetes objects: each Workload with the status that decisions give it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import UTC, datetime
+
+import msgspec
+
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.queue import QueueState
+from slacktide.schemas.queue_objects import (
+    AdmissionStatus,
+    ObjectCondition,
+    PodSetAdmission,
+    QueueObject,
+    WorkloadObject,
+    WorkloadStatus,
+)
+from slacktide.schemas.topics import QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
+from slacktide.streams.queue.ledger import ledger_of
+from slacktide.streams.queue.reading import last_of_each, object_of, workload_of
+from slacktide.streams.records import Record
+
+
+def objects_of(records: Iterable[Record]) -> list[QueueObject]:
+    """All that the queue goes by, as it stands. What cannot be read is left out: the decider laid it aside.
+
+    Args:
+        records: of the topics of specs, workloads and states, each in order.
+
+    """
+    records = list(records)
+    ledger = ledger_of([one for one in records if one.topic == QUEUE_STATE.name], ())
+    found: list[QueueObject] = []
+    for record in last_of_each(one for one in records if one.topic in {QUEUE_SPEC.name, QUEUE_WORKLOAD.name}):
+        with suppress(BadMessageError):
+            if record.value is None:
+                continue
+            if record.topic == QUEUE_SPEC.name:
+                found.append(object_of(record))
+            else:
+                one = workload_of(record)
+                found.append(with_status(one.workload, ledger.states.get(one.uid)))
+    return found
+
+
+def with_status(one: WorkloadObject, state: QueueState | None) -> WorkloadObject:
+    """A Workload as it stands."""
+    if state is None:
+        return one
+    booking, conditions = state.booking, []
+    if booking is not None:
+        conditions.append(_condition("QuotaReserved", "QuotaReserved", booking.reserved_ms))
+    if state.phase == "finished":
+        conditions.append(_condition("Finished", "Finished", 0))
+    if state.evicted_ms:
+        status = "False" if state.phase == "reserved" else "True"
+        conditions.append(_condition("Evicted", "Preempted", state.evicted_ms, status))
+    admission = None
+    if booking is not None:
+        sets = [
+            PodSetAdmission(
+                name=each.name,
+                flavors=each.flavors,
+                resource_usage={name: f"{n}m" if name == "cpu" else str(n) for name, n in each.usage.items()},
+                count=each.count,
+            )
+            for each in booking.pod_sets
+        ]
+        admission = AdmissionStatus(cluster_queue=booking.cluster_queue, pod_set_assignments=sets)
+    reclaimable = one.status.reclaimable_pods
+    status_now = WorkloadStatus(admission=admission, conditions=conditions, reclaimable_pods=reclaimable)
+    return msgspec.structs.replace(one, status=status_now)
+
+
+def _condition(kind: str, reason: str, at_ms: int, status: str = "True") -> ObjectCondition:
+    when = datetime.fromtimestamp(at_ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return ObjectCondition(type=kind, status=status, reason=reason, last_transition_time=when)

@@ -1,0 +1,93 @@
+"""Records of the queue's topics: what a turn takes in, and each record checked against its key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.queue import QueueOutcome, QueueRead, QueueSpec, QueueWorkload, spec_key
+from slacktide.schemas.queue_objects import QueueObject
+from slacktide.schemas.topics import QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_WORKLOAD
+from slacktide.streams.records import Record, text_of
+
+
+class Inputs(NamedTuple):
+    """What has come of each topic, in order, since the turn before."""
+
+    specs: list[Record]
+    workloads: list[Record]
+    outcomes: list[Record]
+
+
+def inputs_of(records: Iterable[Record]) -> Inputs:
+    """Records by topic; those of other topics are left out."""
+    found = Inputs([], [], [])
+    into = {QUEUE_SPEC.name: found.specs, QUEUE_WORKLOAD.name: found.workloads, QUEUE_OUTCOME.name: found.outcomes}
+    for record in records:
+        if record.topic in into:
+            into[record.topic].append(record)
+    return found
+
+
+def read_up_to(inputs: Inputs, before: QueueRead) -> QueueRead:
+    """Where reading stands behind them."""
+    spec, workload, outcome = (records[-1].offset + 1 if records else 0 for records in inputs)
+    return QueueRead(
+        spec=max(before.spec, spec), workload=max(before.workload, workload), outcome=max(before.outcome, outcome)
+    )
+
+
+def last_of_each(records: Iterable[Record]) -> list[Record]:
+    """The last of each key, by its offset: the same once the topic is compacted."""
+    found: dict[tuple[str, bytes | None], Record] = {}
+    for record in records:
+        found.pop((record.topic, record.key), None)
+        found[record.topic, record.key] = record
+    return list(found.values())
+
+
+def object_of(record: Record) -> QueueObject:
+    """What the queue goes by.
+
+    Raises:
+        BadMessageError: it is none, several, or not the one that its key names.
+
+    """
+    objects = decode(record.value, QueueSpec).objects
+    if len(objects) != 1:
+        raise BadMessageError("QueueSpec", f"{len(objects)} objects; accepted: one")
+    _check(record, spec_key(objects[0]), "QueueSpec")
+    return objects[0]
+
+
+def workload_of(record: Record) -> QueueWorkload:
+    """A workload.
+
+    Raises:
+        BadMessageError: it is none, or not the one that its key names.
+
+    """
+    found = decode(record.value, QueueWorkload)
+    _check(record, found.uid, "QueueWorkload")
+    if found.workload.metadata.uid != found.uid:
+        raise BadMessageError("QueueWorkload", f"metadata.uid is {found.workload.metadata.uid!r}, not {found.uid!r}")
+    return found
+
+
+def outcome_of(record: Record) -> QueueOutcome:
+    """What came of an admission.
+
+    Raises:
+        BadMessageError: it is no outcome, or not of the workload that its key names.
+
+    """
+    found = decode(record.value, QueueOutcome)
+    _check(record, found.uid, "QueueOutcome")
+    return found
+
+
+def _check(record: Record, key: str, kind: str) -> None:
+    if record.key != key.encode():
+        raise BadMessageError(kind, f"the record's key is {text_of(record.key or b'')!r}, not {key!r}")

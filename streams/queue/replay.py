@@ -1,0 +1,62 @@
+"""Recorded topics decided again: each decision has to be the same, byte for byte."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from slacktide.schemas.codec import encode
+from slacktide.schemas.queue import QueueDecision
+from slacktide.streams.queue.decider import Decider
+from slacktide.streams.queue.ledger import Ledger, decision_of
+from slacktide.streams.queue.reading import Inputs, inputs_of
+from slacktide.streams.records import Record
+
+
+class Replayed(NamedTuple):
+    """A decision as it stands in its topic, and as it was made again."""
+
+    recorded: QueueDecision
+    again: QueueDecision
+    equal: bool
+
+
+def replay(records: Iterable[Record]) -> Iterator[Replayed]:
+    """Decide again.
+
+    Args:
+        records: of the topics of specs, workloads, outcomes and decisions, each from its beginning and in order. What a
+            topic has lost by retention or compaction is missing here, and shows.
+
+    """
+    records = list(records)
+    inputs = inputs_of(records)
+    ledger = Ledger()
+    decider: Decider | None = None
+    for record in records:
+        one = decision_of(record)
+        if one is None or not ledger.counts(one):
+            continue
+        if one.turn == 0:
+            decider = Decider(one.process, ledger.copy(), fair_sharing=one.fair_sharing)
+            again = decider.begin(one.epoch, one.decided_ms)
+        elif decider is not None:
+            again = decider.turn(_between(inputs, decider.ledger, one), one.decided_ms).decision
+        else:
+            continue  # its term began before the records
+        ledger.decided(one)
+        yield Replayed(one, again, encode(one) == (record.value or b"") == encode(again))
+
+
+def _between(inputs: Inputs, ledger: Ledger, one: QueueDecision) -> Inputs:
+    """What a turn took in."""
+    begin, end = ledger.read, one.read
+    return Inputs(
+        _span(inputs.specs, begin.spec, end.spec),
+        _span(inputs.workloads, begin.workload, end.workload),
+        _span(inputs.outcomes, begin.outcome, end.outcome),
+    )
+
+
+def _span(records: Sequence[Record], begin: int, end: int) -> list[Record]:
+    return [one for one in records if begin <= one.offset < end]

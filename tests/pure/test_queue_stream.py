@@ -1,0 +1,297 @@
+"""The queue's decider over a log: killed at each write, doubled, answered late, and decided again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.queue import QueueState, QueueWorkload
+from slacktide.schemas.topics import DEAD_LETTER, QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
+from slacktide.streams.engine.queue_term import Term
+from slacktide.streams.queue.ledger import ledger_of
+from slacktide.streams.queue.replay import replay
+from testbed.history.queue import complaints
+from testbed.queue_log import FLAVOR, Cluster, KilledError, Log, local, queue, term, workload
+
+STEP_MS = 1_000
+COUNT = 25
+
+
+def begun(cpu: str = "4") -> Log:
+    log = Log()
+    log.put(FLAVOR, queue("a", cpu), queue("b", cpu), local("a"), local("b"))
+    return log
+
+
+def standing(log: Log) -> dict[str, tuple]:
+    """Where each workload stands by the topic of states, but for when it came to it."""
+    last: dict[bytes | None, bytes | None] = {one.key: one.value for one in log.topics[QUEUE_STATE.name]}
+    states = [decode(value, QueueState) for value in last.values() if value is not None]
+    return {
+        one.uid: (one.phase, one.booking and (one.booking.cluster_queue, one.booking.pod_sets), one.started)
+        for one in states
+    }
+
+
+def lawful(log: Log) -> None:
+    """Nothing was done against the law, and all of it can be done again."""
+    assert list(complaints(log.topics, log.decisions())) == []
+    again = list(replay(log.records))
+    assert again
+    assert all(one.equal for one in again)
+
+
+async def turns(one: Term, cluster: Cluster, count: int) -> None:
+    for _ in range(count):
+        cluster.log.now_ms += STEP_MS
+        await one.listen()
+        await one.act()
+        cluster.step()
+
+
+STORY = (
+    lambda log, _: log.put(*(workload(number, "a") for number in range(6))),
+    lambda log, _: log.put(workload(10, "b", "2"), workload(11, "b"), workload(12, "b", priority=5)),
+    lambda _, cluster: cluster.finish(min(cluster.running)),
+    lambda log, _: log.say(QUEUE_WORKLOAD.name, "uid-00003", None),
+    lambda log, _: log.put(queue("a", "2")),
+    lambda log, _: log.put(workload(13, "b", active=False), workload(14, "a", "1", priority=1)),
+)
+"""What comes from outside, in order."""
+
+
+async def told(kill_at: int | None) -> tuple[Log, int]:
+    """The story, with a decider that is killed once it has written so many records, and then another one."""
+    log = begun()
+    cluster = Cluster(log)
+    writers, done = [term(log, "first", records_left=kill_at)], None
+    chapters = list(STORY)
+    steps = 0
+    while chapters or steps < 10:
+        steps = steps + 1 if not chapters else 0
+        one = writers[-1]
+        try:
+            if one.done == 0 and not hasattr(one, "_decider"):
+                await one.begin(done)
+            await turns(one, cluster, 3)
+            if chapters:
+                chapters.pop(0)(log, cluster)
+        except KilledError:
+            done = one.done
+            log.now_ms += STEP_MS
+            writers.append(term(log, "next"))
+            cluster.step()
+    return log, writers[0]._writing.written  # type: ignore[attr-defined]
+
+
+UNDISTURBED, WRITES = asyncio.run(told(None))
+
+
+def test_the_story_has_all_that_can_happen() -> None:
+    lawful(UNDISTURBED)
+    phases = {change.phase for one in UNDISTURBED.decisions() for change in one.changes}
+    assert phases == {"pending", "reserved", "evicting", "finished", "gone"}
+    assert WRITES > 30
+
+
+@pytest.mark.parametrize("kill_at", range(WRITES))
+def test_killed_after_any_write_it_ends_as_if_it_had_not_been(kill_at: int) -> None:
+    log, _ = asyncio.run(told(kill_at))
+
+    lawful(log)
+    assert standing(log) == standing(UNDISTURBED)
+
+
+@given(seed=st.integers(0, 2**32), faults=st.sampled_from([0.0, 0.2, 0.5]))
+@settings(max_examples=30, deadline=None)
+def test_with_kills_doubles_and_lost_answers_nothing_is_admitted_twice_or_lost(seed: int, faults: float) -> None:
+    log = asyncio.run(_troubled(random.Random(seed), faults))
+
+    lawful(log)
+    for uid, (phase, _, _) in standing(log).items():
+        assert phase == "finished", uid
+
+
+async def _troubled(chance: random.Random, faults: float) -> Log:
+    """Workloads of any kind, deciders that come, are killed or do not know that their term is over."""
+    log = begun()
+    cluster = Cluster(log, chance, faults)
+    deciders: list[Term] = []
+    for number in range(COUNT):
+        log.now_ms += STEP_MS
+        log.put(workload(number, chance.choice("ab"), chance.choice("1234"), priority=chance.randrange(3)))
+        if not deciders or chance.random() < 0.15:
+            left = chance.randrange(25) if chance.random() < 0.7 else None
+            deciders.append(term(log, f"decider-{number}", records_left=left))
+            await _alive(deciders, deciders[-1].begin(deciders[-2].done if len(deciders) > 1 else None))
+        for one in [*deciders]:
+            await _alive(deciders, one.listen(), one)
+            await _alive(deciders, one.act(), one)
+        cluster.step()
+        if chance.random() < faults:
+            cluster.repeat()
+        if cluster.running and chance.random() < 0.5:
+            cluster.finish(chance.choice(sorted(cluster.running)))
+    await _ends(log, cluster)
+    return log
+
+
+async def _ends(log: Log, cluster: Cluster) -> None:
+    """One more decider, and a cluster without faults, until all is done."""
+    last = term(log, "last")
+    await last.begin(None)
+    for _ in range(4 * COUNT):
+        cluster.settle()
+        await turns(last, cluster, 1)
+        if cluster.running:
+            cluster.finish(min(cluster.running))
+        if len(standing(log)) == COUNT and {one[0] for one in standing(log).values()} == {"finished"}:
+            break
+
+
+async def _alive(deciders: list[Term], work, one: Term | None = None) -> None:
+    """Run it as long as its process lives; one that learns that its term is over ends."""
+    one = one or deciders[-1]
+    if one not in deciders:
+        work.close()
+        return
+    with contextlib.suppress(KilledError, LogError):
+        await work
+        return
+    deciders.remove(one)
+
+
+def test_of_two_deciders_only_the_later_one_counts() -> None:
+    async def run() -> None:
+        log = begun()
+        log.put(workload(1, "a"))
+        first, second = term(log, "first"), term(log, "second")
+        await first.begin(None)
+        await second.begin(None)
+        with pytest.raises(LogError, match="another process decides: second"):
+            await first.act()
+        assert not standing(log), "what the first decided is in the log, and counts for nobody"
+        await second.act()
+        assert standing(log)["uid-00001"][0] == "reserved"
+        lawful(log)
+
+    asyncio.run(run())
+
+
+def test_a_late_writer_of_states_is_put_right() -> None:
+    """It had the right to write, and was away between its decision and its states."""
+
+    async def run() -> None:
+        log = begun()
+        log.put(workload(1, "a"))
+        first = term(log, "first")
+        await first.begin(None)
+        await first.act()
+        [late] = log.topics[QUEUE_STATE.name]
+        second, cluster = term(log, "second"), Cluster(log)
+        await second.begin(first.done)
+        cluster.step()
+        await turns(second, cluster, 2)
+        log.append(late.topic, "uid-00001", late.value)
+        assert not standing(log)["uid-00001"][2]
+        await turns(second, cluster, 1)
+        assert standing(log)["uid-00001"][2], "it has started"
+
+    asyncio.run(run())
+
+
+def test_bad_records_are_laid_aside_and_stop_nothing() -> None:
+    async def run() -> None:
+        log = begun()
+        log.append(QUEUE_SPEC.name, "ClusterQueue/c", b'{"cluster_queue": 3}')
+        log.put(queue("d", "many"))
+        log.append(QUEUE_WORKLOAD.name, "uid-1", b"[")
+        log.say(QUEUE_WORKLOAD.name, "other", QueueWorkload(uid="uid-00002", workload=workload(2, "a")))
+        log.append(QUEUE_OUTCOME.name, "uid-1", b"{}")
+        log.append(QUEUE_DECISION.name, "x", b"{}")
+        log.put(workload(1, "a"))
+        one = term(log, "first")
+        await one.begin(None)
+        await one.act()
+        assert standing(log)["uid-00001"][0] == "reserved"
+        letters = [msgspec.json.decode(each.value or b"") for each in log.topics[DEAD_LETTER.name]]
+        assert [each["topic"].split(".")[2] for each in letters] == ["spec", "spec", "workload", "workload", "outcome"]
+        assert all(each["reason"] for each in letters)
+
+    asyncio.run(run())
+
+
+def test_a_holder_whose_record_went_bad_keeps_its_quota_at_the_next_start() -> None:
+    async def run() -> None:
+        log = begun("1")
+        log.put(workload(1, "a"))
+        first = term(log, "first")
+        await first.begin(None)
+        await first.act()
+        log.topics[QUEUE_WORKLOAD.name] = []
+        log.append(QUEUE_WORKLOAD.name, "uid-00001", b"{}")
+        log.put(workload(2, "a", "2"))
+        second = term(log, "second")
+        await second.begin(first.done)
+        await second.act()
+        assert standing(log)["uid-00001"][0] == "reserved"
+        assert standing(log)["uid-00002"][0] == "pending"
+
+    asyncio.run(run())
+
+
+def test_what_another_queue_admitted_counts_from_the_beginning() -> None:
+    async def run() -> None:
+        log = begun("1")
+        status = {
+            "admission": {
+                "clusterQueue": "a",
+                "podSetAssignments": [{"name": "main", "count": 1, "flavors": {"cpu": "default"},
+                                       "resourceUsage": {"cpu": "2"}}],
+            },
+            "conditions": [{"type": "QuotaReserved", "status": "True"}],
+        }  # fmt: skip
+        plain = msgspec.to_builtins(workload(1, "a", "2"))
+        log.put(msgspec.convert(plain | {"status": status}, type(workload(1, "a"))), workload(2, "b"))
+        one = term(log, "first")
+        await one.begin(None)
+        await one.act()
+        assert standing(log)["uid-00001"][:2] != ("pending", None)
+        assert standing(log)["uid-00002"][0] == "pending", "nothing is left for it but by preemption"
+
+    asyncio.run(run())
+
+
+def test_a_workload_that_was_not_started_is_tried_again_after_a_while() -> None:
+    async def run() -> None:
+        log = begun()
+        cluster = Cluster(log)
+        log.put(workload(1, "a"))
+        one = term(log, "first")
+        await one.begin(None)
+        await one.act()
+        [admitted] = log.decisions()[-1].changes
+        cluster._answer("uid-00001", admitted.booking, "refused")
+        await turns(one, cluster, 2)
+        assert standing(log)["uid-00001"][0] == "pending"
+        await turns(one, cluster, 5)
+        assert standing(log)["uid-00001"][0] == "reserved"
+        lawful(log)
+
+    asyncio.run(run())
+
+
+def test_topics_give_the_same_ledger_whether_states_or_all_decisions_are_read() -> None:
+    states, decisions = UNDISTURBED.topics[QUEUE_STATE.name], UNDISTURBED.topics[QUEUE_DECISION.name]
+
+    whole, short = ledger_of([], decisions), ledger_of(states, decisions[-1:])
+    assert whole.states == short.states
+    assert [encode(one) for one in whole.states.values()] != []
