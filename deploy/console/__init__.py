@@ -1,0 +1,1 @@
+"""The console: what the log showed, second by second, in a browser."""
