@@ -35,6 +35,7 @@ from slacktide.streams.kafka.group import (
     notes,
 )
 from slacktide.streams.kafka.history import History
+from slacktide.streams.kafka.merged import Lost, Merged
 from slacktide.streams.kafka.node_reader import NodeReader, NodeRecords
 from slacktide.streams.kafka.rendered import Rendered
 from slacktide.streams.kafka.sender import COMPRESSED_BYTES_MAX, PLAIN_BYTES_MAX, Placed, Refused, Sender
@@ -58,6 +59,8 @@ __all__ = [
     "Following",
     "Group",
     "History",
+    "Lost",
+    "Merged",
     "NodeReader",
     "NodeRecords",
     "PartitionLag",

@@ -21,7 +21,7 @@ BUSY_PERMILLE = 10
 PRESSURES = ("cpu_some", "mem_some", "mem_full", "io_some", "io_full")
 
 
-class _Admission(NamedTuple):
+class Admission(NamedTuple):
     """What facts and pods fix until one of them changes."""
 
     allocatable: Amounts
@@ -34,15 +34,48 @@ class _Admission(NamedTuple):
     """Sum of ``requests``."""
 
 
+class Admissions:
+    """Remembers facts and pods of one node's keyframes, for the samples that name them."""
+
+    def __init__(self) -> None:
+        self._facts: tuple[str, NodeFacts | None] = ("", None)
+        self._pods: tuple[str, Sequence[Pod]] = ("", ())
+        self._admission: tuple[tuple[str, str], Admission | None] = (("", ""), None)
+
+    def see(self, sample: NodeSample) -> None:
+        """The next sample."""
+        if sample.facts is not None:
+            self._facts = sample.facts_revision, sample.facts
+        if sample.pods is not None:
+            self._pods = sample.pods_revision, sample.pods
+
+    def of(self, sample: NodeSample) -> Admission | None:
+        """What holds for a sample; None: its facts or pods are not known."""
+        revisions = (sample.facts_revision, sample.pods_revision)
+        if self._admission[0] != revisions or self._admission[1] is None:
+            facts = self._facts[1] if self._facts[0] == revisions[0] else None
+            known = facts is not None and self._pods[0] == revisions[1]
+            self._admission = revisions, _admission(facts, self._pods[1]) if facts is not None and known else None
+        return self._admission[1]
+
+
+def best_effort_use(sample: NodeSample, admission: Admission) -> list[tuple[str, Batch]]:
+    """What each best-effort pod used, by uid."""
+    requests, listed = admission.requests, admission.listed
+    return [
+        (use.uid, Batch(requests.get(use.uid, NOTHING), Amounts(use.cpu_milli or 0, use.mem_bytes or 0)))
+        for use in sample.pod_use
+        if use.uid in requests or (use.best_effort_group and use.uid not in listed)
+    ]
+
+
 class NodeAccount:
     """Takes one node's samples and outcomes in order."""
 
     def __init__(self) -> None:
         self.tally = Tally()
         self._newest = ("", -1)
-        self._facts: tuple[str, NodeFacts | None] = ("", None)
-        self._pods: tuple[str, Sequence[Pod]] = ("", ())
-        self._admission: tuple[tuple[str, str], _Admission | None] = (("", ""), None)
+        self._admissions = Admissions()
         self._work = Work(self.tally)
 
     def sample(self, sample: NodeSample, *, counted: bool) -> None:
@@ -56,10 +89,8 @@ class NodeAccount:
         if (sample.boot_id, sample.seq) <= self._newest:
             return
         self._newest = (sample.boot_id, sample.seq)
-        if sample.facts is not None:
-            self._facts = sample.facts_revision, sample.facts
+        self._admissions.see(sample)
         if sample.pods is not None:
-            self._pods = sample.pods_revision, sample.pods
             self._work.listed(sample.pods, counted=counted)
         if counted:
             self._count(sample)
@@ -80,19 +111,13 @@ class NodeAccount:
     def _count(self, sample: NodeSample) -> None:
         tally, span_ms = self.tally, min(sample.interval_ms, INTERVAL_MS_MAX)
         tally.samples += 1
-        admission = self._current(sample)
+        admission = self._admissions.of(sample)
         if admission is None:
             tally.undecided += 1
             return
         tally.covered_ms += span_ms
-        requests, listed = admission.requests, admission.listed
-        best_effort = [
-            use for use in sample.pod_use if use.uid in requests or (use.best_effort_group and use.uid not in listed)
-        ]
-        pods = [
-            Batch(requests.get(use.uid, NOTHING), Amounts(use.cpu_milli or 0, use.mem_bytes or 0))
-            for use in best_effort
-        ]
+        best_effort = best_effort_use(sample, admission)
+        pods = [pod for _, pod in best_effort]
         split = admitted(pods, admission.room)
         used = total(pod.used for pod in pods)
         for index, sums in enumerate((tally.cpu, tally.mem)):
@@ -101,21 +126,13 @@ class NodeAccount:
             sums.admitted_likely += split.likely[index] * span_ms
             sums.admitted_most += split.most[index] * span_ms
             sums.room_left += max(0, admission.room[index] - admission.requested[index]) * span_ms
-        for use, pod in zip(best_effort, pods, strict=True):
-            self._work.used(use.uid, pod.used, span_ms)
+        for uid, pod in best_effort:
+            self._work.used(uid, pod.used, span_ms)
         busy = used.cpu_milli * 1_000 >= admission.allocatable.cpu_milli * BUSY_PERMILLE
-        _suffered(tally.busy if busy and used.cpu_milli else tally.idle, sample, {use.uid for use in best_effort})
-
-    def _current(self, sample: NodeSample) -> _Admission | None:
-        revisions = (sample.facts_revision, sample.pods_revision)
-        if self._admission[0] != revisions or self._admission[1] is None:
-            facts = self._facts[1] if self._facts[0] == revisions[0] else None
-            known = facts is not None and self._pods[0] == revisions[1]
-            self._admission = revisions, _admission(facts, self._pods[1]) if facts is not None and known else None
-        return self._admission[1]
+        _suffered(tally.busy if busy and used.cpu_milli else tally.idle, sample, {uid for uid, _ in best_effort})
 
 
-def _admission(facts: NodeFacts, pods: Sequence[Pod]) -> _Admission | None:
+def _admission(facts: NodeFacts, pods: Sequence[Pod]) -> Admission | None:
     cpu_milli, mem_bytes = facts.allocatable.cpu_milli, facts.allocatable.mem_bytes
     if cpu_milli is None or mem_bytes is None:
         return None
@@ -123,7 +140,7 @@ def _admission(facts: NodeFacts, pods: Sequence[Pod]) -> _Admission | None:
     native = [pod.requests for pod in live if not is_best_effort(pod)]
     taken = total(Amounts(one.cpu_milli or 0, one.mem_bytes or 0) for one in native)
     requests = {pod.uid: _requested(pod.requests) for pod in live if is_best_effort(pod)}
-    return _Admission(
+    return Admission(
         allocatable=Amounts(cpu_milli, mem_bytes),
         room=Amounts(max(0, cpu_milli - taken.cpu_milli), max(0, mem_bytes - taken.mem_bytes)),
         requests=requests,

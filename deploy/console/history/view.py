@@ -26,7 +26,7 @@ figures of it, or workers call it stale.
 """
 NONE = -1
 """In columns: not known."""
-UNLIMITED = -2
+UNLIMITED = 1 << 40
 """In columns of limits: no quota."""
 
 

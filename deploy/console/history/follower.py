@@ -1,0 +1,147 @@
+"""The log followed into the history: one reader, one recorder, one store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from slacktide.agents.clock import Clock
+from slacktide.deploy.console.history.recorder import FACTS, STATE, Recorder
+from slacktide.deploy.console.history.store import Store, StoreError
+from slacktide.deploy.console.history.view import Gap
+from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import LogError
+from slacktide.streams.kafka import Lost, Merged
+from slacktide.streams.records import Place, Record
+
+log = logging.getLogger(__name__)
+
+RETRY_S, RETRY_MAX_S = 0.5, 5.0
+FIRST_BACK_MS = 90_000
+"""At the very first start facts are read so far back: keyframes with the nodes' pods come each minute."""
+FULL = "the history's file could not be written"
+AT_ONCE = 500
+_FACTS = frozenset(topic.name for topic in FACTS)
+ROLL_NODES = 25
+"""So many nodes are rolled up at once: the pages are not held up for longer than some 100 ms."""
+
+
+@dataclass(slots=True)
+class Follower:
+    """Follows for ever, connected anew after any trouble.
+
+    Args:
+        bootstrap: the Kafka cluster.
+        store: nobody else writes to it.
+        clock: the time; at the end of the log it passes although nothing comes.
+
+    """
+
+    bootstrap: Cluster
+    store: Store
+    clock: Clock
+    trouble: str = "the log was not read yet"
+    """Why nothing is recorded; "": all is."""
+    recorder: Recorder = field(init=False)
+    """What is not stored yet, for ``queries.History``."""
+    _known: Mapping[Place, int] = field(default_factory=dict)
+    _begun_ms: int = 0
+    _lost: list[Lost] = field(default_factory=list)
+    _dropped_s: int = 0
+    """Begin of the first minute that could not be stored since the last that was; 0: none."""
+
+    def __post_init__(self) -> None:
+        self.recorder = self._fresh()
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        reader = Merged(
+            self.bootstrap, [one.name for one in STATE], [one.name for one in FACTS], client_id="slacktide-console"
+        )
+        try:
+            while True:
+                try:
+                    await reader.connect()
+                    await self._begin(reader)
+                    backoff.reset()
+                    await self._follow(reader)
+                except LogError as exc:
+                    if self.trouble != str(exc):
+                        log.warning("the log is away: nothing is recorded", extra={"why": str(exc)})
+                    self.trouble = str(exc)
+                    await asyncio.sleep(backoff.next_s())
+        finally:
+            await reader.close()
+
+    def _fresh(self) -> Recorder:
+        begin_s = self.store.newest_s or self.clock.wall_ms() // 1_000
+        texts = {text: number for number, text in enumerate(self.store.texts())}
+        return Recorder(begin_s, texts, first=not self.store.newest_s)
+
+    async def _begin(self, reader: Merged) -> None:
+        """What is not stored is read again; what is stored fills in what holds."""
+        recorder, cursors = self._fresh(), self.store.cursors()
+        self._begun_ms = recorder.begin_s * 1_000
+        self._known = {place: following for place, (following, _) in cursors.items()}
+        rewound = {place: rewind for place, (_, rewind) in cursors.items()}
+        if self.store.lost:
+            self.store.gap(Gap(from_ms=0, to_ms=self._begun_ms, what="all", reason=self.store.lost))
+            self.store.lost = ""
+        lost = await reader.begin(rewound, self._begun_ms - FIRST_BACK_MS)
+        self._lost = [one for one in lost if one.begin < one.wanted or one.begin > self._known[one.place]]
+        self.recorder = recorder
+
+    async def _follow(self, reader: Merged) -> None:
+        while True:
+            records, until_ms = await reader.read(self.clock.wall_ms())
+            self.trouble = ""
+            for number, record in enumerate(records):
+                if number % AT_ONCE == AT_ONCE - 1:
+                    await asyncio.sleep(0)  # the pages have their turn
+                self._take(record)
+                await self._store()
+            if not self._lost:
+                self.recorder.advance(until_ms)
+            await self._store()
+            await asyncio.to_thread(self.store.roll, ROLL_NODES)
+
+    def _take(self, record: Record) -> None:
+        older = record.timestamp_ms < self._begun_ms
+        known = older and record.offset < self._known.get(record.place, self._first(record))
+        if self._lost and not older and record.topic in _FACTS:
+            self._resume(record.timestamp_ms)
+        self.recorder.take(record, known=known)
+
+    def _first(self, record: Record) -> int:
+        """At the very first start all that is older than it only fills in what holds."""
+        return record.offset + (not self._known)
+
+    def _resume(self, at_ms: int) -> None:
+        """Go on behind what was lost, and remember it."""
+        self.recorder.jump(at_ms // 1_000)
+        for one in self._lost:
+            what = f"{one.place.topic} {one.place.partition}"
+            why = f"offset {self._known[one.place]} is gone from the log, which goes on at {one.begin}"
+            self.store.gap(Gap(from_ms=self._begun_ms, to_ms=at_ms, what=what, reason=why))
+        log.warning("records were lost", extra={"partitions": len(self._lost), "until_ms": at_ms})
+        self._lost = []
+
+    async def _store(self) -> None:
+        while self.recorder.minutes:
+            minute = self.recorder.minutes[0]
+            try:
+                await asyncio.to_thread(self.store.add, minute)
+            except StoreError as exc:
+                self._dropped_s = self._dropped_s or minute.start_s
+                log.error("a minute is lost", extra={"why": str(exc)})  # noqa: TRY400 - no trace is needed
+                self.trouble = str(exc)
+            else:
+                if self._dropped_s:
+                    gap = Gap(from_ms=self._dropped_s * 1_000, to_ms=minute.start_s * 1_000, what="all", reason=FULL)
+                    self.store.gap(gap)
+                    self._dropped_s = 0
+            self.recorder.minutes.remove(minute)  # now it is read from the file

@@ -1,0 +1,302 @@
+"""One node by its newest records: a row of figures for each second, and which records are kept for their arithmetic.
+
+Pure. Records come in the order of the log's time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from slacktide.deploy.console.history.points import COUNTS, Block, empty
+from slacktide.deploy.console.history.view import NONE, STATES, UNLIMITED, State
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.command import NodeCommand
+from slacktide.schemas.inventory import NodeFacts, NodeInventory
+from slacktide.schemas.metric import UNSAID_MS, NodeMetric
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.sample import Limits, NodeSample
+from slacktide.schemas.score import NodeScore
+from slacktide.schemas.topics import COMMAND, METRIC, OUTCOME, SAMPLES
+from slacktide.streams.decisions.be_limits import measured, quota_rate
+from slacktide.streams.decisions.cpu_pressure import step
+from slacktide.streams.explain.carried_out import SUSPEND
+from slacktide.streams.explain.evidence import Logged, Severity, place_of
+from slacktide.streams.explain.figures import figures
+from slacktide.streams.explain.node_log import NodeLog
+from slacktide.streams.explain.nodes import node_row
+from slacktide.streams.records import Record
+from slacktide.streams.savings.admission import admitted, total
+from slacktide.streams.savings.node import Admissions, best_effort_use
+
+LATELY_MS = 5_000
+"""An agent reports what came of each sample."""
+GONE_MS = 600_000
+"""A node without inventory and figures is dropped so long after its last sample."""
+SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+ORIGINS: tuple[Literal["", "stream", "guard"], ...] = ("", "stream", "guard")
+_SAMPLE_TOPICS = tuple(topic.name for topic in SAMPLES)
+_EXPLAINING = (*_SAMPLE_TOPICS, METRIC.name, COMMAND.name, OUTCOME.name)
+
+
+@dataclass(slots=True)
+class _Use:
+    """What one sample comes to."""
+
+    ls_cpu_milli: int = NONE
+    be_cpu_milli: int = NONE
+    system_cpu_milli: int = NONE
+    used_cpu_milli: int = NONE
+    used_mem_bytes: int = NONE
+    be_mem_bytes: int = NONE
+    limit_cpu_milli: int = NONE
+    pressure: tuple[int, int, int, int, int] = (NONE,) * 5
+    ls_stall_permille: int = NONE
+    be_throttled_permille: int = NONE
+    slack_won_cpu_milli: int = NONE
+
+
+@dataclass(slots=True)
+class NodeFigures:
+    """One node."""
+
+    name: str
+    block: Block = field(default_factory=lambda: empty(1))
+    """Of the minute that is being filled."""
+    kept: list[Record] = field(default_factory=list)
+    """Of the minute that is being filled, in the order in which they were kept."""
+    sample: Logged[NodeSample] | None = None
+    keyframe: Logged[NodeSample] | None = None
+    keyframe_record: Record | None = None
+    inventory: Logged[NodeInventory] | None = None
+    metric: Logged[NodeMetric] | None = None
+    allocatable: Logged[NodeAllocatable] | None = None
+    score: Logged[NodeScore] | None = None
+    outcome: Logged[NodeOutcome] | None = None
+    """The last about the limit that was no refusal."""
+    covered_ms: int = 0
+    emptied: str = ""
+    """The term that leaves no batch CPU."""
+    latest: dict[str, Record] = field(default_factory=dict)
+    """The newest record of each topic."""
+    _use: _Use | None = None
+    """Of the samples of this second: the last one."""
+    _counts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTS, 0))
+    _decided_ms: int = NONE
+    _admissions: Admissions = field(default_factory=Admissions)
+    _ceiling: tuple[Policy | None, NodeFacts | None, int] = (None, None, NONE)
+    _kept: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """By topic, when its last record was kept, and its offset."""
+    _standing: dict[str, object] = field(default_factory=dict)
+    """By topic, what its last record said in kind: a change of it is kept sooner."""
+
+    @property
+    def facts(self) -> NodeFacts | None:
+        """By the inventory, else by the newest keyframe."""
+        if self.inventory is not None:
+            return self.inventory.body.facts
+        return None if self.keyframe is None else self.keyframe.body.facts
+
+    def take_sample(self, record: Record, body: NodeSample) -> None:
+        """The next sample."""
+        self.sample = Logged(body=body, place=place_of(record))
+        if body.facts is not None and body.pods is not None:
+            self.keyframe = self.sample
+        self._admissions.see(body)
+        self._counts["bursts"] += len(body.burst)
+        self._use = self._used(body)
+
+    def _used(self, body: NodeSample) -> _Use:
+        """Sums over the pods whose use is known; before the node's first interval is over none is."""
+        use = _Use(used_cpu_milli=_or_none(body.use.cpu_milli), used_mem_bytes=_or_none(body.use.mem_bytes))
+        ls = be = mem = periods = throttled = 0
+        for pod in body.pod_use:
+            cpu = pod.cpu_milli or 0
+            if pod.best_effort_group:
+                be += cpu
+                mem += pod.mem_bytes or 0
+                periods += pod.periods or 0
+                throttled += pod.throttled_periods or 0
+            else:
+                ls += cpu
+        use.be_mem_bytes = mem
+        if body.use.cpu_milli is not None:
+            use.ls_cpu_milli, use.be_cpu_milli = ls, be
+            use.system_cpu_milli = max(0, body.use.cpu_milli - ls - be)
+        if periods:
+            use.be_throttled_permille = throttled * 1_000 // periods
+        use.limit_cpu_milli = limit_milli(body.limits)
+        psi = body.use.pressure
+        shares = (psi.cpu_some_pct, psi.mem_some_pct, psi.mem_full_pct, psi.io_some_pct, psi.io_full_pct)
+        some, mem_some, mem_full, io_some, io_full = (NONE if one is None else round(100 * one) for one in shares)
+        use.pressure = some, mem_some, mem_full, io_some, io_full
+        if body.ls_pressure is not None and body.ls_pressure.looks and self.facts is not None:
+            capacity = self.facts.capacity.cpu_milli or 0
+            terms = [step(body.ls_pressure.gate, look, capacity).terms for look in body.ls_pressure.looks]
+            use.ls_stall_permille = int(max(one["stall_permille"] for one in terms))
+        admission = self._admissions.of(body)
+        if admission is not None:
+            pods = [pod for _, pod in best_effort_use(body, admission)]
+            won = total(pod.used for pod in pods).cpu_milli - admitted(pods, admission.room).likely.cpu_milli
+            use.slack_won_cpu_milli = won
+        return use
+
+    def gone(self, now_ms: int) -> bool:
+        """Whether nothing in the log speaks of it any more."""
+        latest = (self.inventory, self.metric, self.allocatable)
+        return not any(latest) and (self.sample is None or self.sample.age_ms(now_ms) > GONE_MS)
+
+    def take_allocatable(self, record: Record, body: NodeAllocatable | None) -> None:
+        """What is sold from now on; None: nothing is published of the node."""
+        self.allocatable = None if body is None else Logged(body=body, place=place_of(record))
+        shown = [] if body is None else figures(body)
+        found = next((one for one in shown if one.of == "batch_cpu_milli"), None)
+        self.emptied = "" if found is None else found.emptied_by
+
+    def take_command(self, body: NodeCommand) -> None:
+        """An answer of the stream."""
+        if body.answer == "skipped":
+            self._counts["skipped"] += 1
+        now = None if self.sample is None else measured(self.sample.body.limits)
+        for hold in body.hold:
+            wanted = measured(hold.limits)
+            if now is not None and wanted is not None:
+                change = quota_rate(wanted) - quota_rate(now) if quota_rate(wanted) != quota_rate(now) else 0.0
+                change = change or len(wanted.be_cpuset or ()) - len(now.be_cpuset or ())
+                self._counts["raises"] += change > 0
+                self._counts["cuts"] += change < 0
+
+    def take_outcome(self, record: Record, body: NodeOutcome) -> None:
+        """What came of a decision."""
+        if body.about_limit and body.result != "refused":
+            self.outcome = Logged(body=body, place=place_of(record))
+            self._decided_ms = body.age_ms
+            self._counts["guarded"] += body.origin == "guard"
+        elif body.spent is not None and body.result == "applied":
+            self._counts["evictions"] += 1
+
+    def row(self, now_ms: int, number_of: Callable[[str], int], policy: Policy | None) -> list[int]:
+        """Its figures at the end of a second, in the order of ``points.FINE``; what only that second has is cleared."""
+        use, counts, sold = self._use or _Use(), self._counts, self.allocatable
+        score = None if self.score is None else self.score.body
+        severity, why, state, age_ms = self._standing_at(now_ms)
+        outcome = self.outcome if self.outcome is not None and self.outcome.age_ms(now_ms) <= LATELY_MS else None
+        sample, facts = self.sample, self.facts
+        capacity = None if facts is None else facts.capacity
+        row = [
+            1, STATES.index(state), SEVERITIES.index(severity),
+            use.ls_cpu_milli, use.be_cpu_milli, use.system_cpu_milli, use.used_cpu_milli, use.used_mem_bytes,
+            use.be_mem_bytes,
+            _or_none(None if sold is None else sold.body.batch_cpu_milli),
+            _or_none(None if sold is None else sold.body.batch_mem_bytes),
+            _or_none(None if score is None else score.batch_asked.cpu_milli),
+            _or_none(None if score is None else score.batch_asked.mem_bytes),
+            use.limit_cpu_milli, *use.pressure, use.ls_stall_permille, use.be_throttled_permille,
+            use.slack_won_cpu_milli, _or_none(age_ms), self._decided_ms,
+            *counts.values(),
+            _or_none(None if capacity is None else capacity.cpu_milli),
+            _or_none(None if capacity is None else capacity.mem_bytes),
+            self._ceiling_milli(policy), number_of(why),
+            number_of("" if sample is None else sample.body.policy_version),
+            number_of("" if sample is None else sample.body.boot_id),
+            NONE if sample is None else sample.body.seq,
+            0 if outcome is None or outcome.body.origin == "agent" else ORIGINS.index(outcome.body.origin),
+            NONE if sample is None else _SAMPLE_TOPICS.index(sample.place.topic),
+            _offset(sample), _offset(self.metric), _offset(sold),
+            self.latest[COMMAND.name].offset if COMMAND.name in self.latest else NONE, _offset(self.outcome),
+        ]  # fmt: skip
+        self._use, self._decided_ms = None, NONE
+        self._counts = dict.fromkeys(COUNTS, 0)
+        return row
+
+    def _standing_at(self, now_ms: int) -> tuple[Severity, str, State, int | None]:
+        outcome = self.outcome if self.outcome is not None and self.outcome.age_ms(now_ms) <= LATELY_MS else None
+        log = NodeLog(
+            node=self.name, policy=None, policy_refused="", inventory=self.inventory,
+            samples=() if self.keyframe is None else (self.keyframe,),
+            metric=self.metric, allocatable=self.allocatable, score=self.score, commands=(), refused=(),
+            outcomes=() if outcome is None else (outcome,), covered={(METRIC.name, self.name): self.covered_ms},
+        )  # fmt: skip
+        row = node_row(log, now_ms)
+        state: State = "ok"
+        if self.metric is None or self.metric.body.stale_ms:
+            state = "silent"
+        elif row.age_ms is not None and row.age_ms > UNSAID_MS:
+            state = "frozen"
+        elif outcome is not None and outcome.body.rule == SUSPEND:
+            state = "suspended"
+        elif outcome is not None and outcome.body.origin == "guard":
+            state = "guard"
+        elif self.emptied:
+            state = "exhausted"
+        why, severity = row.why, row.severity
+        if state == "frozen" and severity in {"ok", "note"}:
+            severity, why = "warning", "its figures were neither published nor covered by a heartbeat for 15 s"
+        elif state == "exhausted" and severity == "ok":
+            severity, why = "note", f"batch-cpu is 0: {self.emptied} leaves nothing"
+        return severity, why, state, row.age_ms
+
+    def _ceiling_milli(self, policy: Policy | None) -> int:
+        """Of the facts and policy that hold; they are compared by identity, for they are replaced and never changed."""
+        facts = self.facts
+        if policy is None or facts is None:
+            return NONE
+        if self._ceiling[0] is not policy or self._ceiling[1] is not facts:
+            threshold = resource_threshold_on(policy, facts)
+            ceiling = (facts.capacity.cpu_milli or 0) * threshold.cpu_suppress_threshold_pct // 100
+            self._ceiling = policy, facts, ceiling if threshold.enable else NONE
+        return self._ceiling[2]
+
+    def keep(self, record: Record, standing: object, span_ms: int, *, always: bool = False) -> None:
+        """Keep a record with what explains it: the newest sample, answer and outcome, and of a sale the window.
+
+        Args:
+            record: the one that changed something.
+            standing: what it comes to in kind, such as the bound of its arithmetic.
+            span_ms: of records of one topic, one is kept in each span; of another standing, one in a tenth of it.
+            always: keep it whatever was kept before.
+
+        """
+        topic, at_ms = record.topic, record.timestamp_ms
+        last_ms = self._kept.get(topic, (-span_ms, NONE))[0]
+        changed = self._standing.get(topic) != standing
+        self._standing[topic] = standing
+        soon_ms = span_ms // 10 or 1
+        due = at_ms // span_ms != last_ms // span_ms or (changed and at_ms // soon_ms != last_ms // soon_ms)
+        if due or always:
+            for one in self._around(record):
+                if self._kept.get(one.topic, (0, NONE))[1] != one.offset:
+                    self._kept[one.topic] = at_ms, one.offset
+                    self.kept.append(one)
+
+    def keep_what_holds(self) -> None:
+        """Keep the newest record of each topic, and the pods."""
+        first = [] if self.keyframe_record is None else [self.keyframe_record]
+        rest = [one for one in self.latest.values() if one is not self.keyframe_record]
+        self.kept = [*first, *sorted(rest, key=lambda one: one.timestamp_ms)]
+        self._kept |= {one.topic: (one.timestamp_ms, one.offset) for one in self.kept}
+
+    def _around(self, record: Record) -> list[Record]:
+        found = [self.latest[topic] for topic in _EXPLAINING if topic in self.latest and topic != record.topic]
+        return [*found, record]
+
+
+def limit_milli(limits: Limits | None) -> int:
+    """A limit by its quota, rounded down as explain shows it."""
+    limits = measured(limits)
+    if limits is None:
+        return NONE
+    if limits.be_cfs_quota_us is None:
+        return UNLIMITED
+    return 1_000 * limits.be_cfs_quota_us // limits.be_cfs_period_us
+
+
+def _or_none(value: int | None) -> int:
+    return NONE if value is None else value
+
+
+def _offset(one: Logged[NodeSample] | Logged[NodeMetric] | Logged[NodeAllocatable] | Logged[NodeOutcome] | None) -> int:
+    return NONE if one is None else one.place.offset

@@ -1,0 +1,166 @@
+"""A node's figures over time, in columns: packed into blobs, and rolled up into coarser points. Pure.
+
+A block is one node's 60 points of one resolution. Its columns are arrays of integers. ``NONE`` is not known.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from array import array
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from operator import sub
+from typing import Literal
+
+from slacktide.deploy.console.history.view import NONE
+
+POINTS = 60
+"""Of one block."""
+STEPS_S = (1, 10, 60)
+"""Resolutions, each a multiple of the one before."""
+Kind = Literal["level", "sum", "worst", "last"]
+"""What a coarser point keeps: the last known with minimum and maximum, the sum, the maximum, or the last known."""
+
+_LEVELS = (
+    "ls_cpu_milli", "be_cpu_milli", "system_cpu_milli", "used_cpu_milli", "used_mem_bytes", "be_mem_bytes",
+    "sold_cpu_milli", "sold_mem_bytes", "requested_cpu_milli", "requested_mem_bytes", "limit_cpu_milli",
+    "cpu_some", "mem_some", "mem_full", "io_some", "io_full", "ls_stall_permille", "be_throttled_permille",
+    "slack_won_cpu_milli", "age_ms", "decided_ms",
+)  # fmt: skip
+COUNTS = ("cuts", "raises", "bursts", "evictions", "skipped", "guarded")
+_WORST = ("present", "state", "severity")
+_LAST = (
+    "capacity_cpu_milli", "capacity_mem_bytes", "ceiling_cpu_milli", "why", "policy", "boot", "seq", "origin",
+    "sample_topic", "sample_offset", "metric_offset", "allocatable_offset", "command_offset", "outcome_offset",
+)  # fmt: skip
+_KINDS: dict[str, Kind] = {
+    **dict.fromkeys(_WORST, "worst"),
+    **dict.fromkeys(_LEVELS, "level"),
+    **dict.fromkeys(COUNTS, "sum"),
+    **dict.fromkeys(_LAST, "last"),
+}
+FINE = tuple(_KINDS)
+"""Columns of the finest resolution; ``present`` is 1 where the follower recorded the second. ``why``, ``policy`` and
+``boot`` are numbers of texts; ``state`` and ``severity`` count from good to bad."""
+_END = {"": "last", ".min": "min", ".max": "max"}
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One of a coarser resolution."""
+
+    name: str
+    of: str
+    """A column of the finest resolution."""
+    how: str
+    """last, min, max, sum or worst."""
+
+
+COLUMNS = tuple(
+    Column(name + end, name, how)
+    for name, kind in _KINDS.items()
+    for end, how in (_END.items() if kind == "level" else (("", kind),))
+)
+COARSE = tuple(one.name for one in COLUMNS)
+"""Columns of the others."""
+AT = {1: {name: at for at, name in enumerate(FINE)}} | {
+    step: {name: at for at, name in enumerate(COARSE)} for step in STEPS_S[1:]
+}
+"""By resolution, the place of each column in a block."""
+Block = list["array[int]"]
+_HEAD = struct.Struct("<cq")
+_CODES = ((1 << 7, "b"), (1 << 15, "h"), (1 << 31, "i"), (1 << 63, "q"))
+
+
+def empty(step_s: int) -> Block:
+    """A block without a point."""
+    none = [NONE] * POINTS
+    block = [array("q", none) for _ in AT[step_s]]
+    block[0] = array("q", [0]) * POINTS
+    return block
+
+
+def pack(block: Sequence[array[int]]) -> bytes:
+    """A block as bytes: of each column the first value, and differences in the smallest integers that hold them."""
+    pieces: list[bytes] = []
+    for column in block:
+        first = column[0]
+        if column.count(first) == POINTS:
+            pieces.append(_HEAD.pack(b"=", first))
+            continue
+        steps = list(map(sub, column[1:], column))
+        most = max((*steps, -min(steps) - 1))
+        code = next(code for below, code in _CODES if most < below)
+        pieces += (_HEAD.pack(code.encode(), first), array(code, steps).tobytes())
+    return zlib.compress(b"".join(pieces), 6)
+
+
+def _columns(blob: bytes) -> Iterable[tuple[int, array[int] | None]]:
+    raw, at = zlib.decompress(blob), 0
+    while at < len(raw):
+        code, first = _HEAD.unpack_from(raw, at)
+        at += _HEAD.size
+        if code == b"=":
+            yield first, None
+            continue
+        steps = array(code.decode())
+        size = (POINTS - 1) * steps.itemsize
+        steps.frombytes(raw[at : at + size])
+        at += size
+        yield first, steps
+
+
+def unpack(blob: bytes) -> Block:
+    """The block again.
+
+    Raises:
+        zlib.error, ValueError, struct.error: these are no bytes of ``pack``.
+
+    """
+    return [
+        array("q", [first]) * POINTS if steps is None else array("q", accumulate(chain((first,), steps)))
+        for first, steps in _columns(blob)
+    ]
+
+
+def point(blob: bytes, slot: int) -> list[int]:
+    """One point of a packed block, in the order of its columns; errors as ``unpack``."""
+    return [first if steps is None else first + sum(steps[:slot]) for first, steps in _columns(blob)]
+
+
+def rolled(blocks: Sequence[Block | None], step_s: int, coarse_s: int) -> Block:
+    """Coarser points of the same node.
+
+    Args:
+        blocks: of ``step_s``, one after the other in time; None: there is none. Their spans make up the whole block.
+        step_s: their resolution.
+        coarse_s: the next one.
+
+    """
+    each = coarse_s // step_s
+    made, fine_at = empty(coarse_s), AT[step_s]
+    names = fine_at if step_s > 1 else None
+    sources = [fine_at[one.name if names else one.of] for one in COLUMNS]
+    for number, block in enumerate(blocks):
+        if block is None:
+            continue
+        for begin in range(0, POINTS, each):
+            slot = (number * POINTS + begin) // each
+            if any(block[0][begin : begin + each]):
+                for place, one in enumerate(COLUMNS):
+                    made[place][slot] = folded(one.how, block[sources[place]][begin : begin + each])
+    return made
+
+
+def folded(how: str, values: array[int]) -> int:
+    """Values of one span as one; NONE: none is known."""
+    known = [value for value in values if value != NONE] if NONE in values else values
+    if not known:
+        return NONE
+    if how == "last":
+        return known[-1]
+    if how == "min":
+        return min(known)
+    return sum(known) if how == "sum" else max(known)
