@@ -1,23 +1,18 @@
 """PURE: a record as Kafka's batches hold it, from the length of its key to its last header.
 
-What many records share is put together once. What goes before depends on a record's place in its batch. A record stays
-in pieces until it is joined with all others of its batch: each copy of a megabyte costs.
+What many records share is put together once. What goes before depends on a record's place in its batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import TypeAlias
 
 from slacktide.schemas.headers import Header, Headers
 from slacktide.streams.records import Out
 
-RecordPieces: TypeAlias = tuple[bytes, ...]
-"""A record's bytes, in order."""
 
-
-def rendered(key: bytes, value: bytes | None, headers: bytes) -> RecordPieces:
+def rendered(key: bytes, value: bytes | None, headers: bytes) -> bytes:
     """Give a record.
 
     Args:
@@ -26,7 +21,8 @@ def rendered(key: bytes, value: bytes | None, headers: bytes) -> RecordPieces:
         headers: made by ``rendered_headers``.
 
     """
-    return (key, varint(-1), headers) if value is None else (key, varint(len(value)), value, headers)
+    pieces = (key, varint(-1), headers) if value is None else (key, varint(len(value)), value, headers)
+    return b"".join(pieces)
 
 
 def rendered_key(key: bytes | None) -> bytes:
@@ -106,7 +102,9 @@ class RenderedOut(Out, frozen=True, kw_only=True, gc=False):
         return headers_in(self.tail)
 
 
-def record_of(out: Out) -> RecordPieces:
+def record_of(out: Out) -> bytes:
     """Give a record that is to be written."""
-    tail = out.tail if isinstance(out, RenderedOut) else rendered_headers(out.headers)
-    return rendered(rendered_key(out.key), out.value, tail)
+    if isinstance(out, RenderedOut):
+        key, value = out.key, out.value
+        return b"".join((varint(len(key)), key, varint(len(value)), value, out.tail))
+    return rendered(rendered_key(out.key), out.value, rendered_headers(out.headers))

@@ -1,14 +1,12 @@
 """Records that are put together as bytes before they are sent: what many records share is rendered once.
 
 A rendered record goes from the length of its key to its last header. What goes before depends on its place in a batch.
-Its pieces are joined once, with those of all others of the batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from itertools import chain
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -17,7 +15,7 @@ from aiokafka import TopicPartition
 from google_crc32c import value as crc32c
 
 from slacktide.streams.records import Out
-from slacktide.streams.rendering import RecordPieces, headers_in, varint, varint_at
+from slacktide.streams.rendering import headers_in, varint, varint_at
 
 RENDERED_BYTES_MAX: Final = 900_000
 """Of a batch. By default a broker takes 1 MiB."""
@@ -38,13 +36,12 @@ class Rendered(msgspec.Struct, gc=False):
 
     topic: str
     partition: int
-    records: list[RecordPieces]
+    records: list[bytes]
     """Made by ``rendered``."""
 
 
-def out_of(place: TopicPartition, record: RecordPieces) -> Out:
+def out_of(place: TopicPartition, raw: bytes) -> Out:
     """A rendered record as it was before."""
-    raw = b"".join(record)
     key, at = _field(raw, 0)
     value, at = _field(raw, at)
     return Out(topic=place.topic, partition=place.partition, key=key, value=value, headers=headers_in(raw[at:]))
@@ -61,7 +58,7 @@ class Part(NamedTuple):
     place: TopicPartition
     first: int
     """Its first record, among all that are to be written."""
-    records: list[RecordPieces]
+    records: list[bytes]
 
     def halves(self) -> list[Part]:
         """The same in two batches."""
@@ -90,14 +87,14 @@ def parts(batches: Sequence[Rendered]) -> list[Part]:
     return [part for _, part in made]
 
 
-def _split(records: list[RecordPieces]) -> Iterator[list[RecordPieces]]:
+def _split(records: list[bytes]) -> Iterator[list[bytes]]:
     if size_bytes(records) <= RENDERED_BYTES_MAX:
         if records:
             yield records
         return
     begin, room_bytes = 0, RENDERED_BYTES_MAX - _HEADER_BYTES
     for number, record in enumerate(records):
-        record_bytes = sum(map(len, record)) + _AROUND_BYTES
+        record_bytes = len(record) + _AROUND_BYTES
         room_bytes -= record_bytes
         if room_bytes < 0 and number > begin:
             yield records[begin:number]
@@ -105,9 +102,9 @@ def _split(records: list[RecordPieces]) -> Iterator[list[RecordPieces]]:
     yield records[begin:]
 
 
-def size_bytes(records: Sequence[RecordPieces]) -> int:
+def size_bytes(records: Sequence[bytes]) -> int:
     """What a batch of them has at most."""
-    return _HEADER_BYTES + sum(map(len, chain.from_iterable(records))) + _AROUND_BYTES * len(records)
+    return _HEADER_BYTES + sum(map(len, records)) + _AROUND_BYTES * len(records)
 
 
 class RenderedBatch:
@@ -119,7 +116,7 @@ class RenderedBatch:
 
     """
 
-    def __init__(self, records: Sequence[RecordPieces], timestamp_ms: int) -> None:
+    def __init__(self, records: Sequence[bytes], timestamp_ms: int) -> None:
         self._records = records
         self._count = len(records)
         self._timestamp_ms = timestamp_ms
@@ -156,7 +153,7 @@ class RenderedBatch:
         pieces = [_HEADER.pack(0, count - 1, at_ms, at_ms, *self._producer, count)]
         for place, record in enumerate(self._records):
             around = _around(place)
-            pieces += (varint(len(around) + sum(map(len, record))), around, *record)
+            pieces += (varint(len(around) + len(record)), around, record)
         checked = b"".join(pieces)
         return _FRONT.pack(0, len(checked) + _UNCHECKED_BYTES, -1, _FORMAT, crc32c(checked)), checked
 

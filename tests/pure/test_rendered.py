@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from slacktide.streams.kafka import Rendered
 from slacktide.streams.kafka.rendered import RENDERED_BYTES_MAX, RenderedBatch, out_of, parts, size_bytes
 from slacktide.streams.records import Out
-from slacktide.streams.rendering import RecordPieces, rendered, rendered_headers, rendered_key
+from slacktide.streams.rendering import rendered, rendered_headers, rendered_key
 
 PLACE = TopicPartition("slacktide.node.command.v1", 3)
 AT_MS = 1_700_000_000_000
@@ -20,7 +20,7 @@ some_headers = st.lists(st.tuples(st.text(max_size=9), some_bytes), max_size=9)
 some_records = st.lists(st.tuples(st.none() | some_bytes, st.none() | some_bytes, some_headers), min_size=1, max_size=9)
 
 
-def render(records: list[tuple]) -> list[RecordPieces]:
+def render(records: list[tuple]) -> list[bytes]:
     return [rendered(rendered_key(key), value, rendered_headers(headers)) for key, value, headers in records]
 
 
@@ -57,7 +57,7 @@ def test_a_rendered_record_can_be_read_again(records: list[tuple]) -> None:
 @settings(deadline=None)
 def test_records_go_out_in_order_in_batches_that_a_broker_takes(sizes: list[list[int]]) -> None:
     """But for one that is larger itself, which it may refuse."""
-    batches = [Rendered("t", number % 2, [(bytes(size),) for size in each]) for number, each in enumerate(sizes)]
+    batches = [Rendered("t", number % 2, [bytes(size) for size in each]) for number, each in enumerate(sizes)]
     made = parts(batches)
     everything = [(TopicPartition("t", batch.partition), record) for batch in batches for record in batch.records]
 
@@ -73,7 +73,7 @@ def test_records_go_out_in_order_in_batches_that_a_broker_takes(sizes: list[list
 
 
 def test_no_second_batch_of_a_partition_goes_before_the_first_one_of_another() -> None:
-    large = [(bytes(RENDERED_BYTES_MAX - 200),)] * 2
+    large = [bytes(RENDERED_BYTES_MAX - 200)] * 2
     made = parts([Rendered("t", 0, large), Rendered("t", 1, large), Rendered("t", 2, [])])
 
     assert [(part.place.partition, part.first) for part in made] == [(0, 0), (1, 2), (0, 1), (1, 3)]
