@@ -19,8 +19,8 @@ N = TypeVar("N")
 
 SEQ_MAX: Final = 9_999_999_999
 """What fits an id's ten digits. A node that sends once a second gets there after three hundred years."""
-_LEAST: Final = np.array([0, 0, 0, 0, 0, NONE])
-_MOST: Final = np.array([SEQ_MAX, TIME_MS_MAX, TIME_MS_MAX, AMOUNT_MAX, AMOUNT_MAX, TIME_MS_MAX])
+_LEAST: Final = 0, 0, 0, 0, 0, NONE
+_MOST: Final = SEQ_MAX, TIME_MS_MAX, TIME_MS_MAX, AMOUNT_MAX, AMOUNT_MAX, TIME_MS_MAX
 
 
 class Columns(NamedTuple):
@@ -81,6 +81,19 @@ def sound(its: Columns) -> Bools:
     return good
 
 
+def is_sound(numbers: Sequence[int]) -> bool:
+    """Tell the same of the numbers of one sample, which has as many as it has pods."""
+    pods = numbers[NODE_NUMBERS:]
+    if len(numbers) < NODE_NUMBERS or len(pods) % 2:
+        return False
+    if not all(least <= number <= most for least, number, most in zip(_LEAST, numbers, _MOST, strict=False)):
+        return False
+    if min(pods, default=0) >= 0 and max(pods, default=0) <= AMOUNT_MAX:
+        return True
+    pairs = zip(pods[::2], pods[1::2], strict=True)
+    return all(NONE == cpu == mem or (0 <= cpu <= AMOUNT_MAX and 0 <= mem <= AMOUNT_MAX) for cpu, mem in pairs)
+
+
 def samples(its: Columns, heads: Sequence[Head[N]], quotas_us: Ints) -> Samples:
     """Give what the suppress rule reads of samples that are sound."""
     used_milli = np.maximum(its.pods[:, 0], 0)
@@ -111,7 +124,7 @@ class Block(NamedTuple, Generic[N]):
 
     heads: Sequence[Head[N]]
     numbers: Ints
-    """int64 [n, 10]: ``Head.numbers`` of each."""
+    """int64 [n, 12]: ``Head.numbers`` of each."""
     values: Sequence[bytes]
     """Their records' bodies."""
     quotas_us: Sequence[int]

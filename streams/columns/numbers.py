@@ -33,5 +33,5 @@ def numbers(texts: Sequence[bytes]) -> Ints:
     try:
         parsed: Any = _parser.parse(b"[%b]" % b",".join(texts))
         return np.frombuffer(bytes(parsed.as_buffer(of_type="i")), np.int64)
-    except (ValueError, TypeError) as exc:
+    except (ValueError, TypeError, RuntimeError) as exc:  # the last one where a number has more than 64 bits
         raise NoNumbersError(str(exc)) from exc

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar, Generic, TypeVar
 
+import msgspec
 import numpy as np
 
 from slacktide.schemas.proof import Verdict
-from slacktide.schemas.sample_columns import NODE_NUMBERS
-from slacktide.streams.columns.block import Block, Columns, columns, samples, sound
+from slacktide.streams.columns.block import Block, Columns, columns, is_sound, samples
 from slacktide.streams.columns.head import FIT, PODS, Head, joined_numbers
 from slacktide.streams.columns.numbers import NoNumbersError, numbers
 from slacktide.streams.columns.rings import Ints
@@ -17,6 +17,7 @@ from slacktide.streams.columns.screen import Bools, Screened, screen
 
 N = TypeVar("N")
 
+_decode = msgspec.json.Decoder(list[int]).decode
 _NO_NUMBERS = np.zeros((0, 0), np.int64)
 
 
@@ -93,12 +94,13 @@ class Turn(Generic[N]):
 
 def alone(text: bytes) -> int | None:
     """Read the numbers of one sample; its sequence number, None: they cannot be, or no machine has such figures."""
-    try:
-        flat = numbers([text])
-        its = columns(flat, np.array([(len(flat) - NODE_NUMBERS) // 2]))
-    except (NoNumbersError, ValueError):
+    if text.translate(None, b"0123456789,-"):  # msgspec takes 1.0 for a whole number
         return None
-    return int(flat[0]) if sound(its).all() else None
+    try:
+        flat = _decode(b"[%b]" % text)
+    except msgspec.DecodeError:
+        return None
+    return flat[0] if is_sound(flat) else None
 
 
 def _readable(text: bytes) -> bool:
