@@ -295,6 +295,24 @@ def _percentiles(values: Floats, missing: Ints, *, gaps: bool) -> Floats:
     ranks = np.stack([np.maximum((counts * percent + 99) // 100 - 1, 0) for percent in PERCENTS], -1)
     ordered = values.copy()
     # Of what is not negative the bits have the same order, and whole numbers sort faster.
-    (ordered if gaps else ordered.view(np.int32)).sort(axis=-1)
+    bits = ordered.view(np.int32)
+    if not gaps and values.shape[-1] == SECONDS:
+        bits[..., SECONDS // 2 - 1], bits[..., -SECONDS // 4 :] = _upper(bits)
+    else:
+        (ordered if gaps else bits).sort(axis=-1)
     ranked: Floats = np.take_along_axis(ordered, ranks, -1)
     return ranked
+
+
+def _upper(values: Ints) -> tuple[Ints, Ints]:
+    """The lower median and the sorted last quarter. NumPy sorts up to 512 numbers in a fifth of the time, each."""
+    quarters = values.reshape(*values.shape[:-1], 2, 2, -1)
+    quarters.sort(axis=-1)
+    # Of two sorted runs the one against the other backwards: the smaller of each pair are the lower half.
+    first, second = quarters[..., 0, :], quarters[..., 1, ::-1]
+    halves = np.stack([np.minimum(first, second), np.maximum(first, second)], -2)
+    halves.sort(axis=-1)
+    middle = np.minimum(halves[..., 0, :, :], halves[..., 1, ::-1, ::-1]).max((-2, -1))
+    last = np.maximum(halves[..., 0, 1, :], halves[..., 1, 1, ::-1])
+    last.sort(axis=-1)
+    return middle, last

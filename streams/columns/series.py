@@ -103,9 +103,12 @@ class Series:
     def averages(self, rows: Ints) -> Floats:
         """CPU and memory of each row over the time for which they are known; NaN: not known at all."""
         totals = self._totals.take(rows, 0)
-        sums, weights = totals[:, :2], np.rint(totals[:, 2:])
-        found: NDArray[np.float64] = np.divide(sums, weights, out=np.full_like(sums, np.nan), where=weights > 0)
-        return np.maximum(found, 0.0)
+        found = np.empty((len(rows), 2))
+        for figure in range(2):  # column by column: NumPy takes rows of two one by one
+            weights = np.rint(totals[:, 2 + figure])
+            weights[weights <= 0] = np.nan
+            np.divide(totals[:, figure], weights, out=found[:, figure])
+        return np.maximum(found, 0.0, out=found)
 
     def publish(self, rows: Ints, averages: Floats) -> None:
         """Keep what is published of these rows; ``averages``: float64 [n, 2]."""

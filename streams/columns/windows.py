@@ -378,13 +378,15 @@ def _amounts(values: Floats, weights_ms: Ints, cells: Floats) -> None:
         cells: float64 [n, 4].
 
     """
-    weights = weights_ms[:, None]
     unknown = np.isnan(values)
-    if unknown.any():
-        weights = np.where(unknown, 0, weights)
-        values = np.where(unknown, 0.0, values)
-    np.multiply(values, weights, out=cells[:, :2])
-    cells[:, 2:] = weights
+    some = bool(unknown.any())
+    for figure in range(2):  # column by column: NumPy takes rows of two one by one
+        amounts, weights = values[:, figure], weights_ms
+        if some:
+            amounts = np.where(unknown[:, figure], 0.0, amounts)
+            weights = np.where(unknown[:, figure], 0, weights)
+        np.multiply(amounts, weights, out=cells[:, figure])
+        cells[:, 2 + figure] = weights
 
 
 def _own(sample: NodeSample) -> list[tuple[int | None, int | None]]:

@@ -16,7 +16,7 @@ from slacktide.schemas.inventory import Pod
 from slacktide.schemas.metric import Use
 from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
 from slacktide.schemas.window import NodeWindowSegment
-from slacktide.streams.columns.rings import LENGTHS_S, SECONDS
+from slacktide.streams.columns.rings import FIGURES, LENGTHS_S, PERCENTS, SECONDS, Rings
 from slacktide.streams.columns.segments import Minute, minute_of, restore, segment, written_minute, written_seconds
 from slacktide.streams.columns.series import SLOTS_MAX, slot_ms
 from slacktide.streams.columns.windows import Arrival, Averages, Windows, averages_of
@@ -537,3 +537,16 @@ def test_minutes_taken_back_are_as_if_the_samples_had_been_heard(
     pods = slice(3, None if begin == end else 3)  # what both heard of a slot is shared out evenly
     for own in (slice(0, 2), pods):
         assert found.values[own] == pytest.approx(wanted.values[own], rel=1e-4, abs=1, nan_ok=True)
+
+
+@settings(max_examples=4, deadline=None)
+@given(st.integers(2, 5_000_000), st.integers(0, 9))
+def test_a_full_ring_has_the_percentiles_of_its_sorted_seconds(values: int, seed: int) -> None:
+    seconds = np.random.default_rng(seed).integers(0, values, (2, FIGURES, SECONDS)).astype(np.float32)
+    rings = Rings(2)
+    for second in range(SECONDS):
+        at_ms = np.full(2, second * 1_000)
+        rings.add(np.arange(2), at_ms, at_ms + 1_000, seconds[:, :, second])
+    whole = rings.spreads(np.arange(2))[-1]
+    ranks = [ceil(SECONDS * percent / 100) - 1 for percent in PERCENTS]
+    assert np.array_equal(np.array(whole.figures)[..., 1:], np.sort(seconds)[..., ranks])
