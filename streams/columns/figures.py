@@ -9,13 +9,21 @@ import numpy as np
 
 from slacktide.schemas.policy import Policy
 from slacktide.streams.columns.block import Block
-from slacktide.streams.columns.head import FIT, SERIAL, Head
+from slacktide.streams.columns.head import CAPACITY, FIT, SERIAL, Head
 from slacktide.streams.columns.marked import MarksError
 from slacktide.streams.columns.market import Market, market_of
-from slacktide.streams.columns.node_figures import PUBLISH_MS_MIN, SOONER_MS, Candidate, Worth, beyond, revisions
+from slacktide.streams.columns.node_figures import (
+    PUBLISH_MS_MIN,
+    SOONER_MS,
+    WORTH_PUBLISHING,
+    Candidate,
+    Worth,
+    beyond,
+    revisions,
+)
 from slacktide.streams.columns.node_window import NEVER, OWN
 from slacktide.streams.columns.publish import Due, Figures, pod_line, publish
-from slacktide.streams.columns.rings import Floats, Ints
+from slacktide.streams.columns.rings import Ints
 from slacktide.streams.columns.screen import NONE, OTHER_LIMITS, Bools
 from slacktide.streams.columns.windows import Windows
 from slacktide.streams.decisions.cpu_suppress_cfs_quota import PERIOD_US
@@ -69,7 +77,8 @@ def worth(
     begins = np.cumsum(lengths) - lengths
     values = windows.series.averages(rows)
     known = ~np.isnan(values[begins]).any(1) & ~np.isnan(values[begins + 1]).any(1)
-    moved = same & beyond(values, windows.series.published(rows), begins, _bands(heads))
+    bands = block.numbers[taken, CAPACITY] * WORTH_PUBLISHING
+    moved = same & beyond(values, windows.series.published(rows), begins, bands)
     due = known & (moved | ~same | (published_ms == NEVER) | (since_ms < 0) | (since_ms >= republish_ms - SOONER_MS))
     which = np.nonzero(due)[0].tolist()
     of_block = [(at, candidate(block, places[at])) for at in which]
@@ -85,12 +94,19 @@ def worth(
     )
 
 
-def holding(windows: Windows, block: Block[N], merged: Sequence[int], republish_ms: int) -> list[int]:
-    """Find the samples with which what was published of their nodes still holds, as ``figures.holds`` does."""
+def holding(windows: Windows, block: Block[N], merged: Sequence[int], republish_ms: int, at_ms: int) -> list[int]:
+    """Find the samples with which what was published of their nodes still holds, as ``figures.holds`` does.
+
+    Of a node once at a time: ``at_ms``, which goes on with the worker's ticks.
+    """
     its = np.array(merged, np.int64)
-    published_ms = windows.marks.published_ms[block.rows[its]]
+    rows, marks = block.rows[its], windows.marks
+    published_ms = marks.published_ms[rows]
     since_ms = block.columns.node[its, 1] - published_ms
-    found: list[int] = its[(published_ms != NEVER) & (since_ms >= 0) & (since_ms < republish_ms - SOONER_MS)].tolist()
+    holds = (published_ms != NEVER) & (since_ms >= 0) & (since_ms < republish_ms - SOONER_MS)
+    holds &= marks.held_ms[rows] != at_ms
+    marks.held_ms[rows[holds]] = at_ms
+    found: list[int] = its[holds].tolist()
     return found
 
 
@@ -114,10 +130,6 @@ def _same(
             windows.marks.published_by[rows[at]] = serials[at]
             same[at] = True
     return same
-
-
-def _bands(heads: Sequence[Head[N]]) -> Floats:
-    return np.concatenate([head.bands for head in heads]).reshape(-1, 2)
 
 
 def publish_columns(

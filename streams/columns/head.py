@@ -16,7 +16,7 @@ from slacktide.schemas.sample_columns import NODE_NUMBERS, Of
 from slacktide.streams.columns.lines import Boot, Line, Names
 from slacktide.streams.columns.market import Market
 from slacktide.streams.columns.node_window import NodeWindow
-from slacktide.streams.columns.rings import Floats, Ints
+from slacktide.streams.columns.rings import Ints
 from slacktide.streams.columns.screen import Bools
 from slacktide.streams.decisions.known_pods import KnownPods
 
@@ -25,7 +25,9 @@ N = TypeVar("N")
 FIT: Final = slice(0, 6)
 """Columns of ``Head.numbers``: what ``screen.fit`` gave,"""
 ROW, PODS, SPREAD_MS, SERIAL = range(6, 10)
-"""row of the window, pods of the list, delay of a minute's segment after its end, and the head's own number."""
+"""row of the window, pods of the list, delay of a minute's segment after its end, and the head's own number,"""
+CAPACITY: Final = slice(10, 12)
+"""CPU and memory by which sold figures go."""
 _serials = count(1)
 
 
@@ -54,9 +56,7 @@ class Head(Generic[N]):
     group: AbstractSet[str]
     """Which of these lie in the best-effort group."""
     numbers: Ints
-    """int64 [10], made by ``numbers_of``."""
-    bands: Floats
-    """float64 [2]: how far CPU and memory may move before that is worth publishing."""
+    """int64 [12], made by ``numbers_of``."""
     commas: int
     """How many stand in its list of numbers."""
     window_ms: int
@@ -79,7 +79,9 @@ class Head(Generic[N]):
         return self.uids
 
 
-def numbers_of(fit: tuple[int, ...], window: NodeWindow, *, pods: int, spread_ms: int) -> Ints:
+def numbers_of(
+    fit: tuple[int, ...], window: NodeWindow, *, pods: int, spread_ms: int, capacity: tuple[int, int]
+) -> Ints:
     """Give a head's numbers in one array, since arrays are joined faster than numbers are gathered.
 
     Args:
@@ -87,16 +89,17 @@ def numbers_of(fit: tuple[int, ...], window: NodeWindow, *, pods: int, spread_ms
         window: of the node.
         pods: of the list.
         spread_ms: after a minute's end its segment is published so much later.
+        capacity: that sold figures go by: CPU in millicores and memory in bytes.
 
     Returns:
-        int64 [10], see ``FIT`` and the names behind it.
+        int64 [12], see ``FIT`` and the names behind it.
 
     """
-    return np.array((*fit, window.row, pods, spread_ms, next(_serials)), np.int64)
+    return np.array((*fit, window.row, pods, spread_ms, next(_serials), *capacity), np.int64)
 
 
 def joined_numbers(heads: Sequence[Head[N]]) -> Ints:
-    """Give the numbers of some heads, int64 [n, 10]."""
+    """Give the numbers of some heads, int64 [n, 12]."""
     return np.concatenate([head.numbers for head in heads]).reshape(len(heads), -1)
 
 

@@ -183,7 +183,7 @@ def _moved(windows: Windows, asked: Sequence[Candidate], parts: Sequence[Floats]
         for one, now in zip(asked, parts, strict=True)
     ]
     begins = np.cumsum([0, *(len(part) for part in parts[:-1])])
-    most = np.array([bands_of(one.facts) for one in asked])
+    most = np.array([capacity_of(one.facts) for one in asked]) * WORTH_PUBLISHING
     found: list[bool] = beyond(np.concatenate(parts), np.concatenate(before), begins, most).tolist()
     return found
 
@@ -195,7 +195,7 @@ def beyond(now: Floats, before: Floats, begins: Ints, most: Floats) -> NDArray[n
         now: float64 [N, 2]: averages, each node's own first.
         before: the same as they were published.
         begins: where each node's begin.
-        most: float64 [n, 2]: of each node, what ``bands_of`` gives.
+        most: float64 [n, 2]: of each node, so much of its capacity as is worth publishing.
 
     """
     moves = np.abs(or_zero(now) - or_zero(before))
@@ -205,9 +205,9 @@ def beyond(now: Floats, before: Floats, begins: Ints, most: Floats) -> NDArray[n
     return found
 
 
-def bands_of(facts: NodeFacts) -> Floats:
-    """How far CPU in millicores and memory in bytes may move before that is worth publishing: float64 [2]."""
-    return np.array([facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0]) * WORTH_PUBLISHING
+def capacity_of(facts: NodeFacts) -> tuple[int, int]:
+    """CPU in millicores and memory in bytes; 0: not known."""
+    return facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0
 
 
 def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list[Aggregate]) -> NodeMetric:

@@ -44,6 +44,7 @@ class Marks:
         "minute",
         "published_ms",
         "published_by",
+        "held_ms",
         "series",
         "own",
     )
@@ -61,6 +62,8 @@ class Marks:
         """Event time of what was last published."""
         self.published_by = np.zeros(rows, np.int64)
         """Which head, by its own number, names all that it was made of; 0: it is not known."""
+        self.held_ms = np.full(rows, NEVER)
+        """By the worker's ticks: when a sample last showed that what was published holds."""
         self.series = np.full(rows, OWN)
         """How many series each node has."""
         self.own = np.zeros((rows, OWN), np.int64)
@@ -73,7 +76,7 @@ class Marks:
 
     def clear(self, row: int) -> None:
         """Begin a node."""
-        self.slot[row], self.published_ms[row] = -1, NEVER
+        self.slot[row], self.published_ms[row], self.held_ms[row] = -1, NEVER, NEVER
         self.watermark_ms[row] = self.minute[row] = self.published_by[row] = 0
         self.series[row] = OWN
 

@@ -155,7 +155,7 @@ async def _write(sender: Sender, outs: Sequence[Out], within_ms: int) -> None:
         raise LogError(f"leases were not acknowledged within {within_ms} ms") from exc
     refusals = [result for result in results if isinstance(result, Refused)]
     refused = [refusal.out for refusal in refusals]
-    metrics.count_written(out for out in outs if out not in refused)
+    metrics.count_written([out for out in outs if out not in refused])
     for refusal in refusals:
         log.error("Kafka refused a record", extra={"topic": refusal.out.topic, "why": refusal.why})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import get_args
 
 from prometheus_client import Counter, Gauge, Histogram
@@ -91,9 +91,8 @@ class Counted:
         return verdict
 
 
-def count_written(outs: Iterable[Out]) -> None:
+def count_written(written: Sequence[Out]) -> None:
     """Count what the log has acknowledged."""
-    written = list(outs)
     for answer, count in Counts([out.answer for out in written if out.answer]).items():
         ANSWERS.labels(answer).inc(count)
     SAMPLE_AGE_SECONDS.observe_all([out.age_ms for out in written if out.age_ms is not None])

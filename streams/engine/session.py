@@ -399,15 +399,16 @@ class Session:
 
     async def _write(self, outs: Sequence[Out]) -> None:
         refusals = await self._sent(outs)
-        refused = [refusal.out for refusal in refusals]
-        metrics.count_written(out for out in outs if out not in refused)
         if not refusals:
+            metrics.count_written(outs)
             return
+        refused = [refusal.out for refusal in refusals]
+        metrics.count_written([out for out in outs if out not in refused])
         instead = [out for r in refusals for out in self._worker.refused(r.out, r.why, self._now_ms())]
         for refusal in refusals:
             log.warning("Kafka rejected a record", extra={"topic": refusal.out.topic, "why": refusal.why})
         lost = [refusal.out for refusal in await self._sent(instead)]
-        metrics.count_written(out for out in instead if out not in lost)
+        metrics.count_written([out for out in instead if out not in lost])
         for out in lost:  # silence is trouble, and the guard acts on it; the next record is read all the same
             log.error("Kafka also rejects the replacement of a rejected record", extra={"topic": out.topic})
 

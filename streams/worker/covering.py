@@ -16,21 +16,22 @@ class Covering:
     """The nodes of the partitions held."""
 
     def __init__(self) -> None:
-        self._at_ms = 0
+        self.at_ms = 0
+        """By the ticks."""
         self._sampled_ms: dict[int, dict[str, int]] = {}
         """By partition: nodes that were published, and when a sample of each last was taken in."""
 
     def tick(self, passed_ms: int) -> None:
         """Time passes."""
-        self._at_ms += passed_ms
+        self.at_ms += passed_ms
 
     def published(self, partition: int, node: str) -> None:
         """All figures of the node are on their way."""
-        self._sampled_ms.setdefault(partition, {})[node] = self._at_ms
+        self._sampled_ms.setdefault(partition, {})[node] = self.at_ms
 
     def sampled(self, nodes: Iterable[tuple[int, str]]) -> None:
         """Samples were taken in of nodes, by partition and name, and what was published of these holds."""
-        at_ms, of, nothing = self._at_ms, self._sampled_ms.get, dict[str, int]()
+        at_ms, of, nothing = self.at_ms, self._sampled_ms.get, dict[str, int]()
         for partition, node in nodes:
             published = of(partition, nothing)
             if node in published:
@@ -52,6 +53,6 @@ class Covering:
             stale: nodes that the worker calls stale, and has published as such.
 
         """
-        since_ms = self._at_ms - COVERED_MS
+        since_ms = self.at_ms - COVERED_MS
         nodes = self._sampled_ms.get(partition, {})
         return sorted(node for node, sampled_ms in nodes.items() if sampled_ms > since_ms or node in stale)

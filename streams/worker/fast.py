@@ -25,7 +25,7 @@ from slacktide.streams.columns.block import Block, Columns, Named, sound
 from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, numbers_of, split_limits
 from slacktide.streams.columns.lines import Boot, Line, Names, boot_of, line_of, tail_line
 from slacktide.streams.columns.marked import FIRST, MarksError, text
-from slacktide.streams.columns.node_figures import bands_of
+from slacktide.streams.columns.node_figures import capacity_of
 from slacktide.streams.columns.numbers import NoNumbersError
 from slacktide.streams.columns.publish import Figures
 from slacktide.streams.columns.screen import KEEP, SCALAR, UNFIT, Screened, bound_of, fit, quota_of
@@ -115,8 +115,8 @@ class Fast:
                 node.window,
                 pods=len(uids),
                 spread_ms=node.spread_ms,
+                capacity=capacity_of(each.sold_by or each.facts),
             ),
-            bands=bands_of(each.sold_by or each.facts),
             window_ms=node.window_ms(each.sold_by, policy),
             restarted=each.restarted,
             boot=boot,

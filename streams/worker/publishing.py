@@ -177,7 +177,7 @@ class Publishing:
         block = merging.block
         found = worth(self._windows, block, taken, self.in_force, self._worker.republish_ms, self._candidate)
         outs = self._publish_found(block, found, now_ms) if found.of.nodes else []
-        hold = holding(self._windows, block, taken, self._worker.republish_ms)
+        hold = holding(self._windows, block, taken, self._worker.republish_ms, self._covering.at_ms)
         self._covering.sampled((block.heads[at].partition, block.heads[at].of.node) for at in hold)
         return outs
 
