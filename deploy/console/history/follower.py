@@ -112,8 +112,10 @@ class Follower:
     def _take(self, record: Record) -> None:
         older = record.timestamp_ms < self._begun_ms
         known = older and record.offset < self._known.get(record.place, self._first(record))
-        if self._lost and not older and record.topic in _FACTS:
-            self._resume(record.timestamp_ms)
+        if self._lost and not older:
+            known = record.topic not in _FACTS
+            if not known:
+                self._resume(record.timestamp_ms)
         self.recorder.take(record, known=known)
 
     def _first(self, record: Record) -> int:

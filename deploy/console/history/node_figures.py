@@ -208,9 +208,13 @@ class NodeFigures:
             _offset(sample), _offset(self.metric), _offset(sold),
             self.latest[COMMAND.name].offset if COMMAND.name in self.latest else NONE, _offset(self.outcome),
         ]  # fmt: skip
+        self.forget_second()
+        return row
+
+    def forget_second(self) -> None:
+        """What came within a second is not of the next one."""
         self._use, self._decided_ms = None, NONE
         self._counts = dict.fromkeys(COUNTS, 0)
-        return row
 
     def _standing_at(self, now_ms: int) -> tuple[Severity, str, State, int | None]:
         outcome = self.outcome if self.outcome is not None and self.outcome.age_ms(now_ms) <= LATELY_MS else None

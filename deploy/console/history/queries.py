@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -614,7 +615,7 @@ def _names(name: str, pod: str) -> bool:
 def _events(record: Record, pod: str) -> Iterator[PodEvent]:
     """What one record reports of the pods that are meant."""
     place = place_of(record)
-    try:
+    with suppress(BadMessageError):
         if record.topic == OUTCOME.name:
             act = decode(record.value, NodeOutcome)
             text = ", ".join(one for one in (act.rule, act.reason, observed(act.terms)) if one)
@@ -630,11 +631,9 @@ def _events(record: Record, pod: str) -> Iterator[PodEvent]:
             text = "created while the webhook was away"
             yield _event(place, missed, "missed", missed, uid=missed.pod_uid, text=text)
         elif record.topic == DESCHEDULING.name:
-            for one in decode(record.value, DeschedulingPass).victims:
-                if _names(f"{one.namespace}/{one.name}", pod):
-                    yield _event(place, one, "descheduled", one, node=one.node, text=observed(one.terms))
-    except BadMessageError:
-        return
+            victims = decode(record.value, DeschedulingPass).victims
+            for one in (one for one in victims if _names(f"{one.namespace}/{one.name}", pod)):
+                yield _event(place, one, "descheduled", one, node=one.node, text=observed(one.terms))
 
 
 def _event(

@@ -90,6 +90,8 @@ class Minute:
     """By topic, how many records came."""
     offsets: Mapping[Place, int]
     """Of each partition that something came of, the next offset; all before it is in this minute or an earlier one."""
+    firsts: Mapping[Place, int]
+    """And the first that was read since the start."""
     texts: list[str]
     """New ones, in the order of their numbers."""
 
@@ -123,9 +125,11 @@ class Recorder:
     _rows: Rows = field(default_factory=Rows)
     _coverage: Coverage = field(default_factory=Coverage)
     _offsets: dict[Place, int] = field(default_factory=dict)
+    _firsts: dict[Place, int] = field(default_factory=dict)
     _stored_texts: int = 0
     _ticks: dict[bytes | None, int] = field(default_factory=dict)
     _policy_record: Record | None = None
+    _filled_in: bool = False
 
     def __post_init__(self) -> None:
         self.second_s = self.begin_s
@@ -136,14 +140,18 @@ class Recorder:
 
         Args:
             record: of one of ``TOPICS``.
-            known: it is in a stored minute already, and only fills in what holds.
+            known: it only fills in what holds: it is in a stored minute already, or time stands still behind a gap.
 
         """
-        self.advance(record.timestamp_ms)
         new = not known
+        self._filled_in |= known
         if new:
+            self._begin_anew()
+            self.advance(record.timestamp_ms)
             self.rates[record.topic] = self.rates.get(record.topic, 0) + 1
-        self._offsets[Place(record.topic, record.partition)] = record.offset + 1
+        place = record.place
+        self._firsts.setdefault(place, record.offset)
+        self._offsets[place] = record.offset + 1
         if isinstance(record.value, UnreadableBatch):
             self.unreadable += 1
             return
@@ -160,7 +168,15 @@ class Recorder:
     def advance(self, to_ms: int) -> None:
         """The log has passed all before this time: close the seconds that are over."""
         while self.second_s < to_ms // 1_000:
+            self._begin_anew()
             self._close()
+
+    def _begin_anew(self) -> None:
+        """What was read to fill in what holds is of no second that is recorded."""
+        if self._filled_in:
+            self._filled_in = False
+            for node in self.nodes.values():
+                node.forget_second()
 
     def jump(self, to_s: int) -> None:
         """Go on at a later second; those between are missing, and stay so."""
@@ -215,6 +231,7 @@ class Recorder:
                 entries=self.entries,
                 rates=self.rates,
                 offsets=dict(self._offsets),
+                firsts=self._firsts,
                 texts=texts,
             )
         )

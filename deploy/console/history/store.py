@@ -29,10 +29,10 @@ FORMAT = 1
 HORIZON_S = {1: 24 * 3_600, 10: 3 * 24 * 3_600, 60: 7 * 24 * 3_600}
 KEPT_S = 7 * 24 * 3_600
 SIZE_BYTES_MAX = 4 << 30
-SIZE_BYTES_MIN = 8 << 20
+SIZE_BYTES_MIN = 2 << 20
 NODE_BITS = 20
-_PARTS = 48
-"""In such parts of its horizon the oldest goes where the file is full."""
+_PARTS = 8
+"""In such parts of what there is the oldest goes where the file is full."""
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE node (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
@@ -216,11 +216,10 @@ class Store:
             span_s = coarse_s * POINTS
             done = self._meta(f"rolled_{coarse_s}") or self._oldest_block_s(step_s) // span_s * span_s
             if done and done + span_s <= self.newest_s // span_s * span_s:
-                self._roll(step_s, coarse_s, done, most)
-                return True
+                return self._roll(step_s, coarse_s, done, most)
         return False
 
-    def _roll(self, step_s: int, coarse_s: int, start_s: int, most: int) -> None:
+    def _roll(self, step_s: int, coarse_s: int, start_s: int, most: int) -> bool:
         """One coarse block of some nodes; what was done is remembered, so that it is done once."""
         fine, span_s = step_s * POINTS, coarse_s * POINTS
         after = self._meta("rolled_node")
@@ -233,11 +232,15 @@ class Store:
             if blobs:
                 blocks = [unpack(blobs[key]) if key in blobs else None for key in keys]
                 made.append((block_key(start_s, coarse_s, node), pack(rolled(blocks, step_s, coarse_s))))
-        with suppress(sqlite3.OperationalError), self._transaction() as db:
-            db.executemany(f"INSERT OR REPLACE INTO p{coarse_s} VALUES (?, ?)", made)  # noqa: S608
-            self._set(db, "rolled_node", ids[-1] if len(ids) == most else 0)
-            if len(ids) < most:
-                self._set(db, f"rolled_{coarse_s}", start_s + span_s)
+        try:
+            with self._transaction() as db:
+                db.executemany(f"INSERT OR REPLACE INTO p{coarse_s} VALUES (?, ?)", made)  # noqa: S608
+                self._set(db, "rolled_node", ids[-1] if len(ids) == most else 0)
+                if len(ids) < most:
+                    self._set(db, f"rolled_{coarse_s}", start_s + span_s)
+        except sqlite3.OperationalError:  # the file is full
+            return self._make_room()
+        return True
 
     def _write(self, db: sqlite3.Connection, minute: Minute) -> None:
         first = db.execute("SELECT count(*) FROM text").fetchone()[0]
@@ -260,9 +263,12 @@ class Store:
         rates = [(minute.start_s // POINTS, topic, records) for topic, records in minute.rates.items()]
         db.executemany("INSERT OR REPLACE INTO rate VALUES (?, ?, ?)", rates)
         db.executemany(
-            "INSERT INTO cursor VALUES (?1, ?2, ?3, ?3, ?3) ON CONFLICT DO UPDATE SET rewind = min(before, ?3), "
+            "INSERT INTO cursor VALUES (?1, ?2, ?3, ?4, ?4) ON CONFLICT DO UPDATE SET rewind = min(before, ?3), "
             "before = min(next, ?3), next = ?3",
-            ((place.topic, place.partition, offset) for place, offset in minute.offsets.items()),
+            (
+                (place.topic, place.partition, offset, minute.firsts.get(place, offset))
+                for place, offset in minute.offsets.items()
+            ),
         )
         self._set(db, "newest_s", minute.start_s + POINTS)
 
@@ -298,7 +304,9 @@ class Store:
         if share <= 0:
             return False
         with suppress(sqlite3.OperationalError):
-            self._drop(what, self._oldest_s(what) + max(_HORIZONS[what] // _PARTS, POINTS * 60))
+            oldest_s = self._oldest_s(what)
+            least_s = int(what[1:]) * POINTS if what in _BLOCKS else POINTS
+            self._drop(what, oldest_s + max(least_s, (newest_s - oldest_s) // _PARTS))
         return True
 
     def _drop(self, what: str, before_s: int) -> None:
@@ -354,7 +362,8 @@ class Store:
             raise
 
 
-_HORIZONS = {**{f"p{step_s}": span_s for step_s, span_s in HORIZON_S.items()}, "kept": KEPT_S, "entry": KEPT_S}
+_BLOCKS = {f"p{step_s}": span_s for step_s, span_s in HORIZON_S.items()}
+_HORIZONS = {**_BLOCKS, "kept": KEPT_S, "entry": KEPT_S}
 
 
 def unpack_kept(blob: bytes) -> _Kept:
