@@ -291,7 +291,8 @@ class History:
             if number is not None:
                 covered_s = self._gather(gathered, number, step_s, covered_s, to_s)
         stored_s = self._stored_s()
-        begins = range(0) if live is None else range(stored_s // POINTS * POINTS, live.second_s, POINTS)
+        first_s = 0 if live is None else max(stored_s, live.begin_s)  # before the first minute is stored that is 0
+        begins = range(0) if live is None else range(first_s // POINTS * POINTS, live.second_s, POINTS)
         for begin in begins:
             block = None if live is None else live.blocks(begin).get(node)
             if block is not None:
