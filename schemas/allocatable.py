@@ -9,6 +9,22 @@ SOLD = ("batch_cpu_milli", "batch_mem_bytes", "mid_cpu_milli", "mid_mem_bytes")
 """What is published for batch and mid pods, and what these ask for."""
 
 
+class Prediction(Message, frozen=True, kw_only=True):
+    """What production pods are predicted to leave of what they asked for, with the arithmetic."""
+
+    state: str = ""
+    """Why nothing is predicted: ``cold start``, ``stale forecast``, or that of another boot; "": it is predicted."""
+    observed_ms: TimeMs
+    """Event time of the newest sample in the forecast."""
+    young: Count = 0
+    """Production pods with too few samples: their requests count as their peaks."""
+    cpu_bound: str = ""
+    """What fixed it: ``pods``, ``node``, ``allocatable``; ``no_forecast``: a model lacks."""
+    mem_bound: str = ""
+    cpu_terms: Terms = {}
+    mem_terms: Terms = {}
+
+
 class NodeAllocatable(Message, frozen=True, kw_only=True):
     """What batch and mid pods may ask for on a node, with the arithmetic. None: none is published.
 
@@ -41,3 +57,7 @@ class NodeAllocatable(Message, frozen=True, kw_only=True):
     """The inventory record whose capacity, labels and annotations the figures go by; "": the sample's facts."""
     stale_ms: TimeMs = 0
     """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent."""
+    forecast_revision: Revision = ""
+    """The forecast that mid resources go by; "": there is none, and they hold nothing of what production pods leave."""
+    prediction: Prediction | None = None
+    """By that forecast."""

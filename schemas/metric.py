@@ -79,3 +79,9 @@ class NodeMetric(Message, frozen=True, kw_only=True):
     """Samples of this boot that came too late for any window."""
     stale_ms: TimeMs = 0
     """For how long at least nothing of the node had come into the log when this was said; 0: it is not silent."""
+    forecast_revision: Revision = ""
+    """The forecast that the following two go by; "": there is none."""
+    prod_reclaimable: Use | None = None
+    """What production pods are predicted to leave of what they asked for; None: nothing is predicted."""
+    prod_peak: Use | None = None
+    """What production pods, and the system where it is more with them, are predicted to want at most."""

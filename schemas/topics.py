@@ -15,6 +15,7 @@ from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.descheduling import DeschedulingPass
+from slacktide.schemas.forecast import NodeForecast
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
@@ -51,6 +52,8 @@ class Topic:
     """Time retention of facts: the replay window. None for compacted topics."""
     segment_ms: int | None = None
     """Of a compacted topic that is read from its beginning: nothing younger than a segment is compacted."""
+    compaction_lag_ms: int | None = None
+    """Of a compacted topic: records younger than this are all kept, for a replay."""
     replication: int = 3
     min_insync_replicas: int = 2
     acks: Literal["all", "1"] = "all"
@@ -68,6 +71,8 @@ class Topic:
             config["retention.ms"] = str(self.retention_ms)
         if self.segment_ms is not None:
             config["segment.ms"] = str(self.segment_ms)
+        if self.compaction_lag_ms is not None:
+            config["min.compaction.lag.ms"] = str(self.compaction_lag_ms)
         return config
 
 
@@ -92,6 +97,9 @@ SCORE = Topic(name="slacktide.node.score.v1", message=NodeScore, key="node", cle
               producers=("stream",), consumers=("stream", "scheduler", "operator"))  # fmt: skip
 ZONES = Topic(name="slacktide.node.zones.v1", message=NodeZones, key="node", cleanup="compact",
               producers=("agent",), consumers=("bridge", "scheduler", "operator"))  # fmt: skip
+FORECAST = Topic(name="slacktide.node.forecast.v1", message=NodeForecast, key="node", cleanup="compact",
+                 compaction_lag_ms=48 * HOUR_MS,
+                 producers=("agent",), consumers=("stream", "agent", "operator"))  # fmt: skip
 WINDOW = Topic(name="slacktide.node.window.v1", message=NodeWindowSegment, key="node", retention_ms=HOUR_MS,
                producers=("stream",), consumers=("stream",))  # fmt: skip
 TICK = Topic(name="slacktide.stream.tick.v1", message=WorkerTick, key="worker", partitions=1, retention_ms=48 * HOUR_MS,
@@ -146,6 +154,7 @@ TOPICS = (
     ALLOCATABLE,
     SCORE,
     ZONES,
+    FORECAST,
     WINDOW,
     TICK,
     COMMAND,

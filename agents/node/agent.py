@@ -17,6 +17,7 @@ from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.evict.evictor import BY_POLICY, Doors, Evictor
 from slacktide.agents.node.evict.requests import Clerk
 from slacktide.agents.node.evict.standing import Standing
+from slacktide.agents.node.forecast.trainer import TRAIN_EVERY_MS
 from slacktide.agents.node.kernel import Kernel, Reading
 from slacktide.agents.node.knobs.bursts import Bursts
 from slacktide.agents.node.knobs.tuned import Tuned
@@ -64,6 +65,8 @@ class AgentSettings:
     """Decide and report, write nothing."""
     grace_ms_max: int = 30_000
     """How long an evicted pod has to end by itself at most, whatever it asks for."""
+    train_every_ms: int = TRAIN_EVERY_MS
+    """What one sample of a model of usage is made of."""
     restore_on_exit: bool = False
     """Lift the best-effort limit when the agent stops."""
 

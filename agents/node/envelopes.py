@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from slacktide.schemas.codec import encode
+from slacktide.schemas.forecast import NodeForecast
 from slacktide.schemas.headers import headers
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import AUDIT, BACKFILL, OUTCOME, SAMPLE, SAMPLE_COLUMNS, ZONES
+from slacktide.schemas.topics import AUDIT, BACKFILL, FORECAST, OUTCOME, SAMPLE, SAMPLE_COLUMNS, ZONES
 from slacktide.schemas.zones import NodeZones
 from slacktide.streams.records import Out, Record, dead_letter, dead_letter_of_refused
 
@@ -42,6 +43,12 @@ def of_zones(zones: NodeZones) -> Out:
     """The node's NUMA zones on their way to whoever places pods by them."""
     which = f"{zones.boot_id}/{zones.seq}"
     return _out(ZONES.name, zones.node, encode(zones), which, zones.observed_ms, f"{zones.node}/{which}")
+
+
+def of_forecast(forecast: NodeForecast) -> Out:
+    """The node's models on their way to the stream, and to the node's next agent."""
+    which = f"{forecast.boot_id}/{forecast.seq}"
+    return _out(FORECAST.name, forecast.node, encode(forecast), which, forecast.observed_ms, f"{forecast.node}/{which}")
 
 
 def of_outcome(outcome: NodeOutcome) -> Out:

@@ -20,6 +20,8 @@ from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
 from slacktide.agents.node.enrolment import Enrolment
 from slacktide.agents.node.evict.desk import Desk
+from slacktide.agents.node.forecast.publisher import ForecastPublisher
+from slacktide.agents.node.forecast.trainer import Trainer
 from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs.tuned import Tuned
@@ -43,7 +45,7 @@ from slacktide.schemas.health import Health
 from slacktide.schemas.inventory import NodeInventory, unended
 from slacktide.schemas.kubernetes import Described, described
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.policy.effective import colocation_on, resource_threshold_on
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample_columns import DEFAULT_FORMAT, SampleFormat
 from slacktide.schemas.writer import LastWriter
@@ -167,6 +169,8 @@ class AgentLoop:
             clerk=settings.desk,
             heard=self._heard,
         )
+        self._trainer = Trainer(settings.node, boot_id, settings.agent.train_every_ms)
+        self._forecasts = self._forecaster(prover)
         self._zones = None if settings.zones is None else self._publisher(settings.zones, boot_id, prover)
         self._ahead = Ahead(
             settings.ahead,
@@ -198,6 +202,19 @@ class AgentLoop:
             metrics=self._metrics,
         )
 
+    def _forecaster(self, prover: Prover) -> ForecastPublisher:
+        return ForecastPublisher(
+            self._trainer,
+            node=self._settings.node,
+            state=self._state,
+            colocation=lambda: colocation_on(self._policies.policy, self._inventory.value.facts),
+            bootstrap=self._settings.bootstrap,
+            sign=prover.sign,
+            refuse=self._link.refuse,
+            metrics=self._metrics,
+            clock=self._clock,
+        )
+
     async def run(self, stop: asyncio.Event) -> None:
         """Tick until told to stop."""
         self._look_at_switch()  # before the start, which may go on with evictions
@@ -206,7 +223,7 @@ class AgentLoop:
         self._watch_node()
         self._hear_replies()
         self._ahead.start()
-        works = [self._link.run, self._keep_watching, self._keep_looking_at_switch]
+        works = [self._link.run, self._forecasts.run, self._keep_watching, self._keep_looking_at_switch]
         works += [one.run for one in (self._enrolment, self._settings.removal, self._zones) if one is not None]
         beside = [asyncio.create_task(work()) for work in works]
         ticking = asyncio.create_task(self._tick(stop))
@@ -319,6 +336,7 @@ class AgentLoop:
         facts = self._inventory.value.facts
         self._metrics.memory(memory_of(sample, facts, resource_threshold_on(self._policies.policy, facts)))
         self._ahead.sampled(cause, sample.seq, began_ns)
+        self._trainer.saw(sample, self._agent.pods)
         self._link.offer(sample, self._agent.facts, self._agent.pods)
         self._health.turned("sampling")
         self._arm()
@@ -466,6 +484,7 @@ class AgentLoop:
         if (gate := self._ahead.gate()) is not None:
             self._state.keep_gate(gate)
         self._ahead.close()
+        self._forecasts.close()
         self._arm()
         removed = self._settings.removal is not None and await self._settings.removal.removed()
         self._agent.close(removed=removed)

@@ -13,6 +13,7 @@ from slacktide.agents.node.spool_files import write_whole
 from slacktide.agents.node.suspend.switch import KEPT
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.forecast import NodeForecast
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.message import Message
 from slacktide.schemas.policy import Policy
@@ -34,12 +35,13 @@ class KeptInventory(Message, frozen=True, kw_only=True):
 
 
 class State:
-    """Three small files in the agent's state folder, each replaced as a whole. Never raises."""
+    """Four files in the agent's state folder, each replaced as a whole. Never raises."""
 
     def __init__(self, folder: Path) -> None:
         self._policy = folder / "policy.json"
         self._inventory = folder / "inventory.json"
         self._gate = folder / "gate.json"
+        self._forecast = folder / "forecast.json"
         self._written: dict[Path, bytes] = {}
         self._gate_ns = -GATE_KEPT_NS
 
@@ -54,6 +56,14 @@ class State:
     def gate(self) -> PressureGate | None:
         """What the rule ``cpu_pressure`` learned; None where there is none to be had."""
         return self._read(self._gate, PressureGate)
+
+    def forecast(self) -> NodeForecast | None:
+        """The node's models of what its pods use; None where there are none to be had."""
+        return self._read(self._forecast, NodeForecast, again=True)
+
+    def keep_forecast(self, forecast: NodeForecast) -> None:
+        """Remember the models; no two are alike, so what was written is not."""
+        self._write(self._forecast, forecast, again=True)
 
     def keep_gate(self, gate: PressureGate, mono_ns: int | None = None) -> None:
         """Remember what the rule ``cpu_pressure`` learned.
@@ -77,7 +87,7 @@ class State:
         """Remember the node as it is; ``told``: by the log."""
         self._write(self._inventory, KeptInventory(facts=facts, pods=list(pods), told=told))
 
-    def _read(self, path: Path, kind: type[M]) -> M | None:
+    def _read(self, path: Path, kind: type[M], *, again: bool = False) -> M | None:
         try:
             content = path.read_bytes()
             found = decode(content, kind)
@@ -86,10 +96,11 @@ class State:
         except (OSError, BadMessageError) as exc:
             log.warning("what was kept is lost", extra={"file": str(path), "why": str(exc)})
             return None
-        self._written[path] = content
+        if not again:
+            self._written[path] = content
         return found
 
-    def _write(self, path: Path, message: Message) -> None:
+    def _write(self, path: Path, message: Message, *, again: bool = False) -> None:
         content = encode(message)
         if self._written.get(path) == content:
             return
@@ -98,7 +109,8 @@ class State:
         except OSError as exc:
             log.warning("could not be kept for the next start", extra={"file": str(path), "why": str(exc)})
             return
-        self._written[path] = content
+        if not again:
+            self._written[path] = content
 
 
 def forget(folder: Path) -> None:
@@ -111,6 +123,7 @@ def forget(folder: Path) -> None:
         "policy.json",
         "inventory.json",
         "gate.json",
+        "forecast.json",
         "knobs.json",
         "cgroup-originals.json",
         "proof-key.json",

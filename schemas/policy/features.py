@@ -71,7 +71,14 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="MidResource",
         strategy="colocation",
-        fields=("mid_unallocated_pct", "mid_reclaim_mode", "mid_cpu_threshold_pct", "mid_mem_threshold_pct"),
+        fields=(
+            "mid_unallocated_pct",
+            "mid_cold_start_s",
+            "mid_safety_margin_pct",
+            "mid_reclaim_mode",
+            "mid_cpu_threshold_pct",
+            "mid_mem_threshold_pct",
+        ),
         lacks=lacks.colocated(lacks.mid_predicted),
     ),
     Feature(

@@ -38,10 +38,7 @@ def thresholded(lacks: Callable[[ResourceThreshold], str] = lambda _: "") -> Cal
 
 def mid_predicted(colocation: Colocation) -> str:
     """Mid resources by what production pods are predicted to leave."""
-    if colocation.mid_reclaim_mode == "static":
-        return "midReclaimMode is static"
-    # Nothing predicts what production pods leave, so only a share of what nobody requested can be sold.
-    return "" if colocation.mid_unallocated_pct else "midUnallocatedPercent is 0: nothing can be sold"
+    return "midReclaimMode is static" if colocation.mid_reclaim_mode == "static" else ""
 
 
 def mid_static(colocation: Colocation) -> str:

@@ -36,6 +36,8 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "metricAggregatePolicy": "metric_aggregate_policy",
         "metricMemoryCollectPolicy": "metric_mem_collect_policy",
         **FIELDS,
+        "midColdStartSeconds": "mid_cold_start_s",
+        "midSafetyMarginPercent": "mid_safety_margin_pct",
         "freeClassEnable": "free_class_enable",
     },
     AggregatePolicy: {"durations": "durations_s"},

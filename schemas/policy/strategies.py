@@ -72,6 +72,10 @@ class Colocation(Message, frozen=True, kw_only=True):
     """In static mode: percent of the node's CPU that is offered as mid CPU."""
     mid_static_mem_reserved_pct: Percent = 0
     """In static mode: percent of the node's memory that is offered as mid memory."""
+    mid_cold_start_s: Seconds = 86_400
+    """Slacktide's own: a production pod is predicted once it has samples of so much time."""
+    mid_safety_margin_pct: Percent = 10
+    """Slacktide's own: predicted peaks are raised by so many percent."""
     free_class_enable: bool = False
     """Slacktide's own: koord-free is a class that is sold what is idle, and goes first."""
 

@@ -14,6 +14,7 @@ from typing import Self
 
 import msgspec
 
+from slacktide.schemas.forecast import PeakCheckpoint
 from slacktide.schemas.message import Terms
 from slacktide.streams.decisions.peak_buckets import Buckets
 
@@ -26,15 +27,6 @@ HALF_LIVES_MAX = 100
 CHECKPOINT_WEIGHT_MAX = 10_000.0
 PERCENTILES = {"p60": 0.6, "p90": 0.9, "p95": 0.95, "p98": 0.98, "max": 1.0}
 """The peaks that are read, by the names they have everywhere."""
-
-
-class PeakCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """What is kept of a histogram: its shape in integers, and its whole weight."""
-
-    reference_ms: int
-    total_weight: float
-    bucket_weights: dict[int, int]
-    """Bucket -> weight, where the heaviest is 10,000; what rounds to 0 is left out."""
 
 
 class Peak(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -6,16 +6,18 @@ saved at the same time follow by their uid, and a checkpoint that is refused mak
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Self
 
 import msgspec
 
-from slacktide.schemas.inventory import Pod
+from slacktide.schemas.forecast import PeakCheckpoint
+from slacktide.schemas.inventory import ENDED_PHASES, Pod
 from slacktide.schemas.qos import BANDS, effective_priority_class
 from slacktide.streams.decisions.peak_buckets import CPU_BUCKETS, MEM_BUCKETS
-from slacktide.streams.decisions.peak_histogram import PeakCheckpoint, PeakHistogram
+from slacktide.streams.decisions.peak_histogram import PeakHistogram
 
 CPU_HALF_LIFE_MS = 12 * 3_600_000
 MEM_HALF_LIFE_MS = 24 * 3_600_000
@@ -70,6 +72,9 @@ class PeakModel:
     updated_ms: int
     saved_ms: int | None = None
     """None: not since it is here."""
+    since_ms: int = 0
+    """When it had its first sample."""
+    samples: int = 0
 
     @classmethod
     def new(cls, *, at_ms: int) -> Self:
@@ -78,6 +83,7 @@ class PeakModel:
             cpu=PeakHistogram(buckets=CPU_BUCKETS, half_life_ms=CPU_HALF_LIFE_MS),
             mem=PeakHistogram(buckets=MEM_BUCKETS, half_life_ms=MEM_HALF_LIFE_MS),
             updated_ms=at_ms,
+            since_ms=at_ms,
         )
 
     @classmethod
@@ -92,6 +98,7 @@ class PeakModel:
         self.cpu.add(use.cpu_cores, at_ms=at_ms)
         self.mem.add(use.mem_bytes, at_ms=at_ms)
         self.updated_ms = at_ms
+        self.samples += 1
 
     def save(self, *, at_ms: int) -> SavedModel:
         """Return what to keep, and note the time."""
@@ -118,7 +125,25 @@ class PeakModels:
 
         A class without pods gets a sample of 0. So does the system where the usage of the node is not known.
         """
-        for uid, use in _samples(pods, node):
+        self._add(_samples(pods, node), at_ms)
+
+    def train_known(self, pods: Sequence[tuple[Pod, PeakUse | None]], node: PeakUse | None, *, at_ms: int) -> int:
+        """Add a sample to each production pod that has a usage, and to each item of the node whose usage is known.
+
+        What is not known teaches nothing: a class without pods gets no sample, nor does the system where the usage
+        of the node is not known.
+
+        Returns:
+            How many samples were dropped because their model has had a newer one.
+
+        """
+        samples = list(_known_samples(pods, node))
+        newer = [(uid, use) for uid, use in samples if uid not in self.models or self.models[uid].updated_ms <= at_ms]
+        self._add(newer, at_ms)
+        return len(samples) - len(newer)
+
+    def _add(self, samples: Iterable[tuple[str, PeakUse]], at_ms: int) -> None:
+        for uid, use in samples:
             if uid not in self.models:
                 self.models[uid] = PeakModel.new(at_ms=at_ms)
             self.models[uid].add(use, at_ms=at_ms)
@@ -160,3 +185,19 @@ def _samples(pods: Sequence[tuple[Pod, PeakUse | None]], node: PeakUse | None) -
     if node is not None:
         yield NODE, node
     yield SYSTEM, (node or NO_USE).beyond(together)
+
+
+def _known_samples(pods: Sequence[tuple[Pod, PeakUse | None]], node: PeakUse | None) -> Iterator[tuple[str, PeakUse]]:
+    """Each uid with its sample, of those whose usage is known: production pods, classes with pods, and the node."""
+    sums: dict[str, PeakUse] = {}
+    for pod, use in pods:
+        if use is not None and pod.phase not in ENDED_PHASES:
+            band = effective_priority_class(pod)
+            sums[band] = sums.get(band, NO_USE).plus(use)
+            if band == "koord-prod":
+                yield pod.uid, use
+    for band, use in sums.items():
+        yield CLASSES[band], use
+    if node is not None:
+        yield NODE, node
+        yield SYSTEM, node.beyond(reduce(PeakUse.plus, sums.values(), NO_USE))

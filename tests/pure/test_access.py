@@ -104,6 +104,7 @@ def test_only_workers_command_and_only_agents_report() -> None:
         topics.SAMPLE_COLUMNS.name,
         topics.BACKFILL.name,
         topics.ZONES.name,
+        topics.FORECAST.name,
     ]
     assert writers[topics.OUTCOME.name] == {"agent", "bridge"}, "who evicts tells of it"
     assert writers[DEAD_LETTER.name] == {"agent", "stream", "publisher", "bridge", "scheduler", "queue"}
@@ -124,11 +125,12 @@ def test_it_prints_commands_or_json_of_the_parts_that_are_asked_for() -> None:
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    assert said("agent", "--bootstrap", "kafka-1:9092").splitlines()[:6] == [
+    assert said("agent", "--bootstrap", "kafka-1:9092").splitlines()[:7] == [
         "# agent: slacktide agent, on each node",
         "kafka-acls --bootstrap-server kafka-1:9092 --add --allow-principal User:slacktide-agent --operation Read \\",
         "  --topic slacktide.node.inventory.v1 \\",
         "  --topic slacktide.policy.v1 \\",
+        "  --topic slacktide.node.forecast.v1 \\",
         "  --topic slacktide.node.command.v1 \\",
         "  --topic slacktide.eviction.credit.v1",
     ]

@@ -64,6 +64,8 @@ _MAPS = {
     "mem_terms",
     "mid_cpu_terms",
     "mid_mem_terms",
+    "bucket_weights",
+    "items",
     "headers",
     "labels",
     "annotations",

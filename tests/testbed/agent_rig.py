@@ -10,6 +10,7 @@ from pathlib import Path
 from slacktide.agents.https import Access
 from slacktide.agents.node.agent import AgentSettings
 from slacktide.agents.node.cgroup import CgroupKernel
+from slacktide.agents.node.forecast.trainer import TRAIN_EVERY_MS
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.pods.description import Lister
 from slacktide.agents.node.zones.publisher import ZonesFolders
@@ -33,6 +34,7 @@ async def agent_of(
     keyframe_ms: int = 10_000,
     sample_format: SampleFormat = DEFAULT_FORMAT,
     zones: ZonesFolders | None = None,
+    train_every_ms: int = TRAIN_EVERY_MS,
 ) -> AsyncIterator[Health]:
     """The agent of a virtual node, in this process; stopped in order at the end."""
     state = folder / "state"
@@ -51,7 +53,7 @@ async def agent_of(
         fetch_wait_ms=20,
         sample_format=sample_format,
         zones=zones,
-        agent=AgentSettings(guard_deadline_ms=500, keyframe_ms=keyframe_ms),
+        agent=AgentSettings(guard_deadline_ms=500, keyframe_ms=keyframe_ms, train_every_ms=train_every_ms),
     )
     stop, health = asyncio.Event(), Health()
     task = asyncio.create_task(run(kernel, settings, stop, health))

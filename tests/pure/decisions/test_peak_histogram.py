@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from slacktide.schemas.forecast import PeakCheckpoint
 from slacktide.streams.decisions.peak_buckets import CPU_BUCKETS, MEM_BUCKETS
-from slacktide.streams.decisions.peak_histogram import EPSILON, PERCENTILES, YEAR_1_MS, PeakCheckpoint, PeakHistogram
+from slacktide.streams.decisions.peak_histogram import EPSILON, PERCENTILES, YEAR_1_MS, PeakHistogram
 
 HOUR_MS = 3_600_000
 HALF_LIFE_MS = 12 * HOUR_MS

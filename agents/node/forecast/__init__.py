@@ -1,0 +1,1 @@
+"""What the node's production pods will use at most: models trained here, published for the stream."""

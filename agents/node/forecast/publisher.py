@@ -1,0 +1,136 @@
+"""Keeps a node's models: in the state folder, and in the log, from where the stream reads them.
+
+A start goes on with the file, else with the node's newest record of the last hour. It connects for each record: these
+are rare, and connections cost the broker.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.metrics import AgentMetrics
+from slacktide.agents.node.envelopes import of_forecast
+from slacktide.agents.node.forecast.trainer import Trainer
+from slacktide.agents.node.link import Line
+from slacktide.agents.node.state import State
+from slacktide.schemas.codec import decode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import BadMessageError, LogError
+from slacktide.schemas.forecast import NodeForecast
+from slacktide.schemas.policy.strategies import Colocation
+from slacktide.schemas.topics import FORECAST
+from slacktide.streams.kafka import Refused, Sender, read_topic
+from slacktide.streams.records import Out
+
+log = logging.getLogger(__name__)
+
+LOOK_S = 1.0
+RECALL_MS = 3_600_000
+"""How far back a start without a file looks. The topic keeps two days of all nodes, which is much to read."""
+
+
+class ForecastPublisher:
+    """Sends each forecast that is due.
+
+    Args:
+        trainer: of the models.
+        state: where they are kept on the node.
+        colocation: gives the strategy in force on the node.
+        bootstrap: the Kafka cluster.
+        sign: adds the node's proof.
+        refuse: takes a record that Kafka refuses, with the reason.
+        metrics: of the agent.
+        clock: the time.
+
+    """
+
+    def __init__(  # noqa: PLR0913 - each is a different outside thing
+        self,
+        trainer: Trainer,
+        *,
+        node: str,
+        state: State,
+        colocation: Callable[[], Colocation],
+        bootstrap: Cluster,
+        sign: Callable[[Out], Out],
+        refuse: Callable[[Out, str], None],
+        metrics: AgentMetrics,
+        clock: Clock,
+    ) -> None:
+        self._trainer = trainer
+        self._node = node
+        self._state = state
+        self._colocation = colocation
+        self._bootstrap = bootstrap
+        self._sign = sign
+        self._refuse = refuse
+        self._metrics = metrics
+        self._clock = clock
+        self._line = Line("forecasts")
+        kept = state.forecast()
+        self._recalled = kept is not None
+        """Whether no record has to be read back."""
+        if kept is not None:
+            self._restore(kept)
+
+    async def run(self) -> None:
+        """Look each second, until cancelled."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            try:
+                if not self._recalled:
+                    await self._recall()
+                if (forecast := self._trainer.due(self._colocation())) is not None:
+                    await self._publish(forecast)
+            except LogError as exc:
+                await self._line.broke(exc)
+
+    def close(self) -> None:
+        """Keep the models for the next start, unless there are none yet."""
+        if self._trainer.trained:
+            self._state.keep_forecast(self._trainer.forecast())
+
+    async def _recall(self) -> None:
+        """Go on with the newest record of the node.
+
+        Raises:
+            LogError: the topic cannot be read.
+
+        """
+        newest, since_ms = None, max(0, self._clock.wall_ms() - RECALL_MS)
+        async with aclosing(read_topic(self._bootstrap, FORECAST.name, since_ms=since_ms, key=self._node)) as records:
+            async for record in records:
+                newest = record
+        self._recalled = True
+        if newest is None or newest.value is None:
+            return
+        try:
+            self._restore(decode(newest.value, NodeForecast))
+        except BadMessageError as exc:
+            log.warning("the node's forecast cannot be read: its models begin anew", extra={"why": str(exc)})
+
+    def _restore(self, forecast: NodeForecast) -> None:
+        if refused := self._trainer.restore(forecast):
+            log.warning("models cannot be read: they begin anew", extra={"of": refused})
+
+    async def _publish(self, forecast: NodeForecast) -> None:
+        """Raise LogError where it does not arrive; a newer one is sent then."""
+        self._state.keep_forecast(forecast)
+        sender = Sender(self._bootstrap, client_id=f"slacktide-agent-{self._node}", acks=FORECAST.acks)
+        try:
+            await sender.connect([FORECAST.name])
+            self._metrics.connected("forecasts")
+            results = await sender.send_each([self._sign(of_forecast(forecast))])
+        except LogError:
+            self._trainer.owe()
+            raise
+        finally:
+            await sender.close()
+        self._line.works()
+        for one in results:
+            if isinstance(one, Refused):
+                self._refuse(one.out, one.why)

@@ -1,0 +1,232 @@
+"""Models of what the pods of a node use: each minute teaches its 90th percentile. Pure.
+
+Time is that of the samples, so a replay of them trains the same models.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import ceil
+
+from slacktide.schemas.forecast import NODE, SYSTEM, Model, NodeForecast, PodModel
+from slacktide.schemas.inventory import ENDED_PHASES, Pod, revision_of
+from slacktide.schemas.policy.strategies import Colocation
+from slacktide.schemas.qos import effective_priority_class
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.decisions import peak_models
+from slacktide.streams.decisions.mid_forecast import is_warm
+from slacktide.streams.decisions.peak_models import PeakModel, PeakModels, PeakUse, SavedModel
+
+TRAIN_EVERY_MS = 60_000
+PUBLISH_MS = 10 * 60_000
+_SHARE = 0.9
+_UIDS: Mapping[str, str] = {SYSTEM: peak_models.SYSTEM, NODE: peak_models.NODE, **peak_models.CLASSES}
+"""Name of an item in the record -> its uid among the models."""
+
+
+@dataclass(slots=True)
+class _Usage:
+    """What one pod, or the node, used in the samples of one interval: CPU in millicores, memory in bytes."""
+
+    cpu: array[float] = field(default_factory=lambda: array("d"))
+    mem: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, cpu_milli: float | None, mem_bytes: float | None) -> None:
+        if cpu_milli is not None:
+            self.cpu.append(cpu_milli)
+        if mem_bytes is not None:
+            self.mem.append(mem_bytes)
+
+    def peak(self) -> PeakUse | None:
+        """None: CPU or memory is not known at all."""
+        if not self.cpu or not self.mem:
+            return None
+        return PeakUse(cpu_cores=_nearest(self.cpu) / 1_000, mem_bytes=_nearest(self.mem))
+
+
+def _nearest(values: Sequence[float]) -> float:
+    return sorted(values)[ceil(_SHARE * len(values)) - 1]
+
+
+class Trainer:
+    """The models of one node.
+
+    Args:
+        node: its name.
+        boot_id: of the agent's start.
+        interval_ms: what a sample of a model is made of.
+
+    """
+
+    def __init__(self, node: str, boot_id: str, interval_ms: int = TRAIN_EVERY_MS) -> None:
+        self.dropped = 0
+        """Samples that were older than their model's last."""
+        self._node, self._boot_id, self._interval_ms = node, boot_id, interval_ms
+        self._models = PeakModels()
+        self._containers: dict[str, str] = {}
+        self._usage: dict[str, _Usage] = {}
+        self._whole = _Usage()
+        self._pods: Sequence[Pod] = ()
+        self._seen_ms = 0
+        self._seq = 0
+        self._published_ms: int | None = None
+        self._warm = False
+        self._anew = False
+        """Whether a record is due because models were taken back, begun, or begun anew."""
+
+    def restore(self, forecast: NodeForecast) -> list[str]:
+        """Go on with published models, but for those that have had more samples here.
+
+        Returns:
+            Names of the models that cannot be used: they begin anew.
+
+        """
+        refused = []
+        for name, uid, saved in _saved(forecast):
+            model = PeakModel.restored(SavedModel(cpu=saved.cpu, mem=saved.mem, updated_ms=saved.updated_ms))
+            had = self._models.models.get(uid)
+            if model is None:
+                refused.append(name)
+            elif had is None or had.samples < saved.samples:
+                model.samples, model.since_ms = saved.samples, saved.since_ms
+                self._models.models[uid] = model
+        for pod in forecast.pods:
+            self._containers.setdefault(pod.uid, pod.containers)
+        self._anew = bool(self._models.models)
+        return refused
+
+    def saw(self, sample: NodeSample, pods: Sequence[Pod]) -> None:
+        """Take in a sample; where it begins an interval, train on the one before.
+
+        Args:
+            sample: of this boot, in order.
+            pods: those that it names.
+
+        """
+        if sample.observed_ms // self._interval_ms != self._seen_ms // self._interval_ms:
+            self._train()
+        self._pods, self._seen_ms = pods, sample.observed_ms
+        self._whole.add(sample.use.cpu_milli, sample.use.mem_bytes)
+        for use in sample.pod_use:
+            usage = self._usage.get(use.uid)
+            if usage is None:
+                usage = self._usage[use.uid] = _Usage()
+            usage.add(use.cpu_milli, use.mem_bytes)
+
+    def _train(self) -> None:
+        usage, self._usage = self._usage, {}
+        whole, self._whole = self._whole, _Usage()
+        if not self._seen_ms:
+            return
+        self._begin_restarted_anew()
+        known = [(pod, usage[pod.uid].peak() if pod.uid in usage else None) for pod in self._pods]
+        self._anew = self._anew or not self._models.synced
+        self.dropped += self._models.train_known(known, whole.peak(), at_ms=self._seen_ms)
+        self._models.expire(at_ms=self._seen_ms)
+
+    def _begin_restarted_anew(self) -> None:
+        """A pod that is gone has no model; one whose containers are others may be another program."""
+        there = {pod.uid: pod for pod in self._pods if pod.phase not in ENDED_PHASES}
+        models = self._models.models
+        for uid in [uid for uid in models if uid not in peak_models.NODE_ITEMS and uid not in there]:
+            del models[uid]
+        for uid in self._containers.keys() - there.keys():
+            del self._containers[uid]
+        for uid, pod in there.items():
+            ids = sorted(one.id for one in pod.containers if one.id)
+            if not ids:
+                continue
+            now = revision_of(ids)
+            if self._containers.get(uid, now) != now:
+                self._anew = models.pop(uid, None) is not None or self._anew
+            self._containers[uid] = now
+
+    def due(self, colocation: Colocation) -> NodeForecast | None:
+        """Give the record to publish; None: the last one still holds.
+
+        Args:
+            colocation: in force on the node; it says after how many samples a pod is predicted.
+
+        """
+        if not self._models.models:
+            return None
+        warm = self._is_warm(colocation.mid_cold_start_s)
+        last_ms = self._published_ms
+        old = last_ms is None or not 0 <= self._seen_ms - last_ms < PUBLISH_MS
+        if not (old or self._anew or (warm and not self._warm)):
+            return None
+        self._warm, self._anew, self._published_ms = warm, False, self._seen_ms
+        return self.forecast()
+
+    @property
+    def trained(self) -> bool:
+        """Whether there is a model to keep."""
+        return bool(self._models.models)
+
+    def owe(self) -> None:
+        """The last record did not arrive: one is due now."""
+        self._published_ms = None
+
+    def forecast(self) -> NodeForecast:
+        """Give all models as they are now."""
+        self._seq += 1
+        models = self._models.models
+        mine = sorted(
+            pod.uid
+            for pod in self._pods
+            if pod.phase not in ENDED_PHASES and effective_priority_class(pod) == "koord-prod"
+        )
+        listed = mine if self._seen_ms else sorted(models.keys() - peak_models.NODE_ITEMS)
+        return NodeForecast(
+            node=self._node,
+            boot_id=self._boot_id,
+            seq=self._seq,
+            observed_ms=self._seen_ms or max(model.updated_ms for model in models.values()),
+            interval_ms=self._interval_ms,
+            pods=[
+                PodModel(uid=uid, containers=self._containers.get(uid, ""), peaks=_written(models[uid]))
+                for uid in listed
+                if uid in models
+            ],
+            items={name: _written(models[uid]) for name, uid in _UIDS.items() if uid in models},
+            unknown=[uid for uid in listed if uid not in models],
+            dropped=self.dropped,
+        )
+
+    def _is_warm(self, cold_start_s: int) -> bool:
+        """Whether the system and a pod have been sampled for long enough to be predicted."""
+        models = self._models.models
+        system = models.get(peak_models.SYSTEM)
+        pods = (model for uid, model in models.items() if uid not in peak_models.NODE_ITEMS)
+        return (
+            system is not None
+            and is_warm(self._sampled_s(system), cold_start_s, of_pod=False)
+            and any(is_warm(self._sampled_s(one), cold_start_s, of_pod=True) for one in pods)
+        )
+
+    def _sampled_s(self, model: PeakModel) -> int:
+        return model.samples * self._interval_ms // 1_000
+
+
+def _saved(forecast: NodeForecast) -> Iterator[tuple[str, str, Model]]:
+    """Name, uid and content of each model that is known here."""
+    for name, model in forecast.items.items():
+        if name in _UIDS:
+            yield name, _UIDS[name], model
+    for pod in forecast.pods:
+        if pod.uid not in peak_models.NODE_ITEMS:
+            yield pod.uid, pod.uid, pod.peaks
+
+
+def _written(model: PeakModel) -> Model:
+    return Model(
+        cpu_p95_milli=model.cpu.peak(0.95).amount,
+        mem_p98_bytes=model.mem.peak(0.98).amount,
+        samples=model.samples,
+        since_ms=model.since_ms,
+        updated_ms=model.updated_ms,
+        cpu=model.cpu.checkpoint(),
+        mem=model.mem.checkpoint(),
+    )
