@@ -177,8 +177,8 @@ def publish_columns(
 
 def _market(head: Head[N], one: Candidate, policy: Policy) -> Market:
     names, market = one.window.names, head.market
-    if market is None or not market.holds(names, head.pods, one.facts, policy):
-        market = head.market = market_of(names, head.pods, one.facts, policy, pod_line, market)
+    if market is None or not market.holds(names, head.pods, one.facts, policy, one.forecast):
+        market = head.market = market_of(names, head.pods, one.facts, policy, one.forecast, pod_line, market)
     return market
 
 

@@ -16,6 +16,7 @@ from slacktide.streams.columns.rings import Ints
 from slacktide.streams.columns.screen import Bools
 from slacktide.streams.decisions.batch_resource import Capacity, cpu_policy
 from slacktide.streams.decisions.known_pods import LOW_CLASSES, KnownPods, PodName
+from slacktide.streams.decisions.mid_forecast import MidForecast
 from slacktide.streams.decisions.mid_resource import STATIC
 from slacktide.streams.decisions.node_reserved import node_reserved
 
@@ -33,12 +34,13 @@ _EXACT: Final = 1 << 53
 
 @dataclass(slots=True, eq=False)
 class Market:
-    """One node's. It holds as long as names, pods, facts and policy are the same objects."""
+    """One node's. It holds as long as names, pods, facts, policy and forecast are the same objects."""
 
     names: Sequence[PodName]
     pods: KnownPods
     facts: NodeFacts
     policy: Policy
+    forecast: MidForecast
     plain: bool
     """Whether arrays repeat what is sold; else the scalar rules are asked."""
     strategy: tuple[int, ...]
@@ -59,9 +61,12 @@ class Market:
         first, *others = self.pods_line.split(_NEXT_POD)
         return dict(zip(self.names, [first, *(_NEXT_POD[1:] + one for one in others)], strict=False))
 
-    def holds(self, names: Sequence[PodName], pods: KnownPods, facts: NodeFacts, policy: Policy) -> bool:
+    def holds(
+        self, names: Sequence[PodName], pods: KnownPods, facts: NodeFacts, policy: Policy, forecast: MidForecast
+    ) -> bool:
         """Whether it is of these."""
-        return self.names is names and self.pods is pods and self.facts is facts and self.policy is policy
+        same = self.names is names and self.pods is pods and self.facts is facts and self.policy is policy
+        return same and self.forecast is forecast
 
 
 STRATEGY: Final = (
@@ -82,6 +87,8 @@ STRATEGY: Final = (
     "batch_asked_bytes",
     "mid_asked_milli",
     "mid_asked_bytes",
+    "reclaimable_milli",
+    "reclaimable_bytes",
 )
 """The columns of ``Market.strategy``."""
 
@@ -91,6 +98,7 @@ def market_of(
     pods: KnownPods,
     facts: NodeFacts,
     policy: Policy,
+    forecast: MidForecast,
     pod_line: Callable[[PodName], bytes],
     before: Market | None,
 ) -> Market:
@@ -101,12 +109,13 @@ def market_of(
         pods: the node's list.
         facts: that sold figures go by.
         policy: in force.
+        forecast: what production pods are predicted to leave.
         pod_line: makes a pod's template.
         before: what the node had, whose templates are used again.
 
     """
     colocation, known = colocation_on(policy, facts), {name.uid for name in names}
-    strategy = _strategy(pods, facts, colocation)
+    strategy = _strategy(pods, facts, colocation, forecast)
     requests = {uid: row for uid, *row in pods.high.rows()}
     of_high = [requests.get(name.uid, _NOTHING) for name in names]
     had = {} if before is None else before.pod_lines()
@@ -118,6 +127,7 @@ def market_of(
         pods=pods,
         facts=facts,
         policy=policy,
+        forecast=forecast,
         plain=_plain(colocation) and pods.there <= known and pods.live <= known and max(map(abs, strategy)) < _EXACT,
         strategy=strategy,
         high=np.array(high, np.bool_),
@@ -134,7 +144,7 @@ def _plain(colocation: Colocation) -> bool:
     return colocation.enable and dynamic and not capped
 
 
-def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation) -> tuple[int, ...]:
+def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation, forecast: MidForecast) -> tuple[int, ...]:
     cpu, mem, reserved = facts.capacity.cpu_milli or 0, facts.capacity.mem_bytes or 0, node_reserved(facts)
     return (
         cpu,
@@ -154,4 +164,6 @@ def _strategy(pods: KnownPods, facts: NodeFacts, colocation: Colocation) -> tupl
         pods.batch_asked.mem_bytes,
         pods.mid_asked.cpu_milli,
         pods.mid_asked.mem_bytes,
+        forecast.reclaimable.cpu_milli,
+        forecast.reclaimable.mem_bytes,
     )

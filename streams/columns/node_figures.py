@@ -25,6 +25,7 @@ from slacktide.streams.columns.node_window import NodeWindow, Published
 from slacktide.streams.columns.rings import Floats, Ints, Spreads, or_zero
 from slacktide.streams.columns.windows import Averages, Windows, averages_of
 from slacktide.streams.decisions.batch_resource import batch_resource
+from slacktide.streams.decisions.mid_forecast import NO_FORECAST, MidForecast
 from slacktide.streams.decisions.mid_resource import mid_resource
 from slacktide.streams.decisions.node_load import NodeLoad
 from slacktide.streams.decisions.published_floor import published_floor
@@ -39,8 +40,6 @@ SOONER_MS = 100
 """Samples of a second come some milliseconds sooner or later."""
 WORTH_PUBLISHING = 0.01
 """Of the node's capacity: node use, or system and pods together, have moved by more since they were last told."""
-NO_FORECAST = Use(cpu_milli=0, mem_bytes=0)
-"""What production pods will leave of what they asked for: nobody predicts it, so mid pods are sold nothing of it."""
 
 
 class Named(Protocol):
@@ -82,6 +81,8 @@ class Candidate(msgspec.Struct, frozen=True):
     inventory_revision: str = ""
     late: int = 0
     """Samples of this boot that came too late."""
+    forecast: MidForecast = NO_FORECAST
+    """What production pods are predicted to leave."""
 
 
 class Worth(NamedTuple):
@@ -169,9 +170,16 @@ def _other(one: Candidate, policy: Policy, republish_ms: int) -> bool:
     return published.rows is not one.window.all_rows or published.revisions != revisions(one, policy)
 
 
-def revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str]:
-    """What figures are made of: facts, inventory, pods and policy."""
-    return one.sample.facts_revision, one.inventory_revision, one.sample.pods_revision, policy.version
+def revisions(one: Candidate, policy: Policy) -> tuple[str, str, str, str, str]:
+    """What figures are made of: facts, inventory, pods, policy and forecast."""
+    sample = one.sample
+    return (
+        sample.facts_revision,
+        one.inventory_revision,
+        sample.pods_revision,
+        policy.version,
+        one.forecast.revision,
+    )
 
 
 def _moved(windows: Windows, asked: Sequence[Candidate], parts: Sequence[Floats]) -> list[bool]:
@@ -228,6 +236,9 @@ def _metric(one: Candidate, policy: Policy, averages: Averages, aggregates: list
         pods=_pod_metrics(one.window, averages.pods),
         aggregates=aggregates,
         late=one.late,
+        forecast_revision=one.forecast.revision,
+        prod_reclaimable=one.forecast.prod_reclaimable,
+        prod_peak=one.forecast.prod_peak,
     )
 
 
@@ -276,7 +287,12 @@ def _spread(figures: list[float]) -> Spread:
 
 
 def allocatable_of(
-    metric: NodeMetric, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, inventory_revision: str = ""
+    metric: NodeMetric,
+    facts: NodeFacts,
+    pods: Sequence[Pod],
+    policy: Policy,
+    inventory_revision: str = "",
+    forecast: MidForecast = NO_FORECAST,
 ) -> NodeAllocatable:
     """What batch and mid pods may ask for by the averages; never less than those that run there have asked for.
 
@@ -286,11 +302,12 @@ def allocatable_of(
         pods: of the node.
         policy: in force.
         inventory_revision: of the inventory record that the facts come from; "": from a sample.
+        forecast: what production pods are predicted to leave.
 
     """
     colocation = colocation_on(policy, facts)
     load = NodeLoad(facts=facts, pods=pods, metrics=metric.pods, system=metric.system_use)
-    sold, reason = (_sold(load, metric, colocation), "") if colocation.enable else (None, "disabled")
+    sold, reason = (_sold(load, metric, colocation, forecast), "") if colocation.enable else (None, "disabled")
     if sold is None and not reason:
         reason = "the node's strategy sells more than any machine has"
     figures: dict[str, int | None] = dict.fromkeys(SOLD)
@@ -321,14 +338,18 @@ def allocatable_of(
         mid_mem_terms=terms.get("mid_mem_bytes", {}),
         floored=[one.of for one in floored.because if one.bound == "floored"],
         inventory_revision=inventory_revision,
+        forecast_revision=forecast.revision,
+        prediction=forecast.prediction,
     )
 
 
-def _sold(load: NodeLoad, metric: NodeMetric, colocation: Colocation) -> dict[str, tuple[int, Terms]] | None:
+def _sold(
+    load: NodeLoad, metric: NodeMetric, colocation: Colocation, forecast: MidForecast
+) -> dict[str, tuple[int, Terms]] | None:
     """None: beyond all figures, for what a node says of itself, a ratio of 1e300 say, went through no validation."""
     try:
         batch = batch_resource(load, colocation)
-        mid = mid_resource(load, colocation, reclaimable=NO_FORECAST, node_use=metric.node_use)
+        mid = mid_resource(load, colocation, reclaimable=forecast.reclaimable, node_use=metric.node_use)
     except OverflowError:
         return None
     amounts = (batch.cpu_milli, batch.mem_bytes, mid.cpu_milli, mid.mem_bytes)

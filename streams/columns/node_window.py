@@ -26,7 +26,7 @@ class Published:
     """What was last published of a node."""
 
     observed_ms: int
-    revisions: tuple[str, str, str, str]
+    revisions: tuple[str, str, str, str, str]
     """Of facts, inventory, pods and policy."""
     rows: Ints
     """Whose averages it was, as ``NodeWindow.all_rows``. ``Series.published`` has them."""

@@ -10,13 +10,13 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from slacktide.schemas.allocatable import SOLD, NodeAllocatable
+from slacktide.schemas.allocatable import SOLD, NodeAllocatable, Prediction
 from slacktide.schemas.codec import encode
 from slacktide.schemas.message import Terms
 from slacktide.schemas.metric import Aggregate, NodeMetric, PodMetric, Spread, Use
 from slacktide.schemas.score import NOTHING, NodeScore, Statistic
 from slacktide.streams.columns.block import Named
-from slacktide.streams.columns.marked import FIRST, mark, template, text
+from slacktide.streams.columns.marked import FIRST, escaped, mark, template, text
 from slacktide.streams.columns.market import Market
 from slacktide.streams.columns.node_figures import AMOUNT_MAX
 from slacktide.streams.columns.rings import LENGTHS_S, Ints
@@ -24,6 +24,7 @@ from slacktide.streams.columns.screen import Bools
 from slacktide.streams.columns.sold import BATCH_TERMS, MID_TERMS, sold
 from slacktide.streams.decisions.because import in_unit
 from slacktide.streams.decisions.known_pods import PodName
+from slacktide.streams.decisions.mid_forecast import MidForecast
 
 
 class Due(NamedTuple):
@@ -116,12 +117,19 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
         parts = (
             (before, (*front, due.samples[at], *own[at])),
             (market.pods_line, its_pods),
-            (behind, (*aggregates[at], late) if late else aggregates[at]),
+            (behind, (*aggregates[at], *([late] if late else ()), *_foretold(market.forecast))),
             (lines.allocatable(floored[at]), (*front, *allocatable[at])),
             (score, (*front[:2], *own[at], *prod_use[at], *statistics[at], *_shown(amounts, shown))),
         )
         found.append(_packed(parts).figures())
     return found
+
+
+def _foretold(forecast: MidForecast) -> Iterator[int]:
+    """Give the numbers behind all others of a metric."""
+    for use in (forecast.prod_reclaimable, forecast.prod_peak):
+        if use is not None:
+            yield from (use.cpu_milli, use.mem_bytes)
 
 
 def _shown(amounts: Sequence[Sequence[int]], shown: Sequence[bool]) -> Iterator[int]:
@@ -145,14 +153,26 @@ class _Lines:
     def metric(self, *, late: bool) -> tuple[bytes, bytes]:
         """Give what stands before the pods, and behind them."""
         pods = [_HERE] if self._market.pods_line else []
+        forecast = self._market.forecast
+        parts = _Forecast(*map(bool, (forecast.revision, forecast.prod_reclaimable, forecast.prod_peak)))
         before, *behind = self._line(
-            ("metric", late), lambda: _metric(self._window_ms, pods=bool(pods), late=late), *pods
+            ("metric", late),
+            lambda: _metric(self._window_ms, parts, pods=bool(pods), late=late),
+            *pods,
+            *self._names_forecast(),
         )
         return before, behind[0] if behind else b""
 
     def allocatable(self, floored: int) -> bytes:
-        window_ms, inventory = self._window_ms, self._inventory
-        return self._line(("allocatable", floored), lambda: _allocatable(window_ms, floored, inventory))[0]
+        window_ms, inventory, prediction = self._window_ms, self._inventory, self._market.forecast.prediction
+        foretold = prediction is not None
+        more = [] if prediction is None else [*self._names_forecast(), escaped(encode(prediction))]
+        case = ("allocatable", floored)
+        return self._line(case, lambda: _allocatable(window_ms, floored, inventory, foretold=foretold), *more)[0]
+
+    def _names_forecast(self) -> Sequence[bytes]:
+        revision = self._market.forecast.revision
+        return [text(revision)] if revision else []
 
     def score(self, shown: tuple[bool, ...], *, suppressed: bool, over_line: bool) -> bytes:
         whole, inventory = self._market.facts.allocatable, self._inventory
@@ -170,9 +190,20 @@ class _Lines:
         return line
 
 
+class _Forecast(NamedTuple):
+    """Which of these a metric has."""
+
+    revision: bool
+    reclaimable: bool
+    peak: bool
+
+
 _HERE: Final = b"\x7f"
 """Stands for the pods of a NodeMetric. No name holds it."""
 _NAMES: Final = tuple(mark(number) for number in range(5))
+_REVISION: Final = mark(6)
+_REVISION_TEXT: Final = f'"{_REVISION}"'.encode()
+_PREDICTION: Final = Prediction(state=mark(7), observed_ms=0)
 _TEXTS: Final = tuple(f'"{one}"'.encode() for one in _NAMES)
 _POD: Final = PodMetric(uid=mark(5), use=NOTHING)
 
@@ -185,7 +216,7 @@ def pod_line(name: PodName) -> bytes:
 
 
 @lru_cache(maxsize=64)
-def _metric(window_ms: int, *, pods: bool, late: bool) -> bytes:
+def _metric(window_ms: int, forecast: _Forecast, *, pods: bool, late: bool) -> bytes:
     marks = _Marks()
     front = _front(marks)
     metric = NodeMetric(
@@ -208,12 +239,16 @@ def _metric(window_ms: int, *, pods: bool, late: bool) -> bytes:
             for length_s in LENGTHS_S
         ],
         late=marks.next() if late else 0,
+        forecast_revision=_REVISION if forecast.revision else "",
+        prod_reclaimable=marks.use() if forecast.reclaimable else None,
+        prod_peak=marks.use() if forecast.peak else None,
     )
-    return template(encode(metric), (*_TEXTS, encode(_POD)) if pods else _TEXTS, marks.given)
+    texts = [encode(_POD)] * pods + [_REVISION_TEXT] * forecast.revision
+    return template(encode(metric), (*_TEXTS, *texts), marks.given)
 
 
 @lru_cache(maxsize=256)
-def _allocatable(window_ms: int, floored: int, inventory: str) -> bytes:
+def _allocatable(window_ms: int, floored: int, inventory: str, *, foretold: bool) -> bytes:
     marks = _Marks()
     figures = NodeAllocatable(
         **_front(marks),
@@ -229,8 +264,11 @@ def _allocatable(window_ms: int, floored: int, inventory: str) -> bytes:
         mid_mem_terms=marks.terms(MID_TERMS, "bytes"),
         floored=[field for bit, field in enumerate(SOLD) if floored >> bit & 1],
         inventory_revision=inventory,
+        forecast_revision=_REVISION if foretold else "",
+        prediction=_PREDICTION if foretold else None,
     )
-    return template(encode(figures), _TEXTS, marks.given)
+    texts = (_REVISION_TEXT, encode(_PREDICTION)) if foretold else ()
+    return template(encode(figures), (*_TEXTS, *texts), marks.given)
 
 
 @lru_cache(maxsize=256)

@@ -85,10 +85,9 @@ def _taken(markets: Sequence[Market], policy: Ints, pods: Ints, counts: Ints) ->
 
 
 def _mid(strategy: Ints, unused: Ints, kept: Ints) -> Ints:
-    """Give the terms of what mid pods may ask for. Nobody predicts what is reclaimable: it is 0."""
-    capacity, cap, prod_request = (strategy[:, column : column + 2] for column in (0, 9, 11))
+    """Give the terms of what mid pods may ask for."""
+    capacity, cap, prod_request, reclaimable = (strategy[:, column : column + 2] for column in (0, 9, 11, 17))
     percent = np.broadcast_to(strategy[:, 8:9], capacity.shape)
-    reclaimable = np.zeros_like(capacity)
     base = np.maximum(0, np.minimum(reclaimable, unused))
     unallocated = np.maximum(0, capacity - kept - prod_request)
     part = (unallocated * (percent / 100)).astype(np.int64)

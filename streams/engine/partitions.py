@@ -11,6 +11,7 @@ from slacktide.schemas.topics import (
     BACKFILL,
     COMMAND,
     DEAD_LETTER,
+    FORECAST,
     INVENTORY,
     METRIC,
     POLICY,
@@ -21,7 +22,7 @@ from slacktide.schemas.topics import (
 )
 from slacktide.streams.kafka import present
 
-KEYED_BY_NODE = (*SAMPLES, INVENTORY, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
+KEYED_BY_NODE = (*SAMPLES, INVENTORY, FORECAST, METRIC, ALLOCATABLE, SCORE, WINDOW, BACKFILL, COMMAND)
 
 
 async def checked_partitions(bootstrap: Cluster) -> dict[str, int]:

@@ -32,6 +32,7 @@ from slacktide.schemas.topics import (
     SAMPLES,
 )
 from slacktide.streams.engine import metrics
+from slacktide.streams.engine.foretelling import Foretelling
 from slacktide.streams.engine.lists import read_lists
 from slacktide.streams.engine.partitions import checked_partitions
 from slacktide.streams.engine.quarantine import Quarantine
@@ -113,7 +114,8 @@ class Session:
         self._latest = Tail(settings.bootstrap, FOLLOW_WAIT_MS)
         self._history = History(settings.bootstrap, min(settings.fetch_wait_ms, READ_BACK_WAIT_MS))
         self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
-        self._rebuilding = Rebuilding(worker, settings.bootstrap, self._write)
+        self._foretelling = Foretelling(worker, settings.bootstrap, self._write, now_ms)
+        self._rebuilding = Rebuilding(worker, settings.bootstrap, self._write, self._foretelling.whole)
         self._ticking = Ticking(
             worker,
             bootstrap=settings.bootstrap,
@@ -152,7 +154,14 @@ class Session:
         async with contextlib.AsyncExitStack() as doors:
             partitions = await checked_partitions(self._bootstrap)
             self._partitions = partitions[SAMPLE.name]
-            for door in (self._latest, self._history, self._sender, self._ticking, self._rebuilding):
+            for door in (
+                self._latest,
+                self._history,
+                self._sender,
+                self._ticking,
+                self._rebuilding,
+                self._foretelling.door,
+            ):
                 await doors.enter_async_context(door)
             self._health.not_ready = "reading policy and inventory"
             logged = (
@@ -174,6 +183,7 @@ class Session:
                 self._finish,
                 self._ticking.run,
                 self._rebuilding.run,
+                self._foretelling.run,
             )
         ]
 
@@ -442,6 +452,7 @@ class Session:
                 self._worker.forget(place.partition)
             metrics.gone(place)
         self._held = places
+        self._foretelling.hold(partitions)
         self._ticking.hold(places, max(0, generation))
         metrics.PARTITIONS.set(len(partitions))
 

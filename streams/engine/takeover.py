@@ -73,16 +73,24 @@ class _Taken:
 class Rebuilding:
     """The part of one session that fills windows."""
 
-    def __init__(self, worker: Worker, bootstrap: Cluster, write: Callable[[Sequence[Out]], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        worker: Worker,
+        bootstrap: Cluster,
+        write: Callable[[Sequence[Out]], Awaitable[None]],
+        forecasts: Callable[[int], Awaitable[None]],
+    ) -> None:
         """Make one that is not connected yet.
 
         Args:
             worker: whose windows.
             bootstrap: the Kafka cluster.
             write: sends what has to be said of bad records.
+            forecasts: waits until a partition's forecasts are read: without them less would be published for a while.
 
         """
         self._worker = worker
+        self._forecasts = forecasts
         self._write = write
         self._history = History(bootstrap, READ_WAIT_MS)
         self._late = Follower(bootstrap, BACKFILL.name, LATE_WAIT_MS)
@@ -198,6 +206,8 @@ class Rebuilding:
         taken.samples = await self._fill(place, (unsegmented(some, newest) async for some in read))
         taken.segments = await self._in_turns(segments[::-1], self._worker.restore, place)
         taken.before = segments[0].offset if segments else None
+        if place in self._held_back:
+            await self._forecasts(place.partition)
         self._publish(place)
 
     async def _fill_rest(self, place: Place, taken: _Taken) -> None:

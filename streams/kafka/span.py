@@ -6,7 +6,7 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from aiokafka import TopicPartition
 
@@ -35,6 +35,12 @@ class Span:
     whole: frozenset[str]
     since_ms: int
     until_ms: int
+    sooner_ms: Mapping[str, int] = field(default_factory=dict)
+    """By topic, how much sooner than ``since_ms`` its records begin."""
+
+    def begins_ms(self, topic: str) -> int:
+        """From when on records of a topic are wanted that is not in ``whole``."""
+        return max(0, self.since_ms - self.sooner_ms.get(topic, 0))
 
 
 class _Lane:
@@ -112,7 +118,7 @@ class Spans(Reader):
             if lane.later == LATER_RECORDS:
                 lane.next = lane.end
                 return
-            begun = whole or record.timestamp_ms >= span.since_ms
+            begun = whole or record.timestamp_ms >= span.begins_ms(lane.place.topic)
             if begun and record.offset < lane.end and record.timestamp_ms < span.until_ms:
                 lane.held.append(record)
 
@@ -130,7 +136,11 @@ class Spans(Reader):
         async with asyncio.timeout(PATIENCE_S):
             end = await self._ends(places)
         dated = [place for place in places if place.topic not in span.whole]
-        since = await first_since(consumer, dict.fromkeys(dated, span.since_ms)) if span.since_ms else {}
+        since = (
+            await first_since(consumer, {place: span.begins_ms(place.topic) for place in dated})
+            if span.since_ms
+            else {}
+        )
         lanes = {}
         for place, rank in places.items():
             lane = lanes[place] = _Lane(place, end[place], rank)

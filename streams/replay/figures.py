@@ -96,11 +96,8 @@ class Figures:
         except BadMessageError as exc:
             self._differs(difference(record, str(exc)))
             return
-        if one.policy_version != other.policy_version and self._policies.held(one.policy_version, record.timestamp_ms):
-            self.counts["not compared: a policy was on its way"] += 1
-            return
-        if _revision(one) != _revision(other) and self._unsettled.inventory_on_its_way(one.node, record.timestamp_ms):
-            self.counts["not compared: an inventory was on its way"] += 1
+        if on_its_way := self._on_its_way(one, other, record.timestamp_ms):
+            self.counts[f"not compared: {on_its_way} was on its way"] += 1
             return
         if one.covered_ms < other.covered_ms:
             self._unsettled.began_anew(record.partition, record.timestamp_ms)
@@ -118,6 +115,15 @@ class Figures:
             self._differs(difference(record, "other figures than the replay's", found))
         else:
             self.counts["not compared: a window began elsewhere" if unjudged else "equal"] += 1
+
+    def _on_its_way(self, one: NodeMetric | NodeAllocatable, other: NodeMetric | NodeAllocatable, at_ms: int) -> str:
+        """What the worker may have read later, or sooner, than the replay; "": nothing."""
+        if one.policy_version != other.policy_version and self._policies.held(one.policy_version, at_ms):
+            return "a policy"
+        if _revision(one) != _revision(other) and self._unsettled.inventory_on_its_way(one.node, at_ms):
+            return "an inventory"
+        differ = one.forecast_revision != other.forecast_revision
+        return "a forecast" if differ and self._unsettled.forecast_on_its_way(one.node, at_ms) else ""
 
     def _differs(self, found: Difference) -> None:
         self.counts["different"] += 1

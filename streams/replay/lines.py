@@ -13,10 +13,12 @@ import msgspec
 
 from slacktide.schemas.bounds import Count
 from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.forecast import FORECAST_STALE_MS
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
     CREDIT,
+    FORECAST,
     INVENTORY,
     METRIC,
     OUTCOME,
@@ -33,11 +35,27 @@ BASE64 = "base64"
 NULL = msgspec.Raw(b"null")
 REPLAYED = tuple(
     topic.name
-    for topic in (POLICY, INVENTORY, TICK, SAMPLE, SAMPLE_COLUMNS, COMMAND, METRIC, ALLOCATABLE, OUTCOME, CREDIT)
+    for topic in (
+        POLICY,
+        INVENTORY,
+        FORECAST,
+        TICK,
+        SAMPLE,
+        SAMPLE_COLUMNS,
+        COMMAND,
+        METRIC,
+        ALLOCATABLE,
+        OUTCOME,
+        CREDIT,
+    )
 )
 """What a replay needs, in the order in which records of one millisecond are read: causes before what they cause."""
 STATE = frozenset({POLICY.name, INVENTORY.name})
 """Read whole, whatever the span: a worker knows them before it answers."""
+
+
+SOONER_MS = {FORECAST.name: FORECAST_STALE_MS}
+"""By topic, how much sooner than a span records begin that a worker knows in it."""
 
 
 class TraceError(SlacktideError):

@@ -13,7 +13,17 @@ from slacktide.schemas.codec import decode
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.outcome import NodeOutcome
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, SAMPLE, SAMPLE_COLUMNS, TICK
+from slacktide.schemas.topics import (
+    ALLOCATABLE,
+    COMMAND,
+    FORECAST,
+    INVENTORY,
+    METRIC,
+    OUTCOME,
+    SAMPLE,
+    SAMPLE_COLUMNS,
+    TICK,
+)
 from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
 from slacktide.streams.replay.answers import Answers, Named, named
@@ -148,8 +158,9 @@ class Replay:
                 self._answers.command(record)
             case METRIC.name | ALLOCATABLE.name if record.timestamp_ms >= self._since_ms:
                 self._figures.recorded(record)
-            case INVENTORY.name:
-                self._inventory(record)
+            case INVENTORY.name | FORECAST.name:
+                self._hand_over()
+                self._described(record)
             case TICK.name:
                 self._counts["ticks"] += 1
             case OUTCOME.name:
@@ -221,8 +232,12 @@ class Replay:
         self._first_ms = records[0].timestamp_ms if self._first_ms is None else self._first_ms
         self._last_ms = now_ms
 
-    def _inventory(self, record: Record) -> None:
-        self._hand_over()
+    def _described(self, record: Record) -> None:
+        """A node's inventory, or its forecast."""
+        if record.topic == FORECAST.name:
+            self._following.worker.forecast(record)
+            self._unsettled.foretold(text_of(record.key or b""), record.timestamp_ms)
+            return
         self._following.worker.inventory(record)
         if record.value is None and record.key is not None:
             self._unsettled.removed(text_of(record.key), record.timestamp_ms)

@@ -16,7 +16,7 @@ from slacktide.schemas.policy import KEY, Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, POLICY, SAMPLE, SAMPLE_COLUMNS
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, POLICY, SAMPLE, SAMPLE_COLUMNS
 from slacktide.streams.decisions.be_limits import measured
 from slacktide.streams.proofs import Believes
 from slacktide.streams.records import Out, Record, text_of
@@ -155,6 +155,10 @@ class WhatIf:
             self._decide()
             self._recorded.worker.inventory(record)
             self._other.inventory(record)
+        elif record.topic == FORECAST.name:
+            self._decide()
+            self._recorded.worker.forecast(record)
+            self._other.forecast(record)
         elif record.topic in SAMPLE_NAMES and record.value is not None:
             self._sample(record)
 

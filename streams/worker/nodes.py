@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from slacktide.schemas.codec import decode
 from slacktide.schemas.inventory import NodeFacts, NodeInventory
 from slacktide.schemas.policy.message import NodeSource
+from slacktide.streams.decisions.mid_forecast import Foretold
 
 OPEN_NODES_MAX = 1_000
 """Of one worker, by default. A node takes some 50 KB of its memory."""
@@ -43,6 +44,7 @@ class Nodes:
         self.source: NodeSource = "open"
         self.open_max = open_max
         self._described: dict[int, dict[str, Described]] = {}
+        self._foretold: dict[int, dict[str, Foretold]] = {}
         self._removed: set[str] = set()
         """Nodes whose inventory was removed, where others than those of the inventory exist."""
 
@@ -54,8 +56,29 @@ class Nodes:
         if known is None or known.revision != inventory.revision:
             nodes[inventory.node] = Described(inventory.revision, value)
 
+    def foretell(self, partition: int, node: str, foretold: Foretold) -> bool:
+        """Keep a node's forecast, unless there is a newer one; whether it is kept."""
+        nodes = self._foretold.setdefault(partition, {})
+        known = nodes.get(node)
+        newer = known is None or foretold.order > known.order
+        if newer:
+            nodes[node] = foretold
+        return newer
+
+    def foretold(self, partition: int, node: str) -> Foretold | None:
+        """Give a node's newest forecast; None: there is none in this partition."""
+        return self._foretold.get(partition, {}).get(node)
+
+    def untell(self, partition: int, node: str | None = None) -> None:
+        """Forget a node's forecast; None: those of the whole partition, which has moved away."""
+        if node is None:
+            self._foretold.pop(partition, None)
+        else:
+            self._foretold.get(partition, {}).pop(node, None)
+
     def remove(self, partition: int, node: str) -> None:
         """The node is gone."""
+        self.untell(partition, node)
         self._described.get(partition, {}).pop(node, None)
         if self.source == "open":
             self._removed.add(node)

@@ -8,6 +8,7 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from slacktide.schemas.errors import failure
+from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample_columns_codec import fields_of
@@ -16,8 +17,9 @@ from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.figures import Found, holding, publish_columns, worth
 from slacktide.streams.columns.head import SERIAL
 from slacktide.streams.columns.merging import Merging
-from slacktide.streams.columns.node_figures import Candidate, allocatable_of, due, holds, metrics_of, publishing
+from slacktide.streams.columns.node_figures import Candidate, Named, allocatable_of, due, holds, metrics_of, publishing
 from slacktide.streams.columns.segments import MINUTE_MS, WrittenSegment, oldest_minute, segment
+from slacktide.streams.decisions.mid_forecast import NO_FORECAST, MidForecast
 from slacktide.streams.isolated import isolated
 from slacktide.streams.records import Out, Record, Writer
 from slacktide.streams.worker.covering import Covering
@@ -115,7 +117,7 @@ class Publishing:
             outs += self._published(wave, now_ms)
         if shadow is not None:
             for each in samples:
-                shadow.saw(each.seen())
+                shadow.saw(each.seen(self._held.existing.foretold(each.node.partition, each.node.window.node)))
         return outs
 
     def merge(self, wave: Sequence[NamedSample], outs: list[Out]) -> list[bool]:
@@ -213,8 +215,15 @@ class Publishing:
         if not self._may_publish(node):
             return None
         sold_by, revision = (head.facts, "") if described is None else (described.facts, described.revision)
-        late = node.late_of(head.of.boot_id)
-        return Candidate(head.window, block.named(place), sold_by, head.pods, revision, late)
+        late, named = node.late_of(head.of.boot_id), block.named(place)
+        forecast = self._forecast(node, named, sold_by, head.pods)
+        return Candidate(head.window, named, sold_by, head.pods, revision, late, forecast)
+
+    def _forecast(self, node: Node, sample: Named, facts: NodeFacts, pods: Sequence[Pod]) -> MidForecast:
+        foretold = self._held.existing.foretold(node.partition, node.window.node)
+        if foretold is None:
+            return NO_FORECAST
+        return foretold.on(pods, facts, self.in_force, boot_id=sample.boot_id, at_ms=sample.observed_ms)
 
     def _published(self, wave: Sequence[NamedSample], now_ms: int) -> list[Out]:
         """Merge, then say what there is to say of those nodes."""
@@ -228,7 +237,10 @@ class Publishing:
                 node.too_late(sample.boot_id)
             elif each.facts is not None and each.pods is not None and self._may_publish(node):
                 sold_by, late = each.sold_by or each.facts, node.late_of(sample.boot_id)
-                candidates.append(Candidate(node.window, sample, sold_by, each.pods, each.inventory_revision, late))
+                forecast = self._forecast(node, sample, sold_by, each.pods)
+                candidates.append(
+                    Candidate(node.window, sample, sold_by, each.pods, each.inventory_revision, late, forecast)
+                )
                 of[node.window.row] = each
             if merged:
                 outs += self._segments(each.node)
@@ -258,7 +270,9 @@ class Publishing:
         """Put the three records of a node's figures together."""
         partition, facts, pods = each.record.partition, candidate.facts, candidate.pods
         try:
-            allocatable = allocatable_of(metric, facts, pods, self.in_force, candidate.inventory_revision)
+            allocatable = allocatable_of(
+                metric, facts, pods, self.in_force, candidate.inventory_revision, candidate.forecast
+            )
             score = node_score(metric, allocatable, each.sample, facts, pods, self.in_force, own_facts=each.facts)
             outs = [
                 self._writer.metric(metric, partition),

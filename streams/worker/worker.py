@@ -18,6 +18,7 @@ from slacktide.schemas import policy as policies
 from slacktide.schemas.codec import decode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.forecast import NodePeaks
 from slacktide.schemas.heartbeat import Heartbeat
 from slacktide.schemas.inventory import NodeInventory
 from slacktide.schemas.proof import PROVEN, Verdict
@@ -36,6 +37,7 @@ from slacktide.streams.columns.segments import (
     written_minute,
     written_seconds,
 )
+from slacktide.streams.decisions.mid_forecast import Foretold
 from slacktide.streams.isolated import isolated
 from slacktide.streams.proofs import ByKeys, Judge, Unproven, reason
 from slacktide.streams.records import FIGURES, Out, Record, Writer, place_of, text_of
@@ -148,6 +150,30 @@ class Worker:
             if self.held.describe(record.partition, inventory.node):
                 self._fast.forget(inventory.node)
         return []
+
+    def forecast(self, record: Record) -> list[Out]:
+        """Take in what a node's pods are predicted to use. A null forgets it; one that does not prove its node is none.
+
+        The newest one of the highest boot counts, for one of an older agent may come late.
+        """
+        if record.value is None:
+            self._forget_forecast(record)
+            return []
+        if (verdict := self._verdict(record)) not in PROVEN:
+            return self._unproven.dead(record, verdict, record.timestamp_ms)
+        try:
+            peaks = decode(record.value, NodePeaks)
+            check_key(record, peaks.node, "NodeForecast")
+        except BadMessageError as exc:
+            return [self._writer.dead(record, str(exc), record.timestamp_ms)]
+        if self.held.existing.foretell(record.partition, peaks.node, Foretold.of(peaks)):
+            self._fast.forget(peaks.node)
+        return []
+
+    def _forget_forecast(self, record: Record) -> None:
+        if record.key is not None:
+            self.held.existing.untell(record.partition, text_of(record.key))
+            self._fast.forget(text_of(record.key))
 
     def knows(self, partition: int, node: str) -> bool:
         """Whether state is kept for the node."""
@@ -308,6 +334,7 @@ class Worker:
         self._publishing.forget(partition)
         self._last.forget(partition)
         self.covering.forget(partition)
+        self.held.existing.untell(partition)
 
     def silent(self, nodes: Mapping[str, int]) -> list[Out]:
         """Say of nodes that they are stale: for how many milliseconds each has been silent.

@@ -13,12 +13,13 @@ import pytest
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.forecast import FORECAST_STALE_MS, SYSTEM, NodePeaks, Peaks, PodPeaks
 from slacktide.schemas.inventory import Pod, Resources, revision_of
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
 from slacktide.schemas.sample import BeCpu, BeCpuWindow, EvictState, Limits, Missing, NodeSample, NodeUse, PodUse
 from slacktide.schemas.sample_columns_codec import encoded
-from slacktide.schemas.topics import COMMAND, DEAD_LETTER, METRIC, SAMPLE, SAMPLE_COLUMNS, WINDOW
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, DEAD_LETTER, FORECAST, METRIC, SAMPLE, SAMPLE_COLUMNS, WINDOW
 from slacktide.streams.columns.block import Block
 from slacktide.streams.columns.joining import joined
 from slacktide.streams.records import Out, Record
@@ -27,7 +28,7 @@ from slacktide.streams.worker import worker as module
 from testbed.samples import FACTS, GIB, PODS, START_MS, keyframe, policy_record, sample
 
 POLICY = policy_of(
-    Colocation(enable=True, metric_aggregate_duration_s=10),
+    Colocation(enable=True, metric_aggregate_duration_s=10, mid_cold_start_s=36_000),
     ResourceThreshold(
         enable=True,
         cpu_suppress_policy="cfsQuota",
@@ -117,6 +118,35 @@ class Fleet:
         )
         return made, pods
 
+    def forecast(self, name: str, second: int) -> Record:
+        """What its pods are predicted to use; now and then of another boot, or so old that it does not count."""
+        dice = self._dice
+
+        def peaks() -> Peaks:
+            mem_bytes = dice.randrange(GIB)
+            return Peaks(
+                cpu_p95_milli=dice.randrange(400), mem_p98_bytes=mem_bytes, samples=dice.randrange(1_600), since_ms=0
+            )
+
+        made = NodePeaks(
+            node=name,
+            boot_id=f"{self._boot[name] - (dice.random() < 0.2):012}-0000000a",
+            seq=second,
+            observed_ms=START_MS + second * 1_000 - dice.choice([0, FORECAST_STALE_MS - 7_000]),
+            interval_ms=60_000,
+            pods=[PodPeaks(uid=pod.uid, peaks=peaks()) for pod in self._pods[name] if dice.random() < 0.9],
+            items={key: peaks() for key in (SYSTEM, "koord-prod") if dice.random() < 0.9},
+        )
+        at_ms = START_MS + second * 1_000 + 300
+        return Record(
+            topic=FORECAST.name,
+            partition=0,
+            offset=second,
+            timestamp_ms=at_ms,
+            key=name.encode(),
+            value=encode(made),
+        )
+
 
 def placed(made: NodeSample, value: bytes, topic: str, offset: int, second: int) -> Record:
     at_ms = START_MS + second * 1_000 + 300
@@ -146,7 +176,7 @@ def bodies(outs: list[Out]) -> list[tuple[str, bytes | None, Any]]:
 def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
     """Commands, NodeMetric, allocatable, score and the minutes of windows."""
     fleet, rows, columns = Fleet(seed), worker(), worker()
-    written: set[str] = set()
+    written, states = set[str](), set[str]()
     for second in range(150):
         one, other = [], []
         for number, name in enumerate(fleet.names):
@@ -157,9 +187,18 @@ def test_all_that_follows_is_equal(seed: int, *, mixed: bool) -> None:
             other.append(row if mixed and number % 2 else
                          placed(made, encoded(made, pods), SAMPLE_COLUMNS.name, offset, second))  # fmt: skip
         now_ms = START_MS + second * 1_000 + 350
+        if second % 20 == 10:
+            told = [fleet.forecast(name, second) for name in fleet.names[:-1]]
+            assert [out for each in (rows, columns) for one in told for out in each.forecast(one)] == []
         by_rows, by_columns = rows.samples(one, now_ms), columns.samples(other, now_ms)
         assert bodies(by_columns) == bodies(by_rows)
         written |= {out.topic for out in by_rows}
+        states |= {
+            msgspec.json.decode(out.value or b"null")["prediction"].get("state", "")
+            for out in by_rows
+            if out.topic == ALLOCATABLE.name and b'"prediction"' in (out.value or b"")
+        }
+    assert states == {"", "cold start", "stale forecast", "forecast of another boot"}
     assert {COMMAND.name, METRIC.name, WINDOW.name} <= written
 
 

@@ -57,7 +57,16 @@ def status_of(said: NodeMetric) -> Json:
     }
     pods = [_pod(pod) for pod in said.pods if pod.name]
     updated = datetime.fromtimestamp(said.observed_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
-    return {"status": {"updateTime": updated, "nodeMetric": node, "podsMetric": pods}}
+    left = said.prod_reclaimable
+    reclaimable = {"resource": {} if left is None else _usage(left)}
+    return {
+        "status": {
+            "updateTime": updated,
+            "nodeMetric": node,
+            "podsMetric": pods,
+            "prodReclaimableMetric": reclaimable,
+        }
+    }
 
 
 def _pod(pod: PodMetric) -> Json:

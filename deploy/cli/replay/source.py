@@ -20,12 +20,14 @@ from slacktide.schemas.sample import LISTED_MS
 from slacktide.schemas.topics import COMMAND, POLICY
 from slacktide.streams.kafka import Span, Spans, partition_counts
 from slacktide.streams.records import Record
-from slacktide.streams.replay.lines import STATE, header_of, records_of
+from slacktide.streams.replay.lines import SOONER_MS, STATE, header_of, records_of
 from slacktide.streams.rows import SAMPLE_NAMES
 
 FETCH_WAIT_MS = 100
-EARLY = STATE | SAMPLE_NAMES | {COMMAND.name}
+EARLY = STATE | SAMPLE_NAMES | SOONER_MS.keys() | {COMMAND.name}
 """What is given out from before the span, too: the answers say which of the samples prove their node."""
+BEFORE = STATE | SOONER_MS.keys()
+"""What tells nothing of how far into the span it is read."""
 BUFFER_BYTES = 1 << 20
 Sink = Callable[[Record], None]
 
@@ -114,7 +116,7 @@ def from_file(path: Path, since: Moment | None, until: Moment | None, begin: Cal
             for record in chain(first, rest):
                 if record.timestamp_ms < until_ms:
                     sink(record)
-                if record.topic not in STATE:  # which may be of long before the span
+                if record.topic not in BEFORE:  # which may be of long before the span
                     progress.read(record.timestamp_ms)
             progress.done()
         except (OSError, EOFError, zlib.error) as exc:
@@ -141,13 +143,13 @@ async def from_log(
                 policies = [record async for record in reading]
         others = [topic for topic in topics if topic != POLICY.name]
         early_ms = max(0, since_ms - LISTED_MS)
-        span = Span(topics=others, whole=STATE, since_ms=early_ms, until_ms=until_ms)
+        span = Span(topics=others, whole=STATE, since_ms=early_ms, until_ms=until_ms, sooner_ms=SOONER_MS)
         sink = begin(Opened(since_ms=since_ms, until_ms=until_ms, policies=policies))
         progress = Progress("reading", since_ms, until_ms)
         async with aclosing(spans.read(span, counts)) as reading:
             async for record in reading:
                 if record.timestamp_ms >= since_ms or record.topic in EARLY:
                     sink(record)
-                if record.topic not in STATE:
+                if record.topic not in BEFORE:
                     progress.read(record.timestamp_ms)
         progress.done()

@@ -1,0 +1,291 @@
+"""What an agent learns of its pods' peaks, and what a stream makes of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from slacktide.agents.node.forecast.trainer import PUBLISH_MS, Trainer
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.dead_letter import DeadLetter
+from slacktide.schemas.forecast import FORECAST_STALE_MS, NodeForecast, NodePeaks
+from slacktide.schemas.inventory import Container, Pod, Resources
+from slacktide.schemas.metric import Use
+from slacktide.schemas.policy import policy_of
+from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
+from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
+from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, FORECAST
+from slacktide.streams.decisions.mid_forecast import Foretold, MidForecast, mid_forecast
+from slacktide.streams.records import Record
+from slacktide.streams.worker import Worker
+from testbed.samples import BATCH, BOOT, FACTS, GIB, PODS, SERVICE, START_MS, keyframe, policy_record, record_of, sample
+
+MINUTE_MS = 60_000
+COLD = Colocation(enable=True, mid_cold_start_s=3_600)
+"""A pod is predicted after an hour."""
+SERVICE_UID = SERVICE.uid
+
+
+def seen(minute: int, cpu_milli: int | None = 1_000, **changes: Any) -> NodeSample:
+    """The first sample of a minute: the service uses this, the batch pod half a CPU, and the system a tenth."""
+    uses = [PodUse(uid="ls", cpu_milli=cpu_milli, mem_bytes=GIB), PodUse(uid="be", cpu_milli=500, mem_bytes=2 * GIB)]
+    whole = NodeUse(cpu_milli=None if cpu_milli is None else cpu_milli + 600, mem_bytes=4 * GIB)
+    return sample(1, **{"observed_ms": START_MS + minute * MINUTE_MS, "use": whole, "pod_use": uses} | changes)
+
+
+def trained(minutes: int, pods: list[Pod] | None = None, boot_id: str = BOOT) -> Trainer:
+    """One that has been taught so many minutes."""
+    trainer = Trainer("node-1", boot_id)
+    for minute in range(minutes + 1):
+        trainer.saw(seen(minute), PODS if pods is None else pods)
+    return trainer
+
+
+def known(trainer: Trainer) -> NodePeaks:
+    """What a worker reads of the record."""
+    return decode(encode(trainer.forecast()), NodePeaks)
+
+
+def test_a_minute_teaches_its_90th_percentile() -> None:
+    trainer = Trainer("node-1", BOOT)
+    for tenth in range(10):
+        at_ms = START_MS + tenth * 6_000
+        trainer.saw(seen(0, 100 + 100 * tenth, observed_ms=at_ms), PODS)
+    trainer.saw(seen(1), PODS)
+    [service] = trainer.forecast().pods
+
+    assert (service.uid, service.peaks.samples) == (SERVICE_UID, 1)
+    assert 900 <= service.peaks.cpu_p95_milli <= 900 * 1.05 + 25
+
+
+def test_what_is_not_known_teaches_nothing() -> None:
+    """The reference adds a 0 for a class without pods and, where the node's usage is not known, for the system."""
+    trainer = trained(3)
+    trainer.saw(seen(4, None), PODS)
+    trainer.saw(seen(5), PODS)
+    record = trainer.forecast()
+
+    assert {name: model.samples for name, model in record.items.items()} == {
+        "sys": 4,
+        "node": 4,
+        "koord-prod": 4,
+        "koord-batch": 5,
+    }
+    assert record.items["sys"].cpu_p95_milli < 150
+
+
+def test_only_production_pods_that_have_not_ended_have_models() -> None:
+    done = msgspec.structs.replace(SERVICE, uid="done", phase="Succeeded")
+    unseen = msgspec.structs.replace(SERVICE, uid="unseen")
+    record = trained(3, [SERVICE, BATCH, done, unseen]).forecast()
+
+    assert [pod.uid for pod in record.pods] == [SERVICE_UID]
+    assert record.unknown == ["unseen"]
+
+
+def test_models_outlive_their_agent() -> None:
+    """The record is what its next run and another worker go on with: readings, samples and since when."""
+    before = trained(200).forecast()
+    trainer = Trainer("node-1", "000000000002-0000000b")
+    refused = trainer.restore(decode(encode(before), NodeForecast))
+    after = trainer.due(COLD)
+
+    assert (refused, after is not None) == ([], True)
+    assert after is not None
+    assert [(pod.uid, pod.peaks) for pod in after.pods] == [(pod.uid, pod.peaks) for pod in before.pods]
+    assert after.items == before.items
+    assert after.observed_ms == START_MS + 199 * MINUTE_MS
+
+
+def test_a_model_that_cannot_be_read_begins_anew_and_says_so() -> None:
+    before = trained(5).forecast()
+    [service] = before.pods
+    bad = msgspec.structs.replace(service.peaks.cpu, total_weight=-1.0)
+    peaks = msgspec.structs.replace(service.peaks, cpu=bad)
+    torn = msgspec.structs.replace(before, pods=[msgspec.structs.replace(service, peaks=peaks)])
+    trainer = Trainer("node-1", BOOT)
+
+    assert trainer.restore(torn) == [SERVICE_UID]
+    assert trainer.forecast().pods == []
+
+
+def test_a_pod_whose_container_begins_anew_is_young_again() -> None:
+    """It keeps its age, and its model may be that of another program."""
+    first, second = (
+        msgspec.structs.replace(SERVICE, containers=[Container(name="app", id=name)]) for name in ("one", "two")
+    )
+    trainer = trained(90, [first, BATCH])
+    assert trainer.due(COLD) is not None
+    trainer.saw(seen(91), [second, BATCH])
+    trainer.saw(seen(92), [second, BATCH])
+    record = trainer.due(COLD)
+
+    assert record is not None
+    assert [pod.peaks.samples for pod in record.pods] == [1]
+
+
+def test_a_sample_older_than_its_models_last_is_dropped_and_counted() -> None:
+    trainer = trained(5)
+    trainer.saw(seen(2), PODS)
+    trainer.saw(seen(3), PODS)
+    record = trainer.forecast()
+
+    assert record.dropped == 5
+    assert record.pods[0].peaks.samples == 6
+
+
+def test_a_record_is_due_at_first_and_once_warm_and_every_ten_minutes() -> None:
+    trainer, due = Trainer("node-1", BOOT), []
+    for minute in range(75):
+        trainer.saw(seen(minute), PODS)
+        if trainer.due(COLD) is not None:
+            due.append(minute)
+
+    assert due == [1, 11, 21, 31, 41, 51, 60, 70]
+    assert PUBLISH_MS == 10 * MINUTE_MS
+
+
+def test_a_forecast_takes_three_kilobytes_a_pod_at_most() -> None:
+    """Of a pod whose use is anywhere from nothing to 20 CPUs and 60 GiB."""
+    pods = [msgspec.structs.replace(SERVICE, uid=f"a4bdf02e-91de-4f0c-8f8e-2f3a55a5c1{at:02}") for at in range(20)]
+    trainer = Trainer("node-1", BOOT)
+    for minute in range(1_441):
+        spread = (minute * 7_919) % 1_440 / 1_440
+        cpu_milli, mem_bytes = round(20_000 * spread**3), round(60 * GIB * spread**3)
+        uses = [PodUse(uid=pod.uid, cpu_milli=cpu_milli, mem_bytes=mem_bytes) for pod in pods]
+        trainer.saw(seen(minute, pod_use=uses), pods)
+
+    assert len(encode(trainer.forecast())) / len(pods) < 3_000
+
+
+def figured(trainer: Trainer, colocation: Colocation = COLD, pods: list[Pod] | None = None) -> MidForecast:
+    return mid_forecast(known(trainer), PODS if pods is None else pods, FACTS, colocation)
+
+
+def state_of(forecast: MidForecast) -> str:
+    assert forecast.prediction is not None
+    return forecast.prediction.state
+
+
+def test_production_pods_leave_what_they_asked_for_and_were_not_seen_to_use() -> None:
+    """2,000m less 1,100m: the peak with a tenth on top. The system's takes more off, and binds."""
+    found = figured(trained(61))
+
+    assert state_of(found) == ""
+    assert found.prediction is not None
+    assert found.prediction.cpu_bound == "node"
+    assert found.prediction.cpu_terms["by_pods_milli"] == 2_000 - int(1_035 * 1.1)
+    assert found.reclaimable.cpu_milli == 2_000 - int((1_035 + 107) * 1.1)
+    assert found.reclaimable.cpu_milli == found.prediction.cpu_terms["reclaimable_milli"]
+    assert found.prod_peak is not None
+
+
+@pytest.mark.parametrize(("minutes", "state"), [(1, "cold start"), (59, "cold start"), (60, "")])
+def test_a_young_pod_leaves_nothing(minutes: int, state: str) -> None:
+    """Young by its samples: an agent that was away for a day has learned nothing of that day."""
+    found = figured(trained(minutes))
+
+    assert state_of(found) == state
+    assert (found.reclaimable.cpu_milli > 0) == (state == "")
+
+
+def test_a_pod_without_a_model_counts_with_its_request_as_its_peak() -> None:
+    new = msgspec.structs.replace(SERVICE, uid="new", requests=Resources(cpu_milli=700, mem_bytes=GIB))
+    found = figured(trained(61), pods=[*PODS, new])
+
+    assert found.prediction is not None
+    assert found.prediction.young == 1
+    assert found.prediction.cpu_terms["unknown_request_milli"] == 700
+    assert found.reclaimable.cpu_milli <= figured(trained(61)).reclaimable.cpu_milli + 700
+
+
+def test_an_ended_pod_is_in_no_sum() -> None:
+    done = msgspec.structs.replace(SERVICE, uid="done", phase="Failed")
+
+    assert figured(trained(61), pods=[*PODS, done]) == figured(trained(61))
+
+
+def test_a_larger_margin_leaves_less() -> None:
+    wider = msgspec.structs.replace(COLD, mid_safety_margin_pct=50)
+
+    assert figured(trained(61), wider).reclaimable.cpu_milli == 2_000 - int((1_035 + 107) * 1.5)
+
+
+@pytest.mark.parametrize(
+    ("boot_id", "late_ms", "state"),
+    [
+        (BOOT, FORECAST_STALE_MS, ""),
+        (BOOT, FORECAST_STALE_MS + 1, "stale forecast"),
+        ("000000000002-0000000b", 0, "forecast of another boot"),
+    ],
+)
+def test_a_forecast_counts_for_half_an_hour_and_for_its_boot(boot_id: str, late_ms: int, state: str) -> None:
+    peaks, policy = known(trained(61)), policy_of(COLD, ResourceThreshold())
+    at_ms = peaks.observed_ms + late_ms
+    found = Foretold.of(peaks).on(PODS, FACTS, policy, boot_id=boot_id, at_ms=at_ms)
+
+    assert state_of(found) == state
+    assert (found.reclaimable == Use(cpu_milli=0, mem_bytes=0)) == bool(state)
+
+
+def forecast_record(peaks: NodePeaks | None, key: bytes = b"node-1") -> Record:
+    value = None if peaks is None else encode(peaks)
+    return Record(topic=FORECAST.name, partition=0, offset=0, timestamp_ms=START_MS, key=key, value=value)
+
+
+def sold(worker: Worker, seq: int) -> NodeAllocatable:
+    """What is published with the node's next sample."""
+    minute_ms = START_MS + 61 * MINUTE_MS
+    outs = worker.samples([record_of(keyframe(seq, observed_ms=minute_ms + seq * 6_000))], minute_ms)
+    [body] = [out.value for out in outs if out.topic == ALLOCATABLE.name]
+    return decode(body, NodeAllocatable)
+
+
+def told(**changes: Any) -> Worker:
+    worker = Worker("w")
+    worker.policy(policy_record(msgspec.structs.replace(policy_of(COLD, ResourceThreshold()), **changes)))
+    return worker
+
+
+def test_mid_is_sold_by_the_newest_forecast_until_that_is_deleted() -> None:
+    worker, peaks = told(), known(trained(61))
+    before = sold(worker, 1)
+    assert worker.forecast(forecast_record(peaks)) == []
+    during = sold(worker, 2)
+    assert worker.forecast(forecast_record(msgspec.structs.replace(peaks, seq=0, items={}))) == []
+    older = sold(worker, 3)
+    assert worker.forecast(forecast_record(None)) == []
+    after = sold(worker, 4)
+
+    assert [each.mid_cpu_milli for each in (before, during, older, after)] == [0, 744, 744, 0]
+    assert (before.prediction, before.forecast_revision, after.prediction) == (None, "", None)
+    assert during.forecast_revision == older.forecast_revision == peaks.revision
+    assert during.mid_cpu_terms["reclaimable_milli"] == 744
+
+
+@pytest.mark.parametrize(
+    ("record", "reason"),
+    [
+        (forecast_record(known(trained(61)), b"node-2"), "node-1"),
+        (msgspec.structs.replace(forecast_record(None), value=b"{"), "not a NodePeaks"),
+    ],
+    ids=["another node's", "no record"],
+)
+def test_a_bad_forecast_is_a_dead_letter(record: Record, reason: str) -> None:
+    worker = told()
+    [letter] = worker.forecast(record)
+
+    assert letter.topic == DEAD_LETTER.name
+    assert reason in decode(letter.value, DeadLetter).reason
+    assert sold(worker, 1).mid_cpu_milli == 0
+
+
+def test_nothing_is_sold_by_a_forecast_that_does_not_prove_its_node() -> None:
+    worker = told(node_proof="required")
+    [letter] = worker.forecast(forecast_record(known(trained(61))))
+
+    assert letter.topic == DEAD_LETTER.name
+    assert worker.held.existing.foretold(0, "node-1") is None
