@@ -16,6 +16,8 @@ STREAM_GROUP = "slacktide-stream"
 """Shares the nodes out among workers."""
 GOVERNOR_GROUP = "slacktide-governor"
 """Whose member has the one partition of the credit governs."""
+JOBS_GROUP = "slacktide-jobs"
+"""Shares the Jobs out among workers."""
 
 QUEUE_GROUP = "slacktide-queue"
 """Whose member has the one partition of the queue's decisions decides."""
@@ -102,7 +104,7 @@ STREAM = _in_the_loop(
     "slacktide stream: a worker, and a candidate for governor beside it",
     "stream",
     "governor",
-    joins=(STREAM_GROUP, GOVERNOR_GROUP),
+    joins=(STREAM_GROUP, GOVERNOR_GROUP, JOBS_GROUP),
 )
 PUBLISHER = _in_the_loop(
     "publisher",

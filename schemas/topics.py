@@ -17,6 +17,8 @@ from slacktide.schemas.dead_letter import DeadLetter
 from slacktide.schemas.descheduling import DeschedulingPass
 from slacktide.schemas.forecast import NodeForecast
 from slacktide.schemas.inventory import NodeInventory
+from slacktide.schemas.job_pod import JobEvent
+from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.message import Message
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.missed_pod import MissedPod
@@ -113,7 +115,8 @@ SHADOW_ALLOCATABLE = Topic(name="slacktide.node.allocatable.shadow.v1", message=
 OUTCOME = Topic(name="slacktide.node.outcome.v1", message=NodeOutcome, key="node", retention_ms=7 * 24 * HOUR_MS,
                 producers=("agent", "bridge"), consumers=("governor", "operator"))  # fmt: skip
 AUDIT = Topic(name="slacktide.audit.v1", message=NodeOutcome, key="node", partitions=1,
-              retention_ms=30 * 24 * HOUR_MS, producers=("agent", "bridge"), consumers=("operator",))  # fmt: skip
+              retention_ms=30 * 24 * HOUR_MS,
+              producers=("agent", "bridge"), consumers=("bridge", "operator"))  # fmt: skip
 CREDIT = Topic(name="slacktide.eviction.credit.v1", message=EvictionCredit, key="node", partitions=1,
                cleanup="compact", segment_ms=HOUR_MS,
                producers=("governor",), consumers=("agent", "governor", "bridge"))  # fmt: skip
@@ -139,6 +142,11 @@ QUEUE_DECISION = Topic(name="slacktide.queue.decision.v1", message=QueueDecision
 QUEUE_STATE = Topic(name="slacktide.queue.state.v1", message=QueueState, key="the workload's uid", partitions=1,
                     cleanup="compact", segment_ms=24 * HOUR_MS,
                     producers=("queue",), consumers=("queue", "publisher", "operator"))  # fmt: skip
+JOB_POD = Topic(name="slacktide.job.pod.v1", message=JobEvent, key="the Job's uid", retention_ms=7 * 24 * HOUR_MS,
+                producers=("bridge",), consumers=("stream",))  # fmt: skip
+JOB_STATUS = Topic(name="slacktide.job.status.v1", message=JobStatus, key="the Job's uid", cleanup="compact",
+                   segment_ms=HOUR_MS, producers=("stream",), consumers=("stream", "bridge", "operator"))  # fmt: skip
+"""With as many partitions as ``JOB_POD``: who folds a partition reads its statuses from the same one."""
 DEAD_LETTER = Topic(name="slacktide.dead-letter.v1", message=DeadLetter, key="the bad record's key", partitions=1,
                     retention_ms=7 * 24 * HOUR_MS,
                     producers=("stream", "agent", "governor", "publisher", "bridge", "scheduler", "queue"),
@@ -171,6 +179,8 @@ TOPICS = (
     QUEUE_OUTCOME,
     QUEUE_DECISION,
     QUEUE_STATE,
+    JOB_POD,
+    JOB_STATUS,
     DEAD_LETTER,
 )
 BY_NAME = {topic.name: topic for topic in TOPICS}

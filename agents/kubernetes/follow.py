@@ -58,7 +58,7 @@ Told = Whole[T] | Changed[T] | Gone | Trouble | Over
 
 
 async def follow(
-    api: ApiServer, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = ""
+    api: ApiServer, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = ""
 ) -> AsyncGenerator[Told[T], None]:
     """Say what there is and what becomes of it.
 
@@ -69,10 +69,12 @@ async def follow(
     while True:
         try:
             if not version:
-                listed = await api.list(resource, kind, namespace=namespace, fields=fields)
+                listed = await api.list(resource, kind, namespace=namespace, fields=fields, labels=labels)
                 yield Whole(items=listed.items)
                 version = listed.resource_version
-            watching = api.watch(resource, kind, resource_version=version, namespace=namespace, fields=fields)
+            watching = api.watch(
+                resource, kind, resource_version=version, namespace=namespace, fields=fields, labels=labels
+            )
             async with aclosing(watching) as events:
                 async for event in events:
                     if troubled:

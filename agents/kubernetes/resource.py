@@ -44,6 +44,7 @@ CRDS = Resource(group="apiextensions.k8s.io", plural="customresourcedefinitions"
 MUTATING_WEBHOOKS = Resource(group="admissionregistration.k8s.io", plural="mutatingwebhookconfigurations")
 SECRETS = Resource(plural="secrets")
 SERVICE_ACCOUNTS = Resource(plural="serviceaccounts")
+JOBS = Resource(group="batch", plural="jobs")
 EVENTS = Resource(group="events.k8s.io", plural="events")
 CLUSTER_ROLES = Resource(group="rbac.authorization.k8s.io", plural="clusterroles")
 CLUSTER_ROLE_BINDINGS = Resource(group="rbac.authorization.k8s.io", plural="clusterrolebindings")

@@ -91,6 +91,7 @@ def command(settings: StreamSettings) -> None:
     from slacktide.deploy.cli.shadowing import ShadowFile  # noqa: PLC0415
     from slacktide.schemas.proof import Verifier  # noqa: PLC0415
     from slacktide.streams.engine import metrics  # noqa: PLC0415
+    from slacktide.streams.engine.folding import FoldSettings, fold_jobs  # noqa: PLC0415
     from slacktide.streams.engine.governing import GovernorSettings, govern  # noqa: PLC0415
     from slacktide.streams.engine.session import ShellSettings  # noqa: PLC0415 - loads Kafka: not for --help
     from slacktide.streams.governor.governor import Governor  # noqa: PLC0415
@@ -119,15 +120,18 @@ def command(settings: StreamSettings) -> None:
             bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms, republish_ms=republish_ms
         )
         governing = asyncio.create_task(govern(Governor(settings.worker_name, judge), candidacy, stop, now_ms))
+        fold = FoldSettings(bootstrap=settings.bootstrap, session_timeout_ms=session_timeout_ms)
+        folding = asyncio.create_task(fold_jobs(fold, stop, now_ms))
         followed = [each.follow() for each in (shadowing, keys) if each is not None]
         beside = [
             governing,
+            folding,
             asyncio.create_task(garbage.trimmed()),
             *(asyncio.create_task(follow) for follow in followed),
         ]
         try:
             await shell.run(worker, connection, stop, health, now_ms)
-            await governing
+            await asyncio.gather(governing, folding)
         finally:
             for task in beside:
                 task.cancel()

@@ -53,6 +53,8 @@ POLICY_REFUSED = Gauge(
     "slacktide_stream_policy_refused", "1 while the newest record of the policy topic is rejected or null."
 )
 SESSIONS = Counter("slacktide_stream_sessions", "Connections made to Kafka.")
+JOBS = Gauge("slacktide_stream_jobs", "Jobs whose status this worker publishes.")
+JOB_EVENTS = Counter("slacktide_stream_job_events", "Events of Jobs and their pods, folded into statuses.")
 
 SHADOW_ANSWERS = Counter("slacktide_stream_shadow_answers", "Answers of the shadow policy.", ["answer"])
 SHADOW_SKIPPED = Counter(

@@ -7,25 +7,16 @@ acts no more.
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
 from slacktide.schemas.topics import Topic
+from slacktide.streams.engine.lasting import lasting
 from slacktide.streams.kafka import Group
 from slacktide.streams.records import Place
 
-log = logging.getLogger(__name__)
-
-RETRY_S = 1.0
-RETRY_S_MAX = 30.0
-"""After faults of the program."""
-OUTAGE_S_MAX = 5.0
-STOP_S = 1.0
 MEMBER_WAIT_MS = 1_000
 """A member of the group reads nothing that is in a hurry."""
 
@@ -127,39 +118,12 @@ async def stand(run: Callable[[], Coroutine[Any, Any, None]], stop: asyncio.Even
         office: its name, for the logs.
 
     """
-    logged = ""
-    outage, failure = Backoff(RETRY_S, OUTAGE_S_MAX), Backoff(RETRY_S, RETRY_S_MAX)
-    loop = asyncio.get_running_loop()
-    while not stop.is_set():
-        pause_s, began_s = RETRY_S, loop.time()
-        try:
-            await _until(stop, run())
-        except LogError as exc:
-            if loop.time() > began_s + RETRY_S_MAX:
-                outage.reset()
-            pause_s = outage.next_s()
-            if logged != str(exc):  # not once a second while a broker is away
-                logged = str(exc)
-                log.warning("no candidate for %s: %s; trying until it works", office, exc)
-        except Exception:
-            log.exception("the %s has failed; another candidate may take over", office)
-            pause_s = failure.next_s()
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), pause_s)
-
-
-async def _until(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> None:
-    """Wait for the work; told to stop, it has a moment: it may stand in a join that takes the broker longer."""
-    working, stopped = asyncio.ensure_future(work), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
-        await asyncio.wait((working,), timeout=STOP_S)
-    finally:
-        stopped.cancel()
-        working.cancel()
-        await asyncio.wait((working,))
-    if not working.cancelled():
-        working.result()
+    await lasting(
+        run,
+        stop,
+        away=f"no candidate for {office}: %s; trying until it works",
+        failed=f"the {office} has failed; another candidate may take over",
+    )
 
 
 def mono_ms() -> int:

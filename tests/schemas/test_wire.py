@@ -81,6 +81,7 @@ _MAPS = {
     "flavors",
     "usage",
     "resourceUsage",
+    "pod_conditions",
 }
 
 

@@ -14,6 +14,7 @@ from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.election import Election
 from slacktide.agents.cluster.bridge.hearing import Hearing
+from slacktide.agents.cluster.bridge.job_source import JobSource
 from slacktide.agents.cluster.bridge.lease import TIMING, Timing, epoch_of
 from slacktide.agents.cluster.bridge.mirror import Mirror
 from slacktide.agents.cluster.bridge.node_status import Shown
@@ -200,6 +201,7 @@ class _Leader:
             clock,
             sign=lambda out: signed(out, ring.keys(), clock.wall_ms()),
         )
+        self._jobs = JobSource(settings.bootstrap, epoch, self._lay_aside, clock)
         self._troubles = {"nodes": "not listed yet", "policy": "not read yet"}
 
     async def run(self, api: ApiServer, health: Health) -> None:
@@ -213,6 +215,7 @@ class _Leader:
             self._mirror.run(api),
             self._topologies.run(api),
             self._descheduler.run(api),
+            self._jobs.run(api),
             self._tell(health),
         )
 
@@ -268,6 +271,7 @@ class _Leader:
                 "writes": self._mirror.trouble,
                 "zones": self._topologies.trouble,
                 "descheduling": self._descheduler.trouble,
+                "jobs": self._jobs.trouble,
             }
             for of, why in troubles.items():
                 metrics.TROUBLE.labels(of).set(bool(why))

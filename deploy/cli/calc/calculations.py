@@ -59,6 +59,7 @@ CALCULATIONS = {
     "queue_pods_ready": "what becomes of an admitted workload whose pods are not ready",
     "queue_pods_ready_condition": "what the condition PodsReady of a workload becomes",
     "queue_requeue": "which workloads wait, step aside and come back",
+    "job_status": "where a Job stands, from what its pods came to",
     "queue_block_admission": "whether a workload may be admitted while others wait for pods",
 }
 """Name, which is also that of the module here, and what is figured."""

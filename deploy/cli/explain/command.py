@@ -17,6 +17,7 @@ from slacktide.deploy.cli.text import Duration, Name, show
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:  # they are not for --help
+    from slacktide.streams.explain.job import JobExplanation
     from slacktide.streams.explain.node import NodeExplanation
     from slacktide.streams.explain.pod import PodExplanation
     from slacktide.streams.explain.wish import Wish
@@ -29,7 +30,7 @@ bootstrap_option = settings.option(
     default=settings.LOOPBACK_BROKER,
     help="Addresses of Kafka brokers, separated by commas.",
 )
-output_option = click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+output_option = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 
 
 @click.group(cls=Group, epilog="Example: slacktide explain node node-1 --bootstrap kafka-1:9092")
@@ -105,9 +106,7 @@ def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: st
     """
     from slacktide.deploy.cli.explain.pod_text import pod_text  # noqa: PLC0415
 
-    namespace, slash, short = name.partition("/")
-    if not (namespace and slash and short) or "/" in short:
-        raise click.BadParameter(f"{name!r} is not NAMESPACE/NAME, such as jobs/etl-x2lqp", param_hint="NAMESPACE/NAME")
+    namespace, short = _parts(name)
     told = asyncio.run(_pod(namespace, short, bootstrap, since, file))
     click.echo(as_json(told)) if output == "json" else show(pod_text(told))
 
@@ -132,6 +131,46 @@ async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: 
             f"kubectl get pod -n {namespace} {name} -o yaml | slacktide explain pod {namespace}/{name} --file -"
         )
     return replace(told, findings=[*told.findings, *shortened(short)])
+
+
+@command.command(epilog="Example: slacktide explain job jobs/etl --bootstrap kafka-1:9092")
+@click.argument("name", metavar="NAMESPACE/NAME", type=Name())
+@bootstrap_option
+@output_option
+def job(name: str, bootstrap: Cluster, output: str) -> None:
+    """Explain where a Job stands: progress, failures by rule, evictions, lost CPU time.
+
+    It reads the Job's newest status, which stream workers publish from the events of its pods.
+
+    With --output json: {"namespace", "name", "asked_ms", "place", "age_ms", "left", "pace_per_min", "findings",
+    "status"}. The status is the record of the topic slacktide.job.status.v1, without defaults.
+    """
+    from slacktide.deploy.cli.explain.job_text import job_text  # noqa: PLC0415
+
+    told = asyncio.run(_job(*_parts(name), bootstrap))
+    click.echo(as_json(told)) if output == "json" else show(job_text(told))
+
+
+async def _job(namespace: str, name: str, bootstrap: Cluster) -> JobExplanation:
+    from slacktide.deploy.cli.explain.reading import all_job_statuses, job_statuses  # noqa: PLC0415
+    from slacktide.deploy.cli.not_found import NotFoundError, near  # noqa: PLC0415
+    from slacktide.streams.explain.job import explain_job, statuses  # noqa: PLC0415
+
+    now_ms = SystemClock().wall_ms()
+    records = await job_statuses(bootstrap, namespace, name, now_ms)
+    found = explain_job(statuses(records), namespace, name, now_ms)
+    if found is None:
+        known = statuses(await all_job_statuses(bootstrap))
+        names = near(f"{namespace}/{name}", [f"{one.body.namespace}/{one.body.name}" for one in known])
+        raise NotFoundError(f"{bootstrap}: no status of a Job {namespace}/{name}; {names}")
+    return found
+
+
+def _parts(name: str) -> tuple[str, str]:
+    namespace, slash, short = name.partition("/")
+    if not (namespace and slash and short) or "/" in short:
+        raise click.BadParameter(f"{name!r} is not NAMESPACE/NAME, such as jobs/etl", param_hint="NAMESPACE/NAME")
+    return namespace, short
 
 
 def _wish(file: Path, namespace: str, name: str) -> Wish:

@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequen
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 
-from slacktide.schemas.connection import Cluster, options
+from slacktide.deploy.cli.explain.reading import reading
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.descheduling import DeschedulingPass
-from slacktide.schemas.errors import LogError
 from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
@@ -33,7 +33,7 @@ from slacktide.streams.explain.descheduling import looks
 from slacktide.streams.explain.evidence import Finding, Logged, by_key, logged
 from slacktide.streams.explain.node_log import NodeLog, node_log
 from slacktide.streams.explain.pod import PodLog, last_placement, where_is
-from slacktide.streams.kafka import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, partition_counts, partition_of
+from slacktide.streams.kafka import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, partition_of
 from slacktide.streams.records import Record
 from slacktide.streams.rows import SAMPLE_NAMES
 
@@ -42,7 +42,6 @@ TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 36_000
 """Samples come each second, figures at least each 30 s."""
-FETCH_WAIT_MS = 100
 LATELY_MS = 5_000
 """An agent reports what came of each sample."""
 MISSED_MS = 7 * 24 * 3_600_000
@@ -257,9 +256,5 @@ async def opened(bootstrap: Cluster, now_ms: int) -> AsyncIterator[Log]:
         LogError: nobody answers, or a topic is not there.
 
     """
-    partitions = await partition_counts(bootstrap, [topic.name for topic in TOPICS])
-    if absent := [name for name, count in partitions.items() if not count]:
-        do = f"slacktide topics apply {options(bootstrap)}"
-        raise LogError(f"{bootstrap}: no such topics: {', '.join(absent)}; to do: {do}")
-    async with Tail(bootstrap, FETCH_WAIT_MS, most=TAIL_RECORDS_MAX) as tail:
+    async with reading(bootstrap, TOPICS) as (tail, partitions):
         yield Log(bootstrap=bootstrap, tail=tail, partitions=partitions, now_ms=now_ms)

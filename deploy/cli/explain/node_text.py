@@ -7,6 +7,7 @@ from textwrap import wrap
 from typing import Any
 
 from slacktide.deploy.cli.calc.waterfall import block
+from slacktide.deploy.cli.explain.findings import WIDTH, age, findings_text
 from slacktide.deploy.cli.text import count, instant
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
@@ -17,13 +18,11 @@ from slacktide.schemas.sample import Limits, NodeSample
 from slacktide.streams.decisions.be_limits import measured
 from slacktide.streams.decisions.cpu_list import cpu_ranges
 from slacktide.streams.explain.carried_out import what
-from slacktide.streams.explain.evidence import Finding
 from slacktide.streams.explain.figures import Figure
 from slacktide.streams.explain.node import Input, NodeExplanation, Step
 from slacktide.streams.explain.pressure import pressure_text
 from slacktide.streams.explain.selling import amount, resource_name
 
-WIDTH = 110
 _TITLES = {"set": "last set"}
 
 
@@ -34,29 +33,6 @@ def node_text(told: NodeExplanation) -> str:
     if told.figures:
         parts.append("\n".join(["what it sells:", *(_figure(figure) for figure in told.figures)]))
     return "\n\n".join(parts)
-
-
-def findings_text(findings: Sequence[Finding]) -> str:
-    """What is wrong first, each with what to do."""
-    if not findings:
-        return "nothing stands out"
-    return "\n".join(line for one in findings for line in _finding(one))
-
-
-def _finding(one: Finding) -> Iterator[str]:
-    lines = wrap(f"{one.name}: {one.text}", WIDTH, break_long_words=False, break_on_hyphens=False)
-    for number, line in enumerate(lines):
-        yield f"{'' if number else one.severity:<7}  {line}"
-    for number, line in enumerate(wrap(one.advice, WIDTH - 9, break_long_words=False, break_on_hyphens=False)):
-        yield f"         {'' if number else 'to do: ':<7}{line}"
-
-
-def age(span_ms: int) -> str:
-    """How long ago."""
-    for unit, name in ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min")):
-        if span_ms >= 2 * unit:
-            return f"{span_ms / unit:.1f} {name} ago"
-    return f"{span_ms / 1000:.1f} s ago"
 
 
 def _chain(steps: Sequence[Step]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from slacktide.deploy.cli.explain.node_text import age
+from slacktide.deploy.cli.explain.findings import age
 from slacktide.deploy.cli.text import count, table
 from slacktide.schemas.message import Terms
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from slacktide.deploy.cli.explain.node_text import age, findings_text
+from slacktide.deploy.cli.explain.findings import age, findings_text
 from slacktide.deploy.cli.explain.placement_text import placement_text
 from slacktide.deploy.cli.text import count, instant, table
 from slacktide.schemas.inventory import Resources

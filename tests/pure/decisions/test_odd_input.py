@@ -38,6 +38,17 @@ def cases(name: str) -> list[str]:
         return [
             json.dumps({"name": "a", "input": {"node_capacity_cpu_milli": 1_000, "gate": gate, "looks": [look, look]}})
         ]
+    if name == "job_status":
+        rules = [
+            {"action": "FailIndex", "operator": "In", "values": [42]},
+            {"action": "Ignore", "pod_conditions": {"D": "True"}},
+        ]
+        spec = {"completions": 3, "indexed": True, "backoff_limit_per_index": 1, "failure_rules": rules}
+        pod = {"uid": "u", "name": "a", "index": 1, "phase": "Failed", "tracked": True, "started_ms": 5, "cpu_milli": 9}
+        pod |= {"exits": [{"name": "c", "exit_code": 42}]}
+        success = {"success_rules": [{"indexes": "0-1,5", "count": 1}]}
+        events = [{"pod": pod}, {"observed_ms": 9, "spec": spec | success, "counted": {"completed_indexes": "0,2"}}]
+        return [json.dumps({"name": "a", "input": {"spec": spec, "events": events}})]
     files = {"free_resource": "batch_resource"}
     by_size = sorted(lines(files.get(name, name)), key=len)
     return by_size[: len(by_size) * 3 // 4 : max(1, len(by_size) // CASES)]

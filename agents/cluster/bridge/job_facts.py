@@ -1,0 +1,305 @@
+"""What of Kubernetes' Jobs and their pods goes into the log. Pure.
+
+Pods are read by the fields that a Job's status depends on, and no others.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import cast, get_args
+
+import msgspec
+
+from slacktide.schemas.bounds import AMOUNT_MAX
+from slacktide.schemas.errors import QuantityError
+from slacktide.schemas.job_pod import (
+    CHARS_MAX,
+    Action,
+    ConditionStatus,
+    ContainerExit,
+    ControllerStatus,
+    FailureRule,
+    JobCondition,
+    JobPodFacts,
+    JobSpec,
+    Phase,
+    SuccessRule,
+)
+from slacktide.schemas.units import cpu_milli, quantity
+
+TRACKING = "batch.kubernetes.io/job-tracking"
+INDEX = "batch.kubernetes.io/job-completion-index"
+INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
+DISRUPTION = "DisruptionTarget"
+BATCH_CPU = ("kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu")
+INT32_MAX = 2**31 - 1
+
+
+class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A part of an object, as the API server has it."""
+
+
+class _Owner(_Shape, frozen=True, kw_only=True):
+    kind: str = ""
+    uid: str = ""
+    controller: bool | None = None
+
+
+class _Metadata(_Shape, frozen=True, kw_only=True):
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    annotations: dict[str, str] | None = None
+    finalizers: list[str] | None = None
+    owner_references: list[_Owner] | None = None
+    deletion_timestamp: str | None = None
+
+
+class _Condition(_Shape, frozen=True, kw_only=True):
+    type: str
+    status: str = ""
+    reason: str = ""
+    message: str = ""
+
+
+class _Terminated(_Shape, frozen=True, kw_only=True):
+    exit_code: int = 0
+    finished_at: str | None = None
+
+
+class _ContainerState(_Shape, frozen=True, kw_only=True):
+    terminated: _Terminated | None = None
+
+
+class _ContainerStatus(_Shape, frozen=True, kw_only=True):
+    name: str
+    state: _ContainerState = _ContainerState()
+    restart_count: int = 0
+
+
+class _PodStatus(_Shape, frozen=True, kw_only=True):
+    phase: str = "Pending"
+    conditions: list[_Condition] | None = None
+    container_statuses: list[_ContainerStatus] | None = None
+    init_container_statuses: list[_ContainerStatus] | None = None
+    start_time: str | None = None
+
+
+class _Resources(_Shape, frozen=True, kw_only=True):
+    requests: dict[str, str] | None = None
+
+
+class _Container(_Shape, frozen=True, kw_only=True):
+    resources: _Resources = _Resources()
+
+
+class _PodSpec(_Shape, frozen=True, kw_only=True):
+    node_name: str = ""
+    restart_policy: str = "Never"
+    containers: list[_Container] = []
+
+
+class Pod(_Shape, frozen=True, kw_only=True):
+    """What of a pod is read."""
+
+    metadata: _Metadata
+    spec: _PodSpec = _PodSpec()
+    status: _PodStatus = _PodStatus()
+
+    @property
+    def job_uid(self) -> str:
+        """Of the Job that controls it; "": none does."""
+        owners = self.metadata.owner_references or ()
+        return next((one.uid for one in owners if one.controller and one.kind == "Job"), "")
+
+    @property
+    def tracked(self) -> bool:
+        """Whether the Job controller has not counted it yet."""
+        return TRACKING in (self.metadata.finalizers or ())
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has reached its last phase."""
+        return self.status.phase in {"Succeeded", "Failed"}
+
+
+class _OnExitCodes(_Shape, frozen=True, kw_only=True):
+    operator: str
+    values: list[int] | None = None
+    container_name: str | None = None
+
+
+class _Rule(_Shape, frozen=True, kw_only=True):
+    action: str
+    on_exit_codes: _OnExitCodes | None = None
+    on_pod_conditions: list[_Condition] | None = None
+
+
+class _FailurePolicy(_Shape, frozen=True, kw_only=True):
+    rules: list[_Rule] | None = None
+
+
+class _Criterion(_Shape, frozen=True, kw_only=True):
+    succeeded_indexes: str | None = None
+    succeeded_count: int | None = None
+
+
+class _SuccessPolicy(_Shape, frozen=True, kw_only=True):
+    rules: list[_Criterion] | None = None
+
+
+class _Template(_Shape, frozen=True, kw_only=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _Spec(_Shape, frozen=True, kw_only=True):
+    completions: int | None = None
+    parallelism: int | None = None
+    completion_mode: str | None = None
+    suspend: bool | None = None
+    backoff_limit: int | None = None
+    backoff_limit_per_index: int | None = None
+    max_failed_indexes: int | None = None
+    pod_replacement_policy: str | None = None
+    pod_failure_policy: _FailurePolicy | None = None
+    success_policy: _SuccessPolicy | None = None
+    template: _Template = _Template()
+
+
+class _Status(_Shape, frozen=True, kw_only=True):
+    succeeded: int = 0
+    failed: int = 0
+    completed_indexes: str | None = None
+    failed_indexes: str | None = None
+    conditions: list[_Condition] | None = None
+
+
+class Job(_Shape, frozen=True, kw_only=True):
+    """What of a Job is read."""
+
+    metadata: _Metadata
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+def spec_of(job: Job) -> JobSpec:
+    """Its spec; rules that this version does not know are left out."""
+    spec, policy = job.spec, job.spec.pod_failure_policy
+    rules = None if policy is None else [_rule(one) for one in policy.rules or () if one.action in get_args(Action)]
+    success = None
+    if spec.success_policy is not None:
+        success = [
+            SuccessRule(indexes=one.succeeded_indexes or "", count=one.succeeded_count)
+            for one in spec.success_policy.rules or ()
+        ]
+    return JobSpec(
+        completions=spec.completions,
+        parallelism=1 if spec.parallelism is None else spec.parallelism,
+        indexed=spec.completion_mode == "Indexed",
+        suspend=bool(spec.suspend),
+        backoff_limit=6 if spec.backoff_limit is None else spec.backoff_limit,
+        backoff_limit_per_index=spec.backoff_limit_per_index,
+        max_failed_indexes=spec.max_failed_indexes,
+        replaces_failed_only=spec.pod_replacement_policy == "Failed" or policy is not None,
+        restarts_on_failure=spec.template.spec.restart_policy == "OnFailure",
+        failure_rules=rules,
+        success_rules=success,
+    )
+
+
+def counted_by(job: Job) -> ControllerStatus:
+    """What its controller shows."""
+    status = job.status
+    conditions = [
+        JobCondition(
+            type=one.type,
+            status=cast("ConditionStatus", one.status),
+            reason=one.reason,
+            message=one.message[:CHARS_MAX],
+        )
+        for one in status.conditions or ()
+        if one.status in get_args(ConditionStatus)
+    ]
+    return ControllerStatus(
+        succeeded=status.succeeded,
+        failed=status.failed,
+        completed_indexes=status.completed_indexes or "",
+        failed_indexes=status.failed_indexes or "",
+        conditions=conditions,
+    )
+
+
+def named_conditions(spec: JobSpec) -> frozenset[str]:
+    """Types of pods' conditions that the Job's rules name, and the one that every eviction sets."""
+    return frozenset({DISRUPTION}).union(*(rule.pod_conditions for rule in spec.failure_rules or ()))
+
+
+def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) -> JobPodFacts:
+    """A pod as it is.
+
+    Args:
+        pod: it.
+        conditions: whose status is wanted, by type.
+        before: as it was last seen. A pod that was seen to end with its finalizer stays ``tracked``, so that events
+            may be left out between.
+
+    """
+    status, annotations = pod.status, pod.metadata.annotations or {}
+    containers = [*(status.container_statuses or ()), *(status.init_container_statuses or ())]
+    index = annotations.get(INDEX, "")
+    ended_before = before is not None and before.tracked and before.phase in {"Succeeded", "Failed"}
+    return JobPodFacts(
+        uid=pod.metadata.uid,
+        name=pod.metadata.name,
+        node=pod.spec.node_name,
+        index=int(index) if index.isdecimal() and int(index) <= INT32_MAX else None,
+        phase=cast("Phase", status.phase) if status.phase in get_args(Phase) else "Unknown",
+        ready=any(one.type == "Ready" and one.status == "True" for one in status.conditions or ()),
+        deleting=pod.metadata.deletion_timestamp is not None,
+        tracked=pod.tracked or ended_before,
+        last=pod.ended and not pod.tracked,
+        exits=[
+            ContainerExit(name=one.name, exit_code=one.state.terminated.exit_code)
+            for one in containers
+            if one.state.terminated is not None
+        ],
+        pod_conditions={one.type: one.status for one in status.conditions or () if one.type in conditions},
+        restarts=sum(max(0, one.restart_count) for one in containers),
+        index_failures=_whole(annotations.get(INDEX_FAILURES, "")),
+        cpu_milli=sum(_cpu_milli(one.resources.requests or {}) for one in pod.spec.containers),
+        started_ms=_ms(status.start_time),
+        ended_ms=max((_ms(one.state.terminated.finished_at) for one in containers if one.state.terminated), default=0),
+        eviction=None if before is None else before.eviction,
+    )
+
+
+def _rule(rule: _Rule) -> FailureRule:
+    codes = rule.on_exit_codes
+    return FailureRule(
+        action=cast("Action", rule.action),
+        operator="" if codes is None else "In" if codes.operator == "In" else "NotIn",
+        values=[] if codes is None else codes.values or [],
+        container=None if codes is None else codes.container_name,
+        pod_conditions={one.type: one.status or "True" for one in rule.on_pod_conditions or ()},
+    )
+
+
+def _cpu_milli(requests: dict[str, str]) -> int:
+    try:
+        for name in BATCH_CPU:
+            if name in requests:
+                return min(AMOUNT_MAX, max(0, int(quantity(requests[name]))))
+        return min(AMOUNT_MAX, max(0, cpu_milli(requests.get("cpu", "0"))))
+    except (QuantityError, OverflowError):
+        return 0
+
+
+def _ms(text: str | None) -> int:
+    try:
+        return 0 if text is None else max(0, round(datetime.fromisoformat(text).timestamp() * 1_000))
+    except (ValueError, OverflowError):
+        return 0
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= 10 else 0

@@ -1,0 +1,211 @@
+"""Kubernetes' Jobs and their pods, as they change, and Slacktide's evictions of these, written to the log."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import aclosing
+
+from slacktide.agents.clock import Clock
+from slacktide.agents.cluster.bridge import metrics
+from slacktide.agents.cluster.bridge.job_facts import Job, Pod
+from slacktide.agents.cluster.bridge.job_log import JobLog, Key
+from slacktide.agents.kubernetes import JOBS, PODS, ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.agents.together import until_one_ends
+from slacktide.schemas.backoff import Backoff
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.errors import BadMessageError, LogError
+from slacktide.schemas.headers import headers
+from slacktide.schemas.job_pod import CHARS_MAX, JobEvent, JobEviction
+from slacktide.schemas.job_status import JobStatus
+from slacktide.schemas.outcome import NodeOutcome
+from slacktide.schemas.topics import AUDIT, JOB_POD, JOB_STATUS
+from slacktide.streams.decisions.audited import ENDS, HOLDS
+from slacktide.streams.decisions.evict_observed import observed
+from slacktide.streams.kafka import Following, Refused, Sender, TailReader, read_topic
+from slacktide.streams.records import Out, Record
+
+log = logging.getLogger(__name__)
+
+SOURCE = "bridge"
+JOB_PODS = "batch.kubernetes.io/job-name"
+"""A label that the Job controller sets on each of its pods."""
+AT_ONCE = 500
+GATHER_S = 0.1
+"""For which changes gather: a Job of many pods changes all the time."""
+RETRY_S, RETRY_MAX_S = 0.5, 5.0
+AUDIT_BACK_MS = 600_000
+
+
+class JobSource:
+    """One term's writer of slacktide.job.pod.v1.
+
+    Args:
+        cluster: Kafka.
+        writer_epoch: of the term.
+        lay_aside: takes records that cannot be used, each with the reason.
+        clock: the time.
+
+    """
+
+    def __init__(
+        self, cluster: Cluster, writer_epoch: int, lay_aside: Callable[[Record, str], None], clock: Clock
+    ) -> None:
+        self._cluster = cluster
+        self._epoch = writer_epoch
+        self._lay_aside = lay_aside
+        self._clock = clock
+        self._log = JobLog(writer_epoch, (), clock.wall_ms)
+        self._sender = Sender(cluster, client_id="slacktide-bridge-jobs", acks="all")
+        self._following = Following(
+            TailReader(
+                cluster, (AUDIT.name,), client_id="slacktide-bridge-jobs", back_ms=AUDIT_BACK_MS, now_ms=clock.wall_ms
+            ),
+            away="evictions are not joined to Jobs",
+            clock=clock,
+        )
+        self._troubles = {"jobs": "", "pods": "", "log": ""}
+
+    @property
+    def trouble(self) -> str:
+        """Why events of Jobs are not written; "" where they are."""
+        many = f"{self._log.refused_pods} pods are not followed: too many" if self._log.refused_pods else ""
+        return next((why for why in self._troubles.values() if why), many)
+
+    async def run(self, api: ApiServer) -> None:
+        """For ever."""
+        self._log = JobLog(self._epoch, await self._known(), self._clock.wall_ms)
+        try:
+            await until_one_ends(
+                self._follow_jobs(api),
+                self._follow_pods(api),
+                self._following.run(lambda: None, self._take_outcomes),
+                self._write(),
+            )
+        finally:
+            await self._sender.close()
+
+    async def _known(self) -> list[JobEvent]:
+        """Jobs that have a status, whoever wrote about them."""
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        while True:
+            known: dict[bytes | None, JobEvent | None] = {}
+            try:
+                async with aclosing(read_topic(self._cluster, JOB_STATUS.name)) as records:
+                    async for record in records:
+                        known[record.key] = _last_event(record)
+            except LogError as exc:
+                self._troubles["log"] = str(exc)
+                await asyncio.sleep(backoff.next_s())
+                continue
+            return [event for event in known.values() if event is not None]
+
+    async def _follow_jobs(self, api: ApiServer) -> None:
+        async with aclosing(follow(api, JOBS, Job)) as changes:
+            async for change in changes:
+                match change:
+                    case Trouble(why=why):
+                        self._troubles["jobs"] = why
+                    case Over():
+                        self._troubles["jobs"] = ""
+                    case Whole(items=jobs):
+                        metrics.LISTED.labels("jobs").inc()
+                        self._log.jobs_listed(jobs)
+                    case Changed(object=job):
+                        self._log.job(job)
+                    case Gone(name=name, namespace=namespace):
+                        self._log.job_gone(namespace, name)
+
+    async def _follow_pods(self, api: ApiServer) -> None:
+        async with aclosing(follow(api, PODS, Pod, labels=JOB_PODS)) as changes:
+            async for change in changes:
+                match change:
+                    case Trouble(why=why):
+                        self._troubles["pods"] = why
+                    case Over():
+                        self._troubles["pods"] = ""
+                    case Whole(items=pods):
+                        metrics.LISTED.labels("job pods").inc()
+                        self._log.pods_listed(pods)
+                    case Changed(object=pod):
+                        self._log.pod(pod)
+                    case Gone(name=name, namespace=namespace):
+                        self._log.pod_gone(namespace, name)
+
+    async def _take_outcomes(self, records: list[Record], _: float) -> None:
+        for record in records:
+            try:
+                body = decode(record.value, NodeOutcome)
+            except BadMessageError as exc:
+                self._lay_aside(record, str(exc))
+                continue
+            if (found := _eviction(body)) is not None:
+                self._log.evicted(*found)
+
+    async def _write(self) -> None:
+        """Send what is pending, until cancelled."""
+        backoff = Backoff(RETRY_S, RETRY_MAX_S)
+        while True:
+            self._log.name_again()
+            try:
+                await self._send()
+                backoff.reset()
+                self._troubles["log"] = ""
+                await asyncio.sleep(GATHER_S)
+            except LogError as exc:
+                self._troubles["log"] = str(exc)
+                await asyncio.sleep(backoff.next_s())
+
+    async def _send(self) -> None:
+        while self._log.pending:
+            if not self._sender.connected:
+                await self._sender.connect([JOB_POD.name])
+            events = dict(list(self._log.pending.items())[:AT_ONCE])
+            results = await self._sender.send_each([_out(key, event) for key, event in events.items()])
+            for refused in results:
+                if isinstance(refused, Refused):
+                    log.warning("an event of a Job is not in the log", extra={"why": refused.why})
+            self._log.wrote(events)
+
+
+def _out(key: Key, event: JobEvent) -> Out:
+    return Out(
+        topic=JOB_POD.name,
+        key=event.uid.encode(),
+        value=encode(event),
+        headers=headers(
+            kind=JOB_POD.name,
+            source=SOURCE,
+            subject=event.uid,
+            event_id=f"{key.kind}/{key.uid}/{event.writer_epoch}/{event.observed_ms}",
+            event_ms=event.observed_ms,
+        ),
+    )
+
+
+def _last_event(record: Record) -> JobEvent | None:
+    """The Job that a status is of; None: it is gone."""
+    try:
+        status = None if record.value is None else decode(record.value, JobStatus)
+    except BadMessageError:
+        return None
+    if status is None:
+        return None
+    return JobEvent(uid=status.uid, namespace=status.namespace, name=status.name, observed_ms=status.observed_ms)
+
+
+def _eviction(body: NodeOutcome) -> tuple[str, JobEviction] | None:
+    """The pod's uid and why it was evicted, where the outcome is of an eviction that was done."""
+    kind, _, uid = body.target.partition("/")
+    if body.result != "applied" or body.pod is None or kind != "pod" or body.bound in HOLDS | ENDS:
+        return None
+    eviction = JobEviction(
+        node=body.node,
+        rule=body.rule,
+        bound=body.bound,
+        threshold=observed(body.terms)[:CHARS_MAX],
+        acted_ms=body.acted_ms,
+    )
+    return uid, eviction

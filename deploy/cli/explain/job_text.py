@@ -1,0 +1,98 @@
+"""A Job's explanation for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from slacktide.deploy.cli.explain.findings import age, findings_text
+from slacktide.deploy.cli.text import instant, table
+from slacktide.schemas.job_status import JobStatus
+from slacktide.schemas.topics import JOB_POD
+from slacktide.streams.explain.job import JobExplanation, ended
+
+INDEXES_CHARS = 100
+POINTS = 8
+
+
+def job_text(job: JobExplanation) -> str:
+    """All of it."""
+    status = job.status
+    parts = ["\n".join(_head(job)), findings_text(job.findings)]
+    if status.failures:
+        parts.append(table(["FAILED BY", "PODS"], [(one.why, one.pods) for one in status.failures]))
+    if status.evicted:
+        parts.append("evicted by Slacktide, the newest last:\n" + _evicted(job))
+    if status.recent:
+        parts.append("pods that failed, the newest last:\n" + _recent(job))
+    if len(status.progress) > 1:
+        points = status.progress[:: max(1, len(status.progress) // POINTS)]
+        rows = [(instant(one.seen_ms), one.succeeded, one.failed) for one in points]
+        parts.append(table(["AT", "SUCCEEDED", "FAILED"], rows))
+    return "\n\n".join(parts)
+
+
+def _head(job: JobExplanation) -> Iterator[str]:
+    status = job.status
+    spec = status.spec
+    kind = "" if spec is None else ", Indexed" if spec.indexed else ", NonIndexed"
+    of = "" if spec is None or spec.completions is None else f" of {spec.completions:,}"
+    yield f"job {job.namespace}/{job.name}{kind}, {ended(status) or _state(status)}"
+    yield f"  {status.succeeded:,}{of} succeeded, {status.failed:,} failed{_left(job)}"
+    yield f"  pods: {status.active:,} active, {status.ready:,} of them ready; {status.terminating:,} terminating"
+    if status.completed_indexes:
+        yield f"  indexes that have succeeded: {_short(status.completed_indexes)}"
+    if status.lost_core_ms:
+        yield f"  lost: {status.lost_core_ms / 1000:,.0f} core-seconds, as requested by pods that did not succeed"
+    for one in status.conditions:
+        yield f"  condition {one.type} {one.status}: {one.reason}"
+    events = f"{JOB_POD.name} {job.place.partition}:{status.folded_to}"
+    yield f"  {job.place}, {age(job.age_ms)}; of events up to {events}"
+
+
+def _state(status: JobStatus) -> str:
+    if any(one.type == "Suspended" and one.status == "True" for one in status.conditions):
+        return "suspended"
+    return "running" if status.active or status.terminating else "no pod runs"
+
+
+def _left(job: JobExplanation) -> str:
+    if job.left is None:
+        return ""
+    if not job.pace_per_min:
+        return f", {job.left:,} left"
+    return f", {job.left:,} left; at {job.pace_per_min:,.1f} a minute lately: {job.left / job.pace_per_min:,.0f} min"
+
+
+def _evicted(job: JobExplanation) -> str:
+    rows = [
+        (
+            one.pod,
+            "" if one.index is None else str(one.index),
+            one.eviction.node,
+            one.eviction.rule,
+            one.eviction.threshold or one.eviction.bound,
+            age(max(0, job.asked_ms - one.eviction.acted_ms)),
+        )
+        for one in job.status.evicted
+    ]
+    return table(["POD", "INDEX", "NODE", "RULE", "THRESHOLD", "WHEN"], rows)
+
+
+def _recent(job: JobExplanation) -> str:
+    rows = [
+        (
+            "" if one.index is None else str(one.index),
+            one.pod,
+            one.node,
+            one.result,
+            one.why,
+            ", ".join(f"{each.name} {each.exit_code}" for each in one.exits),
+            age(max(0, job.asked_ms - one.seen_ms)),
+        )
+        for one in job.status.recent
+    ]
+    return table(["INDEX", "POD", "NODE", "RESULT", "BY", "EXIT CODES", "WHEN"], rows)
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= INDEXES_CHARS else f"{text[:INDEXES_CHARS]}…"

@@ -1,0 +1,62 @@
+"""A connection for a look at topics: it changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+
+from slacktide.schemas.connection import Cluster, options
+from slacktide.schemas.errors import LogError
+from slacktide.schemas.topics import JOB_STATUS, Topic
+from slacktide.streams.kafka import TAIL_RECORDS_MAX, WHOLE, Tail, partition_counts, places_of
+from slacktide.streams.records import Record
+
+FETCH_WAIT_MS = 100
+LATELY_MS = 60_000
+"""The status of a Job that runs was published again within this, mostly."""
+
+
+@asynccontextmanager
+async def reading(bootstrap: Cluster, topics: Sequence[Topic]) -> AsyncIterator[tuple[Tail, Mapping[str, int]]]:
+    """Connect; and how many partitions each topic has.
+
+    Raises:
+        LogError: nobody answers, or a topic is not there.
+
+    """
+    partitions = await partition_counts(bootstrap, [topic.name for topic in topics])
+    if absent := [name for name, count in partitions.items() if not count]:
+        do = f"slacktide topics apply {options(bootstrap)}"
+        raise LogError(f"{bootstrap}: no such topics: {', '.join(absent)}; to do: {do}")
+    async with Tail(bootstrap, FETCH_WAIT_MS, most=TAIL_RECORDS_MAX) as tail:
+        yield tail, partitions
+
+
+async def job_statuses(bootstrap: Cluster, namespace: str, name: str, now_ms: int) -> list[Record]:
+    """Statuses of a Job by its name, the gone included: the latest, without a look further back where it runs.
+
+    Raises:
+        LogError: they cannot be read.
+
+    """
+    named = f'"namespace":"{namespace}","name":"{name}",'.encode()
+
+    def wanted(record: Record) -> bool:
+        return record.value is None or named in record.value
+
+    async with reading(bootstrap, (JOB_STATUS,)) as (tail, partitions):
+        lately = await tail.read(places_of(partitions, {JOB_STATUS.name: now_ms - LATELY_MS}), wanted)
+        if any(record.value is not None for record in lately.records):
+            return lately.records
+        return (await tail.read(places_of(partitions, {JOB_STATUS.name: WHOLE}), wanted)).records
+
+
+async def all_job_statuses(bootstrap: Cluster) -> list[Record]:
+    """Statuses of all Jobs.
+
+    Raises:
+        LogError: they cannot be read.
+
+    """
+    async with reading(bootstrap, (JOB_STATUS,)) as (tail, partitions):
+        return (await tail.read(places_of(partitions, {JOB_STATUS.name: WHOLE}))).records

@@ -1,0 +1,1 @@
+"""What the Job controller decides from a Job's pods. Pure."""

@@ -1,0 +1,117 @@
+"""Where a Job stands, from its status in the log: progress, ends of pods, failures, evictions, and what to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from slacktide.schemas.job_status import JobStatus
+from slacktide.schemas.topics import JOB_STATUS
+from slacktide.streams.explain.evidence import Finding, Logged, Place, by_key, logged
+from slacktide.streams.records import Record
+
+PACE_POINTS = 8
+"""Of the newest points of progress."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobExplanation:
+    """One Job."""
+
+    namespace: str
+    name: str
+    asked_ms: int
+    place: Place
+    """Of the status."""
+    age_ms: int
+    left: int | None
+    """Pods that must still succeed; None: unknown, as for a work queue."""
+    pace_per_min: float | None
+    """Of successes, by the newest points of progress."""
+    findings: list[Finding]
+    status: JobStatus
+
+
+def statuses(records: Iterable[Record]) -> list[Logged[JobStatus]]:
+    """The last status of each Job that is not gone."""
+    found = []
+    for uid, of_job in by_key(records, JOB_STATUS).items():
+        if last := logged(of_job, JOB_STATUS, JobStatus, uid):
+            found.append(last[-1])
+    return found
+
+
+def explain_job(found: Iterable[Logged[JobStatus]], namespace: str, name: str, now_ms: int) -> JobExplanation | None:
+    """The newest Job of that name; None: none is known."""
+    mine = [one for one in found if (one.body.namespace, one.body.name) == (namespace, name)]
+    if not mine:
+        return None
+    logged_status = max(mine, key=lambda one: (one.body.observed_ms, one.place.logged_ms))
+    status = logged_status.body
+    return JobExplanation(
+        namespace=namespace,
+        name=name,
+        asked_ms=now_ms,
+        place=logged_status.place,
+        age_ms=logged_status.age_ms(now_ms),
+        left=_left(status),
+        pace_per_min=_pace_per_min(status),
+        findings=list(_findings(status)),
+        status=status,
+    )
+
+
+def ended(status: JobStatus) -> str:
+    """``Complete`` or ``Failed``; "": it goes on."""
+    return next((one.type for one in status.conditions if one.type in {"Complete", "Failed"}), "")
+
+
+def _left(status: JobStatus) -> int | None:
+    if status.spec is None or status.spec.completions is None or ended(status):
+        return None
+    return max(0, status.spec.completions - status.succeeded)
+
+
+def _pace_per_min(status: JobStatus) -> float | None:
+    points = status.progress[-PACE_POINTS:]
+    if ended(status) or len(points) < 2 or points[-1].seen_ms <= points[0].seen_ms:
+        return None
+    span_min = (points[-1].seen_ms - points[0].seen_ms) / 60_000
+    return max(0, points[-1].succeeded - points[0].succeeded) / span_min
+
+
+def _findings(status: JobStatus) -> Iterator[Finding]:
+    spec = status.spec
+    failed = next((one for one in status.conditions if one.type in {"FailureTarget", "Failed"}), None)
+    if failed is not None:
+        advice = "see what became of its pods below; a Job that has failed is not started again"
+        yield Finding(
+            name="job.failed", severity="problem", text=f"it fails: {failed.reason}: {failed.message}", advice=advice
+        )
+    elif spec is not None and status.failed and not ended(status) and not _per_index(status):
+        severity = "warning" if 2 * status.failed > spec.backoff_limit else "note"
+        text = f"{status.failed} failures count towards backoffLimit {spec.backoff_limit}: one more than that ends it"
+        yield Finding(name="job.failures", severity=severity, text=text)  # type: ignore[arg-type]
+    if status.failed_indexes:
+        text = f"indexes that have failed for good: {status.failed_indexes[:200]}"
+        yield Finding(name="job.failed-indexes", severity="warning", text=text)
+    if status.evictions:
+        ignored = any(one.why.endswith(": Ignore") for one in status.failures)
+        counts = "" if ignored else "add a podFailurePolicy that ignores DisruptionTarget, so that they do not count; "
+        yield Finding(
+            name="job.evicted",
+            severity="warning",
+            text=f"Slacktide evicted {status.evictions} of its pods",
+            advice=f"{counts}save progress, so that little is lost: slacktide explain pod has an eviction's figures",
+        )
+    if status.unseen_succeeded or status.unseen_failed:
+        yield Finding(
+            name="job.unseen",
+            severity="note",
+            text=f"{status.unseen_succeeded} successes and {status.unseen_failed} failures are known from the Job "
+            "controller alone: no bridge watched these pods end",
+        )
+
+
+def _per_index(status: JobStatus) -> bool:
+    return status.spec is not None and status.spec.backoff_limit_per_index is not None

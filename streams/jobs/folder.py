@@ -1,0 +1,113 @@
+"""All Jobs of one partition: records in, statuses out. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.errors import BadMessageError, failure
+from slacktide.schemas.headers import headers
+from slacktide.schemas.job_pod import JobEvent
+from slacktide.schemas.job_status import JobStatus
+from slacktide.schemas.topics import JOB_STATUS
+from slacktide.streams.jobs.fold import JobFold
+from slacktide.streams.records import Out, Record, dead_letter, text_of
+
+SOURCE = "stream"
+
+
+class Folder:
+    """One partition.
+
+    Args:
+        partition: its number.
+        statuses: the partition's of slacktide.job.status.v1, from its beginning.
+
+    """
+
+    def __init__(self, partition: int, statuses: Iterable[Record]) -> None:
+        self._partition = partition
+        self._folds = {uid: JobFold(status) for uid, status in statuses_of(statuses).items()}
+        self._changed: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._folds)
+
+    def take(self, records: Iterable[Record], now_ms: int) -> list[Out]:
+        """Fold records in their order; dead letters of those that cannot be used."""
+        letters = []
+        for record in records:
+            try:
+                self._take(record)
+            except Exception as exc:  # noqa: BLE001 - one record stops nothing
+                letters.append(dead_letter(record, reader=SOURCE, reason=failure("fold", exc), now_ms=now_ms))
+        return letters
+
+    def due(self) -> list[Out]:
+        """Statuses that have changed since."""
+        outs = []
+        for uid in sorted(self._changed):
+            fold = self._folds[uid]
+            status = fold.status()
+            if fold.gone:
+                del self._folds[uid]
+            outs.append(self._out(status, gone=fold.gone))
+        self._changed.clear()
+        return outs
+
+    def cursor(self, position: int) -> int:
+        """From which offset on events are to be read again, once all that is due was published.
+
+        Args:
+            position: of the next event.
+
+        """
+        oldest = (fold.oldest for fold in self._folds.values())
+        return min((offset for offset in oldest if offset is not None), default=position)
+
+    def overtaken(self, statuses: Iterable[Record]) -> None:
+        """What a worker that had the partition before wrote late is to be published again."""
+        for uid, status in statuses_of(statuses).items():
+            fold = self._folds.get(uid)
+            if fold is not None and status.folded_to < fold.folded_to:
+                self._changed.add(uid)
+
+    def _take(self, record: Record) -> None:
+        event = decode(record.value, JobEvent)
+        if text_of(record.key or b"") != event.uid:
+            raise BadMessageError("JobEvent", f"the record's key is not its uid {event.uid!r}")
+        fold = self._folds.get(event.uid)
+        if fold is None:
+            if event.spec is None and not event.gone:
+                return  # its Job comes again
+            fold = self._folds[event.uid] = JobFold()
+        if not fold.take(event, record.offset):
+            self._changed.add(event.uid)
+
+    def _out(self, status: JobStatus, *, gone: bool) -> Out:
+        return Out(
+            topic=JOB_STATUS.name,
+            partition=self._partition,
+            key=status.uid.encode(),
+            value=None if gone else encode(status),
+            headers=headers(
+                kind=JOB_STATUS.name,
+                source=SOURCE,
+                subject=status.uid,
+                event_id=f"{status.uid}/{status.folded_to}",
+                event_ms=status.observed_ms,
+            ),
+        )
+
+
+def statuses_of(records: Iterable[Record]) -> dict[str, JobStatus]:
+    """The last status of each Job; what cannot be read is folded anew."""
+    found: dict[str, JobStatus] = {}
+    for record in records:
+        uid = text_of(record.key or b"")
+        found.pop(uid, None)
+        if isinstance(record.value, bytes):
+            with suppress(BadMessageError):
+                found[uid] = decode(record.value, JobStatus)
+    return found

@@ -1,0 +1,177 @@
+"""Jobs' statuses by the fold, against those of the real Job controller, with everything killed between."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from slacktide.agents.cluster.bridge.lease import TIMING
+from slacktide.schemas.codec import decode, encode
+from slacktide.schemas.job_status import JobStatus
+from slacktide.schemas.outcome import NodeOutcome, PodName, Spent
+from slacktide.schemas.topics import AUDIT, JOB_STATUS
+from slacktide.streams.records import Out
+from testbed.cluster.api_server import ApiServer
+from testbed.cluster.bridge_rig import BridgeRig
+from testbed.cluster.jobs import Batch, job_controller
+from testbed.job_events import by_rule
+from testbed.parts import Part
+from testbed.waiting import soon
+
+pytestmark = pytest.mark.cluster
+
+INDEXES = 1_000
+OBSERVED = "40% of the requested CPU was had, threshold 60%"
+
+
+@pytest.fixture(scope="module")
+def controlled(cluster: ApiServer) -> Iterator[ApiServer]:
+    with job_controller(cluster):
+        yield cluster
+
+
+@pytest.fixture
+def worker(rig: BridgeRig, tmp_path: Path) -> Iterator[Part]:
+    part = Part(
+        "stream", tmp_path, ["stream", "--bootstrap", rig.bootstrap, "--shell", "plain", "--session-timeout", "2"]
+    )
+    part.start()
+    yield part
+    part.stop()
+
+
+async def status_of(rig: BridgeRig, job: Batch) -> JobStatus | None:
+    records = await rig.records(JOB_STATUS.name, job.uid)
+    return decode(records[-1].value, JobStatus) if records and records[-1].value else None
+
+
+def by_controller(status: dict) -> dict:
+    """Those fields that the fold has, too."""
+    fields = ("active", "ready", "terminating", "succeeded", "failed", "completedIndexes", "failedIndexes")
+    conditions = {one["type"]: (one["status"], one["reason"], one["message"]) for one in status["conditions"]}
+    return {field: status.get(field) or 0 for field in fields} | {"conditions": conditions}
+
+
+def by_fold(status: JobStatus) -> dict:
+    conditions = {one.type: (one.status, one.reason, one.message) for one in status.conditions}
+    return {
+        "active": status.active,
+        "ready": status.ready,
+        "terminating": status.terminating,
+        "succeeded": status.succeeded,
+        "failed": status.failed,
+        "completedIndexes": status.completed_indexes or 0,
+        "failedIndexes": status.failed_indexes or 0,
+        "conditions": conditions,
+    }
+
+
+async def settled(rig: BridgeRig, job: Batch) -> JobStatus:
+    """Its status once the fold's is the controller's."""
+
+    async def both() -> tuple[JobStatus | None, dict]:
+        return await status_of(rig, job), await asyncio.to_thread(lambda: job.status)
+
+    found, _ = await soon(
+        both,
+        f"{job.key} is finished, and the fold has it so",
+        30,
+        enough=lambda both: both[0] and _finished(both[1]) and by_fold(both[0]) == by_controller(both[1]),
+    )
+    assert found is not None
+    return found
+
+
+def _finished(status: dict) -> bool:
+    return any(one["type"] in {"Complete", "Failed"} for one in status.get("conditions", ()))
+
+
+def ends(index: int, failures: int) -> dict:
+    """What becomes of each index of the large Job."""
+    if index % 50 == 7:
+        return {"phase": "Failed", "code": 42}
+    if index % 100 == 3 and not failures:
+        return {"phase": "Failed", "code": 3}
+    return {"phase": "Succeeded", "code": 0}
+
+
+async def test_a_thousand_indexes_come_to_what_the_job_controller_counts(controlled, rig, worker):
+    rig.replica(timing=TIMING)
+    rules = [
+        {"action": "FailIndex", "onExitCodes": {"operator": "In", "values": [42]}},
+        {"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]},
+    ]
+    job = Batch(
+        controlled,
+        completions=INDEXES,
+        parallelism=INDEXES,
+        completionMode="Indexed",
+        backoffLimitPerIndex=1,
+        podFailurePolicy={"rules": rules},
+    )
+    for share in (0.3, 0.7):
+        await asyncio.to_thread(job.run, ends, lambda ended, share=share: ended >= share * INDEXES)
+        worker.kill()
+        worker.start()
+    await asyncio.to_thread(job.run, ends, lambda _: False)
+    status = await settled(rig, job)
+    assert (status.succeeded, len(status.failed_indexes.split(","))) == (980, 20)
+    assert by_rule(status) == {"rule 0: FailIndex": 20, "exit code 3": 10}
+    assert (status.unseen_succeeded, status.unseen_failed) == (0, 0), "all by the pods' events alone"
+    assert status.decided is not None
+    assert status.decided.reason == "FailedIndexes"
+
+
+async def test_deleted_suspended_evicted_over_a_new_bridge_and_gone(controlled, rig, worker):
+    first = rig.replica()
+    policy = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]}
+    job = Batch(controlled, completions=4, parallelism=3, podFailurePolicy=policy, backoffLimit=2)
+    pods = await soon(lambda: asyncio.to_thread(job.pods), "three pods", enough=lambda found: len(found) == 3)
+    for pod in pods:
+        job.say(pod, "Running")
+    first_status = await soon(lambda: status_of(rig, job), "all run", enough=lambda one: one and one.ready == 3)
+    assert first_status is not None
+    evicted, done, _ = pods
+    await rig.put(eviction_of(evicted, job.namespace))
+    job.say(evicted, "Failed", code=137, condition="DisruptionTarget")
+    job.say(done, "Succeeded", code=0)
+    await soon(lambda: status_of(rig, job), "both are known", enough=_both_known)
+    await first.stop()
+    controlled.delete(f"/api/v1/namespaces/{job.namespace}/pods/{done['metadata']['name']}")
+    job.change(suspend=True)
+    await soon(lambda: asyncio.to_thread(job.pods), "no pods", enough=lambda found: not found)
+    worker.kill()
+    worker.start()
+    rig.replica("two")
+    suspended = await soon(lambda: status_of(rig, job), "it is suspended", enough=lambda one: one and not one.active)
+    assert suspended is not None
+    assert (suspended.succeeded, suspended.failed) == (1, 0), "neither a deleted pod nor a suspended one counts"
+    job.change(suspend=False)
+    await asyncio.to_thread(job.run, lambda *_: {"phase": "Succeeded", "code": 0}, lambda _: False)
+    status = await settled(rig, job)
+    assert (status.evictions, status.evicted[0].eviction.threshold) == (1, OBSERVED)
+    assert (by_rule(status), status.unseen_succeeded) == ({"rule 0: Ignore": 1}, 0)
+    job.delete()
+    records = await soon(
+        lambda: rig.records(JOB_STATUS.name, job.uid), "a tombstone", enough=lambda found: found[-1].value is None
+    )
+    assert records
+
+
+def _both_known(status: JobStatus | None) -> bool:
+    return status is not None and status.evictions == status.succeeded == 1
+
+
+def eviction_of(pod: dict, namespace: str) -> Out:
+    """What an agent's audit keeps of an eviction."""
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
+    outcome = NodeOutcome(
+        node="node-1", boot_id="1-a", seq=1, command_id="c", rule="BECPUEvict", target=f"pod/{uid}", origin="stream",
+        result="applied", policy_version="p", observed_ms=1, acted_ms=2, age_ms=1, bound="satisfaction",
+        terms={"average_satisfied_ratio": 0.4, "lower_pct": 60}, pod=PodName(namespace=namespace, name=name),
+        spent=Spent(evictions=1),
+    )  # fmt: skip
+    return Out(topic=AUDIT.name, key=b"node-1", value=encode(outcome))

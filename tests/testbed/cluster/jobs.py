@@ -1,0 +1,127 @@
+"""The Job controller on an API server without nodes, and who says of its pods what a kubelet would."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from testbed.brokers import free_port
+from testbed.rungs import cluster_program
+
+from .api_server import ApiServer, Json, RefusedError, flagged
+from .programs import Program
+
+INDEX = "batch.kubernetes.io/job-completion-index"
+FAILURES = "batch.kubernetes.io/job-index-failure-count"
+Outcome = dict[str, Any]
+"""``phase``, and ``code`` or ``condition`` where it is failed."""
+
+
+@contextlib.contextmanager
+def job_controller(cluster: ApiServer) -> Iterator[None]:
+    """kube-controller-manager with what makes, counts and deletes Jobs' pods, as the admin, without limits of rate."""
+    flags = {
+        "kubeconfig": str(cluster.kubeconfig),
+        "leader-elect": "false",
+        "bind-address": "127.0.0.1",
+        "secure-port": str(free_port()),
+        "controllers": "job-controller,garbage-collector-controller",
+        "kube-api-qps": "2000",
+        "kube-api-burst": "2000",
+    }
+    program = Program("kube-controller-manager", cluster.folder / "job-controller.log")
+    program.spawn([str(cluster_program("kube-controller-manager")), *flagged(flags)])
+    try:
+        yield
+    finally:
+        program.stop(signal.SIGKILL)
+
+
+class Batch:
+    """One Job of the test's own."""
+
+    def __init__(self, cluster: ApiServer, name: str = "job", **spec: Any) -> None:
+        self._cluster = cluster
+        self.name = name
+        self.namespace = cluster.namespace("jobs")
+        container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "500m"}}}
+        template = {"spec": {"restartPolicy": "Never", "containers": [container], **spec.pop("pod", {})}}
+        body = {"metadata": {"name": name}, "spec": {"template": template, **spec}}
+        self.uid = str(cluster.post(self._jobs, body)["metadata"]["uid"])
+
+    @property
+    def _jobs(self) -> str:
+        return f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
+
+    @property
+    def key(self) -> str:
+        """NAMESPACE/NAME."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def status(self) -> Json:
+        """As its controller writes it."""
+        return dict(self._cluster.get(f"{self._jobs}/{self.name}").get("status", {}))
+
+    @property
+    def finished(self) -> bool:
+        """Whether its controller says so."""
+        return any(one["type"] in {"Complete", "Failed"} for one in self.status.get("conditions", ()))
+
+    def change(self, **spec: Any) -> None:
+        """Merge into its spec."""
+        self._cluster.patch(f"{self._jobs}/{self.name}", {"spec": spec})
+
+    def delete(self) -> None:
+        """With its pods."""
+        self._cluster.request("DELETE", f"{self._jobs}/{self.name}", {"propagationPolicy": "Background"})
+
+    def pods(self) -> list[Json]:
+        """Those that have not ended."""
+        items = self._cluster.get(f"/api/v1/namespaces/{self.namespace}/pods")["items"]
+        return [one for one in items if one["status"]["phase"] in {"Pending", "Running"}]
+
+    def say(self, pod: Json, phase: str, *, code: int | None = None, condition: str = "") -> None:
+        """What a kubelet would of one pod."""
+        status: Json = {"phase": phase}
+        if code is not None:
+            ended = {"exitCode": code, "startedAt": "2026-01-01T00:00:00Z", "finishedAt": "2026-01-01T00:00:10Z"}
+            container = {"name": "main", "image": "none", "imageID": "", "ready": False, "restartCount": 0}
+            status["containerStatuses"] = [{**container, "state": {"terminated": ended}}]
+        conditions = [{"type": condition, "status": "True"}] if condition else []
+        if phase == "Running":
+            conditions.append({"type": "Ready", "status": "True"})
+        if conditions:
+            status["conditions"] = conditions
+        path = f"/api/v1/namespaces/{self.namespace}/pods/{pod['metadata']['name']}/status"
+        with contextlib.suppress(RefusedError):  # its controller has deleted it
+            self._cluster.patch(path, {"status": status})
+
+    def run(self, outcome: Callable[[int, int], Outcome], until: Callable[[int], bool], within_s: float = 90) -> int:
+        """Let pods end until it is so, or the Job is finished; how many did.
+
+        Args:
+            outcome: of a pod, by its index and how often this index has failed before.
+            until: whether it is enough, by how many pods have ended here.
+            within_s: at most.
+
+        """
+        said: set[str] = set()
+        until_s = time.monotonic() + within_s
+        with ThreadPoolExecutor(4) as threads:
+            while not (until(len(said)) or self.finished):
+                assert time.monotonic() < until_s, f"{self.key}: {len(said)} pods have ended, {self.status}"
+                new = [one for one in self.pods() if one["metadata"]["name"] not in said][:200]
+                said |= {one["metadata"]["name"] for one in new}
+                list(threads.map(lambda one: self.say(one, **outcome(*_place(one))), new))
+                time.sleep(0.0 if new else 0.2)
+        return len(said)
+
+
+def _place(pod: Json) -> tuple[int, int]:
+    annotations = pod["metadata"].get("annotations", {})
+    return int(annotations.get(INDEX, 0)), int(annotations.get(FAILURES, 0))
