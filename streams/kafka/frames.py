@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.record.default_records import DefaultRecordBatch
+from google_crc32c import value as crc32c
 
 from slacktide.schemas.unreadable import UnreadableBatch
 from slacktide.streams.kafka.inflation import UnreadableError
@@ -21,7 +22,7 @@ HEADERS_MAX: Final = 64
 """Kept of a record."""
 
 _FRAME_BYTES, _HEADER_BYTES = 12, 61
-_LENGTH_AT, _MAGIC_AT, _DELTA_AT, _COUNT_AT = 8, 16, 23, 57
+_LENGTH_AT, _MAGIC_AT, _CRC_AT, _CHECKED_FROM, _DELTA_AT, _COUNT_AT = 8, 16, 17, 21, 23, 57
 _FORMAT = 2
 """Of batches, since Kafka 0.11."""
 
@@ -42,8 +43,7 @@ class Frame(NamedTuple):
         end = _end(self.behind, 0)
         if end is None or end < _HEADER_BYTES or self.behind[_MAGIC_AT] != _FORMAT:
             return None
-        batch = DefaultRecordBatch(self.behind[:end])
-        return batch.base_offset if batch.validate_crc() else None
+        return _number(self.behind, 0, 8) if _intact(self.behind[:end]) else None
 
 
 class Found(NamedTuple):
@@ -146,6 +146,12 @@ def _number(raw: memoryview, at: int, size: int) -> int:
     return int.from_bytes(raw[at : at + size], "big", signed=True)
 
 
+def _intact(raw: memoryview) -> bool:
+    """Whether its checksum is right; the client takes ten times as long to tell."""
+    found: bool = crc32c(bytes(raw[_CHECKED_FROM:])) == int.from_bytes(raw[_CRC_AT:_CHECKED_FROM], "big")
+    return found
+
+
 def _read(frame: Frame, position: int) -> _Batch | _Unreadable:
     raw = frame.raw
     if not frame.whole:
@@ -153,7 +159,7 @@ def _read(frame: Frame, position: int) -> _Batch | _Unreadable:
     if raw[_MAGIC_AT] != _FORMAT or len(raw) < _HEADER_BYTES:
         return _Unreadable(_presumed(frame, position), f"its format is {raw[_MAGIC_AT]}, and only {_FORMAT} is read")
     batch = DefaultRecordBatch(raw)
-    if not batch.validate_crc():
+    if not _intact(raw):
         return _Unreadable(_presumed(frame, position), "its checksum is wrong")
     last: int = batch.next_offset - 1
     if last < position or (batch.base_offset > position and (frame.following() or last + 1) <= last):
