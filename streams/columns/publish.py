@@ -121,7 +121,7 @@ def publish(due: Due, policy_version: str) -> list[Figures | None]:
             (lines.allocatable(floored[at]), (*front, *allocatable[at])),
             (score, (*front[:2], *own[at], *prod_use[at], *statistics[at], *_shown(amounts, shown))),
         )
-        found.append(_packed(parts).figures())
+        found.append(_figures(parts))
     return found
 
 
@@ -136,10 +136,12 @@ def _shown(amounts: Sequence[Sequence[int]], shown: Sequence[bool]) -> Iterator[
     return chain.from_iterable(compress(amounts, shown))
 
 
-def _packed(parts: Sequence[tuple[bytes, Sequence[int]]]) -> Packed:
-    """Put templates together with what each of them takes."""
+def _figures(parts: Sequence[tuple[bytes, Sequence[int]]]) -> Figures:
+    """Put templates together with what each of them takes, and keep both."""
     lines, numbers = zip(*parts, strict=True)
-    return Packed(lines, array("q", [*map(len, numbers), *chain.from_iterable(numbers)]))
+    packed = Packed(lines, array("q", [*map(len, numbers), *chain.from_iterable(numbers)]))
+    front, pods, back, allocatable, score = (line % tuple(its) for line, its in parts)
+    return Figures(front + pods + back, allocatable, score, packed)
 
 
 class _Lines:

@@ -291,8 +291,6 @@ def _average(sums: Floats, weights: Floats) -> Floats:
 
 def _percentiles(values: Floats, missing: Ints, *, gaps: bool) -> Floats:
     """Nearest rank over the last axis, of what is known; so many are NaN, which sorts last."""
-    counts = values.shape[-1] - missing
-    ranks = np.stack([np.maximum((counts * percent + 99) // 100 - 1, 0) for percent in PERCENTS], -1)
     ordered = values.copy()
     # Of what is not negative the bits have the same order, and whole numbers sort faster.
     bits = ordered.view(np.int32)
@@ -300,6 +298,10 @@ def _percentiles(values: Floats, missing: Ints, *, gaps: bool) -> Floats:
         bits[..., SECONDS // 2 - 1], bits[..., -SECONDS // 4 :] = _upper(bits)
     else:
         (ordered if gaps else bits).sort(axis=-1)
+    if not gaps:
+        return ordered[..., [(values.shape[-1] * percent + 99) // 100 - 1 for percent in PERCENTS]]
+    counts = values.shape[-1] - missing
+    ranks = np.stack([np.maximum((counts * percent + 99) // 100 - 1, 0) for percent in PERCENTS], -1)
     ranked: Floats = np.take_along_axis(ordered, ranks, -1)
     return ranked
 

@@ -153,7 +153,7 @@ class RenderedBatch:
         pieces = [_HEADER.pack(0, count - 1, at_ms, at_ms, *self._producer, count)]
         for place, record in enumerate(self._records):
             around = _around(place)
-            pieces += (varint(len(around) + len(record)), around, record)
+            pieces += varint(len(around) + len(record)), around, record
         checked = b"".join(pieces)
         return _FRONT.pack(0, len(checked) + _UNCHECKED_BYTES, -1, _FORMAT, crc32c(checked)), checked
 

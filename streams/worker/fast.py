@@ -185,8 +185,11 @@ class Fast:
                 later.append(place)
                 continue
             if head is not None and (value.startswith(head.prefix) or _other_limits(head, value)):
-                text = _text(value, len(head.prefix))
-                known = head if text.count(b",") == head.commas and _whole(value, text, len(head.prefix)) else None
+                begin = len(head.prefix)
+                end = value.find(b"]", begin)
+                text = value[begin:end]
+                rare = b"n" in text or value.startswith(MORE, end + 2)
+                known = head if not rare and text.count(b",") == head.commas else None
             else:
                 text = _clean(value)
                 known = self._met(turn, place, record, text, head, answerer.policy) if text else None
@@ -400,18 +403,9 @@ def _newer(turn: Turn[Node], its: Columns, records: Sequence[Record]) -> list[bo
         if later:
             running[id(node)] = boot_id, seq
         node.boots.saw(records[place].timestamp_ms)
-    for head in turn.heads:
+    for head in dict.fromkeys(turn.heads):
         head.node.newest = max(head.node.newest, running[id(head.node)])
     return newer
-
-
-def _text(value: bytes, cut: int) -> bytes:
-    return value[cut : value.find(b"]", cut)]
-
-
-def _whole(value: bytes, text: bytes, cut: int) -> bool:
-    """Whether a sample has nothing but numbers, and nothing that is rare."""
-    return b"n" not in text and not value.startswith(MORE, cut + len(text) + 2)
 
 
 def _clean(value: bytes) -> bytes:
@@ -419,8 +413,9 @@ def _clean(value: bytes) -> bytes:
     cut = value.find(NOW) + len(NOW) if value.startswith(BEGIN) else 0
     if cut < len(NOW):
         return b""
-    text = _text(value, cut)
-    return text if _whole(value, text, cut) else b""
+    end = value.find(b"]", cut)
+    text = value[cut:end]
+    return b"" if b"n" in text or value.startswith(MORE, end + 2) else text
 
 
 @lru_cache(maxsize=4_096)
