@@ -35,7 +35,7 @@ Key = tuple[str, str, str]
 
 CONDITIONS: Mapping[str, str] = {
     "scheduler": ".Values.scheduler.enabled",
-    "secured-kafka": ".Values.kafka.secured",
+    "secured-kafka": 'include "slacktide.secured" .',
     "kubelet-self-signed": ".Values.kubelet.insecure",
     "kubelet-before-1.33": 'eq (include "slacktide.kubeletProxy" .) "true"',
     "cert-manager": ".Values.webhook.certManager",

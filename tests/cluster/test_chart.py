@@ -13,8 +13,10 @@ import yaml
 from click.testing import CliRunner
 
 from slacktide.agents.cluster.bridge.removal import FINALIZER
+from slacktide.deploy.cli.doctor.preflight_checks import AGENT_CPU_MILLI, PARTS_CPU_MILLI
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.kubernetes_chart import CHART, build, files, key_of
+from slacktide.schemas.units import cpu_milli
 from testbed.brokers import EmbeddedBroker, running
 from testbed.cluster.api_server import ApiServer, Json
 from testbed.cluster.bridge_rig import GIB, BridgeRig, bridged, until
@@ -31,6 +33,7 @@ PLAIN: Json = {
     "policy": {"create": False},
     "language": {"keep": False},
 }
+EMBEDDED: Json = {"kafka": {"embedded": True}}
 SECURED = {"kafka": KAFKA | {"secured": True}}
 SCHEDULER: Json = {"scheduler": {"enabled": True, "kubeScheduler": {"repository": "kube-scheduler"}}}
 EACH: dict[str, tuple[Json, list[str]]] = {
@@ -133,6 +136,11 @@ def test_by_default_it_is_secured_has_a_scheduler_of_the_clusters_version_and_su
         ({"kafka": {"bootstrap": "kafka"}}, "at '/kafka/bootstrap': 'kafka' does not match pattern"),
         ({"policy": {"config": {"colocation-config": "x"}}}, "at '/policy/config/colocation-config': got string"),
         ({"kafka": {"bootstrap": ""}}, "kafka.bootstrap is empty"),
+        ({"kafka": KAFKA | {"embedded": True}}, "leave kafka.bootstrap empty"),
+        (
+            {"kafka": {"embedded": True, "storage": {"size": "8"}}},
+            "at '/kafka/storage/size': '8' does not match pattern",
+        ),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_path(wrong: Json, where: str) -> None:
@@ -140,6 +148,20 @@ def test_a_wrong_value_is_refused_with_its_path(wrong: Json, where: str) -> None
         rendered({"kafka": KAFKA} | wrong)
 
     assert where in str(refused.value)
+
+
+def test_the_preflight_knows_what_the_charts_parts_request() -> None:
+    parts = {each["kind"]: [] for each in rendered({"kafka": KAFKA}) if each["kind"] in {"Deployment", "DaemonSet"}}
+    for each in rendered({"kafka": KAFKA}):
+        if each["kind"] in parts:
+            spec = each["spec"]["template"]["spec"]["containers"]
+            requests = sum(cpu_milli(one["resources"]["requests"]["cpu"]) for one in spec)
+            parts[each["kind"]].append(requests * each["spec"].get("replicas", 1))
+
+    assert {kind: sum(each) for kind, each in parts.items()} == {
+        "DaemonSet": AGENT_CPU_MILLI,
+        "Deployment": PARTS_CPU_MILLI,
+    }
 
 
 def test_every_value_is_described() -> None:
@@ -272,6 +294,45 @@ def test_the_preflight_has_the_rights_that_its_checks_take(api_server: ApiServer
     unknown = [one["check"] for one in json.loads(result.stdout)["checks"] if "unknown" in one["found"]]
 
     assert unknown == ["cluster.critical-quota"], "it may create no pods, not even in a dry run"
+
+
+def test_an_embedded_kafka_is_such_as_an_api_server_takes_and_one_replica(api_server: ApiServer) -> None:
+    if SYSTEM not in api_server.kubectl("get", "namespace", "-o", "name"):
+        api_server.kubectl("create", "namespace", SYSTEM)
+    made = [each for each in rendered(EMBEDDED) if each["metadata"]["name"] == "slacktide-kafka"]
+    said = api_server.kubectl("apply", "--dry-run=server", "-f", "-", given=yaml.safe_dump_all(made))
+    [kafka] = [each for each in made if each["kind"] == "StatefulSet"]
+    [image] = [one["image"] for one in containers(kafka)]
+    compose = yaml.safe_load((CHART.parent / "compose/compose.yaml").read_text())
+
+    assert {line.split()[0] for line in said.splitlines()} == {
+        "networkpolicy.networking.k8s.io/slacktide-kafka",
+        "configmap/slacktide-kafka",
+        "service/slacktide-kafka",
+        "statefulset.apps/slacktide-kafka",
+    }
+    assert (kafka["spec"]["replicas"], image) == (1, compose["services"]["kafka"]["image"])
+
+
+def test_every_part_and_hook_names_the_embedded_kafka_and_none_waits_for_it_before_it_is_there() -> None:
+    addresses = by_key(rendered(EMBEDDED))["ConfigMap", SYSTEM, "slacktide-kafka"]["data"]
+    named = {
+        each["metadata"]["name"]: "slacktide-kafka.slacktide-system.svc:9092" in str(each) for each in hooks(EMBEDDED)
+    }
+
+    assert addresses == {"SLACKTIDE_BOOTSTRAP": "slacktide-kafka.slacktide-system.svc:9092"}, "in plain text"
+    assert named == {"slacktide-preflight": False, "slacktide-test-topics": True}
+
+
+def test_a_user_reads_that_an_embedded_kafka_is_for_evaluation(server: ApiServer) -> None:
+    given = yaml.safe_dump(EMBEDDED)
+    how = ["--create-namespace", "--no-hooks", "--values", "-"]
+    notes = helm("install", RELEASE, str(CHART), *how, server=server, given=given).partition("NOTES:")[2]
+    later = helm("upgrade", RELEASE, str(CHART), "--dry-run=server", "--values", "-", server=server, given=given)
+
+    assert "FOR EVALUATION ONLY" in notes
+    assert "slacktide-kafka.slacktide-system.svc:9092" in notes
+    assert "name: slacktide-topics-plan" in later, "it is there now, and is asked"
 
 
 def test_where_the_preflight_does_not_succeed_nothing_of_the_release_is_there(server: ApiServer) -> None:

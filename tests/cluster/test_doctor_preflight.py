@@ -215,6 +215,9 @@ def test_how_much_a_node_sells_is_compared_with_what_the_example_requests(server
     job = yaml.safe_load((MANIFESTS / "examples/batch-job.yaml").read_text())
     [worker] = job["spec"]["template"]["spec"]["containers"]
     node(server, "small", 1, cpus="2")
+    before = doctor(server.kubeconfig)["batch-amounts"]
+    server.post("/api/v1/namespaces", {"metadata": {"name": SYSTEM}})
+    server.pod(SYSTEM, "agent", node="small", spec=REQUESTS)
     small = doctor(server.kubeconfig)["batch-amounts"]
     busy = {"containers": [{"name": "main", "image": "none", "resources": {"requests": {"cpu": "700m"}}}]}
     server.pod("default", "busy", node="small", spec=busy)
@@ -226,9 +229,10 @@ def test_how_much_a_node_sells_is_compared_with_what_the_example_requests(server
     policed = doctor(server.kubeconfig)["batch-amounts"]
 
     assert cpu_milli(worker["resources"]["requests"]["cpu"]) == EXAMPLE_CPU_MILLI
+    requests = " if its pods and Slacktide's use what they request"
+    assert (before["verdict"], before["found"]) == ("warning", f"small sells up to 1200m, and 0m{requests}")
     assert small["verdict"] == "ok"
-    assert busier["verdict"] == "warning"
-    assert busier["found"] == "small sells up to 1200m, and 500m if its pods use what they request"
+    assert (busier["verdict"], busier["found"]) == ("warning", f"small sells up to 1200m, and 490m{requests}")
     assert "cpuReclaimThresholdPercent" in busier["advice"]
     assert (policed["verdict"], policed["found"].split()[4]) == ("ok", "12000m,")
 

@@ -12,7 +12,23 @@
 
 {{/* Where Kafka is. */}}
 {{- define "slacktide.bootstrap" -}}
+{{- if not .Values.kafka.embedded -}}
 {{ required "kafka.bootstrap is empty: set Kafka's address, such as kafka-bootstrap.kafka.svc:9093" .Values.kafka.bootstrap }}
+{{- else if .Values.kafka.bootstrap -}}
+{{ fail "kafka.embedded installs a Kafka of its own: leave kafka.bootstrap empty, or set kafka.embedded to false" }}
+{{- else -}}
+slacktide-kafka.slacktide-system.svc:9092
+{{- end }}
+{{- end }}
+
+{{/* Whether parts log in to Kafka, as "true" or "". The embedded one knows no login. */}}
+{{- define "slacktide.secured" -}}
+{{ if and .Values.kafka.secured (not .Values.kafka.embedded) }}true{{ end }}
+{{- end }}
+
+{{/* Whether Kafka can be there before this installation or upgrade, as "true" or "": the embedded one comes with it. */}}
+{{- define "slacktide.kafkaBefore" -}}
+{{ if or (not .Values.kafka.embedded) (lookup "apps/v1" "StatefulSet" "slacktide-system" "slacktide-kafka") }}true{{ end }}
 {{- end }}
 
 {{/* Whether kubelets list their pods only to who may get nodes/proxy. */}}
@@ -24,8 +40,8 @@
 {{- end }}
 {{- end }}
 
-{{/* A pod that looks, as a hook; of a dict with root and command, and account where it asks the API server. It names
-Kafka itself: before an installation there is no ConfigMap yet. */}}
+{{/* A pod that looks, as a hook; of a dict with root and command, kafka where it asks Kafka, and account where it asks the
+API server. It names Kafka itself: before an installation there is no ConfigMap yet. */}}
 {{- define "slacktide.hookPod" -}}
 restartPolicy: Never
 automountServiceAccountToken: {{ hasKey . "account" }}
@@ -45,9 +61,11 @@ containers:
 - name: slacktide
   image: {{ include "slacktide.image" .root | quote }}
   command: {{ toJson .command }}
+{{- if .kafka }}
   env:
   - {name: SLACKTIDE_BOOTSTRAP, value: {{ include "slacktide.bootstrap" .root | quote }}}
-{{- if .root.Values.kafka.secured }}
+{{- end }}
+{{- if include "slacktide.secured" .root }}
   - {name: SLACKTIDE_KAFKA_CONFIG, value: /etc/slacktide/kafka/kafka.conf}
 {{- end }}
   resources:
@@ -57,7 +75,7 @@ containers:
     allowPrivilegeEscalation: false
     readOnlyRootFilesystem: true
     capabilities: {drop: [ALL]}
-{{- if .root.Values.kafka.secured }}
+{{- if include "slacktide.secured" .root }}
   volumeMounts:
   - {name: kafka, mountPath: /etc/slacktide/kafka, readOnly: true}
 volumes:

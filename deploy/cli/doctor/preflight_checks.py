@@ -15,6 +15,8 @@ EXAMPLE_CPU_MILLI = 1_000
 """What the pod of deploy/kubernetes/examples/batch-job.yaml requests."""
 OWN_NODES = "colocation-agent=slacktide"
 """Label of the nodes that Slacktide has where Koordinator has the others."""
+AGENT_CPU_MILLI, PARTS_CPU_MILLI = 40, 1_500
+"""What Slacktide requests by the chart's defaults: on each node, and in all."""
 _MINOR = re.compile(r"v?1\.(\d+)")
 _RELEASE = re.compile(r"v?(1\.\d+\.\d+)")
 _NATIVE = ("cpu", "memory")
@@ -39,7 +41,7 @@ class Offer:
     most_milli: int
     """If its pods used nothing."""
     by_requests_milli: int
-    """If its pods used what they request."""
+    """If its pods used what they request, and Slacktide's: each node an equal share of it, before it is installed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,9 +228,8 @@ def _offers(offers: Sequence[Offer] | str) -> Finding:
     if not offers:
         return good(check, "no node yet", needed)
     best = max(offers, key=lambda one: (one.by_requests_milli, one.most_milli))
-    found = (
-        f"{best.node} sells up to {best.most_milli}m, and {best.by_requests_milli}m if its pods use what they request"
-    )
+    by_requests = f"{best.by_requests_milli}m if its pods and Slacktide's use what they request"
+    found = f"{best.node} sells up to {best.most_milli}m, and {by_requests}"
     if best.by_requests_milli >= EXAMPLE_CPU_MILLI:
         return good(check, found, needed)
     advice = (

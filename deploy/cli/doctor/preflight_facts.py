@@ -24,7 +24,15 @@ from slacktide.agents.kubernetes import (
     Resource,
 )
 from slacktide.agents.listening import bracketed
-from slacktide.deploy.cli.doctor.preflight_checks import Koordinator, Kubelet, Limits, Offer, PreflightFacts
+from slacktide.deploy.cli.doctor.preflight_checks import (
+    AGENT_CPU_MILLI,
+    PARTS_CPU_MILLI,
+    Koordinator,
+    Kubelet,
+    Limits,
+    Offer,
+    PreflightFacts,
+)
 from slacktide.schemas.errors import ConfigError
 from slacktide.schemas.inventory import ENDED_PHASES, Pod
 from slacktide.schemas.kubernetes import listed, node_of
@@ -301,11 +309,13 @@ async def _offers(
     def milli(of: NodeLoad) -> int:
         return batch_resource(of, colocation).cpu_milli
 
+    installed = any(each.pod.namespace == SYSTEM for each in pods)
+    ours_milli = 0 if installed else AGENT_CPU_MILLI + PARTS_CPU_MILLI // max(len(facts), 1)
     offers = []
     for one in facts:
         bare = NodeLoad(facts=one, pods=[], metrics=[], system=Use(cpu_milli=0, mem_bytes=0))
         there = [each.pod for each in pods if each.node == one.name]
-        by_requests = milli(msgspec.structs.replace(bare, pods=there))
+        by_requests = max(milli(msgspec.structs.replace(bare, pods=there)) - ours_milli, 0)
         offers.append(Offer(node=one.name, most_milli=milli(bare), by_requests_milli=by_requests))
     return offers
 

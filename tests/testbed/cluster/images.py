@@ -126,7 +126,7 @@ def _library(folder: Path) -> Iterator[Path]:
             yield each
 
 
-def _archive(target: Path, name: str, layer: bytes, command: list[str]) -> None:
+def archive(target: Path, name: str, layer: bytes, command: list[str]) -> None:
     digest = hashlib.sha256(layer).hexdigest()
     config = {
         "architecture": "amd64",
@@ -175,7 +175,7 @@ def make(folder: Path, names: Iterable[str] = PODS) -> list[Path]:
         layer, (fill, command) = Layer(), PODS[name]
         fill(layer)
         made.append(folder / f"{name.split('/')[-1].split(':')[0]}.tar")
-        _archive(made[-1], name, layer.done(), command)
+        archive(made[-1], name, layer.done(), command)
     return made
 
 
@@ -200,5 +200,5 @@ def slacktide(folder: Path) -> Path:
     run = "import sys; from slacktide.deploy.cli.main import main; sys.exit(main())"
     layer.text("/bin/slacktide", f"#!/bin/sh\nPYTHONPATH={SITE} exec python -c '{run}' \"$@\"\n")
     made = folder / "slacktide.tar"
-    _archive(made, SLACKTIDE, layer.done(), ["/bin/slacktide"])
+    archive(made, SLACKTIDE, layer.done(), ["/bin/slacktide"])
     return made

@@ -33,13 +33,13 @@ def manifests(node: RealNode, bootstrap: str) -> list[Json]:
     found = [each for each in yaml.safe_load_all(node.kubectl("kustomize", str(MANIFESTS))) if each]
     for each in found:
         if each["kind"] in {"Deployment", "DaemonSet"}:
-            _here(each, node)
+            here(each, node)
         if each["kind"] == "ConfigMap" and each["metadata"]["name"] == "slacktide-kafka":
             each["data"]["SLACKTIDE_BOOTSTRAP"] = bootstrap
     return found
 
 
-def _here(workload: Json, node: RealNode) -> None:
+def here(workload: Json, node: RealNode) -> None:
     """One replica on the one node; no way to the host but its network; the image, kubelet and state of the tests.
 
     That a pod is ready is asked each second: tests wait for it.

@@ -16,7 +16,7 @@ from pathlib import Path
 import pip
 from numpy._core import _multiarray_umath
 
-from testbed.cluster.images import Layer, libraries, library, program, shell
+from testbed.cluster.images import Layer, archive, libraries, library, program, shell
 from testbed.rungs import cache, kafka_libs
 
 NOBODY, KAFKA_USER = 65534, 1000
@@ -107,6 +107,13 @@ def layer_of(name: str) -> bytes:
     shell(layer)
     MADE[name](layer)
     return layer.done()
+
+
+def kafka_archive(folder: Path, tagged: str) -> Path:
+    """The same for containerd: a docker-archive in the folder, under its official name."""
+    made = folder / "kafka.tar"
+    archive(made, tagged, layer_of("apache/kafka"), ["/etc/kafka/docker/run"])
+    return made
 
 
 def load(docker: list[str], tagged: str) -> None:
