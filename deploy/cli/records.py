@@ -32,7 +32,7 @@ class UnknownTopicError(SlacktideError):
 def topic_named(text: str) -> Topic:
     """The topic by its name or a short one: ``slacktide.node.sample.v2``, ``node.sample.v2``, ``sample``.
 
-    Without a version the newest one is meant.
+    Without a version the newest one is meant, and by a bare ``outcome`` that of nodes.
 
     Raises:
         UnknownTopicError: none or several are meant; the message names what is near.
@@ -44,6 +44,8 @@ def topic_named(text: str) -> Topic:
         for name in BY_NAME
         if text in {name, name.removeprefix(_PREFIX), _short(name), _short(name).rpartition(".")[2]}
     ]
+    if len(meant) > 1:
+        meant = [name for name in meant if name.startswith("slacktide.node.")]
     if len(meant) == 1:
         return BY_NAME[meant[0]]
     near = difflib.get_close_matches(_VERSION.sub("", text.removeprefix(_PREFIX)), short, n=3, cutoff=0.4)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Decimal
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -120,12 +121,16 @@ def wanted(one: WorkloadObject) -> Wanted:
     """
     name = f"{_namespace(one)}/{one.metadata.name}"
     requeue, reserved = one.status.requeue_state, _condition(one.status.conditions, "QuotaReserved")
+    try:
+        shape, pod_sets = _pod_sets(msgspec.json.encode(one.spec.pod_sets))
+    except CaseError as exc:
+        raise CaseError(f"Workload {name}{exc.field}", exc.why) from exc
     pending = Pending(
         queued=_queued(one, one.spec.priority, name),
         generation=one.metadata.generation,
         requeued=_condition(one.status.conditions, "Requeued"),
         requeue_at_s=_seconds(requeue.requeue_at, name) if requeue and requeue.requeue_at else None,
-        pod_sets=msgspec.json.encode(one.spec.pod_sets),
+        pod_sets=shape,
     )
     return Wanted(
         uid=_uid(one),
@@ -134,10 +139,7 @@ def wanted(one: WorkloadObject) -> Wanted:
         active=one.spec.active,
         finished=_is(one.status.conditions, "Finished"),
         pending=pending,
-        pod_sets=tuple(
-            _pod_set(each.name, each.count, each.min_count, each.template.spec, f"Workload {name}")
-            for each in one.spec.pod_sets
-        ),
+        pod_sets=pod_sets,
         done={each.name: each.count for each in one.status.reclaimable_pods or ()},
         admission=one.status.admission if reserved is not None and reserved.status else None,
     )
@@ -394,6 +396,13 @@ def _flavor(one: ResourceFlavorObject) -> NodeFlavor:
         Toleration(each.key, each.operator, each.value, each.effect) for each in one.spec.tolerations or ()
     )
     return NodeFlavor(one.spec.node_labels or {}, taints, tolerations)
+
+
+@lru_cache(maxsize=10_000)
+def _pod_sets(encoded: bytes) -> tuple[bytes, tuple[PodSet, ...]]:
+    """Pod sets as the rules take them, and the text that is theirs: thousands of workloads have the same."""
+    given = msgspec.json.decode(encoded, type=list[WorkloadPodSet])
+    return encoded, tuple(_pod_set(each.name, each.count, each.min_count, each.template.spec, "") for each in given)
 
 
 def _pod_set(name: str, pods: int, least: int | None, spec: PodSpec, of: str) -> PodSet:

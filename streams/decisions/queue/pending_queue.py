@@ -5,8 +5,8 @@ Reading: kueue v0.19.2, pkg/cache/queue/cluster_queue.go, inadmissible_workloads
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
+from heapq import heapify, heappop, heappush
 from typing import Literal, NamedTuple
 
 from slacktide.streams.decisions.queue.queue_order import Condition, Place, Queued, RequeuingTimestamp, place
@@ -68,8 +68,12 @@ class PendingQueue:
         self._best_effort = strategy == "BestEffortFIFO"
         self._requeuing: RequeuingTimestamp = requeuing
         self._active: dict[str, Pending] = {}
-        self._places: list[Place] = []
-        """Of the active ones, sorted; who is sticky makes no difference here."""
+        self._heap: list[Place] = []
+        """Places of the active ones, and of some that are not active any more; who is sticky makes no difference."""
+        self._places: dict[str, Place] = {}
+        self._shapes: dict[str, Hashable] = {}
+        self._by_shape: dict[Hashable, dict[str, None]] = {}
+        """Of all that wait or are in flight."""
         self._aside: dict[str, Pending] = {}
         self._looked_at: dict[str, int] = {}
         """Generation at the last try, until the workload is pushed anew; 0 or absent: it matches any."""
@@ -86,10 +90,7 @@ class PendingQueue:
     @property
     def active(self) -> list[Pending]:
         """Those that may be tried, the next one first."""
-        uids = [at.uid for at in self._places]
-        if self._sticky in self._active:
-            uids = [self._sticky, *(uid for uid in uids if uid != self._sticky)]
-        return [self._active[uid] for uid in uids]
+        return sorted(self._active.values(), key=lambda one: (one.uid != self._sticky, self._place(one)))
 
     @property
     def inadmissible(self) -> list[Pending]:
@@ -109,6 +110,7 @@ class PendingQueue:
         same = same and self._looked_at.get(one.uid, 0) in {0, one.generation}
         self._looked_at.pop(one.uid, None)
         held_back = not one.ready(now_s) or (self._best_effort and one.shape in self._bad_shapes)
+        self._enter(one)
         if same or (one.uid not in self._active and held_back):
             self._aside[one.uid] = one
             if not same:
@@ -119,13 +121,11 @@ class PendingQueue:
     def pop(self) -> Pending | None:
         """Take the next one, to be tried."""
         self._pops += 1
-        uid = self._sticky if self._sticky in self._active else self._places[0].uid if self._places else None
-        self._inflight = uid
-        if uid is None:
-            return None
-        one = self._active[uid]
-        self._deactivate(uid)
-        self._looked_at[uid] = one.generation
+        one = self._next()
+        self._inflight = None if one is None else one.uid
+        if one is not None:
+            del self._active[one.uid]
+            self._looked_at[one.uid] = one.generation
         return one
 
     def requeue(self, one: Pending, reason: str, now_s: int, *, pending_flavors: bool = False) -> bool:
@@ -143,6 +143,7 @@ class PendingQueue:
         if self._inflight == one.uid:
             self._inflight = None
         if reason == EXCEEDS_MAX_QUOTA:
+            self._enter(one)
             self._aside[one.uid] = one
             self._too_large.add(one.uid)
             return True
@@ -150,6 +151,7 @@ class PendingQueue:
         back = one.ready(now_s) and (at_once or self._retried_at >= self._pops or pending_flavors)
         if one.uid in self._active or (one.uid in self._aside and not back):
             return False
+        self._enter(one)
         if back:
             self._activate(one)
             return True
@@ -170,39 +172,71 @@ class PendingQueue:
         self._bad_shapes.clear()
         if changed:
             self._too_large.clear()
-        back = [one for one in self._aside.values() if one.ready(now_s) and one.namespace_matches]
-        back = [one for one in back if one.uid not in self._too_large]
-        for one in back:
-            self._activate(one)
+        stays = self._too_large
+        back = {
+            uid: one
+            for uid, one in self._aside.items()
+            if one.ready(now_s) and one.namespace_matches and uid not in stays
+        }
+        self._active.update(back)
+        self._aside = {uid: one for uid, one in self._aside.items() if uid not in back}
+        self._order(back)
         return len(back)
 
     def delete(self, uid: str) -> None:
         """A workload is gone, or was admitted."""
-        self._deactivate(uid)
+        self._active.pop(uid, None)
         self._aside.pop(uid, None)
+        self._places.pop(uid, None)
+        if uid in self._shapes:
+            del self._by_shape[self._shapes.pop(uid)][uid]
         self._looked_at.pop(uid, None)
         self._too_large.discard(uid)
         self._inflight = None if self._inflight == uid else self._inflight
         self._sticky = None if self._sticky == uid else self._sticky
 
+    def _next(self) -> Pending | None:
+        if self._sticky in self._active:
+            return self._active[self._sticky]
+        while self._heap:
+            uid = self._heap[0].uid
+            if uid in self._active and self._places[uid] == self._heap[0]:
+                return self._active[uid]
+            heappop(self._heap)
+        return None
+
     def _set_aside(self, shape: Hashable) -> None:
-        """All of a shape that was found not to fit."""
+        """All of a shape that was found not to fit: there may be thousands."""
         self._bad_shapes.add(shape)
-        for one in [one for one in self._active.values() if one.shape == shape]:
-            self._deactivate(one.uid)
-            self._aside[one.uid] = one
+        for uid in self._by_shape.get(shape, ()):
+            one = self._active.pop(uid, None)
+            if one is not None:
+                self._aside[uid] = one
+        self._order(())
 
     def _activate(self, one: Pending) -> None:
         self._aside.pop(one.uid, None)
         self._too_large.discard(one.uid)
-        self._deactivate(one.uid)
         self._active[one.uid] = one
-        insort(self._places, self._place(one))
+        self._order((one.uid,))
 
-    def _deactivate(self, uid: str) -> None:
-        one = self._active.pop(uid, None)
-        if one is not None:
-            del self._places[bisect_left(self._places, self._place(one))]
+    def _order(self, back: Collection[str]) -> None:
+        """Enter those that have become active; where they are many, or many are not active any more, all anew."""
+        if len(back) < len(self._active) // 8 + 2 and len(self._heap) <= 2 * len(self._active):
+            for uid in back:
+                heappush(self._heap, self._places[uid])
+        else:
+            self._heap = [self._places[uid] for uid in self._active]
+            heapify(self._heap)
+
+    def _enter(self, one: Pending) -> None:
+        """A workload waits, as it is now."""
+        uid, shape = one.uid, one.shape
+        self._places[uid] = self._place(one)
+        if uid in self._shapes:
+            del self._by_shape[self._shapes[uid]][uid]
+        self._shapes[uid] = shape
+        self._by_shape.setdefault(shape, {})[uid] = None
 
     def _place(self, one: Pending) -> Place:
         return place(one.queued, self._requeuing)

@@ -318,3 +318,16 @@ def test_there_is_no_interval_while_quota_is_waited_for_or_nothing_was_admitted(
 def test_an_interval_has_a_least_and_a_most(position, admitted) -> None:
     done = wait(position, admitted)
     assert 0 <= done.least_s < done.most_s
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_nothing_is_admitted_on_quota_that_a_victim_of_the_cycle_still_holds(corrected) -> None:
+    """Of 10, a victim holds 8 until it has stopped: of two that ask for 2, the reference admits both at once."""
+    tree = tree_of(NodeSpec("a", "c", {CPU: Quota(10)}), NodeSpec("d", "c"), NodeSpec("e", "c"))
+    run = state(tree, holders=holders_of(tree.queues["a"], 8), corrected=corrected)
+    for one in (cpu("p", "a", 3, priority=1), cpu("q", "d", 2), cpu("r", "e", 2)):
+        run.push(one, 0)
+    done = run.cycle(0)
+
+    assert [one.victim.uid for one in done.evictions] == ["h0"]
+    assert run.usage.available(tree.queues["a"], CPU) == (0 if corrected else -2)
