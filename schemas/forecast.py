@@ -115,3 +115,8 @@ class NodeForecast(Message, frozen=True, kw_only=True):
     """Production pods without a model, by uid."""
     dropped: Count = 0
     """Samples of this boot that were older than their model's last."""
+
+    @property
+    def revision(self) -> str:
+        """By which figures name it."""
+        return f"{self.boot_id}/{self.seq}"

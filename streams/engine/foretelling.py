@@ -1,8 +1,7 @@
-"""Forecasts of the nodes whose partitions a worker holds: those that still count, then as they come."""
+"""Forecasts of the nodes whose partitions a worker holds, as they come. A takeover reads the ones before by itself."""
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
 from slacktide.schemas.connection import Cluster
@@ -43,22 +42,11 @@ class Foretelling:
         self.door = Follower(bootstrap, FORECAST.name, WAIT_MS)
         """To be connected before ``run``."""
         self._wanted: frozenset[int] = frozenset()
-        self._ends: dict[int, int] = {}
-        """Of each partition followed, the offset up to which it is read before it counts as whole."""
-        self._whole: dict[int, asyncio.Event] = {}
+        self._followed: set[int] = set()
 
     def hold(self, partitions: Collection[int]) -> None:
         """Follow these, and no others."""
-        for partition in self._whole.keys() - partitions:
-            del self._whole[partition]
-        for partition in partitions - self._whole.keys():
-            self._whole[partition] = asyncio.Event()
         self._wanted = frozenset(partitions)
-
-    async def whole(self, partition: int) -> None:
-        """Wait until all that stood in the partition is handed over; at once where it is not followed."""
-        if partition in self._whole:
-            await self._whole[partition].wait()
 
     async def run(self) -> None:
         """Read until cancelled.
@@ -68,20 +56,11 @@ class Foretelling:
 
         """
         while True:
-            for partition in self._ends.keys() - self._wanted:
+            for partition in self._followed - self._wanted:
                 await self.door.leave(partition)
-                del self._ends[partition]
-            for partition in self._wanted - self._ends.keys():
-                self._ends[partition] = await self.door.take(partition, max(0, self._now_ms() - SINCE_MS))
-            records = await self.door.some(AT_ONCE)
-            outs = [out for record in records for out in self._worker.forecast(record)]
-            if outs:
+                self._followed.discard(partition)
+            for partition in self._wanted - self._followed:
+                await self.door.take(partition, max(0, self._now_ms() - SINCE_MS))
+                self._followed.add(partition)
+            if outs := self._worker.forecasts(await self.door.some(AT_ONCE)):
                 await self._write(outs)
-            await self._mark_whole()
-            await asyncio.sleep(0)
-
-    async def _mark_whole(self) -> None:
-        waiting = [one for one in self._ends if one in self._whole and not self._whole[one].is_set()]
-        for partition in waiting:
-            if await self.door.position(partition) >= self._ends[partition]:
-                self._whole[partition].set()

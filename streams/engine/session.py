@@ -115,7 +115,7 @@ class Session:
         self._history = History(settings.bootstrap, min(settings.fetch_wait_ms, READ_BACK_WAIT_MS))
         self._shadow = ShadowDoor(worker.shadow, settings.bootstrap, now_ms) if worker.shadow else None
         self._foretelling = Foretelling(worker, settings.bootstrap, self._write, now_ms)
-        self._rebuilding = Rebuilding(worker, settings.bootstrap, self._write, self._foretelling.whole)
+        self._rebuilding = Rebuilding(worker, settings.bootstrap, self._write)
         self._ticking = Ticking(
             worker,
             bootstrap=settings.bootstrap,

@@ -22,8 +22,9 @@ import msgspec
 
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.sample_columns_codec import BEGIN, NOW
-from slacktide.schemas.topics import BACKFILL, WINDOW
+from slacktide.schemas.topics import BACKFILL, FORECAST, WINDOW
 from slacktide.streams.engine import metrics
+from slacktide.streams.engine.foretelling import SINCE_MS
 from slacktide.streams.kafka import Follower, History
 from slacktide.streams.records import Out, Place, Record
 from slacktide.streams.worker import Worker
@@ -73,24 +74,16 @@ class _Taken:
 class Rebuilding:
     """The part of one session that fills windows."""
 
-    def __init__(
-        self,
-        worker: Worker,
-        bootstrap: Cluster,
-        write: Callable[[Sequence[Out]], Awaitable[None]],
-        forecasts: Callable[[int], Awaitable[None]],
-    ) -> None:
+    def __init__(self, worker: Worker, bootstrap: Cluster, write: Callable[[Sequence[Out]], Awaitable[None]]) -> None:
         """Make one that is not connected yet.
 
         Args:
             worker: whose windows.
             bootstrap: the Kafka cluster.
             write: sends what has to be said of bad records.
-            forecasts: waits until a partition's forecasts are read: without them less would be published for a while.
 
         """
         self._worker = worker
-        self._forecasts = forecasts
         self._write = write
         self._history = History(bootstrap, READ_WAIT_MS)
         self._late = Follower(bootstrap, BACKFILL.name, LATE_WAIT_MS)
@@ -195,7 +188,11 @@ class Rebuilding:
             then[place] = of.pop(place)
 
     async def _fill_policys(self, place: Place, taken: _Taken) -> None:
-        """The policy's window: the samples that no segment holds, and the newest segments; then publish."""
+        """The policy's window: the samples that no segment holds, and the newest segments; then publish.
+
+        Forecasts come first: without them less would be sold.
+        """
+        await self._read_forecasts(place, taken)
         now_ms = taken.first.timestamp_ms
         window_ms = self._worker.in_force.colocation.metric_aggregate_duration_s * 1_000
         newer_ms = max(now_ms - window_ms - 2 * MINUTE_MS, taken.since_ms)
@@ -206,9 +203,13 @@ class Rebuilding:
         taken.samples = await self._fill(place, (unsegmented(some, newest) async for some in read))
         taken.segments = await self._in_turns(segments[::-1], self._worker.restore, place)
         taken.before = segments[0].offset if segments else None
-        if place in self._held_back:
-            await self._forecasts(place.partition)
         self._publish(place)
+
+    async def _read_forecasts(self, place: Place, taken: _Taken) -> None:
+        since_ms = max(0, taken.first.timestamp_ms - SINCE_MS)
+        read = self._history.forth(FORECAST.name, place.partition, before=None, since_ms=since_ms)
+        async for some in read:
+            await self._in_turns(some, self._worker.forecasts, place)
 
     async def _fill_rest(self, place: Place, taken: _Taken) -> None:
         """Half an hour: the older segments."""

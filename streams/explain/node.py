@@ -11,6 +11,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.streams.explain.carried_out import carried_out_findings
 from slacktide.streams.explain.evidence import Finding, Logged, Place, newest
 from slacktide.streams.explain.figures import Figure, figures
+from slacktide.streams.explain.forecast import mid_findings
 from slacktide.streams.explain.freshness import freshness_findings
 from slacktide.streams.explain.held import unheld_findings
 from slacktide.streams.explain.node_log import NodeLog, order
@@ -27,7 +28,7 @@ class Input:
     """What a record says that it was made of."""
 
     what: str
-    """sample, pods, facts, inventory or policy."""
+    """sample, pods, facts, inventory, forecast or policy."""
     name: str
     """The sample's boot and seq, a revision, or the policy's version."""
     place: Place | None
@@ -79,6 +80,7 @@ def explain_node(log: NodeLog, asked_ms: int) -> NodeExplanation:
         *freshness_findings(log, asked_ms),
         *unproven_findings(log),
         *selling_findings(log, shown),
+        *mid_findings(log),
         *carried_out_findings(log, asked_ms),
         *pressure_findings(log),
         *unheld_findings(log),
@@ -142,6 +144,7 @@ class _Inputs:
         self._inventories = {} if log.inventory is None else {log.inventory.body.revision: log.inventory.place}
         if log.inventory is not None:
             self._facts.setdefault(log.inventory.body.revision, log.inventory.place)
+        self._forecasts = {} if log.forecast is None else {log.forecast.body.revision: log.forecast.place}
         self._policies = {} if log.policy is None else {log.policy.body.version: log.policy.place}
 
     def of(self, body: Message, *, itself: bool) -> list[Input]:
@@ -150,11 +153,14 @@ class _Inputs:
         sample = [] if itself else [self._sample(named.boot_id, named.seq)]
         revision = getattr(body, "inventory_revision", "")
         inventory = [Input(what="inventory", name=revision, place=self._inventories.get(revision))] if revision else []
+        revision = getattr(body, "forecast_revision", "")
+        forecast = [Input(what="forecast", name=revision, place=self._forecasts.get(revision))] if revision else []
         return [
             *sample,
             Input(what="pods", name=named.pods_revision, place=self._pods.get(named.pods_revision)),
             Input(what="facts", name=named.facts_revision, place=self._facts.get(named.facts_revision)),
             *inventory,
+            *forecast,
             self._policy(named.policy_version),
         ]
 

@@ -10,6 +10,7 @@ from typing import TypeVar
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.forecast import NodeForecast
 from slacktide.schemas.inventory import NodeFacts, NodeInventory, Pod
 from slacktide.schemas.metric import NodeMetric
 from slacktide.schemas.outcome import NodeOutcome
@@ -17,15 +18,15 @@ from slacktide.schemas.policy import InForce, Policy
 from slacktide.schemas.proof import PROVEN
 from slacktide.schemas.sample import NodeSample
 from slacktide.schemas.score import NodeScore
-from slacktide.schemas.topics import ALLOCATABLE, COMMAND, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLES, SCORE
+from slacktide.schemas.topics import ALLOCATABLE, COMMAND, FORECAST, INVENTORY, METRIC, OUTCOME, POLICY, SAMPLES, SCORE
 from slacktide.streams.explain.covered import Covered, covered_of
 from slacktide.streams.explain.evidence import Logged, logged, newest, place_of
 from slacktide.streams.records import Record
 from slacktide.streams.rows import Rows
 from slacktide.streams.worker.boots import Boots
 
-M = TypeVar("M", NodeSample, NodeMetric, NodeAllocatable, NodeScore, NodeCommand)
-InOrder = NodeSample | NodeMetric | NodeAllocatable | NodeScore | NodeCommand
+M = TypeVar("M", NodeSample, NodeMetric, NodeAllocatable, NodeScore, NodeCommand, NodeForecast)
+InOrder = NodeSample | NodeMetric | NodeAllocatable | NodeScore | NodeCommand | NodeForecast
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +47,8 @@ class NodeLog:
     refused: Sequence[Logged[NodeCommand]]
     """Answers to samples that did not prove to be the node's. Neither they nor their samples are among the others."""
     outcomes: Sequence[Logged[NodeOutcome]]
+    forecast: Logged[NodeForecast] | None = None
+    """Of what its production pods use at most."""
     covered: Covered = field(default_factory=dict)
     """When heartbeats covered what is published of it."""
 
@@ -132,6 +135,7 @@ def node_log(node: str, records: Iterable[Record], covered: Covered | None = Non
         commands=_believed([one for one in commands if one.body.proof in PROVEN], boots),
         refused=refused,
         outcomes=logged(records, OUTCOME, NodeOutcome, node),
+        forecast=newest(_believed(logged(records, FORECAST, NodeForecast, node), boots), order),
         covered=covered_of(records) if covered is None else covered,
     )
 

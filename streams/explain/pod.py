@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from slacktide.schemas.inventory import Pod, Resources
 from slacktide.schemas.metric import PodMetric, Use
@@ -14,6 +14,7 @@ from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.streams.explain.descheduling import Looks, descheduling_findings
 from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of
 from slacktide.streams.explain.evidence import Finding, Logged, Place
+from slacktide.streams.explain.forecast import pod_forecast_findings
 from slacktide.streams.explain.held import held_findings, is_throttled
 from slacktide.streams.explain.lint import lint
 from slacktide.streams.explain.node_log import NodeLog
@@ -145,6 +146,7 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     findings += missed_findings(log.missed)
     if pod is not None:
         findings += held_findings(log.on, pod)
+        findings += pod_forecast_findings(_whole(log, node), pod)
         use = None if running is None else running.use
         findings += lint(pod, use, wish, throttled=is_throttled(log.on, pod))
     return PodExplanation(
@@ -163,6 +165,12 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
         evictions=evictions,
         findings=sorted(findings, key=lambda one: _RANK[one.severity]),
     )
+
+
+def _whole(log: PodLog, node: str) -> NodeLog | None:
+    """The pod's node with its forecast, and the policy that the other nodes' logs have."""
+    policy = next((one.policy for one in log.nodes if one.policy is not None), None)
+    return None if log.on is None or log.on.node != node else replace(log.on, policy=policy)
 
 
 def missed_findings(missed: MissedPod | None) -> Iterator[Finding]:

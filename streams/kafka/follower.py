@@ -20,8 +20,8 @@ class Follower(Reader):
         super().__init__(bootstrap, fetch_wait_ms)
         self._topic = topic
 
-    async def take(self, partition: int, since_ms: int) -> int:
-        """Follow this partition, too, from that time on; return the offset at which it ends now.
+    async def take(self, partition: int, since_ms: int) -> None:
+        """Follow this partition, too, from that time on.
 
         Raises:
             LogError: nobody answers.
@@ -29,16 +29,9 @@ class Follower(Reader):
         """
         place = TopicPartition(self._topic, partition)
         with trouble(f"cannot follow {self._topic}/{partition}"):
-            end: int = (await self._consumer.end_offsets([place]))[place]
+            [end] = (await self._consumer.end_offsets([place])).values()
             begin = await begin_of(self._consumer, place, end, since_ms)
             stand(self._consumer, {**await self._positions(), place: begin})
-        return end
-
-    async def position(self, partition: int) -> int:
-        """Give the offset of the next record of a partition that is followed."""
-        with trouble(f"cannot follow {self._topic}/{partition}"):
-            position: int = await self._consumer.position(TopicPartition(self._topic, partition))
-        return position
 
     async def leave(self, partition: int) -> None:
         """Follow this one no longer."""

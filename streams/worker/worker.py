@@ -151,6 +151,10 @@ class Worker:
                 self._fast.forget(inventory.node)
         return []
 
+    def forecasts(self, records: Iterable[Record]) -> list[Out]:
+        """Take in some of them."""
+        return [out for record in records for out in self.forecast(record)]
+
     def forecast(self, record: Record) -> list[Out]:
         """Take in what a node's pods are predicted to use. A null forgets it; one that does not prove its node is none.
 

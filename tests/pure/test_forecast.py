@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from replay.traces import in_order, replayed
 
 from slacktide.agents.node.forecast.trainer import PUBLISH_MS, Trainer
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -16,32 +17,18 @@ from slacktide.schemas.inventory import Container, Pod, Resources
 from slacktide.schemas.metric import Use
 from slacktide.schemas.policy import policy_of
 from slacktide.schemas.policy.strategies import Colocation, ResourceThreshold
-from slacktide.schemas.sample import NodeSample, NodeUse, PodUse
+from slacktide.schemas.sample import PodUse
 from slacktide.schemas.topics import ALLOCATABLE, DEAD_LETTER, FORECAST
 from slacktide.streams.decisions.mid_forecast import Foretold, MidForecast, mid_forecast
 from slacktide.streams.records import Record
 from slacktide.streams.worker import Worker
-from testbed.samples import BATCH, BOOT, FACTS, GIB, PODS, SERVICE, START_MS, keyframe, policy_record, record_of, sample
+from testbed.chains import Chain
+from testbed.peaks import MINUTE_MS, seen, trained
+from testbed.samples import BATCH, BOOT, FACTS, GIB, PODS, SERVICE, START_MS, keyframe, policy_record, record_of
 
-MINUTE_MS = 60_000
 COLD = Colocation(enable=True, mid_cold_start_s=3_600)
 """A pod is predicted after an hour."""
 SERVICE_UID = SERVICE.uid
-
-
-def seen(minute: int, cpu_milli: int | None = 1_000, **changes: Any) -> NodeSample:
-    """The first sample of a minute: the service uses this, the batch pod half a CPU, and the system a tenth."""
-    uses = [PodUse(uid="ls", cpu_milli=cpu_milli, mem_bytes=GIB), PodUse(uid="be", cpu_milli=500, mem_bytes=2 * GIB)]
-    whole = NodeUse(cpu_milli=None if cpu_milli is None else cpu_milli + 600, mem_bytes=4 * GIB)
-    return sample(1, **{"observed_ms": START_MS + minute * MINUTE_MS, "use": whole, "pod_use": uses} | changes)
-
-
-def trained(minutes: int, pods: list[Pod] | None = None, boot_id: str = BOOT) -> Trainer:
-    """One that has been taught so many minutes."""
-    trainer = Trainer("node-1", boot_id)
-    for minute in range(minutes + 1):
-        trainer.saw(seen(minute), PODS if pods is None else pods)
-    return trainer
 
 
 def known(trainer: Trainer) -> NodePeaks:
@@ -289,3 +276,19 @@ def test_nothing_is_sold_by_a_forecast_that_does_not_prove_its_node() -> None:
 
     assert letter.topic == DEAD_LETTER.name
     assert worker.held.existing.foretold(0, "node-1") is None
+
+
+def test_a_replay_sells_by_the_forecasts_of_the_log() -> None:
+    """Byte for byte, also where one comes in between; without them the figures differ."""
+    cold = msgspec.structs.replace(COLD, metric_aggregate_duration_s=10)
+    made = Chain(policy_of(cold, ResourceThreshold(enable=True)))
+    forecast = msgspec.structs.replace(trained(61).forecast(), observed_ms=START_MS)
+    made.run(1, 60)
+    made.worker.forecast(made.put(forecast, FORECAST, at_ms=START_MS + 60_500))
+    made.run(61, 120)
+    without = [record for record in made.records if record.topic != FORECAST.name]
+    figures = [decode(one.value, NodeAllocatable) for one in made.records if one.topic == ALLOCATABLE.name]
+
+    assert figures[-1].mid_cpu_milli == 744
+    assert replayed(in_order(made.records)).equal
+    assert not replayed(in_order(without)).equal

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from slacktide.deploy.cli.explain.reading import reading
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.descheduling import DeschedulingPass
+from slacktide.schemas.forecast import FORECAST_STALE_MS
 from slacktide.schemas.heartbeat import RESERVED, is_heartbeat
 from slacktide.schemas.missed_pod import MissedPod
 from slacktide.schemas.outcome import NodeOutcome
@@ -18,6 +19,7 @@ from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
     DESCHEDULING,
+    FORECAST,
     INVENTORY,
     METRIC,
     MISSED_POD,
@@ -37,7 +39,7 @@ from slacktide.streams.kafka import TAIL_RECORDS_MAX, WHOLE, Place, Read, Tail, 
 from slacktide.streams.records import Record
 from slacktide.streams.rows import SAMPLE_NAMES
 
-NODE_TOPICS = (*SAMPLES, INVENTORY, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
+NODE_TOPICS = (*SAMPLES, INVENTORY, FORECAST, POLICY, METRIC, ALLOCATABLE, SCORE, COMMAND, OUTCOME)
 TOPICS = (*NODE_TOPICS, PLACEMENT, DESCHEDULING, MISSED_POD)
 FIGURES = (METRIC, ALLOCATABLE, SCORE)
 NEWEST_MS = 36_000
@@ -73,7 +75,8 @@ class Log:
         read = await self.tail.read(
             {at[INVENTORY]: WHOLE, at[POLICY]: WHOLE, at[OUTCOME]: since_ms}
             | {at[topic]: latest_ms for topic in (*FIGURES, COMMAND)}
-            | {at[topic]: listed_ms for topic in SAMPLES},
+            | {at[topic]: listed_ms for topic in SAMPLES}
+            | {at[FORECAST]: self.now_ms - FORECAST_STALE_MS},
             wanted,
         )
         there = {record.topic for record in read.records}
@@ -84,7 +87,8 @@ class Log:
             | {at[topic]: min(since_ms, listed_ms) for topic in (*SAMPLES, COMMAND)},
             wanted,
         )
-        kept = [record for record in read.records if record.topic in {INVENTORY.name, POLICY.name, OUTCOME.name}]
+        once = {topic.name for topic in (INVENTORY, POLICY, OUTCOME, FORECAST)}
+        kept = [record for record in read.records if record.topic in once]
         return Read(records=[*kept, *more.records], short=[*read.short, *more.short])
 
     async def figures(self) -> list[Record]:
@@ -97,15 +101,20 @@ class Log:
         return [*whole.records, *older.records]
 
     async def keyframes(self, nodes: Collection[str]) -> list[Record]:
-        """Of these nodes, samples of the last while that carry their pods."""
+        """Of these nodes, samples of the last while that carry their pods, and forecasts."""
         keys = {name.encode() for name in nodes}
-        places = {(topic.name, partition_of(name, self.partitions[topic.name])) for topic in SAMPLES for name in nodes}
+        listed_ms, forecast_ms = self.now_ms - LISTED_MS, self.now_ms - FORECAST_STALE_MS
+        since_ms = dict.fromkeys(SAMPLES, listed_ms) | {FORECAST: forecast_ms}
+        places = {
+            (topic.name, partition_of(name, self.partitions[topic.name])): begin_ms
+            for topic, begin_ms in since_ms.items()
+            for name in nodes
+        }
 
         def wanted(record: Record) -> bool:
             return record.key in keys and _PODS in (record.value or b"")
 
-        since_ms = self.now_ms - LISTED_MS
-        return (await self.tail.read(dict.fromkeys(sorted(places), since_ms), wanted)).records
+        return (await self.tail.read(dict(sorted(places.items())), wanted)).records
 
     async def listing(self, name: str) -> set[str]:
         """Nodes whose keyframes of the last while carry a pod of this name."""

@@ -1,0 +1,127 @@
+"""Why mid pods are sold what they are sold: what production pods are predicted to leave, in one readable line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+
+from slacktide.schemas.allocatable import NodeAllocatable, Prediction
+from slacktide.schemas.forecast import NodeForecast, PodModel
+from slacktide.schemas.inventory import Pod
+from slacktide.schemas.message import Terms
+from slacktide.schemas.policy.effective import colocation_on
+from slacktide.schemas.qos import effective_priority_class
+from slacktide.streams.decisions.mid_forecast import PROD, is_warm
+from slacktide.streams.explain.evidence import Finding
+from slacktide.streams.explain.node_log import NodeLog
+from slacktide.streams.explain.selling import amount, resource_name
+
+YOUNG_SHOWN = 3
+NO_FORECAST = "no forecast"
+
+
+def mid_findings(log: NodeLog) -> Iterator[Finding]:
+    """One for CPU and one for memory, where mid resources are predicted at all."""
+    if log.allocatable is None:
+        return
+    body = log.allocatable.body
+    prediction = body.prediction
+    for field, terms, unit in (
+        ("mid_cpu_milli", body.mid_cpu_terms, "milli"),
+        ("mid_mem_bytes", body.mid_mem_terms, "bytes"),
+    ):
+        of = _Of(terms, unit)
+        if f"reclaimable_{unit}" not in terms or not (prediction or of["mid"]):
+            continue
+        text = f"{resource_name(field)} {of.text('mid')} = what production leaves {of.text('base')} "
+        text += f"({_leaves(prediction, unit)}) + {terms.get('unallocated_pct', 0):g}% of {of.text('unallocated')} "
+        text += f"nobody asked for; capped by {_cap(of)}"
+        yield Finding(name="mid.predicted", severity="note", text=text + _young(log, body))
+
+
+class _Of:
+    """Terms of one unit."""
+
+    def __init__(self, terms: Mapping[str, int | float], unit: str) -> None:
+        self._terms, self._unit = terms, unit
+
+    def __getitem__(self, name: str) -> int | float:
+        return self._terms.get(f"{name}_{self._unit}", 0)
+
+    def text(self, name: str) -> str:
+        return amount(self[name], self._unit)
+
+
+def _leaves(prediction: Prediction | None, unit: str) -> str:
+    if prediction is None or prediction.state:
+        return NO_FORECAST if prediction is None else prediction.state
+    terms: Terms = prediction.cpu_terms if unit == "milli" else prediction.mem_terms
+    bound = prediction.cpu_bound if unit == "milli" else prediction.mem_bound
+    of, margin = _Of(terms, unit), f"incl. {terms.get('safety_margin_pct', 0):g}%"
+    if bound == "pods":
+        return (
+            f"pod by pod, of requests {of.text('prod_request')}, beyond predicted peaks {of.text('pods_peak')} {margin}"
+        )
+    begin = "allocatable" if bound == "allocatable" else "prod_request"
+    name = "allocatable" if bound == "allocatable" else "requests"
+    system = f"system {of.text('system_peak')}"
+    return f"{name} {of.text(begin)} - predicted peak {of.text('node_peak')} {margin} and {system}"
+
+
+def _cap(of: _Of) -> str:
+    caps = [f"what is unused {of.text('unused')}"] if of["base"] < of["reclaimable"] else []
+    if of["mid"] < of["base"] + of["unallocated_part"]:
+        caps.append(f"the policy's percent of the node {of.text('cap')}")
+    return " and ".join(caps) or "nothing"
+
+
+def _young(log: NodeLog, body: NodeAllocatable) -> str:
+    """Who leaves nothing yet."""
+    if body.prediction is None or not body.prediction.young:
+        return ""
+    names = [] if log.forecast is None else [f"{pod.namespace}/{pod.name}" for pod in log.pods if _why(log, pod)]
+    shown = f", such as {', '.join(names[:YOUNG_SHOWN])}" if names else ""
+    return f"; {body.prediction.young} production pods have too few samples and leave nothing{shown}"
+
+
+def pod_forecast_findings(log: NodeLog | None, pod: Pod) -> Iterator[Finding]:
+    """What a production pod is predicted to use, of how many samples, and why that does not count yet.
+
+    Args:
+        log: of its node; None: it is on none.
+        pod: as it is listed there.
+
+    """
+    if log is None or log.forecast is None or effective_priority_class(pod) != PROD:
+        return
+    model = _model(log.forecast.body, pod.uid)
+    text = "no peak is predicted"
+    if model is not None:
+        peaks = model.peaks
+        since = datetime.fromtimestamp(peaks.since_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
+        text = f"predicted peak: cpu {amount(peaks.cpu_p95_milli, 'milli')} (p95), "
+        text += f"memory {amount(peaks.mem_p98_bytes, 'bytes')} (p98), of {peaks.samples:,} samples since {since}"
+    why = _why(log, pod)
+    yield Finding(
+        name="pod.forecast", severity="note", text=f"{text}; it leaves nothing to mid pods: {why}" if why else text
+    )
+
+
+def _model(forecast: NodeForecast, uid: str) -> PodModel | None:
+    return next((one for one in forecast.pods if one.uid == uid), None)
+
+
+def _why(log: NodeLog, pod: Pod) -> str:
+    """Why a pod counts with its request; "": it is predicted, or is no production pod."""
+    if log.forecast is None or effective_priority_class(pod) != PROD:
+        return ""
+    model = _model(log.forecast.body, pod.uid)
+    if model is None:
+        return "its agent has no model of it"
+    sampled_s = model.peaks.samples * log.forecast.body.interval_ms // 1_000
+    cold_s = (
+        0 if log.policy is None or log.facts is None else colocation_on(log.policy.body, log.facts).mid_cold_start_s
+    )
+    if is_warm(sampled_s, cold_s, of_pod=True):
+        return ""
+    return f"young, with samples of {sampled_s:,} s since its containers began, and it takes {cold_s:,} s"
