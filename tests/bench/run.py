@@ -15,6 +15,7 @@ from typing import Any
 from bench import (
     agents,
     ahead,
+    console,
     cost,
     crowd,
     idle,
@@ -58,6 +59,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "replay": replay.measure,
     "jobs": jobs.measure,
     "takeover": takeover.measure,
+    "console": console.measure,
     "fleet": crowd.measure,
     "agents": agents.measure,
     "cluster": thousand.measure,
