@@ -200,6 +200,26 @@ def test_a_damaged_file_is_set_aside_and_what_can_be_read_is_kept(tmp_path: Path
     assert [one.node for one in row] == [NODE]
 
 
+def test_a_file_that_is_torn_while_it_is_written_to_is_set_aside_and_followed_on(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    store, history = Store(path), History(path)
+    for minute in range(4):
+        store.add(_noise(BEGIN_S + minute * POINTS, nodes=40, seed=minute))
+    assert len(history.cluster_at(BEGIN_S * 1_000)) == 40
+    store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    raw = bytearray(path.read_bytes())
+    raw[8_192:] = bytes(len(raw) - 8_192)
+    path.write_bytes(raw)
+    store._db.execute("PRAGMA shrink_memory")  # nor does the process have the pages any more
+    with pytest.raises(StoreError, match="start it again"):
+        History(path).cluster_at(BEGIN_S * 1_000)
+    for minute in range(4, 7):
+        store.add(_noise(BEGIN_S + minute * POINTS, nodes=40, seed=minute))
+    assert len(history.cluster_at((BEGIN_S + 6 * POINTS) * 1_000)) == 40
+    assert "could not be read" in history.bounds().gaps[0].reason
+    store.close()
+
+
 def test_a_full_file_loses_the_oldest_and_stays_within_its_bound(tmp_path: Path) -> None:
     path = tmp_path / "history.db"
     store = Store(path, size_bytes_max=1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,7 +15,14 @@ import msgspec
 from slacktide.deploy.console.history.node_figures import ORIGINS, SEVERITIES
 from slacktide.deploy.console.history.points import AT, COLUMNS, POINTS, STEPS_S, Block, folded, point, unpack
 from slacktide.deploy.console.history.recorder import TICK_MS, Entry, Recorder
-from slacktide.deploy.console.history.store import NODE_BITS, SIZE_BYTES_MAX, block_key, connect, unpack_kept
+from slacktide.deploy.console.history.store import (
+    NODE_BITS,
+    SIZE_BYTES_MAX,
+    StoreError,
+    block_key,
+    connect,
+    unpack_kept,
+)
 from slacktide.deploy.console.history.view import (
     NONE,
     STATES,
@@ -123,9 +131,9 @@ class History:
         """Oldest and newest moment, and what is known to be missing."""
         steps: dict[int, int] = {}
         for step_s in STEPS_S:
-            found = self._one(f"SELECT min(key) FROM p{step_s}")[0]  # noqa: S608 - our own names
-            if found is not None:
-                steps[step_s * 1_000] = (found >> NODE_BITS) * step_s * POINTS * 1_000
+            found = self._one(f"SELECT min(key) FROM p{step_s}")  # noqa: S608 - our own names
+            if found and found[0] is not None:
+                steps[step_s * 1_000] = (found[0] >> NODE_BITS) * step_s * POINTS * 1_000
         stored_s = self._stored_s()
         live = self._recorder()
         newest_s = stored_s if live is None or not live.nodes else live.second_s
@@ -517,12 +525,17 @@ class History:
                                                       len(self._texts))]  # fmt: skip
 
     def _all(self, asked: str, *given: object) -> list[tuple]:  # type: ignore[type-arg]
-        db = getattr(self._of_thread, "db", None)
-        if db is None:
-            if not self._path.exists():
-                return []
-            db = self._of_thread.db = connect(self._path, read_only=True)
-        return db.execute(asked, given).fetchall()
+        if not self._path.exists():
+            return []
+        db, file = getattr(self._of_thread, "db", (None, 0))
+        if db is None or file != self._path.stat().st_ino:  # it was set aside, and another one took its place
+            db = connect(self._path, read_only=True)
+            self._of_thread.db = db, self._path.stat().st_ino
+        try:
+            return db.execute(asked, given).fetchall()
+        except sqlite3.DatabaseError as exc:
+            do = "stop the console and start it again: it sets a damaged file aside and takes over what can be read"
+            raise StoreError(f"{self._path}: cannot be read: {exc}; {do}") from exc
 
     def _one(self, asked: str, *given: object) -> tuple:  # type: ignore[type-arg]
         rows = self._all(asked, *given)

@@ -53,7 +53,7 @@ CREATE TABLE cursor (topic TEXT, partition INTEGER, next INTEGER, before INTEGER
   PRIMARY KEY (topic, partition)) WITHOUT ROWID;
 CREATE TABLE gap (from_ms INTEGER, to_ms INTEGER, what TEXT, reason TEXT, PRIMARY KEY (from_ms, what)) WITHOUT ROWID;
 """
-_SALVAGED = ("node", "text", "p60", "p10", "kept", "entry", "pod", "rate", "gap", "p1")
+_SALVAGED = ("meta", "node", "text", "p60", "p10", "kept", "entry", "pod", "rate", "gap", "p1")
 
 
 class StoreError(SlacktideError):
@@ -87,7 +87,6 @@ class Store:
     Args:
         path: the file; made, with its folder, where it is not there.
         size_bytes_max: of the file; the oldest goes first.
-        now_ms: for the gap where a file is set aside.
 
     Raises:
         StoreError: it cannot be opened, nor set aside.
@@ -201,8 +200,20 @@ class Store:
             except sqlite3.Error as exc:
                 if attempt == 2:
                     raise StoreError(f"{self.path}: a minute could not be stored: {exc}; make room") from exc
-                self._make_room()
+                self._mend(exc, minute.start_s)
         self._expire(minute.start_s)
+
+    def _mend(self, error: sqlite3.Error, at_s: int) -> None:
+        """Make room in a full file; set one aside that cannot be read."""
+        if isinstance(error, sqlite3.OperationalError):
+            self._make_room()
+            return
+        self._db.close()
+        self._db = self._salvaged(str(error))
+        self._nodes = dict(self._db.execute("SELECT name, id FROM node"))
+        gap = Gap(from_ms=0, to_ms=at_s * 1_000, what="all", reason=self.lost)
+        self.lost = ""
+        self.gap(gap)
 
     def gap(self, gap: Gap) -> None:
         """Remember that something is missing; a longer gap of the same begin replaces it."""
