@@ -6,7 +6,7 @@ Pods are read by the fields that a Job's status depends on, and no others.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import cast, get_args
+from typing import Any, cast, get_args
 
 import msgspec
 
@@ -15,7 +15,6 @@ from slacktide.schemas.errors import QuantityError
 from slacktide.schemas.job_pod import (
     CHARS_MAX,
     Action,
-    ConditionStatus,
     ContainerExit,
     ControllerStatus,
     FailureRule,
@@ -33,6 +32,7 @@ INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 DISRUPTION = "DisruptionTarget"
 BATCH_CPU = ("kubernetes.io/batch-cpu", "koordinator.sh/batch-cpu")
 INT32_MAX = 2**31 - 1
+Json = dict[str, Any]
 
 
 class _Shape(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -95,7 +95,6 @@ class _Container(_Shape, frozen=True, kw_only=True):
 
 class _PodSpec(_Shape, frozen=True, kw_only=True):
     node_name: str = ""
-    restart_policy: str = "Never"
     containers: list[_Container] = []
 
 
@@ -123,109 +122,57 @@ class Pod(_Shape, frozen=True, kw_only=True):
         return self.status.phase in {"Succeeded", "Failed"}
 
 
-class _OnExitCodes(_Shape, frozen=True, kw_only=True):
-    operator: str
-    values: list[int] | None = None
-    container_name: str | None = None
-
-
-class _Rule(_Shape, frozen=True, kw_only=True):
-    action: str
-    on_exit_codes: _OnExitCodes | None = None
-    on_pod_conditions: list[_Condition] | None = None
-
-
-class _FailurePolicy(_Shape, frozen=True, kw_only=True):
-    rules: list[_Rule] | None = None
-
-
-class _Criterion(_Shape, frozen=True, kw_only=True):
-    succeeded_indexes: str | None = None
-    succeeded_count: int | None = None
-
-
-class _SuccessPolicy(_Shape, frozen=True, kw_only=True):
-    rules: list[_Criterion] | None = None
-
-
-class _Template(_Shape, frozen=True, kw_only=True):
-    spec: _PodSpec = _PodSpec()
-
-
-class _Spec(_Shape, frozen=True, kw_only=True):
-    completions: int | None = None
-    parallelism: int | None = None
-    completion_mode: str | None = None
-    suspend: bool | None = None
-    backoff_limit: int | None = None
-    backoff_limit_per_index: int | None = None
-    max_failed_indexes: int | None = None
-    pod_replacement_policy: str | None = None
-    pod_failure_policy: _FailurePolicy | None = None
-    success_policy: _SuccessPolicy | None = None
-    template: _Template = _Template()
-
-
-class _Status(_Shape, frozen=True, kw_only=True):
-    succeeded: int = 0
-    failed: int = 0
-    completed_indexes: str | None = None
-    failed_indexes: str | None = None
-    conditions: list[_Condition] | None = None
-
-
 class Job(_Shape, frozen=True, kw_only=True):
     """What of a Job is read."""
 
     metadata: _Metadata
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
+    spec: Json = {}
+    status: Json = {}
 
 
 def spec_of(job: Job) -> JobSpec:
     """Its spec; rules that this version does not know are left out."""
-    spec, policy = job.spec, job.spec.pod_failure_policy
-    rules = None if policy is None else [_rule(one) for one in policy.rules or () if one.action in get_args(Action)]
-    success = None
-    if spec.success_policy is not None:
-        success = [
-            SuccessRule(indexes=one.succeeded_indexes or "", count=one.succeeded_count)
-            for one in spec.success_policy.rules or ()
-        ]
+    spec, policy, success = job.spec, job.spec.get("podFailurePolicy"), job.spec.get("successPolicy")
+    template = spec.get("template", {}).get("spec", {})
     return JobSpec(
-        completions=spec.completions,
-        parallelism=1 if spec.parallelism is None else spec.parallelism,
-        indexed=spec.completion_mode == "Indexed",
-        suspend=bool(spec.suspend),
-        backoff_limit=6 if spec.backoff_limit is None else spec.backoff_limit,
-        backoff_limit_per_index=spec.backoff_limit_per_index,
-        max_failed_indexes=spec.max_failed_indexes,
-        replaces_failed_only=spec.pod_replacement_policy == "Failed" or policy is not None,
-        restarts_on_failure=spec.template.spec.restart_policy == "OnFailure",
-        failure_rules=rules,
-        success_rules=success,
+        completions=spec.get("completions"),
+        parallelism=spec.get("parallelism", 1),
+        indexed=spec.get("completionMode") == "Indexed",
+        suspend=spec.get("suspend", False),
+        backoff_limit=spec.get("backoffLimit", 6),
+        backoff_limit_per_index=spec.get("backoffLimitPerIndex"),
+        max_failed_indexes=spec.get("maxFailedIndexes"),
+        replaces_failed_only=spec.get("podReplacementPolicy") == "Failed" or policy is not None,
+        restarts_on_failure=template.get("restartPolicy") == "OnFailure",
+        failure_rules=None
+        if policy is None
+        else [_rule(one) for one in policy.get("rules", ()) if one["action"] in get_args(Action)],
+        success_rules=None
+        if success is None
+        else [
+            SuccessRule(indexes=one.get("succeededIndexes", ""), count=one.get("succeededCount"))
+            for one in success.get("rules", ())
+        ],
     )
 
 
 def counted_by(job: Job) -> ControllerStatus:
     """What its controller shows."""
     status = job.status
-    conditions = [
-        JobCondition(
-            type=one.type,
-            status=cast("ConditionStatus", one.status),
-            reason=one.reason,
-            message=one.message[:CHARS_MAX],
-        )
-        for one in status.conditions or ()
-        if one.status in get_args(ConditionStatus)
-    ]
     return ControllerStatus(
-        succeeded=status.succeeded,
-        failed=status.failed,
-        completed_indexes=status.completed_indexes or "",
-        failed_indexes=status.failed_indexes or "",
-        conditions=conditions,
+        succeeded=status.get("succeeded", 0),
+        failed=status.get("failed", 0),
+        completed_indexes=status.get("completedIndexes", ""),
+        failed_indexes=status.get("failedIndexes", ""),
+        conditions=[
+            JobCondition(
+                type=one["type"],
+                status=one["status"],
+                reason=one.get("reason", ""),
+                message=one.get("message", "")[:CHARS_MAX],
+            )
+            for one in status.get("conditions", ())
+        ],
     )
 
 
@@ -273,14 +220,14 @@ def pod_facts(pod: Pod, conditions: frozenset[str], before: JobPodFacts | None) 
     )
 
 
-def _rule(rule: _Rule) -> FailureRule:
-    codes = rule.on_exit_codes
+def _rule(rule: Json) -> FailureRule:
+    codes = rule.get("onExitCodes") or {}
     return FailureRule(
-        action=cast("Action", rule.action),
-        operator="" if codes is None else "In" if codes.operator == "In" else "NotIn",
-        values=[] if codes is None else codes.values or [],
-        container=None if codes is None else codes.container_name,
-        pod_conditions={one.type: one.status or "True" for one in rule.on_pod_conditions or ()},
+        action=rule["action"],
+        operator=codes.get("operator", ""),
+        values=codes.get("values", []),
+        container=codes.get("containerName"),
+        pod_conditions={one["type"]: one.get("status", "True") for one in rule.get("onPodConditions") or ()},
     )
 
 

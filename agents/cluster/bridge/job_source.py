@@ -11,7 +11,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.job_facts import Job, Pod
 from slacktide.agents.cluster.bridge.job_log import JobLog, Key
-from slacktide.agents.kubernetes import JOBS, PODS, ApiServer, Changed, Gone, Over, Trouble, Whole, follow
+from slacktide.agents.kubernetes import JOBS, PODS, ApiServer, Changed, Gone, Trouble, Whole, follow
 from slacktide.agents.together import until_one_ends
 from slacktide.schemas.backoff import Backoff
 from slacktide.schemas.codec import decode, encode
@@ -106,10 +106,6 @@ class JobSource:
         async with aclosing(follow(api, JOBS, Job)) as changes:
             async for change in changes:
                 match change:
-                    case Trouble(why=why):
-                        self._troubles["jobs"] = why
-                    case Over():
-                        self._troubles["jobs"] = ""
                     case Whole(items=jobs):
                         metrics.LISTED.labels("jobs").inc()
                         self._log.jobs_listed(jobs)
@@ -117,15 +113,13 @@ class JobSource:
                         self._log.job(job)
                     case Gone(name=name, namespace=namespace):
                         self._log.job_gone(namespace, name)
+                    case _:
+                        self._troubles["jobs"] = change.why if isinstance(change, Trouble) else ""
 
     async def _follow_pods(self, api: ApiServer) -> None:
         async with aclosing(follow(api, PODS, Pod, labels=JOB_PODS)) as changes:
             async for change in changes:
                 match change:
-                    case Trouble(why=why):
-                        self._troubles["pods"] = why
-                    case Over():
-                        self._troubles["pods"] = ""
                     case Whole(items=pods):
                         metrics.LISTED.labels("job pods").inc()
                         self._log.pods_listed(pods)
@@ -133,6 +127,8 @@ class JobSource:
                         self._log.pod(pod)
                     case Gone(name=name, namespace=namespace):
                         self._log.pod_gone(namespace, name)
+                    case _:
+                        self._troubles["pods"] = change.why if isinstance(change, Trouble) else ""
 
     async def _take_outcomes(self, records: list[Record], _: float) -> None:
         for record in records:
