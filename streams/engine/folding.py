@@ -20,8 +20,8 @@ from slacktide.streams.jobs.folder import SOURCE, Folder
 from slacktide.streams.kafka import WHOLE, Group, Refused, Sender, Tail, last_of_each_key, present
 from slacktide.streams.records import Out, Place, Record, dead_letter_of_refused
 
-FETCH_WAIT_MS = 500
-"""A broker may hold a fetch for so long: nobody waits for a Job's status by the second."""
+FETCH_WAIT_MS = 1_000
+"""Kafka answers as soon as there is an event. The embedded broker answers after this time."""
 PUBLISH_S = 1.0
 """A Job's status is published once in so long, however many events it has."""
 
@@ -54,6 +54,7 @@ class _Share:
     places: frozenset[Place] = frozenset()
     folders: dict[Place, Folder] = field(default_factory=dict)
     positions: dict[Place, int] = field(default_factory=dict)
+    """Of the next event, where events were folded since the last commit."""
     look_s: float | None = None
     """When to look for statuses that an earlier owner wrote late; monotonic."""
 
@@ -131,8 +132,9 @@ class _Member:
             if isinstance(result, Refused):
                 letter = dead_letter_of_refused(result.out, writer=SOURCE, reason=result.why, now_ms=self._now_ms())
                 self._letters.append(letter)
-        if share.positions and share is self._share:
-            await self._group.commit({place: share.folders[place].cursor(at) for place, at in share.positions.items()})
+        cursors = {place: share.folders[place].cursor(at) for place, at in share.positions.items()}
+        if cursors and share is self._share and await self._group.commit(cursors):
+            share.positions.clear()
         metrics.JOBS.set(sum(map(len, self._share.folders.values())))
 
     async def _assigned(self, places: frozenset[Place]) -> None:
