@@ -51,6 +51,7 @@ COMMANDS = {
     "size": ("slacktide.deploy.cli.size.command", "Compute what a cluster needs: disks, partitions, workers, memory."),
     "savings": ("slacktide.deploy.cli.savings.command", "Report what best-effort pods used beyond native requests."),
     "assess": ("slacktide.deploy.cli.assess.command", "Estimate what a cluster could sell, from its Prometheus."),
+    "advise": ("slacktide.deploy.cli.advise.command", "Replay recorded days under other thresholds."),
     "demo": ("slacktide.deploy.cli.demo.command", "Watch a service and batch work share one machine."),
 }
 """Name: the module that holds it as ``command``, and what ``slacktide --help`` says."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -13,6 +13,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod, revision_of
 from slacktide.schemas.qos import is_best_effort
 from slacktide.schemas.sample import Limits, NodeSample, NodeUse, PodUse
 from slacktide.streams.decisions.be_limits import looser, measured, quota_rate
+from slacktide.streams.replay.successors import Part, Successors
 
 NEAR_PCT = 90
 """Best-effort pods that use this much of their limit are held back by it."""
@@ -31,6 +32,8 @@ class _Gone:
     """A pod that the other policy has evicted: dying for its grace, then away."""
 
     left_ms: int
+    by_both: bool = False
+    """The recorded policy evicted it at the same moment: the record shows its end and its successor."""
 
 
 @dataclass(slots=True)
@@ -43,6 +46,8 @@ class Hypothetical:
     since_cpu_ms: int | None = None
     gone: dict[str, _Gone] = field(default_factory=dict)
     begun: bool = False
+    successors: Successors | None = None
+    """None: who was evicted, by either policy, stays away."""
 
     def sample(self, recorded: NodeSample, pods: Sequence[Pod] | None, policy_version: str) -> NodeSample:
         """The sample as it would have been: with this limit in force, and without the evicted.
@@ -57,36 +62,65 @@ class Hypothetical:
         sample = msgspec.structs.replace(
             recorded, policy_version=policy_version, limits=self.limits, since_raise_ms=self.since_raise_ms
         )
-        dying = [uid for uid, gone in self.gone.items() if gone.left_ms > 0]
+        dying = [uid for uid, gone in self.gone.items() if gone.left_ms > 0 or gone.by_both]
+        recorded_dying = recorded.evict.dying if self.successors is None else ()
         evict = msgspec.structs.replace(
             recorded.evict,
             since_mem_ms=self.since_mem_ms,
             since_cpu_ms=self.since_cpu_ms,
-            dying=[*recorded.evict.dying, *(uid for uid in dying if uid not in recorded.evict.dying)],
+            dying=[*recorded_dying, *(uid for uid in dying if uid not in recorded_dying)],
         )
         sample = msgspec.structs.replace(sample, evict=evict)
         away = {uid for uid in self.gone if self.away(uid)}
-        return sample if not away or pods is None else _without(sample, pods, away)
+        if not (away or self.kept()) or pods is None:
+            return sample
+        return _with(_without(sample, pods, away), self.kept())
+
+    def follow(self, recorded: NodeSample, pods: Sequence[Pod], victims: Collection[str]) -> None:
+        """Take in which pods went and came in the record; ``victims``: uids that its policy has evicted."""
+        if self.successors is None:
+            return
+        for uid, before in self.successors.follow(recorded, pods, victims).items():
+            gone = self.gone.pop(before, None)
+            if gone is not None and not gone.by_both:  # by this policy its successor comes later
+                self.gone[uid] = gone
+
+    def kept(self) -> list[Part]:
+        """Pods that the record lacks, since its policy evicted them, and that would be there by this policy."""
+        if self.successors is None:
+            return []
+        kept, gone = self.successors.kept, self.gone
+        return [part for uid, part in kept.items() if uid not in gone or not (gone[uid].by_both or self.away(uid))]
 
     def away(self, uid: str) -> bool:
         """Whether the other policy has evicted that pod, and its grace is over."""
         gone = self.gone.get(uid)
-        return gone is not None and gone.left_ms <= 0
+        return gone is not None and gone.left_ms <= 0 and not gone.by_both
 
     def obey(self, command: NodeCommand, pods: Sequence[Pod]) -> None:
         """What the command says is done at once."""
         for hold in command.hold:
-            if self.limits is None or looser(hold.limits, self.limits):
-                self.since_raise_ms = 0
-            self.limits = hold.limits
-        grace = {pod.uid: pod.grace_s for pod in pods}
+            self.hold(hold.limits)
         for victim in command.evict:
-            if victim.uid not in self.gone:
-                self.gone[victim.uid] = _Gone(left_ms=grace.get(victim.uid, 0) * 1_000)
-                if "Mem" in victim.rule:
-                    self.since_mem_ms = 0
-                else:
-                    self.since_cpu_ms = 0
+            self.evict(victim.uid, victim.rule, pods)
+
+    def hold(self, limits: Limits) -> None:
+        """These limits hold from now on."""
+        if self.limits is None or looser(limits, self.limits):
+            self.since_raise_ms = 0
+        self.limits = limits
+
+    def evict(self, uid: str, rule: str, pods: Sequence[Pod], *, by_both: bool = False) -> bool:
+        """A pod goes; whether it was there. ``by_both``: the recorded policy evicts it now, too."""
+        if uid in self.gone:
+            return False
+        grace_s = next((pod.grace_s for pod in pods if pod.uid == uid), 0)
+        self.gone[uid] = _Gone(left_ms=grace_s * 1_000, by_both=by_both)
+        if "Mem" in rule:
+            self.since_mem_ms = 0
+        else:
+            self.since_cpu_ms = 0
+        return True
 
     def _age(self, recorded: NodeSample) -> None:
         if self.limits is None:  # an agent's first sample may not know it yet
@@ -103,6 +137,9 @@ class Hypothetical:
             setattr(self, name, None if value is None else value + passed_ms)
         for gone in self.gone.values():
             gone.left_ms -= passed_ms
+        if self.successors is not None:
+            back_ms = -self.successors.after_ms
+            self.gone = {uid: gone for uid, gone in self.gone.items() if gone.by_both or gone.left_ms > back_ms}
 
 
 def best_effort(sample: NodeSample, pods: Sequence[Pod]) -> list[tuple[PodUse, Pod | None]]:
@@ -135,7 +172,7 @@ def used_milli(
 
     """
     used = float(sum(use.cpu_milli or 0 for use, _ in pods))
-    if other_milli <= recorded_milli or not _held_back(pods, used, recorded_milli):
+    if other_milli <= recorded_milli or not held_back(pods, used, recorded_milli):
         # A limit that was lowered within the interval was passed by what came before: so it would have been here.
         least = min(used, other_milli + max(0.0, used - recorded_milli))
         return Range(low_milli=least, high_milli=least)
@@ -143,7 +180,8 @@ def used_milli(
     return Range(low_milli=used, high_milli=max(used, min(other_milli, demand, room_milli)))
 
 
-def _held_back(pods: Sequence[tuple[PodUse, Pod | None]], used_milli: float, limit_milli: float) -> bool:
+def held_back(pods: Sequence[tuple[PodUse, Pod | None]], used_milli: float, limit_milli: float) -> bool:
+    """Whether a limit kept these pods, which used so much together, from using more."""
     return used_milli * 100 >= limit_milli * NEAR_PCT or any(use.throttled_periods for use, _ in pods)
 
 
@@ -172,5 +210,24 @@ def _without(sample: NodeSample, pods: Sequence[Pod], away: set[str]) -> NodeSam
         pods=left,
         pods_revision=revision_of(left),
         pod_use=[use for use in sample.pod_use if use.uid not in away],
+        use=NodeUse(cpu_milli=cpu_milli, mem_bytes=mem_bytes, pressure=sample.use.pressure),
+    )
+
+
+def _with(sample: NodeSample, parts: Sequence[Part]) -> NodeSample:
+    """The sample with some pods more, and with what they used; it carries its pods."""
+    if not parts:
+        return sample
+    listed = [*(sample.pods or ()), *(pod for _, pod in parts)]
+    cpu_milli, mem_bytes = sample.use.cpu_milli, sample.use.mem_bytes
+    if cpu_milli is not None:
+        cpu_milli += sum(use.cpu_milli or 0 for use, _ in parts)
+    if mem_bytes is not None:
+        mem_bytes += sum(use.mem_bytes or 0 for use, _ in parts)
+    return msgspec.structs.replace(
+        sample,
+        pods=listed,
+        pods_revision=revision_of(listed),
+        pod_use=[*sample.pod_use, *(use for use, _ in parts)],
         use=NodeUse(cpu_milli=cpu_milli, mem_bytes=mem_bytes, pressure=sample.use.pressure),
     )

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from slacktide.schemas.codec import encode
+from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.policy import DEFAULT, KEY, Policy
 from slacktide.schemas.topics import POLICY
 from slacktide.streams.records import Record
@@ -47,6 +47,11 @@ class Policies:
 
     def __len__(self) -> int:
         return len(self._records)
+
+    @property
+    def newest(self) -> Policy:
+        """The last one that was written; without any, the default."""
+        return decode(self._records[-1].value, Policy) if self._records else DEFAULT
 
     @property
     def changes(self) -> Mapping[int, str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
+    advise,
     agents,
     ahead,
     console,
@@ -58,6 +59,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "queue": queue.measure,
     "replay": replay.measure,
     "jobs": jobs.measure,
+    "advise": advise.measure,
     "takeover": takeover.measure,
     "console": console.measure,
     "fleet": crowd.measure,
@@ -65,7 +67,7 @@ PARTS: dict[str, Callable[[Rig], list[Row]]] = {
     "cluster": thousand.measure,
     "frontier": frontier.measure,
 }
-ASKED_FOR = ("fleet", "agents", "cluster", "frontier")
+ASKED_FOR = ("advise", "fleet", "agents", "cluster", "frontier")
 """Parts that take longer than all others."""
 
 

@@ -30,15 +30,15 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-a
 
 def page(found: Assessment) -> str:
     """The whole page."""
-    notes = "".join(f"<li>{_text(note)}</li>" for note in (*found.findings, *report.limits(found)))
+    notes = "".join(f"<li>{escaped(note)}</li>" for note in (*found.findings, *report.limits(found)))
     return f"""<!doctype html>
 <html lang="en"><head><meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="{POLICY}">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Slacktide: what this cluster could sell</title><style>{STYLE}</style></head><body>
 <h1>What this cluster could sell to batch pods</h1>
-<p>{_text(report.span(found))}, {found.cluster.nodes} nodes, a step of {found.step_s} s.</p>
-<pre>{_text(report.headline(found))}</pre>
+<p>{escaped(report.span(found))}, {found.cluster.nodes} nodes, a step of {found.step_s} s.</p>
+<pre>{escaped(report.headline(found))}</pre>
 <h2>Cores over time</h2>
 {_curves(found)}
 <h2>Pressure by hour of the day (UTC)</h2>
@@ -56,22 +56,26 @@ def page(found: Assessment) -> str:
 """
 
 
-def _text(text: str) -> str:
+def escaped(text: str) -> str:
+    """Text for HTML and SVG, names in it escaped."""
     return escape(printable(text))
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f"<th>{_text(name)}</th>" for name in columns)
-    body = "".join(f"<tr>{''.join(f'<td>{_text(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    head = "".join(f"<th>{escaped(name)}</th>" for name in columns)
+    body = "".join(f"<tr>{''.join(f'<td>{escaped(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return f"<table><tr>{head}</tr>{body}</table>"
 
 
-def _svg(label: str, parts: Sequence[str]) -> str:
-    return f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{_text(label)}">{"".join(parts)}</svg>'
+def svg(title: str, parts: Sequence[str], *, alone: bool = False) -> str:
+    """A picture of WIDTH by HEIGHT; ``alone``: as a file of its own."""
+    space = ' xmlns="http://www.w3.org/2000/svg" font-family="sans-serif"' if alone else ""
+    return f'<svg{space} viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escaped(title)}">{"".join(parts)}</svg>'
 
 
-def _label(x: float, y: float, text: str, *, fill: str = "#1f2328", anchor: str = "start") -> str:
-    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="12" fill="{fill}" text-anchor="{anchor}">{_text(text)}</text>'
+def label(x: float, y: float, text: str, *, fill: str = "#1f2328", anchor: str = "start") -> str:
+    """A word in a picture."""
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-size="12" fill="{fill}" text-anchor="{anchor}">{escaped(text)}</text>'
 
 
 def _curves(found: Assessment) -> str:
@@ -81,16 +85,16 @@ def _curves(found: Assessment) -> str:
     plot_height, plot_width = HEIGHT - 50, WIDTH - LEFT - 10
     parts = [
         f'<path d="M{LEFT} 10V{10 + plot_height}H{WIDTH - 10}" stroke="#8c959f" fill="none"/>',
-        _label(LEFT - 6, 20, f"{top:,.0f}", anchor="end"),
-        _label(LEFT - 6, 10 + plot_height, "0 cores", anchor="end"),
+        label(LEFT - 6, 20, f"{top:,.0f}", anchor="end"),
+        label(LEFT - 6, 10 + plot_height, "0 cores", anchor="end"),
     ]
     for at, (name, colour) in enumerate(LINES):
         path = _path(series[name], lambda x, y: (LEFT + plot_width * x / last, 10 + plot_height * (1 - y / top)))
         parts += [
             f'<path d="{path}" stroke="{colour}" fill="none" stroke-width="1.5"/>',
-            _label(LEFT + at * 110, HEIGHT - 10, name, fill=colour),
+            label(LEFT + at * 110, HEIGHT - 10, name, fill=colour),
         ]
-    return _svg("Cores over time: capacity, requested, used, sold, oracle", parts)
+    return svg("Cores over time: capacity, requested, used, sold, oracle", parts)
 
 
 def _path(values: Sequence[float | None], place: Callable[[int, float], tuple[float, float]]) -> str:
@@ -109,11 +113,11 @@ def _path(values: Sequence[float | None], place: Callable[[int, float], tuple[fl
 def _bars(hours: Sequence[float], colour: str) -> str:
     top, height = max(hours, default=0) or 1.0, HEIGHT - 50
     wide = (WIDTH - LEFT - 10) / 24
-    parts = [_label(LEFT - 6, 20, f"{max(hours, default=0):,.1f} h", anchor="end")]
+    parts = [label(LEFT - 6, 20, f"{max(hours, default=0):,.1f} h", anchor="end")]
     for hour, value in enumerate(hours):
         tall, x = height * value / top, LEFT + hour * wide
         parts += [
             f'<path d="M{x:.1f} {10 + height:.1f}v{-tall:.1f}h{wide - 3:.1f}v{tall:.1f}z" fill="{colour}"/>',
-            _label(x + wide / 2, HEIGHT - 20, f"{hour:02}", anchor="middle"),
+            label(x + wide / 2, HEIGHT - 20, f"{hour:02}", anchor="middle"),
         ]
-    return _svg("Node hours by hour of the day", parts)
+    return svg("Node hours by hour of the day", parts)

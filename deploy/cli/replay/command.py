@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 import msgspec
 from click.core import ParameterSource
 
-from slacktide.agents.clock import SystemClock
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli import settings
 from slacktide.deploy.cli.moment import Moment, MomentType
-from slacktide.deploy.cli.not_found import NotFoundError, near
-from slacktide.deploy.cli.text import Name, instant, show
+from slacktide.deploy.cli.text import Name, show
 from slacktide.schemas import policy as policies
 from slacktide.schemas.connection import Cluster
 
 if TYPE_CHECKING:
-    from slacktide.streams.records import Record
     from slacktide.streams.replay.replay import Result
     from slacktide.streams.replay.whatif import Change
 
@@ -54,10 +50,7 @@ def command(file: Path | None, *, bootstrap: Cluster | None, output: str, **aske
     FILE comes from `slacktide topics export`. Exit code 0: all compared records are equal; 1: some differ, or none
     could be compared. With --policy: print what another policy would have changed. Exit code 1: no sample was decided.
     """
-    if file is not None and _from_environment("bootstrap"):
-        bootstrap = None  # it says where the log is, not that it is meant
-    if (file is None) == (bootstrap is None):
-        raise click.UsageError("name a FILE, or --bootstrap for a live log")
+    bootstrap = one_source(file, bootstrap)
     from slacktide.deploy.cli.replay import report  # noqa: PLC0415 - loads the streams: not for --help
 
     result = _asked(file, bootstrap, **asked)
@@ -66,8 +59,19 @@ def command(file: Path | None, *, bootstrap: Cluster | None, output: str, **aske
         raise click.exceptions.Exit(1)
 
 
-def _from_environment(option: str) -> bool:
-    return click.get_current_context().get_parameter_source(option) is ParameterSource.ENVIRONMENT
+def one_source(file: Path | None, bootstrap: Cluster | None) -> Cluster | None:
+    """The log to read; None: the file. From the environment it says where the log is, not that it is meant.
+
+    Raises:
+        click.UsageError: both are named, or none.
+
+    """
+    context = click.get_current_context()
+    if file is not None and context.get_parameter_source("bootstrap") is ParameterSource.ENVIRONMENT:
+        bootstrap = None
+    if (file is None) == (bootstrap is None):
+        raise click.UsageError("name a FILE, or --bootstrap for a live log")
+    return bootstrap
 
 
 def _asked(  # one argument per option
@@ -81,43 +85,12 @@ def _asked(  # one argument per option
     first: int,
     jobs: int,
 ) -> Result | Change:
-    from slacktide.deploy.cli.replay import source  # noqa: PLC0415
-    from slacktide.deploy.cli.replay.jobs import Jobs, Plan  # noqa: PLC0415
-    from slacktide.streams.records import text_of  # noqa: PLC0415
-    from slacktide.streams.replay.lines import REPLAYED  # noqa: PLC0415
-    from slacktide.streams.rows import SAMPLE_NAMES  # noqa: PLC0415
+    from slacktide.deploy.cli.replay import running, source  # noqa: PLC0415
+    from slacktide.deploy.cli.replay.jobs import Plan  # noqa: PLC0415
 
     other = None if policy is None else policies.parse(load_yaml(policy), str(policy)).policy
-    made: list[Jobs] = []
-    known: set[bytes | None] = set()
 
-    def begin(opened: source.Opened) -> source.Sink:
-        if opened.since_ms >= opened.until_ms:
-            raise click.UsageError(
-                f"the span begins {instant(opened.since_ms)}, which is not before its end, {instant(opened.until_ms)}"
-            )
-        plan = Plan(policies=opened.policies, since_ms=opened.since_ms, nodes=nodes, kept=first, other=other)
-        made.append(Jobs(plan, jobs))
+    def plan(opened: source.Opened) -> Plan:
+        return Plan(policies=opened.policies, since_ms=opened.since_ms, nodes=nodes, kept=first, other=other)
 
-        def take(record: Record) -> None:
-            if record.topic in SAMPLE_NAMES:
-                known.add(record.key)
-            made[0].take(record)
-
-        return take if nodes else made[0].take
-
-    if file is not None:
-        source.from_file(file, since, until, begin)
-    else:
-        assert bootstrap is not None
-        now_ms = SystemClock().wall_ms()
-        until_ms = now_ms if until is None else until.at(now_ms)
-        since_ms = 0 if since is None else since.at(now_ms)
-        asyncio.run(source.from_log(bootstrap, REPLAYED, since_ms, until_ms, begin))
-    result = made[0].finish()
-    names = {text_of(key) for key in known if key is not None}
-    if names and (unknown := next((node for node in nodes if node not in names), None)):
-        raise NotFoundError(
-            f"{file or bootstrap}: no sample in the span is of a node {unknown}; {near(unknown, names)}"
-        )
-    return result
+    return cast("Result | Change", running.decided(source.Where(file, bootstrap, since, until), plan, nodes, jobs))

@@ -13,6 +13,7 @@ import msgspec
 from slacktide.deploy.cli import garbage
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.policy import Policy
+from slacktide.streams.advise.trials import Trials, Tried
 from slacktide.streams.records import Record
 from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.proven import Proven
@@ -42,10 +43,17 @@ class Plan:
     """Differences that are kept whole."""
     other: Policy | None = None
     """What if: decide by this one, too."""
+    grid: tuple[Policy, ...] = ()
+    """Advise: decide by each of these."""
+    line_pct: float = 100.0
+    """Of ``grid``: use of a node above which latency-sensitive pods are at risk."""
 
     def begin(self) -> _Run:
         """Nothing is read yet."""
         told = Policies(self.policies)
+        if self.grid:
+            trials = Trials(told, self.grid, line_pct=self.line_pct, since_ms=self.since_ms, nodes=self.nodes)
+            return _Run(self.policies, trials)
         if self.other is None:
             return _Run(self.policies, Replay(told, since_ms=self.since_ms, nodes=self.nodes, kept=self.kept))
         return _Run(self.policies, WhatIf(told, self.other, since_ms=self.since_ms, nodes=self.nodes))
@@ -54,12 +62,12 @@ class Plan:
 class _Run:
     """Takes a trace, and hands on what nodes have proven to be theirs."""
 
-    def __init__(self, policies: Sequence[Record], run: Replay | WhatIf) -> None:
+    def __init__(self, policies: Sequence[Record], run: Replay | WhatIf | Trials) -> None:
         self._run = run
         self._proven = Proven(policies, run.take)
         self.take = self._proven.take
 
-    def finish(self) -> Result | Change:
+    def finish(self) -> Result | Change | Tried:
         """What came of it."""
         self._proven.finish()
         return msgspec.structs.replace(self._run.finish(), unproven=self._proven.dropped)
@@ -103,7 +111,7 @@ class Jobs:
                 for one in first:
                     self.take(one)
 
-    def finish(self) -> Result | Change:
+    def finish(self) -> Result | Change | Tried:
         """What came of it.
 
         Raises:
@@ -121,7 +129,10 @@ class Jobs:
         results = [one for one in found if isinstance(one, Result)]
         if results:
             return Result.of(results, self._plan.kept)
-        return Change.of([one for one in found if isinstance(one, Change)])
+        changes = [one for one in found if isinstance(one, Change)]
+        if changes:
+            return Change.of(changes)
+        return Tried.of([one for one in found if isinstance(one, Tried)])
 
 
 class _Job:
@@ -146,9 +157,9 @@ class _Job:
         self._send()
         self._send()
 
-    def result(self) -> Result | Change:
+    def result(self) -> Result | Change | Tried:
         try:
-            found: Result | Change = self._end.recv()
+            found: Result | Change | Tried = self._end.recv()
         except EOFError as exc:
             raise self._gone() from exc
         self._process.join()

@@ -41,6 +41,19 @@ class Opened:
     policies: Sequence[Record]
 
 
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A file or a live log, and which span of it."""
+
+    file: Path | None
+    bootstrap: Cluster | None
+    since: Moment | None
+    until: Moment | None
+
+    def __str__(self) -> str:
+        return str(self.file or self.bootstrap)
+
+
 class ExportFileError(SlacktideError):
     """A file cannot be read or written."""
 

@@ -1,0 +1,1 @@
+"""``slacktide advise``: recorded days under a grid of policies, and the knee."""

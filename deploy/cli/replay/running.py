@@ -1,0 +1,71 @@
+"""One run over a trace, from its source to what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import click
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.cli.not_found import NotFoundError, near
+from slacktide.deploy.cli.replay import source
+from slacktide.deploy.cli.replay.jobs import Jobs, Plan
+from slacktide.deploy.cli.text import instant
+from slacktide.streams.records import Record, text_of
+from slacktide.streams.replay.lines import REPLAYED
+from slacktide.streams.rows import SAMPLE_NAMES
+
+if TYPE_CHECKING:
+    from slacktide.streams.advise.trials import Tried
+    from slacktide.streams.replay.replay import Result
+    from slacktide.streams.replay.whatif import Change
+
+
+def decided(
+    where: source.Where, plan: Callable[[source.Opened], Plan], nodes: tuple[str, ...], jobs: int
+) -> Result | Change | Tried:
+    """Do with a trace what is planned once its policies are known.
+
+    Args:
+        where: the trace.
+        plan: from what is known before the first record.
+        nodes: only these; none: all.
+        jobs: processes at most.
+
+    Raises:
+        click.UsageError: the span ends before it begins.
+        NotFoundError: a node has no sample in it.
+
+    """
+    made: list[Jobs] = []
+    known: set[bytes | None] = set()
+
+    def begin(opened: source.Opened) -> source.Sink:
+        if opened.since_ms >= opened.until_ms:
+            raise click.UsageError(
+                f"the span begins {instant(opened.since_ms)}, which is not before its end, {instant(opened.until_ms)}"
+            )
+        made.append(Jobs(plan(opened), jobs))
+
+        def take(record: Record) -> None:
+            if record.topic in SAMPLE_NAMES:
+                known.add(record.key)
+            made[0].take(record)
+
+        return take if nodes else made[0].take
+
+    if where.file is not None:
+        source.from_file(where.file, where.since, where.until, begin)
+    else:
+        assert where.bootstrap is not None
+        now_ms = SystemClock().wall_ms()
+        until_ms = now_ms if where.until is None else where.until.at(now_ms)
+        since_ms = 0 if where.since is None else where.since.at(now_ms)
+        asyncio.run(source.from_log(where.bootstrap, REPLAYED, since_ms, until_ms, begin))
+    result = made[0].finish()
+    names = {text_of(key) for key in known if key is not None}
+    if names and (unknown := next((node for node in nodes if node not in names), None)):
+        raise NotFoundError(f"{where}: no sample in the span is of a node {unknown}; {near(unknown, names)}")
+    return result

@@ -1,0 +1,1 @@
+"""Recorded days under a grid of policies: what each gives best-effort pods, and what it risks. Pure."""

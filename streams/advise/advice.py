@@ -1,0 +1,202 @@
+"""Each policy's gain and risk with their ranges, and the knee of the curve."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import hypot
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from slacktide.streams.advise.demand import share_used
+from slacktide.streams.advise.trials import BLOCK_MS, Tally, Tried
+
+HOUR_MS = 3_600_000
+CORE_HOUR = HOUR_MS * 1_000
+"""Millicore-milliseconds."""
+HOURS_MIN = 6
+"""Blocks of the bootstrap are hours if the span has so many."""
+DRAWS = 400
+INTERVAL = (0.025, 0.975)
+Z = 1.96
+"""The same interval in standard deviations."""
+KNEE_GAIN_MIN = 0.05
+"""A grid whose policies differ by less of their best-effort core-hours has no knee."""
+FIGURES = tuple(Tally.__struct_fields__)
+Floats = NDArray[np.float64]
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """An estimate within its range."""
+
+    low: float
+    estimate: float
+    high: float
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """A policy of the grid, or the recorded ones."""
+
+    policy_version: str
+    """Empty: as recorded."""
+    cpu_suppress_threshold_pct: int | None = None
+    mem_evict_threshold_pct: int | None = None
+    be_core_h: Figure
+    over_line_pct: Figure
+    """Share of node time in which the node's use is above the line."""
+    evictions: Figure
+    knee: bool = False
+    knee_draws_pct: float = 0.0
+    """How often this policy is the knee when blocks and nodes are drawn anew."""
+
+
+class Advice(msgspec.Struct, frozen=True, kw_only=True):
+    """What the trials come to."""
+
+    since_ms: int
+    until_ms: int
+    nodes: int
+    node_hours: float
+    line_pct: float
+    block_ms: int
+    samples: int
+    undecided: int
+    unproven: int
+    recorded: Choice
+    choices: list[Choice]
+    """In the order of the grid."""
+
+
+class Tag(msgspec.Struct, frozen=True, kw_only=True):
+    """What a policy of the grid is shown as."""
+
+    policy_version: str
+    cpu_suppress_threshold_pct: int | None = None
+    mem_evict_threshold_pct: int | None = None
+
+
+def advise(tried: Tried, tags: Sequence[Tag], line_pct: float) -> Advice:
+    """Sum up, with ranges. The draws are the same at each call.
+
+    Args:
+        tried: trials with at least one sample.
+        tags: of the grid's policies, in order.
+        line_pct: by which the trials counted.
+
+    """
+    nodes = sorted(tried.trials[0])
+    since_ms, until_ms = tried.since_ms or 0, tried.until_ms or 0
+    size = HOUR_MS // BLOCK_MS if until_ms - since_ms >= HOURS_MIN * HOUR_MS else 1
+    whole, used = _arrays(tried, nodes, size)
+    dice = np.random.default_rng(0)
+    # Nodes and blocks are drawn apart, since nodes have their busy hours together (pigeonhole bootstrap, Owen 2007).
+    drawn = _weights(len(nodes), dice), _weights(whole.shape[2], dice)
+    low, middle, high = (_totals(whole, part, *drawn) for part in (np.zeros_like(used), used, np.ones_like(used)))
+    knees = [_knee(middle[1:, 0, draw], middle[1:, 1, draw]) for draw in range(DRAWS + 1)]
+    choices = []
+    for at, tag in enumerate([Tag(policy_version=""), *tags]):
+        figures = [
+            Figure(
+                low=float(np.quantile(low[at, one], INTERVAL[0])),
+                estimate=float(middle[at, one, 0]),
+                high=float(np.quantile(high[at, one], INTERVAL[1])),
+            )
+            for one in range(3)
+        ]
+        choices.append(
+            Choice(
+                **msgspec.structs.asdict(tag),
+                be_core_h=figures[0],
+                over_line_pct=figures[1],
+                evictions=_counted(figures[2].estimate, figures[2], min(whole.shape[1:3])),
+                knee=at > 0 and knees[0] == at - 1,
+                knee_draws_pct=100 * sum(one == at - 1 for one in knees) / len(knees) if at else 0.0,
+            )
+        )
+    return Advice(
+        since_ms=since_ms,
+        until_ms=until_ms,
+        nodes=len(nodes),
+        node_hours=float(whole[0, :, :, FIGURES.index("covered_ms")].sum()) / HOUR_MS,
+        line_pct=line_pct,
+        block_ms=size * BLOCK_MS,
+        samples=tried.samples,
+        undecided=tried.undecided,
+        unproven=tried.unproven,
+        recorded=choices[0],
+        choices=choices[1:],
+    )
+
+
+def _arrays(tried: Tried, nodes: Sequence[str], size: int) -> tuple[Floats, Floats]:
+    """Policies by nodes by blocks by figures, and the part of the range that each policy used on each node."""
+    times = sorted({at // size for node in tried.trials[0].values() for at in node.blocks})
+    place = {at: index for index, at in enumerate(times)}
+    whole = np.zeros((len(tried.trials), len(nodes), len(times), len(FIGURES)))
+    used = np.ones((len(tried.trials), len(nodes)))
+    for policy, trial in enumerate(tried.trials):
+        for row, node in ((row, trial[name]) for row, name in enumerate(nodes) if name in trial):
+            if demand := tried.demand.get(nodes[row]):
+                used[policy, row] = share_used(demand, node.raises)
+            for at, tally in node.blocks.items():
+                if at // size in place:
+                    whole[policy, row, place[at // size]] += msgspec.structs.astuple(tally)
+    return whole, used
+
+
+def _weights(count: int, dice: np.random.Generator) -> Floats:
+    """How often each draw takes each of so many; the first draw is the record itself."""
+    drawn = [np.bincount(dice.integers(count, size=count), minlength=count) for _ in range(DRAWS)]
+    found: Floats = np.array([np.ones(count), *drawn])
+    return found
+
+
+def _totals(whole: Floats, part: Floats, of_nodes: Floats, of_blocks: Floats) -> Floats:
+    """Policies by (core-hours, percent over the line, evictions) by draws.
+
+    Args:
+        whole: policies by nodes by blocks by figures.
+        part: which part of the way from least to most each policy goes on each node.
+        of_nodes: weights, draws by nodes.
+        of_blocks: weights, draws by blocks.
+
+    """
+    covered, low, high, over_low, over_high, evictions = (whole[..., at] for at in range(len(FIGURES)))
+    way = part[:, :, None]
+    hours, over, gone, time = (
+        np.einsum("pnd,dn->pd", figure @ of_blocks.T, of_nodes)
+        for figure in (low + way * (high - low), over_low + way * (over_high - over_low), evictions, covered)
+    )
+    time = np.maximum(time, 1.0)
+    scale = time[:, :1] / time  # a draw may have more or fewer samples than the record
+    return np.stack([hours * scale / CORE_HOUR, 100 * over / time, gone * scale], axis=1)
+
+
+def _counted(estimate: float, drawn: Figure, parts: int) -> Figure:
+    """The range of another count, which has the record's spread once more, and a Poisson count's beside it.
+
+    A bootstrap of few parts understates their spread, by the root of (parts - 1) / parts. The Poisson interval is in
+    Wilson and Hilferty's form.
+    """
+    wider = (2 * parts / max(1, parts - 1)) ** 0.5
+    more = estimate + 1
+    most = more * (1 - 1 / (9 * more) + Z / (3 * more**0.5)) ** 3
+    least = max(0.0, estimate * (1 - 1 / (9 * estimate) - Z / (3 * estimate**0.5)) ** 3) if estimate else 0.0
+    return Figure(
+        low=max(0.0, estimate - hypot(estimate - least, wider * max(0.0, estimate - drawn.low))),
+        estimate=estimate,
+        high=estimate + hypot(most - estimate, wider * max(0.0, drawn.high - estimate)),
+    )
+
+
+def _knee(gain: Floats, risk: Floats) -> int | None:
+    """Which policy is farthest above the line between the safest and the most generous one; None: no knee.
+
+    The rule of Kneedle (Satopää et al., 2011): both axes are scaled to 0..1, and gain less risk is largest.
+    """
+    if gain.max() - gain.min() < KNEE_GAIN_MIN * gain.max() or risk.max() <= risk.min():
+        return None
+    distance = (gain - gain.min()) / (gain.max() - gain.min()) - (risk - risk.min()) / (risk.max() - risk.min())
+    best = int(np.argmax(distance))
+    return best if distance[best] > 0 else None

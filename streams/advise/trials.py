@@ -1,0 +1,304 @@
+"""A recorded trace decided by each policy of a grid, counted by node and by block of time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import msgspec
+
+from slacktide.schemas.codec import decode
+from slacktide.schemas.errors import BadMessageError
+from slacktide.schemas.inventory import NodeFacts, Pod
+from slacktide.schemas.policy import Policy
+from slacktide.schemas.sample import NodeSample
+from slacktide.streams.advise.demand import BUCKETS, Demand
+from slacktide.streams.decisions.be_limits import measured
+from slacktide.streams.decisions.node_decision import decide_node
+from slacktide.streams.records import Record, text_of
+from slacktide.streams.replay.model import Hypothetical, Range, allowed_milli, best_effort, held_back, used_milli
+from slacktide.streams.replay.policies import Policies
+from slacktide.streams.replay.successors import Part, Successors
+from slacktide.streams.replay.whatif import INTERVAL_MS_MAX
+from slacktide.streams.rows import SAMPLE_NAMES, Rows
+
+BLOCK_MS = 300_000
+
+
+class Tally(msgspec.Struct, kw_only=True):
+    """One policy, node and block. CPU in millicore-milliseconds."""
+
+    covered_ms: int = 0
+    be_low: float = 0.0
+    be_high: float = 0.0
+    over_low_ms: int = 0
+    over_high_ms: int = 0
+    evictions: int = 0
+
+
+class NodeTrial(msgspec.Struct, kw_only=True):
+    """One node under one policy."""
+
+    blocks: dict[int, Tally] = {}
+    """By time of the log in units of ``BLOCK_MS``."""
+    raises: dict[tuple[int, int], int] = {}
+    """As ``share_used`` takes it: time under a looser limit than the recorded one, which held pods back, ms."""
+
+    def block(self, at_ms: int) -> Tally:
+        """The block of that time."""
+        return self.blocks.setdefault(at_ms // BLOCK_MS, Tally())
+
+
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of all trials. The first policy of ``trials`` is the recorded one."""
+
+    since_ms: int | None
+    until_ms: int | None
+    samples: int
+    undecided: int
+    trials: list[dict[str, NodeTrial]]
+    """By policy, then by node."""
+    demand: dict[str, Demand]
+    """By node."""
+    unproven: int = 0
+    """Samples left out, because their worker refused the proof of their node."""
+
+    @classmethod
+    def of(cls, parts: Sequence[Tried]) -> Tried:
+        """What all parts of a trace come to, with no node in two of them."""
+        return cls(
+            since_ms=min((part.since_ms for part in parts if part.since_ms is not None), default=None),
+            until_ms=max((part.until_ms for part in parts if part.until_ms is not None), default=None),
+            samples=sum(part.samples for part in parts),
+            undecided=sum(part.undecided for part in parts),
+            trials=[
+                {name: node for trial in same for name, node in trial.items()}
+                for same in zip(*(part.trials for part in parts), strict=True)
+            ],
+            demand={name: demand for part in parts for name, demand in part.demand.items()},
+            unproven=sum(part.unproven for part in parts),
+        )
+
+
+class Trials:
+    """One run over a trace."""
+
+    def __init__(
+        self,
+        policies: Policies,
+        grid: Sequence[Policy],
+        *,
+        line_pct: float,
+        since_ms: int = 0,
+        nodes: Iterable[str] = (),
+    ) -> None:
+        """Begin.
+
+        Args:
+            policies: all of the trace.
+            grid: what is tried.
+            line_pct: use of a node in percent of its CPU, above which latency-sensitive pods count as at risk.
+            since_ms: samples before it are learned from, not counted.
+            nodes: only these; none: all.
+
+        """
+        self._policies = policies
+        self._grid = grid
+        self._line_pct = line_pct
+        self._since_ms = since_ms
+        self._keys = {node.encode() for node in nodes}
+        self._rows = Rows()
+        self._nodes: dict[str, _Node] = {}
+        self._by_version: dict[str, Policy | None] = {}
+        self._samples = self._undecided = 0
+        self._first_ms: int | None = None
+        self._last_ms: int | None = None
+
+    def take(self, record: Record) -> None:
+        """The next record of the trace."""
+        sample = self._sample(record)
+        if sample is None:
+            return
+        node = self._nodes.get(sample.node)
+        if node is None:
+            node = self._nodes[sample.node] = _Node(trials=[_Trial() for _ in self._grid])
+        if (sample.boot_id, sample.seq) <= node.newest:
+            return  # repeated
+        facts, pods = node.take(sample)
+        counts = record.timestamp_ms >= self._since_ms
+        if counts:
+            self._samples += 1
+            self._first_ms = record.timestamp_ms if self._first_ms is None else self._first_ms
+            self._last_ms = record.timestamp_ms
+        if facts is None or pods is None:
+            self._undecided += counts
+            return
+        moment = _Moment(record.timestamp_ms, sample, facts, pods, self._line_pct, counts=counts)
+        self._undecided += counts and not node.decide(moment, self._policy(sample.policy_version), self._grid)
+
+    def _sample(self, record: Record) -> NodeSample | None:
+        """The record's sample; None: it has none, or none that counts by any policy."""
+        if record.topic not in SAMPLE_NAMES or record.value is None or (self._keys and record.key not in self._keys):
+            return None
+        try:
+            sample = self._rows.sample(record)
+        except BadMessageError:
+            return None
+        return sample if sample.node == text_of(record.key or b"") else None
+
+    def finish(self) -> Tried:
+        """What came of it."""
+        counted = {name: node for name, node in sorted(self._nodes.items()) if node.recorded.blocks}
+        return Tried(
+            since_ms=self._first_ms,
+            until_ms=self._last_ms,
+            samples=self._samples,
+            undecided=self._undecided,
+            trials=[
+                {name: node.recorded for name, node in counted.items()},
+                *({name: node.trials[at].counted for name, node in counted.items()} for at in range(len(self._grid))),
+            ],
+            demand={name: node.demand for name, node in counted.items()},
+        )
+
+    def _policy(self, version: str) -> Policy | None:
+        """The policy that an agent held; None: the trace has none of that version."""
+        if version not in self._by_version:
+            record = self._policies.record(version)
+            self._by_version[version] = None if record is None else decode(record.value, Policy)
+        return self._by_version[version]
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """The time since the sample before, and what is known of it."""
+
+    at_ms: int
+    sample: NodeSample
+    facts: NodeFacts
+    pods: Sequence[Pod]
+    line_pct: float
+    counts: bool
+
+    @property
+    def span_ms(self) -> int:
+        return min(self.sample.interval_ms, INTERVAL_MS_MAX)
+
+    @property
+    def capacity_milli(self) -> int:
+        return self.facts.capacity.cpu_milli or 0
+
+    def pct(self, milli: float) -> int:
+        """Percent of the node's CPU."""
+        return min(BUCKETS, round(milli * 100 / self.capacity_milli)) if self.capacity_milli else 0
+
+
+@dataclass(slots=True)
+class _Trial:
+    """One policy on one node."""
+
+    other: Hypothetical = field(default_factory=lambda: Hypothetical(successors=Successors()))
+    counted: NodeTrial = field(default_factory=NodeTrial)
+
+
+@dataclass(slots=True)
+class _Node:
+    """One node on all sides."""
+
+    trials: Sequence[_Trial]
+    recorded: NodeTrial = field(default_factory=NodeTrial)
+    demand: Demand = field(default_factory=Demand)
+    newest: tuple[str, int] = ("", -1)
+    facts: dict[str, NodeFacts] = field(default_factory=dict)
+    pods: dict[str, list[Pod]] = field(default_factory=dict)
+    victims: set[str] = field(default_factory=set)
+    """Pods that the recorded policies evicted."""
+
+    def take(self, sample: NodeSample) -> tuple[NodeFacts | None, list[Pod] | None]:
+        """Keep what a new sample carries. Returns the facts and the pods that it names, if they are known."""
+        self.newest = sample.boot_id, sample.seq
+        if sample.facts is not None:
+            self.facts = {sample.facts_revision: sample.facts}
+        if sample.pods is not None:
+            self.pods = {sample.pods_revision: sample.pods}
+        return self.facts.get(sample.facts_revision), self.pods.get(sample.pods_revision)
+
+    def decide(self, moment: _Moment, recorded: Policy | None, grid: Sequence[Policy]) -> bool:
+        """Count a sample on all sides, then decide it; whether it could be counted."""
+        sample, pods = moment.sample, moment.pods
+        for trial in self.trials:
+            trial.other.follow(sample, pods, self.victims)
+        counted = self._count(moment)
+        named: set[str] = set()
+        if recorded is not None:
+            named = {one.pod.uid for one in decide_node(sample, moment.facts, pods, recorded).evict}
+        new = named - self.victims
+        self.victims |= named
+        if moment.counts:
+            self.recorded.block(moment.at_ms).evictions += len(new)
+        for trial, policy in zip(self.trials, grid, strict=True):
+            evictions = _decided(trial.other, moment, policy, new)
+            if moment.counts:
+                trial.counted.block(moment.at_ms).evictions += evictions
+        return counted
+
+    def _count(self, moment: _Moment) -> bool:
+        """The time since the sample before, under the limits that were in force in it."""
+        sample, facts = moment.sample, moment.facts
+        limits, used = measured(sample.limits), sample.use.cpu_milli
+        if limits is None or used is None:
+            return False
+        if not moment.counts:
+            return True
+        be = best_effort(sample, moment.pods)
+        be_milli = float(sum(use.cpu_milli or 0 for use, _ in be))
+        rest, held = used - be_milli, allowed_milli(limits, facts)
+        was_held_back = held_back(be, be_milli, held)
+        self.demand.count(moment.pct(be_milli), moment.span_ms, held_back=was_held_back)
+        _add(self.recorded, moment, rest, Range(low_milli=be_milli, high_milli=be_milli))
+        for trial in self.trials:
+            would, room = allowed_milli(trial.other.limits or limits, facts), moment.capacity_milli - rest
+            stay = [(use, pod) for use, pod in be if not trial.other.away(use.uid)]
+            bounds = used_milli(stay, held, would, room)
+            bounds = _plus(bounds, trial.other.kept(), min(would, room))
+            _add(trial.counted, moment, rest, bounds)
+            if bounds.high_milli > bounds.low_milli and was_held_back:
+                place = moment.pct(bounds.low_milli), moment.pct(bounds.high_milli)
+                trial.counted.raises[place] = trial.counted.raises.get(place, 0) + moment.span_ms
+        return True
+
+
+def _decided(other: Hypothetical, moment: _Moment, policy: Policy, recorded: Collection[str]) -> int:
+    """Decide a sample as it would have been, and do what is decided. Returns how many pods go.
+
+    Args:
+        other: the node so far by this policy.
+        moment: the sample as recorded.
+        policy: what is tried.
+        recorded: uids whom the recorded policy evicts at the same moment.
+
+    """
+    sample = other.sample(moment.sample, moment.pods, policy.version)
+    pods = moment.pods if sample.pods is None else sample.pods
+    decision = decide_node(sample, moment.facts, pods, policy)
+    if decision.limits.answer == "set" and decision.limits.limits is not None:
+        other.hold(decision.limits.limits)
+    return sum(other.evict(one.pod.uid, one.rule, pods, by_both=one.pod.uid in recorded) for one in decision.evict)
+
+
+def _plus(bounds: Range, kept: Sequence[Part], most_milli: float) -> Range:
+    """Bounds with what more pods used, as far as there is room."""
+    more = sum(use.cpu_milli or 0 for use, _ in kept)
+    if not more:
+        return bounds
+    low, high = (max(one, min(one + more, most_milli)) for one in (bounds.low_milli, bounds.high_milli))
+    return Range(low_milli=low, high_milli=high)
+
+
+def _add(trial: NodeTrial, moment: _Moment, rest_milli: float, be: Range) -> None:
+    tally, line = trial.block(moment.at_ms), moment.capacity_milli * moment.line_pct / 100
+    tally.covered_ms += moment.span_ms
+    tally.be_low += be.low_milli * moment.span_ms
+    tally.be_high += be.high_milli * moment.span_ms
+    tally.over_low_ms += moment.span_ms * (rest_milli + be.low_milli > line)
+    tally.over_high_ms += moment.span_ms * (rest_milli + be.high_milli > line)
