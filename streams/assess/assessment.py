@@ -84,6 +84,7 @@ class Assessment(msgspec.Struct, frozen=True, kw_only=True):
     start_s: int
     end_s: int
     step_s: int
+    window_s: int
     horizon_s: int
     block_s: int
     policy_version: str
@@ -149,6 +150,7 @@ def assess(usage: Usage, policy: Policy, *, horizon_s: int) -> Assessment:
         start_s=usage.start_s,
         end_s=usage.start_s + (steps - 1) * usage.step_s,
         step_s=usage.step_s,
+        window_s=max(usage.window_s, usage.step_s),
         horizon_s=horizon * usage.step_s,
         block_s=block_s(steps, usage.step_s),
         policy_version=policy.version,

@@ -59,6 +59,8 @@ class Usage:
     """By node; a node without a pool is not there."""
     start_s: int
     step_s: int
+    window_s: int = 300
+    """Over which CPU use is averaged."""
     cpu: Amounts
     mem: Amounts
     implausible: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -65,9 +66,15 @@ async def test_a_live_log_its_export_and_its_offsets_give_the_same_figures(broke
         slacktide("topics", "export", tmp_path / "day.jsonl.gz", "--bootstrap", broker.bootstrap)
         (tmp_path / "answer.json").write_text(live)
         await rig.send([sample(21, node, pods_revision=revision_of(PODS)) for node in NODES])
-    file = json.loads(slacktide("savings", tmp_path / "day.jsonl.gz", "-o", "json"))
+    metrics = tmp_path / "savings.prom"
+    file = json.loads(slacktide("savings", tmp_path / "day.jsonl.gz", "-o", "json", "--prometheus-textfile", metrics))
     again = ("savings", "--from-offsets", tmp_path / "answer.json", "-o", "json")
 
     assert [file[name] for name in ("all", "nodes", "read")] == [made[name] for name in ("all", "nodes", "read")]
     assert slacktide(*again, tmp_path / "day.jsonl.gz") == live
     assert slacktide(*again, "--bootstrap", broker.bootstrap) == live
+
+    net = re.findall(
+        r'^slacktide_savings_core_hours{kind="net",node="node-\d"} (.+)$', metrics.read_text(), re.MULTILINE
+    )
+    assert sum(map(float, net)) == pytest.approx(cpu["net"])

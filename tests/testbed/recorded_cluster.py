@@ -120,13 +120,25 @@ def write_blocks(file: Path, world: World, data: Path) -> None:
 
 
 @contextmanager
-def prometheus(folder: Path, world: World | None, *, web: str = "", ca: Path | None = None) -> Iterator[str]:
-    """A Prometheus that holds a world, or nothing; ``web``: its configuration, ``ca``: who signed its certificate."""
+def prometheus(
+    folder: Path, world: World | None, *, web: str = "", ca: Path | None = None, scraped: str = ""
+) -> Iterator[str]:
+    """A Prometheus that holds a world, or nothing.
+
+    Args:
+        folder: of its own.
+        world: what it holds.
+        web: its web configuration.
+        ca: who signed its certificate.
+        scraped: HOST:PORT that it scrapes every 5 s.
+
+    """
     data = folder / "data"
     if world is not None:
         write_blocks(folder / "series.txt", world, data)
     config = folder / "prometheus.yaml"
-    config.write_text("scrape_configs: []\n")
+    job = f"[{{job_name: live, scrape_interval: 5s, static_configs: [{{targets: ['{scraped}']}}]}}]"
+    config.write_text(f"scrape_configs: {job if scraped else '[]'}\n")
     (folder / "web.yaml").write_text(web)
     address = f"127.0.0.1:{free_port()}"
     command = [

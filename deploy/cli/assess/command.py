@@ -37,6 +37,7 @@ class _Span:
     node_label: str
     pool_label: str
     matcher: str
+    window: int
 
 
 @click.command(epilog="Example: slacktide assess --prometheus http://127.0.0.1:9090 --html assess.html")
@@ -45,6 +46,9 @@ class _Span:
 @click.option("--since", type=MomentType(), default="7d", show_default=True, help="From then on.")
 @click.option("--until", type=MomentType(), help="Before then; without it, now.")
 @click.option("--step", type=Duration(), default="5m", show_default=True, help="Time between two figures.")
+@click.option(
+    "--window", type=Duration(), default="5m", show_default=True, help="Rates are over so long, or a longer --step."
+)
 @click.option("--horizon", type=Duration(), default="24h", show_default=True, help="How far the oracle looks ahead.")
 @click.option("--policy", type=settings.file(), help="Sell by this ConfigMap instead of by the default policy.")
 @click.option(
@@ -66,6 +70,7 @@ def command(  # noqa: PLR0913 - one argument per option
     since: Moment,
     until: Moment | None,
     step: int,
+    window: int,
     horizon: int,
     policy: Path | None,
     node_label: str,
@@ -94,7 +99,15 @@ def command(  # noqa: PLR0913 - one argument per option
         asked, coming = recordings.read(recording)
     else:
         assert url is not None
-        span = _Span(since=since, until=until, step=step, node_label=node_label, pool_label=pool_label, matcher=matcher)
+        span = _Span(
+            since=since,
+            until=until,
+            step=step,
+            node_label=node_label,
+            pool_label=pool_label,
+            matcher=matcher,
+            window=window,
+        )
         asked, coming = _live(url, span, token_file, ca, larger=_needs_larger(in_force))
     if _needs_larger(in_force) and not asked.max_used_request:
         raise click.UsageError(f"{recording} lacks what maxUsageRequest needs: record it with this --policy")
@@ -121,8 +134,9 @@ def _live(
     from slacktide.deploy.cli.assess.prometheus import Prometheus, Server  # noqa: PLC0415
     from slacktide.deploy.cli.assess.queries import Asked  # noqa: PLC0415
 
-    if span.step < 1000 or span.step % 1000:
-        raise click.UsageError("--step: whole seconds are accepted")
+    for name, span_ms in (("--step", span.step), ("--window", span.window)):
+        if span_ms < 1000 or span_ms % 1000:
+            raise click.UsageError(f"{name}: whole seconds are accepted")
     step_s = span.step // 1000
     now_ms = SystemClock().wall_ms()
     until_ms = now_ms if span.until is None else span.until.at(now_ms)
@@ -139,6 +153,7 @@ def _live(
         pool_label=span.pool_label,
         matcher=span.matcher,
         max_used_request=larger,
+        window_s=span.window // 1000,
     )
     return asked, recordings.answers(Prometheus(server), asked)
 

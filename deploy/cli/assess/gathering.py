@@ -82,6 +82,7 @@ class Gathering:
             pools=_pools(self._labels, self._asked.pool_label),
             start_s=self._asked.start_s,
             step_s=self._asked.step_s,
+            window_s=self._asked.window_s,
             cpu=cpu,
             mem=mem,
             implausible=cpu_wrong + mem_wrong,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-WINDOW_S_MIN = 300
+WINDOW_S = 300
 """Rates are averaged as long as a NodeMetric is by default."""
 LOW = 'priority_class=~"koord-(batch|free).*"'
 POOL_LABELS = (
@@ -33,6 +33,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     matcher: str = ""
     """Such as ``cluster="prod"``, of every series."""
     max_used_request: bool = False
+    window_s: int = WINDOW_S
+    """Rates are averaged over at least so long. One that is longer than a counter's history understates its rate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +48,7 @@ class Query:
 def queries(asked: Asked) -> dict[str, Query]:
     """By name; the capacity comes first, since it says which nodes there are."""
     more = f",{asked.matcher}" if asked.matcher else ""
-    window = f"[{max(asked.step_s, WINDOW_S_MIN)}s]"
+    window = f"[{max(asked.step_s, asked.window_s)}s]"
     by, label = f"by ({asked.node_label})", asked.node_label
     low = f"max by (namespace, pod) (kube_pod_info{{{LOW}{more}}})"
     alive = f'max by (namespace, pod) (kube_pod_status_phase{{phase=~"Pending|Running"{more}}} == 1)'

@@ -119,11 +119,10 @@ def hot(found: Assessment) -> str:
 
 def limits(found: Assessment) -> list[str]:
     """What the figures cannot show."""
-    window = max(found.step_s, 300)
     return [
         (
-            f"A step of {found.step_s} s and rates over {window} s hide shorter spikes. Slacktide samples each second, "
-            "and it throttles batch pods in spikes that are invisible here."
+            f"A step of {found.step_s} s and rates over {found.window_s} s hide shorter spikes. Slacktide samples "
+            "each second, and it throttles batch pods in spikes that are invisible here."
         ),
         (
             f"Batch pods are taken to wait always, to use all that they request, and to run {LIFE_S // 60} minutes. "

@@ -37,6 +37,12 @@ OWN = {"--since": "since", "--until": "until", "--node": "nodes"}
 @click.option(
     "--from-offsets", "answer", type=settings.file(), help="Read the records of an earlier JSON answer again."
 )
+@click.option(
+    "--prometheus-textfile",
+    "textfile",
+    type=settings.file(),
+    help="Also write metrics to this file, for node_exporter's textfile collector.",
+)
 @click.option("-o", "--output", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True)
 def command(
     files: tuple[Path, ...],
@@ -46,6 +52,7 @@ def command(
     until: Moment | None,
     nodes: tuple[str, ...],
     answer: Path | None,
+    textfile: Path | None,
     output: str,
 ) -> None:
     """Report core-hours and GiB-hours that best-effort pods used beyond what native requests would have admitted.
@@ -62,6 +69,10 @@ def command(
     known = {node.node for node in made.nodes}
     if unknown := next((node for node in nodes if node not in known), None):
         raise NotFoundError(f"no sample or outcome in the span is of a node {unknown}; slacktide nodes lists all nodes")
+    if textfile is not None:
+        from slacktide.deploy.cli.savings.textfile import write  # noqa: PLC0415
+
+        write(made, textfile)
     if output == "json":
         click.echo(msgspec.json.encode(made))
     elif output == "csv":
