@@ -14,6 +14,7 @@ from slacktide.schemas.policy import Policy
 from slacktide.schemas.sample import NodeSample
 from slacktide.streams.advise.demand import BUCKETS, Demand
 from slacktide.streams.decisions.be_limits import measured
+from slacktide.streams.decisions.known_pods import KnownPods, known
 from slacktide.streams.decisions.node_decision import decide_node
 from slacktide.streams.records import Record, text_of
 from slacktide.streams.replay.model import Hypothetical, Range, allowed_milli, best_effort, held_back, used_milli
@@ -210,17 +211,17 @@ class _Node:
     demand: Demand = field(default_factory=Demand)
     newest: tuple[str, int] = ("", -1)
     facts: dict[str, NodeFacts] = field(default_factory=dict)
-    pods: dict[str, list[Pod]] = field(default_factory=dict)
+    pods: dict[str, KnownPods] = field(default_factory=dict)
     victims: set[str] = field(default_factory=set)
     """Pods that the recorded policies evicted."""
 
-    def take(self, sample: NodeSample) -> tuple[NodeFacts | None, list[Pod] | None]:
+    def take(self, sample: NodeSample) -> tuple[NodeFacts | None, KnownPods | None]:
         """Keep what a new sample carries. Returns the facts and the pods that it names, if they are known."""
         self.newest = sample.boot_id, sample.seq
         if sample.facts is not None:
             self.facts = {sample.facts_revision: sample.facts}
         if sample.pods is not None:
-            self.pods = {sample.pods_revision: sample.pods}
+            self.pods = {sample.pods_revision: known(sample.pods)}
         return self.facts.get(sample.facts_revision), self.pods.get(sample.pods_revision)
 
     def decide(self, moment: _Moment, recorded: Policy | None, grid: Sequence[Policy]) -> bool:

@@ -109,6 +109,9 @@ def test_series_that_are_missing_or_renamed_are_named(tmp_path: Path) -> None:
         renamed = run("--prometheus", url, *span)
         assert (renamed.exit_code, "have no label node. --node-label names" in renamed.output) == (1, True)
         assert found("--prometheus", url, *span, "--node-label", "instance")["cluster"]["nodes"] == 1
+        other = run("--prometheus", url, *span, "--node-label", "pod")
+        assert (other.exit_code, "names no node of kube-state-metrics: 'web-node-0000'" in other.output) == (1, True)
+    assert "--window: whole seconds" in run("--prometheus", "http://127.0.0.1:1", "--window", "500ms").output
 
 
 def test_a_server_of_a_private_authority_needs_its_certificate(tmp_path: Path) -> None:
