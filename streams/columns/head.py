@@ -98,6 +98,11 @@ def numbers_of(
     return np.array((*fit, window.row, pods, spread_ms, next(_serials), *capacity), np.int64)
 
 
+def renumber(head: Head[N]) -> None:
+    """Give a head another number of its own: what was published by the one before is compared anew."""
+    head.numbers[SERIAL] = next(_serials)
+
+
 def joined_numbers(heads: Sequence[Head[N]]) -> Ints:
     """Give the numbers of some heads, int64 [n, 12]."""
     return np.concatenate([head.numbers for head in heads]).reshape(len(heads), -1)

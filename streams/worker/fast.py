@@ -22,7 +22,7 @@ from slacktide.schemas.sample_columns import Of
 from slacktide.schemas.sample_columns_codec import BEGIN, MORE, NOW, decode_of, head_of
 from slacktide.schemas.topics import ALLOCATABLE, COMMAND, METRIC, SAMPLE_COLUMNS, SCORE
 from slacktide.streams.columns.block import Block, Columns, Named, sound
-from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, numbers_of, split_limits
+from slacktide.streams.columns.head import Head, head_of_list, numbers_commas, numbers_of, renumber, split_limits
 from slacktide.streams.columns.lines import Boot, Line, Names, boot_of, line_of, tail_line
 from slacktide.streams.columns.marked import FIRST, MarksError, text
 from slacktide.streams.columns.node_figures import capacity_of
@@ -132,6 +132,11 @@ class Fast:
     def forget(self, node: str) -> None:
         """Its samples are answered one by one until its head is known again."""
         self._heads.pop(node.encode(), None)
+
+    def foretold(self, node: str) -> None:
+        """What is published of it may be made of another forecast than before: that is looked at anew."""
+        if (head := self._heads.get(node.encode())) is not None:
+            renumber(head)
 
     def forget_all(self) -> None:
         """Forget what was made of the policy before."""

@@ -171,13 +171,13 @@ class Worker:
         except BadMessageError as exc:
             return [self._writer.dead(record, str(exc), record.timestamp_ms)]
         if self.held.existing.foretell(record.partition, peaks.node, Foretold.of(peaks)):
-            self._fast.forget(peaks.node)
+            self._fast.foretold(peaks.node)
         return []
 
     def _forget_forecast(self, record: Record) -> None:
         if record.key is not None:
             self.held.existing.untell(record.partition, text_of(record.key))
-            self._fast.forget(text_of(record.key))
+            self._fast.foretold(text_of(record.key))
 
     def knows(self, partition: int, node: str) -> bool:
         """Whether state is kept for the node."""
