@@ -5,13 +5,16 @@ Kueue's kinds are those of ``kueue.x-k8s.io/v1beta2``; names that v1beta1 used f
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
+from msgspec import Meta
 
-from slacktide.schemas.bounds import Int32, Int64, Term
+from slacktide.schemas.bounds import Int32, Int64, Name, Term
 
 Quantity = str | Term
+POD_SETS_MAX = 8
+"""Kueue's limit."""
 Quantities = dict[str, Quantity]
 PreemptionPolicy = Literal["Never", "LowerPriority", "LowerOrNewerEqualPriority", "Any"]
 Continue = Literal["MayStopSearch", "TryNextFlavor", "Borrow", "Preempt"]
@@ -32,9 +35,9 @@ class Owner(Part, frozen=True, kw_only=True):
 class Metadata(Part, frozen=True, kw_only=True):
     """Of an object."""
 
-    name: str
-    namespace: str = ""
-    uid: str = ""
+    name: Name
+    namespace: Name = ""
+    uid: Name = ""
     generation: Int64 = 0
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -159,7 +162,7 @@ class ResourceFlavorSpec(Part, frozen=True, kw_only=True):
 class LocalQueueSpec(Part, frozen=True, kw_only=True):
     """Of a LocalQueue."""
 
-    cluster_queue: str
+    cluster_queue: Name
 
 
 class Resources(Part, frozen=True, kw_only=True):
@@ -250,7 +253,7 @@ class JobStatus(Part, frozen=True, kw_only=True):
 class WorkloadPodSet(Part, frozen=True, kw_only=True):
     """Of a Workload."""
 
-    name: str = "main"
+    name: Name = "main"
     count: Int32 = 1
     min_count: Int32 | None = None
     template: PodTemplate
@@ -262,13 +265,13 @@ class WorkloadSpec(Part, frozen=True, kw_only=True):
     queue_name: str = ""
     priority: Int32 | None = None
     active: bool = True
-    pod_sets: list[WorkloadPodSet] = []
+    pod_sets: Annotated[list[WorkloadPodSet], Meta(max_length=POD_SETS_MAX)] = []
 
 
 class PodSetAdmission(Part, frozen=True, kw_only=True):
     """Of an admitted Workload."""
 
-    name: str = "main"
+    name: Name = "main"
     flavors: dict[str, str] | None = None
     resource_usage: Quantities | None = None
     count: Int32 | None = None
@@ -277,8 +280,8 @@ class PodSetAdmission(Part, frozen=True, kw_only=True):
 class AdmissionStatus(Part, frozen=True, kw_only=True):
     """Of a Workload that holds quota."""
 
-    cluster_queue: str
-    pod_set_assignments: list[PodSetAdmission] = []
+    cluster_queue: Name
+    pod_set_assignments: Annotated[list[PodSetAdmission], Meta(max_length=POD_SETS_MAX)] = []
 
 
 class RequeueState(Part, frozen=True, kw_only=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from slacktide.schemas.errors import BadMessageError, CaseError
+from slacktide.schemas.errors import BadMessageError, failure
 from slacktide.schemas.queue import QueueState
 from slacktide.schemas.queue_objects import QueueObject
 from slacktide.streams.decisions.queue.cluster_objects import Admitted, QueueCluster, QueueObjects, Wanted, booked
@@ -42,12 +42,12 @@ class Specs:
         changes = [change for record in records if (change := self._change(record, bad)) is not None]
         try:
             self._put(changes)
-        except CaseError:  # each by itself: one must not keep the others out
+        except Exception:  # noqa: BLE001 - each by itself: one must not keep the others out
             for change in changes:
                 try:
                     self._put([change])
-                except CaseError as exc:
-                    bad.append((change[0], str(exc)))
+                except Exception as exc:  # noqa: BLE001 - as above
+                    bad.append((change[0], failure("put together", exc)))
         return bad
 
     def place(self, namespace: str, local: str) -> Place:

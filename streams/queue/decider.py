@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from slacktide.schemas.bounds import AMOUNT_MAX
+from slacktide.schemas.bounds import AMOUNT_MAX, INT64_MAX
 from slacktide.schemas.codec import encode
-from slacktide.schemas.errors import BadMessageError, CaseError
+from slacktide.schemas.errors import failure
 from slacktide.schemas.headers import headers
 from slacktide.schemas.queue import (
     Phase,
@@ -118,7 +118,7 @@ class Decider:
         version = self._specs.version
         for record, why in self._specs.take(last_of_each(inputs.specs)):
             self._dead(record, why)
-        touched = [self._each(record, self._workload, "take in") for record in last_of_each(inputs.workloads)]
+        touched = [self._each(record, self._workload) for record in last_of_each(inputs.workloads)]
         if self._vanished is None or self._specs.version > version:
             self._forget_vanished()
             self._view.rebuild(self._now_ms)
@@ -126,7 +126,7 @@ class Decider:
             for uid in touched:
                 self._view.sync(uid, self._now_ms)
         for record in inputs.outcomes:
-            self._each(record, self._outcome, "take in")
+            self._each(record, self._outcome)
         self._forget_vanished()
         self._retry()
         tried, evictions = self._cycles()
@@ -165,12 +165,12 @@ class Decider:
         self.ledger.decided(one)
         return one
 
-    def _each(self, record: Record, take: Callable[[Record], str], what: str) -> str:
+    def _each(self, record: Record, take: Callable[[Record], str]) -> str:
         """Take one record in; one that cannot be used costs itself only."""
         try:
             return take(record)
-        except (BadMessageError, CaseError) as exc:
-            self._dead(record, f"cannot {what}: {exc}")
+        except Exception as exc:  # noqa: BLE001 - one record's: the next one is read
+            self._dead(record, failure("take in", exc))
         return text_of(record.key or b"")
 
     def _dead(self, record: Record, why: str) -> None:
@@ -340,7 +340,7 @@ def _pod_sets(done: Assignment) -> list[QueuePodSet]:
             name=one.name,
             count=one.pods,
             flavors={resource: one.flavors[resource].flavor for resource in sorted(one.flavors)},
-            usage={resource: one.requests[resource] for resource in sorted(one.flavors)},
+            usage={resource: min(one.requests[resource], INT64_MAX) for resource in sorted(one.flavors)},
         )
         for one in done.pod_sets
     ]

@@ -8,18 +8,28 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.errors import LogError
-from slacktide.schemas.queue import QueueState, QueueWorkload
+from slacktide.schemas.queue import QueueDecision, QueueState, QueueWorkload
+from slacktide.schemas.queue_objects import (
+    ClusterQueueObject,
+    CohortObject,
+    LocalQueueObject,
+    ResourceFlavorObject,
+    WorkloadObject,
+)
 from slacktide.schemas.topics import DEAD_LETTER, QUEUE_DECISION, QUEUE_OUTCOME, QUEUE_SPEC, QUEUE_STATE, QUEUE_WORKLOAD
 from slacktide.streams.engine.queue_term import Term
-from slacktide.streams.queue.ledger import ledger_of
+from slacktide.streams.queue.decider import Decider
+from slacktide.streams.queue.ledger import Ledger, ledger_of
+from slacktide.streams.queue.reading import inputs_of
 from slacktide.streams.queue.replay import replay
 from testbed.history.queue import complaints
-from testbed.queue_log import FLAVOR, Cluster, KilledError, Log, local, queue, term, workload
+from testbed.messages import any_message
+from testbed.queue_log import BEGUN_MS, FLAVOR, Cluster, KilledError, Log, local, queue, term, workload
 
 STEP_MS = 1_000
 COUNT = 25
@@ -227,6 +237,28 @@ def test_bad_records_are_laid_aside_and_stop_nothing() -> None:
         assert all(each["reason"] for each in letters)
 
     asyncio.run(run())
+
+
+OBJECTS = st.one_of(
+    *(any_message(kind) for kind in (ClusterQueueObject, CohortObject, LocalQueueObject, ResourceFlavorObject))
+)
+
+
+@given(st.lists(OBJECTS, max_size=4), st.lists(any_message(WorkloadObject), max_size=4))
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_whatever_objects_hold_each_turn_comes_to_a_decision_that_can_be_read(objects, workloads) -> None:
+    log = begun()
+    log.put(workload(1, "a"), *objects)
+    for number, one in enumerate(workloads):
+        metadata = msgspec.structs.replace(one.metadata, uid=one.metadata.uid or f"{number}", namespace="jobs")
+        spec = msgspec.structs.replace(one.spec, queue_name="a")
+        log.put(msgspec.structs.replace(one, metadata=metadata, spec=spec))
+    inputs, ledger = inputs_of(log.records), Ledger()
+    for epoch in (1, 2):
+        decider = Decider("first", ledger.copy())
+        decisions = [decider.begin(epoch, BEGUN_MS), decider.turn(inputs, BEGUN_MS).decision]
+        assert [decode(encode(one), QueueDecision) for one in decisions] == decisions
+        ledger = decider.ledger
 
 
 def test_a_holder_whose_record_went_bad_keeps_its_quota_at_the_next_start() -> None:

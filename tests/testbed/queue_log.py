@@ -16,6 +16,7 @@ from slacktide.schemas.queue import (
     QueueOutcome,
     QueueState,
     QueueWorkload,
+    Result,
     spec_key,
     spec_of,
 )
@@ -151,7 +152,8 @@ class Cluster:
     faults: float = 0.0
     running: dict[str, QueueBooking] = field(default_factory=dict)
     """By uid what runs, and by which admission."""
-    ended: dict[str, QueueBooking] = field(default_factory=dict)
+    ended: dict[str, tuple[QueueBooking, Result]] = field(default_factory=dict)
+    """By uid which admission was answered for good, and how: nothing is started on it any more."""
     seen: dict[str, tuple[int, int]] = field(default_factory=dict)
     late: list[tuple[str, QueueOutcome]] = field(default_factory=list)
     at: int = 0
@@ -168,8 +170,7 @@ class Cluster:
 
     def finish(self, uid: str) -> None:
         """A workload is done."""
-        self.ended[uid] = self.running.pop(uid)
-        self._answer(uid, self.ended[uid], "finished")
+        self._end(uid, self.running.pop(uid), "finished")
 
     def repeat(self) -> None:
         """What was answered is answered again."""
@@ -181,8 +182,8 @@ class Cluster:
         self.faults = 0.0
         for uid, booking in self.running.items():
             self._answer(uid, booking, "started")
-        for uid, booking in self.ended.items():
-            self._answer(uid, booking, "finished")
+        for uid, (booking, result) in self.ended.items():
+            self._answer(uid, booking, result)
         self.at = 0
 
     def _due(self) -> list[tuple[str, QueueOutcome]]:
@@ -196,20 +197,24 @@ class Cluster:
             return
         self.seen[one.uid] = stamp
         booking, runs = one.booking, self.running.get(one.uid)
-        if booking is None or self.ended.get(one.uid) == booking:
+        if booking is None or (one.uid in self.ended and self.ended[one.uid][0] == booking):
             return
         if one.phase == "reserved" and not one.started:
-            if self.faults and self.chance.random() < 0.1:
-                self._answer(one.uid, booking, "conflict")
+            if runs is None and self.faults and self.chance.random() < 0.1:
+                self._end(one.uid, booking, "conflict")
             else:
                 assert runs is None or runs == booking, f"{one.uid} is started twice"
                 self.running[one.uid] = booking
                 self._answer(one.uid, booking, "started")
         elif one.phase == "evicting":
             self.running.pop(one.uid, None)
-            self._answer(one.uid, booking, "stopped")
+            self._end(one.uid, booking, "stopped")
 
-    def _answer(self, uid: str, booking: QueueBooking, result: str) -> None:
+    def _end(self, uid: str, booking: QueueBooking, result: Result) -> None:
+        self.ended[uid] = booking, result
+        self._answer(uid, booking, result)
+
+    def _answer(self, uid: str, booking: QueueBooking, result: Result) -> None:
         out = uid, QueueOutcome(uid=uid, result=result, epoch=booking.epoch, turn=booking.turn)
         if not self.faults or self.chance.random() >= self.faults:
             self.log.say(QUEUE_OUTCOME.name, *out)
