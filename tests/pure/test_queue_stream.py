@@ -37,7 +37,8 @@ COUNT = 25
 
 def begun(cpu: str = "4") -> Log:
     log = Log()
-    log.put(FLAVOR, queue("a", cpu), queue("b", cpu), local("a"), local("b"))
+    queues = {"a": cpu, "b": cpu, "c": "0"}
+    log.put(FLAVOR, *(queue(name, quota) for name, quota in queues.items()), *map(local, queues))
     return log
 
 
@@ -137,7 +138,7 @@ async def _troubled(chance: random.Random, faults: float) -> Log:
     deciders: list[Term] = []
     for number in range(COUNT):
         log.now_ms += STEP_MS
-        log.put(workload(number, chance.choice("ab"), chance.choice("1234"), priority=chance.randrange(3)))
+        log.put(workload(number, chance.choice("abc"), chance.choice("1234"), priority=chance.randrange(3)))
         if not deciders or chance.random() < 0.15:
             left = chance.randrange(25) if chance.random() < 0.7 else None
             deciders.append(term(log, f"decider-{number}", records_left=left))
@@ -177,6 +178,26 @@ async def _alive(deciders: list[Term], work, one: Term | None = None) -> None:
         await work
         return
     deciders.remove(one)
+
+
+def test_nothing_is_admitted_on_what_a_victim_still_holds() -> None:
+    """Of 10 CPUs a victim holds 8 until it has stopped: of two workloads that ask for 2 one has to wait."""
+
+    async def run() -> None:
+        log = Log()
+        log.put(FLAVOR, queue("a", "10"), queue("d", "0"), queue("e", "0"), *map(local, "ade"))
+        log.put(workload(0, "a", "8"))
+        one = term(log, "first")
+        await one.begin(None)
+        await one.act()
+        log.put(workload(1, "a", "3", priority=1), workload(2, "d", "2"), workload(3, "e", "2"))
+        await one.listen()
+        await one.act()
+        assert standing(log)["uid-00000"][0] == "evicting"
+        assert sorted(standing(log)[uid][0] for uid in ("uid-00002", "uid-00003")) == ["pending", "reserved"]
+        lawful(log)
+
+    asyncio.run(run())
 
 
 def test_of_two_deciders_only_the_later_one_counts() -> None:
