@@ -22,6 +22,7 @@ from slacktide.deploy.cli.operator_files import OperatorFiles
 from slacktide.schemas.access import (
     ADMINISTRATOR,
     GOVERNOR_GROUP,
+    JOBS_GROUP,
     PARTS,
     PUBLISHER,
     QUEUE_GROUP,
@@ -110,7 +111,7 @@ async def commits(door: Cluster, part: Part) -> set[str]:
     """Groups for which offsets can be committed; of a topic that the part may read, if there is one."""
     found = set()
     place = TopicPartition((part.reads or TOPICS)[0].name, 0)
-    for group in (STREAM_GROUP, GOVERNOR_GROUP, QUEUE_GROUP, "somebody-elses"):
+    for group in (STREAM_GROUP, GOVERNOR_GROUP, JOBS_GROUP, QUEUE_GROUP, "somebody-elses"):
         consumer = AIOKafkaConsumer(**client(door), group_id=group, enable_auto_commit=False)
         await consumer.start()
         try:
