@@ -565,16 +565,27 @@ class _Gathered:
 
     def add(self, block: Block, step_s: int, begin_s: int, from_s: int) -> None:
         """Fold in a block's points from some time on."""
+        spans = list(self._spans(block[0], step_s, begin_s, from_s))
         of = AT[step_s]
-        sources = [block[of[one.name if step_s > 1 else one.of]] for one in COLUMNS]
+        for one, column in zip(COLUMNS, self._columns, strict=True):
+            source = block[of[one.name if step_s > 1 else one.of]]
+            if source.count(NONE) == POINTS:
+                continue
+            for place, slot, behind in spans:
+                if behind == slot + 1 and column[place] == NONE:
+                    column[place] = source[slot]
+                else:
+                    column[place] = folded(one.how, array("q", (column[place], *source[slot:behind])))
+
+    def _spans(self, present: array[int], step_s: int, begin_s: int, from_s: int) -> Iterator[tuple[int, int, int]]:
+        """Which points of a block, first and behind the last, belong to which point here."""
         slot, last = max(0, -(-(from_s - begin_s) // step_s)), min(POINTS, -(-(self._to_s - begin_s) // step_s))
         while slot < last:
             place = (begin_s + slot * step_s - self.from_s) // self._each_s
             end_s = self.from_s + (place + 1) * self._each_s
             behind = min(last, max(slot + 1, -(-(end_s - begin_s) // step_s)))
-            if place >= 0 and any(one > 0 for one in block[0][slot:behind]):
-                for one, column, source in zip(COLUMNS, self._columns, sources, strict=True):
-                    column[place] = folded(one.how, array("q", (column[place], *source[slot:behind])))
+            if place >= 0 and any(one > 0 for one in present[slot:behind]):
+                yield place, slot, behind
             slot = behind
 
     def series(self) -> Series:

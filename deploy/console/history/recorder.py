@@ -334,8 +334,7 @@ class Recorder:
         node = self._node(record)
         node.take_command(body)
         if new and body.answer != "keep":
-            standing = body.answer, body.reason[:20], tuple(one.bound for one in body.hold)
-            node.keep(record, standing, self._span_ms, always=bool(body.evict))
+            node.keep(record, (body.answer, body.reason[:20]), self._span_ms, always=bool(body.evict))
 
     def _outcome(self, record: Record, new: bool) -> None:  # noqa: FBT001
         body = decode(record.value, NodeOutcome)
