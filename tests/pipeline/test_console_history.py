@@ -34,7 +34,7 @@ from testbed.chains import Chain, outcome
 from testbed.one_machine import NODE, Up, VirtualNode, eventually, one_machine
 from testbed.samples import START_MS
 
-RECORDED_S = 22
+RECORDED_S = 17
 NUMBERS = 1_000
 RUN = """
 import asyncio, sys
@@ -75,7 +75,7 @@ async def _recorded(path: Path, node: VirtualNode, up: Up) -> Recorded:
     following = asyncio.create_task(follower.run())
     history = History(path, lambda: follower.recorder)
     for second in range(RECORDED_S):
-        node.service.demand_milli = 6_000 if 8 <= second < 14 else 500
+        node.service.demand_milli = 6_000 if 6 <= second < 11 else 500
         await asyncio.sleep(1)
     bounds = history.bounds()
     assert bounds.newest_ms is not None
