@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from slacktide.streams.advise.demand import share_used
+from slacktide.streams.advise.demand import share_over, share_used
 from slacktide.streams.advise.trials import BLOCK_MS, Tally, Tried
 
 HOUR_MS = 3_600_000
@@ -130,15 +130,15 @@ def advise(tried: Tried, tags: Sequence[Tag], line_pct: float) -> Advice:
 
 
 def _arrays(tried: Tried, nodes: Sequence[str], size: int) -> tuple[Floats, Floats]:
-    """Policies by nodes by blocks by figures, and the part of the range that each policy used on each node."""
+    """Policies by nodes by blocks by figures, and how far core-hours and risk go from least to most on each node."""
     times = sorted({at // size for node in tried.trials[0].values() for at in node.blocks})
     place = {at: index for index, at in enumerate(times)}
     whole = np.zeros((len(tried.trials), len(nodes), len(times), len(FIGURES)))
-    used = np.ones((len(tried.trials), len(nodes)))
+    used = np.ones((2, len(tried.trials), len(nodes)))
     for policy, trial in enumerate(tried.trials):
         for row, node in ((row, trial[name]) for row, name in enumerate(nodes) if name in trial):
             if demand := tried.demand.get(nodes[row]):
-                used[policy, row] = share_used(demand, node.raises)
+                used[:, policy, row] = share_used(demand, node.raises), share_over(demand, node.crossings)
             for at, tally in node.blocks.items():
                 if at // size in place:
                     whole[policy, row, place[at // size]] += msgspec.structs.astuple(tally)
@@ -157,16 +157,16 @@ def _totals(whole: Floats, part: Floats, of_nodes: Floats, of_blocks: Floats) ->
 
     Args:
         whole: policies by nodes by blocks by figures.
-        part: which part of the way from least to most each policy goes on each node.
+        part: how far core-hours and risk go from least to most, each by policies by nodes.
         of_nodes: weights, draws by nodes.
         of_blocks: weights, draws by blocks.
 
     """
     covered, low, high, over_low, over_high, evictions = (whole[..., at] for at in range(len(FIGURES)))
-    way = part[:, :, None]
+    gain, risk = part[..., None]
     hours, over, gone, time = (
         np.einsum("pnd,dn->pd", figure @ of_blocks.T, of_nodes)
-        for figure in (low + way * (high - low), over_low + way * (over_high - over_low), evictions, covered)
+        for figure in (low + gain * (high - low), over_low + risk * (over_high - over_low), evictions, covered)
     )
     time = np.maximum(time, 1.0)
     scale = time[:, :1] / time  # a draw may have more or fewer samples than the record

@@ -58,3 +58,17 @@ def share_used(demand: Demand, raises: Mapping[tuple[int, int], int]) -> float:
         most += (high - low) * span_ms
         gained += span_ms * ((areas[high] - areas[low]) / alive[low] if alive[low] > 0 else high - low)
     return min(1.0, gained / most) if most else 1.0
+
+
+def share_over(demand: Demand, crossings: Mapping[tuple[int, int], int]) -> float:
+    """In which part of the time in which pods could have passed a line they would have wanted to, from 0 to 1.
+
+    Args:
+        demand: of the node.
+        crossings: time by use under the recorded limit and by the use that is at the line, in percent.
+
+    """
+    alive = demand.survival()
+    passed = sum(ms * (alive[line] / alive[use] if alive[use] > 0 else 1.0) for (use, line), ms in crossings.items())
+    whole = sum(crossings.values())
+    return min(1.0, passed / whole) if whole else 1.0

@@ -26,6 +26,37 @@ from slacktide.streams.rows import SAMPLE_NAMES, Rows
 BLOCK_MS = 300_000
 
 
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """The time since the sample before, and what is known of it."""
+
+    at_ms: int
+    sample: NodeSample
+    facts: NodeFacts
+    pods: Sequence[Pod]
+    line_pct: float
+    counts: bool
+
+    @property
+    def span_ms(self) -> int:
+        """For which the sample counts."""
+        return min(self.sample.interval_ms, INTERVAL_MS_MAX)
+
+    @property
+    def capacity_milli(self) -> int:
+        """The node's CPU."""
+        return self.facts.capacity.cpu_milli or 0
+
+    @property
+    def line_milli(self) -> float:
+        """Use of the node above which it is at risk."""
+        return self.capacity_milli * self.line_pct / 100
+
+    def pct(self, milli: float) -> int:
+        """Percent of the node's CPU."""
+        return min(BUCKETS, round(milli * 100 / self.capacity_milli)) if self.capacity_milli else 0
+
+
 class Tally(msgspec.Struct, kw_only=True):
     """One policy, node and block. CPU in millicore-milliseconds."""
 
@@ -44,10 +75,21 @@ class NodeTrial(msgspec.Struct, kw_only=True):
     """By time of the log in units of ``BLOCK_MS``."""
     raises: dict[tuple[int, int], int] = {}
     """As ``share_used`` takes it: time under a looser limit than the recorded one, which held pods back, ms."""
+    crossings: dict[tuple[int, int], int] = {}
+    """As ``share_over`` takes it: time of such raises in which the most is above the line and the least is not, ms."""
 
     def block(self, at_ms: int) -> Tally:
         """The block of that time."""
         return self.blocks.setdefault(at_ms // BLOCK_MS, Tally())
+
+    def raised(self, moment: Moment, rest_milli: float, be: Range) -> None:
+        """Count a time for which only bounds are known."""
+        low_pct = moment.pct(be.low_milli)
+        place = low_pct, moment.pct(be.high_milli)
+        self.raises[place] = self.raises.get(place, 0) + moment.span_ms
+        if rest_milli + be.low_milli <= moment.line_milli < rest_milli + be.high_milli:
+            place = low_pct, max(low_pct, moment.pct(moment.line_milli - rest_milli))
+            self.crossings[place] = self.crossings.get(place, 0) + moment.span_ms
 
 
 class Tried(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,7 +176,7 @@ class Trials:
         if facts is None or pods is None:
             self._undecided += counts
             return
-        moment = _Moment(record.timestamp_ms, sample, facts, pods, self._line_pct, counts=counts)
+        moment = Moment(record.timestamp_ms, sample, facts, pods, self._line_pct, counts=counts)
         self._undecided += counts and not node.decide(moment, self._policy(sample.policy_version), self._grid)
 
     def _sample(self, record: Record) -> NodeSample | None:
@@ -170,30 +212,6 @@ class Trials:
         return self._by_version[version]
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
-    """The time since the sample before, and what is known of it."""
-
-    at_ms: int
-    sample: NodeSample
-    facts: NodeFacts
-    pods: Sequence[Pod]
-    line_pct: float
-    counts: bool
-
-    @property
-    def span_ms(self) -> int:
-        return min(self.sample.interval_ms, INTERVAL_MS_MAX)
-
-    @property
-    def capacity_milli(self) -> int:
-        return self.facts.capacity.cpu_milli or 0
-
-    def pct(self, milli: float) -> int:
-        """Percent of the node's CPU."""
-        return min(BUCKETS, round(milli * 100 / self.capacity_milli)) if self.capacity_milli else 0
-
-
 @dataclass(slots=True)
 class _Trial:
     """One policy on one node."""
@@ -224,7 +242,7 @@ class _Node:
             self.pods = {sample.pods_revision: known(sample.pods)}
         return self.facts.get(sample.facts_revision), self.pods.get(sample.pods_revision)
 
-    def decide(self, moment: _Moment, recorded: Policy | None, grid: Sequence[Policy]) -> bool:
+    def decide(self, moment: Moment, recorded: Policy | None, grid: Sequence[Policy]) -> bool:
         """Count a sample on all sides, then decide it; whether it could be counted."""
         sample, pods = moment.sample, moment.pods
         for trial in self.trials:
@@ -243,7 +261,7 @@ class _Node:
                 trial.counted.block(moment.at_ms).evictions += evictions
         return counted
 
-    def _count(self, moment: _Moment) -> bool:
+    def _count(self, moment: Moment) -> bool:
         """The time since the sample before, under the limits that were in force in it."""
         sample, facts = moment.sample, moment.facts
         limits, used = measured(sample.limits), sample.use.cpu_milli
@@ -264,12 +282,11 @@ class _Node:
             bounds = _plus(bounds, trial.other.kept(), min(would, room))
             _add(trial.counted, moment, rest, bounds)
             if bounds.high_milli > bounds.low_milli and was_held_back:
-                place = moment.pct(bounds.low_milli), moment.pct(bounds.high_milli)
-                trial.counted.raises[place] = trial.counted.raises.get(place, 0) + moment.span_ms
+                trial.counted.raised(moment, rest, bounds)
         return True
 
 
-def _decided(other: Hypothetical, moment: _Moment, policy: Policy, recorded: Collection[str]) -> int:
+def _decided(other: Hypothetical, moment: Moment, policy: Policy, recorded: Collection[str]) -> int:
     """Decide a sample as it would have been, and do what is decided. Returns how many pods go.
 
     Args:
@@ -296,8 +313,8 @@ def _plus(bounds: Range, kept: Sequence[Part], most_milli: float) -> Range:
     return Range(low_milli=low, high_milli=high)
 
 
-def _add(trial: NodeTrial, moment: _Moment, rest_milli: float, be: Range) -> None:
-    tally, line = trial.block(moment.at_ms), moment.capacity_milli * moment.line_pct / 100
+def _add(trial: NodeTrial, moment: Moment, rest_milli: float, be: Range) -> None:
+    tally, line = trial.block(moment.at_ms), moment.line_milli
     tally.covered_ms += moment.span_ms
     tally.be_low += be.low_milli * moment.span_ms
     tally.be_high += be.high_milli * moment.span_ms

@@ -75,6 +75,6 @@ async def test_a_live_log_its_export_and_its_offsets_give_the_same_figures(broke
     assert slacktide(*again, "--bootstrap", broker.bootstrap) == live
 
     net = re.findall(
-        r'^slacktide_savings_core_hours{kind="net",node="node-\d"} (.+)$', metrics.read_text(), re.MULTILINE
+        r'^slacktide_savings_core_seconds{kind="net",node="node-\d"} (.+)$', metrics.read_text(), re.MULTILINE
     )
-    assert sum(map(float, net)) == pytest.approx(cpu["net"])
+    assert sum(map(float, net)) == pytest.approx(cpu["net"] * CORE_H)

@@ -15,7 +15,7 @@ from slacktide.deploy.cli.advise import report
 from slacktide.deploy.cli.main import cli
 from slacktide.schemas.policy import DEFAULT
 from slacktide.streams.advise.advice import Advice, Tag, advise
-from slacktide.streams.advise.demand import Demand, share_used
+from slacktide.streams.advise.demand import Demand, share_over, share_used
 from slacktide.streams.advise.grid import grid
 from slacktide.streams.advise.trials import BLOCK_MS, NodeTrial, Tally, Tried
 from slacktide.streams.replay.lines import REPLAYED, Header, end_line, head_line, line_of
@@ -37,6 +37,14 @@ def test_demand_beyond_what_was_seen_counts_as_unlimited() -> None:
     assert share_used(Demand(censored={10: 5_000}), {(10, 90): 1_000}) == pytest.approx(1.0)
 
 
+def test_a_line_is_passed_as_often_as_demand_passes_it() -> None:
+    """The same demand: in half of the time it is more than 30%."""
+    demand = Demand(shown={20: 1_000, 40: 1_000}, censored={10: 5_000})
+
+    assert share_over(demand, {(10, 30): 1_000}) == pytest.approx(0.5)
+    assert share_over(demand, {}) == 1
+
+
 @given(
     st.dictionaries(st.integers(0, 100), st.integers(1, 10**6)),
     st.dictionaries(st.integers(0, 100), st.integers(1, 10**6)),
@@ -44,6 +52,7 @@ def test_demand_beyond_what_was_seen_counts_as_unlimited() -> None:
 )
 def test_a_share_is_a_share(shown: dict, censored: dict, raises: dict) -> None:
     assert 0 <= share_used(Demand(shown=shown, censored=censored), raises) <= 1
+    assert 0 <= share_over(Demand(shown=shown, censored=censored), raises) <= 1
 
 
 def tried(*policies: tuple[float, float, int], nodes: int = 3, blocks: int = 12) -> Tried:

@@ -10,6 +10,8 @@ from slacktide.deploy.cli.replay.source import ExportFileError
 from slacktide.streams.savings.report import Report, Saved
 
 KINDS = Saved.__struct_fields__
+HOUR_S = 3_600
+UNITS = {"cpu": HOUR_S, "mem": HOUR_S << 30}
 
 
 def write(made: Report, file: Path) -> None:
@@ -27,18 +29,19 @@ def write(made: Report, file: Path) -> None:
     gauge("until_timestamp_seconds", "End of the span that the other figures are of.").set(made.until_ms / 1_000)
     gauge("span_seconds", "Length of that span.").set((made.until_ms - made.since_ms) / 1_000)
     hours = {
-        "cpu": gauge("core_hours", "CPU of best-effort pods in the span, by kind of figure.", "node", "kind"),
-        "mem": gauge("gib_hours", "Memory of best-effort pods in the span, by kind of figure.", "node", "kind"),
+        "cpu": gauge("core_seconds", "CPU of best-effort pods in the span, by kind of figure.", "node", "kind"),
+        "mem": gauge("byte_seconds", "Memory of best-effort pods in the span, by kind of figure.", "node", "kind"),
     }
     counts = {
-        "covered_h": gauge("covered_hours", "Node-hours that samples cover in the span.", "node"),
         "evictions": gauge("evictions", "Best-effort pods evicted in the span.", "node"),
         "restarts": gauge("restarts", "Best-effort containers restarted in the span.", "node"),
     }
+    covered = gauge("covered_seconds", "Time that samples cover in the span.", "node")
     for node in made.nodes:
+        covered.labels(node.node).set(node.covered_h * HOUR_S)
         for resource, metric in hours.items():
             for kind in KINDS:
-                metric.labels(node.node, kind).set(getattr(getattr(node, resource), kind))
+                metric.labels(node.node, kind).set(getattr(getattr(node, resource), kind) * UNITS[resource])
         for name, metric in counts.items():
             metric.labels(node.node).set(getattr(node, name))
     try:
