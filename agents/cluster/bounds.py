@@ -21,9 +21,15 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Bounds:
-    """Who is connected to one server. Use ``middleware`` in its application and ``kept`` around its life."""
+    """Who is connected to one server. Use ``middleware`` in its application and ``kept`` around its life.
 
-    def __init__(self) -> None:
+    Args:
+        lasting: paths whose answers have no end, such as a stream of events.
+
+    """
+
+    def __init__(self, lasting: frozenset[str] = frozenset()) -> None:
+        self._lasting = lasting
         self._born: dict[Any, float] = {}
         self._asked: set[Any] = set()
         """Connections that have sent a request."""
@@ -38,7 +44,7 @@ class Bounds:
             self._asked.add(request.protocol)
             self._busy.add(request.protocol)
             try:
-                async with asyncio.timeout(REQUEST_S):
+                async with asyncio.timeout(None if request.path in self._lasting else REQUEST_S):
                     return await handler(request)
             except TimeoutError:
                 response = web.Response(status=408, text=f"not whole within {REQUEST_S:g} s")

@@ -45,6 +45,7 @@ COMMANDS = {
     "audit": ("slacktide.deploy.cli.audit.command", "List who was evicted, throttled or frozen; export and verify."),
     "nodes": ("slacktide.deploy.cli.nodes", "List all nodes: sold, used, limit, age and problems."),
     "top": ("slacktide.deploy.cli.top", "Watch all nodes, refreshed each second."),
+    "console": ("slacktide.deploy.cli.console", "Serve a console: the cluster in a browser, live or as it was."),
     "replay": ("slacktide.deploy.cli.replay.command", "Decide recorded samples again, and compare."),
     "calc": ("slacktide.deploy.cli.calc.command", "Compute decision rules by hand, with their arithmetic."),
     "queue": ("slacktide.deploy.cli.queue.command", "Simulate a job queue with quotas."),

@@ -57,7 +57,7 @@ def environment(folder: Path, requirement: str) -> Path:
 
 @pytest.fixture(scope="module")
 def whole(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return environment(tmp_path_factory.mktemp("whole"), f"slacktide[local,cluster] @ {wheel.as_uri()}")
+    return environment(tmp_path_factory.mktemp("whole"), f"slacktide[local,cluster,console] @ {wheel.as_uri()}")
 
 
 @pytest.fixture(scope="module")

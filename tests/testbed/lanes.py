@@ -6,7 +6,7 @@ import os
 
 from xdist.scheduler import LoadScopeScheduling
 
-WAITING = ("tests/demo/", "tests/pipeline/", "tests/kernel/", "tests/attack/", "tests/stack/")
+WAITING = ("tests/demo/", "tests/pipeline/", "tests/kernel/", "tests/attack/", "tests/stack/", "tests/browser/")
 """Where tests stand that mostly wait. They are done when the other lane comes to the real node, whose tests ask who
 gets how much of the processor."""
 LIGHT, NORMAL = 19, 0

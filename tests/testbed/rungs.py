@@ -230,7 +230,17 @@ def lacks_netns() -> Lack | None:
     return None
 
 
+@functools.cache
+def lacks_browser() -> Lack | None:
+    """Debian's Chromium, and a font with Chinese characters."""
+    if shutil.which("chromium") is None:
+        get = "apt-get install --no-install-recommends chromium fonts-wqy-microhei"
+        return Lack(what="Chromium", get=get, possible=_installs_packages())
+    return None
+
+
 LACKS = {
+    "browser": lacks_browser,
     "kafka": lacks_kafka,
     "attack": lacks_kafka,
     "netns": lacks_netns,
@@ -266,6 +276,7 @@ RUNGS = (
     "Kubernetes node",
     "Kubernetes node, cgroup v2",
     "Kubernetes node, NUMA zones",
+    "browser",
     "install",
 )
 """In the order in which they run: what costs least tells first."""
@@ -281,11 +292,19 @@ BY_MARKER = {
     "qemu": RUNGS[5],
     "uml": RUNGS[4],
     "kernel": RUNGS[3],
-    "install": RUNGS[14],
+    "browser": RUNGS[14],
+    "install": RUNGS[15],
 }
 APART = {"tests/cluster/v2": RUNGS[12], "tests/cluster/numa": RUNGS[13]}
 """Rungs that `make test` runs by themselves, by the folder that its other run ignores."""
-BY_FOLDER = {"pipeline": RUNGS[1], "demo": RUNGS[1], "sim": RUNGS[2], "kernel": RUNGS[3], "install": RUNGS[14]}
+BY_FOLDER = {
+    "pipeline": RUNGS[1],
+    "demo": RUNGS[1],
+    "sim": RUNGS[2],
+    "kernel": RUNGS[3],
+    "browser": RUNGS[14],
+    "install": RUNGS[15],
+}
 
 
 def rung_of(item: pytest.Item) -> str:

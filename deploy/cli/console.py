@@ -1,0 +1,96 @@
+"""``slacktide console``: the log in a browser, at any moment of the last week."""
+# ruff: noqa: RUF009 - setting() makes a field
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import click
+
+from slacktide.deploy.cli import process
+from slacktide.deploy.cli.logs import configure
+from slacktide.deploy.cli.settings import (
+    LOOPBACK_BROKER,
+    HostPort,
+    Kafka,
+    configured,
+    envvar,
+    file,
+    folder,
+    setting,
+    state_folder,
+)
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.health import Health
+
+log = logging.getLogger(__name__)
+
+PORT = 9470
+TOKEN = envvar("--console-token")
+TOKEN_LENGTH_MIN = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsoleSettings(process.LogSettings):
+    """How the console runs."""
+
+    bootstrap: Cluster = setting("Kafka, several with commas.", Kafka(), default=LOOPBACK_BROKER)
+    listen: str = setting(
+        "HOST:PORT of the pages and of /live. Off loopback a token is required.",
+        HostPort(),
+        default=f"127.0.0.1:{PORT}",
+    )
+    store: Path = setting(
+        "Folder of the history.",
+        folder(exists=False),
+        default=lambda: state_folder() / "console",
+        shown="/var/lib/slacktide/console for root, else ~/.local/state/slacktide/console",
+    )
+    token_file: Path | None = setting(
+        f"File with the token that a request must bring. Not given: ${TOKEN}, else none.", file(), default=None
+    )
+
+
+@click.command(epilog="Example: slacktide console --bootstrap kafka-1:9092 --listen 127.0.0.1:9470")
+@configured(ConsoleSettings)
+def command(settings: ConsoleSettings) -> None:
+    """Serve the console until stopped: nodes, pods, records and policy, live or at a moment of the last week.
+
+    It follows the topics, keeps a history in one file of bounded size, and only reads from Kafka. With a token, a
+    browser asks for a user name, which may be any, and a password, which is the token.
+    """
+    from slacktide.deploy.console.guarding import is_loopback  # noqa: PLC0415 - loads HTTP: not for --help
+    from slacktide.deploy.console.run import run  # noqa: PLC0415
+    from slacktide.deploy.console.server import Listen  # noqa: PLC0415
+
+    host, _, port = settings.listen.rpartition(":")
+    token = _token(settings.token_file)
+    if not token and not is_loopback(host):
+        raise click.UsageError(f"--listen {settings.listen} is not loopback: give --token-file or ${TOKEN}")
+    configure("console", settings.log_level, settings.log_format)
+    listen = Listen(host=host.strip("[]"), port=int(port), token=token)
+
+    async def work(stop: asyncio.Event) -> None:
+        await run(settings.bootstrap, settings.store, listen, stop, Health())
+
+    process.until_stopped(work)
+
+
+def _token(path: Path | None) -> str:
+    """The token; "": none.
+
+    Raises:
+        click.UsageError: the file cannot be read, or the token is too short to be one.
+
+    """
+    try:
+        token = os.environ.get(TOKEN, "") if path is None else path.read_text().strip()
+    except (OSError, UnicodeDecodeError) as exc:
+        raise click.UsageError(f"--token-file {path}: {exc}") from exc
+    if (token or path is not None) and len(token) < TOKEN_LENGTH_MIN:
+        raise click.UsageError(f"the token has {len(token)} characters; {TOKEN_LENGTH_MIN} is the least")
+    return token

@@ -1,0 +1,275 @@
+"""What the pages ask for, put together from the history: columns for pictures, rows for tables.
+
+Times are UTC epoch milliseconds, figures have their unit at the end of their name, and what is not known is null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from slacktide.deploy.cli.records import json_line, letter_row
+from slacktide.deploy.console.arithmetic import explained
+from slacktide.deploy.console.history.view import NONE, UNLIMITED, Console, Decision, NodeRow, Series
+from slacktide.deploy.console.policy_groups import policy_groups
+from slacktide.schemas.errors import SlacktideError
+from slacktide.streams.records import Record
+
+POINTS = 600
+"""Of a chart: about as many as it has pixels to show."""
+SPAN_MS, SPAN_MS_MAX = 15 * 60_000, 8 * 24 * 3_600_000
+LIFE_MS = 24 * 3_600_000
+"""How far back a pod's life is explanation."""
+LETTERS_MS = 24 * 3_600_000
+_TRACEPARENT_PARTS = 4
+COMPARED_MAX = 100
+"""Nodes whose figures are compared with the shadow's."""
+CHARTED = (
+    "ls_cpu_milli", "be_cpu_milli", "system_cpu_milli", "used_cpu_milli", "used_mem_bytes", "be_mem_bytes",
+    "sold_cpu_milli", "sold_mem_bytes", "requested_cpu_milli", "limit_cpu_milli", "limit_cpu_milli.min",
+    "ceiling_cpu_milli", "capacity_cpu_milli", "capacity_mem_bytes", "cpu_some", "mem_some", "io_some",
+    "ls_stall_permille", "be_throttled_permille", "slack_won_cpu_milli", "decided_ms", "cuts", "raises", "bursts",
+    "evictions", "guarded",
+)  # fmt: skip
+ROW = (
+    "node", "state", "severity", "why", "age_ms", "capacity_cpu_milli", "used_cpu_milli", "ls_cpu_milli",
+    "be_cpu_milli", "sold_cpu_milli", "requested_cpu_milli", "slack_won_cpu_milli", "ls_stall_permille",
+    "limit_cpu_milli", "capacity_mem_bytes", "used_mem_bytes", "sold_mem_bytes", "evictions",
+)  # fmt: skip
+SUMS = (
+    "capacity_cpu_milli", "used_cpu_milli", "ls_cpu_milli", "be_cpu_milli", "sold_cpu_milli", "requested_cpu_milli",
+    "slack_won_cpu_milli", "capacity_mem_bytes", "used_mem_bytes", "sold_mem_bytes",
+)  # fmt: skip
+
+
+class NotKeptError(SlacktideError):
+    """The history has nothing of what was asked for."""
+
+
+class BadQuestionError(SlacktideError):
+    """A question lacks something, or is none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What a page asks."""
+
+    at_ms: int
+    """The moment that it shows."""
+    given: Mapping[str, str]
+
+    def named(self, name: str) -> str:
+        """Give what must be there.
+
+        Raises:
+            BadQuestionError: it is not.
+
+        """
+        if not (value := self.given.get(name, "")):
+            raise BadQuestionError(f"the question lacks {name}")
+        return value
+
+
+def answer(history: Console, path: str, question: Question) -> dict[str, Any]:
+    """Answer one question.
+
+    Raises:
+        BadQuestionError: there is no such question, or it lacks something.
+        NotKeptError: the history has nothing of it.
+
+    """
+    found = _ANSWERS.get(path)
+    if found is None:
+        raise BadQuestionError(f"no question {path}; there are {', '.join(_ANSWERS)}")
+    return {"at_ms": question.at_ms, **found(history, question)}
+
+
+def _cluster(history: Console, question: Question) -> dict[str, Any]:
+    rows = history.cluster_at(question.at_ms)
+    return {
+        "columns": {name: [_limit(getattr(row, name)) for row in rows] for name in ROW},
+        "sums": {name: _sum(getattr(row, name) for row in rows) for name in SUMS},
+        "problems": history.problems_at(question.at_ms),
+        "gaps": history.bounds().gaps,
+    }
+
+
+def _sum(figures: Iterable[int | None]) -> int | None:
+    """Of what is known; None: nothing is."""
+    known = [one for one in figures if one is not None]
+    return sum(known) if known else None
+
+
+def _limit(value: Any) -> Any:
+    """No limit is null, as in records."""
+    return None if value == UNLIMITED else value
+
+
+def _node(history: Console, question: Question) -> dict[str, Any]:
+    if not question.given.get("node"):
+        return {"nodes": history.nodes()}
+    name, at_ms = question.given["node"], question.at_ms
+    span_ms = _span_ms(question)
+    try:
+        series = history.node_series(name, at_ms - span_ms, at_ms, POINTS)
+    except KeyError as exc:
+        raise NotKeptError(f"the history has no node {name}") from exc
+    row = next((one for one in history.cluster_at(at_ms) if one.node == name), None)
+    decision = history.decision_at(name, at_ms)
+    return {
+        "row": None if row is None else {name: _limit(getattr(row, name)) for name in NodeRow.__slots__},
+        "unlimited": row is not None and row.limit_cpu_milli == UNLIMITED,
+        "series": {"step_ms": series.step_ms, "t_ms": series.at_ms.tolist(), "by": _columns(series)},
+        **({"figures": [], "findings": [], "steps": []} if decision is None else _decided(decision)),
+    }
+
+
+def _span_ms(question: Question) -> int:
+    text = question.given.get("span", str(SPAN_MS))
+    if not text.isascii() or not text.isdigit():
+        raise BadQuestionError(f"span is {text!r}, not milliseconds")
+    return min(max(int(text), 1_000), SPAN_MS_MAX)
+
+
+def _columns(series: Series) -> dict[str, list[int | None]]:
+    return {
+        name: [None if value in {NONE, UNLIMITED} else value for value in column]
+        for name in CHARTED
+        if (column := series.columns.get(name)) is not None
+    }
+
+
+def _decided(decision: Decision) -> dict[str, Any]:
+    explanation = decision.explanation
+    return {
+        "figures": explanation.figures,
+        "findings": explanation.findings,
+        "policy_version": explanation.policy_version,
+        "steps": [
+            {
+                "name": step.name,
+                "place": str(step.place),
+                "age_ms": step.age_ms,
+                "traces": _traces(decision, step.place),
+            }
+            | {
+                name: getattr(step.record, name, None)
+                for name in ("answer", "rule", "result", "origin", "bound", "reason")
+            }
+            for step in explanation.steps
+        ],
+    }
+
+
+def _traces(decision: Decision, place: Any) -> str:
+    """The trace of a step's record; "": it has none."""
+    for record in decision.records:
+        if (record.topic, record.partition, record.offset) == (place.topic, place.partition, place.offset):
+            return trace_of(record)
+    return ""
+
+
+def trace_of(record: Record) -> str:
+    """Its trace id; "": it carries none."""
+    parent = next((value for name, value in record.headers if name == "traceparent"), b"")
+    parts = parent.decode(errors="replace").split("-")
+    return parts[1] if len(parts) == _TRACEPARENT_PARTS else ""
+
+
+def _explain(history: Console, question: Question) -> dict[str, Any]:
+    lines = explained(history, question.at_ms, question.given)
+    if lines is None:
+        raise NotKeptError("the history keeps no arithmetic of that moment")
+    return {"lines": lines}
+
+
+def _pod(history: Console, question: Question) -> dict[str, Any]:
+    at_ms, pod = question.at_ms, question.given.get("pod", "")
+    if not pod:
+        return {"pods": history.pods(at_ms)}
+    events = history.pod_events(pod, at_ms - LIFE_MS, at_ms)
+    namespace = pod.partition("/")[0]
+    others = sorted(
+        {f"{one.namespace}/{one.name}" for one in history.pod_events(namespace, at_ms - LIFE_MS, at_ms)} - {pod}
+    )
+    return {
+        "events": [
+            {name: getattr(one, name) for name in ("at_ms", "kind", "node", "text", "uid")} | {"place": str(one.place)}
+            for one in events
+        ],
+        "others": others[:COMPARED_MAX],
+    }
+
+
+def _records(history: Console, question: Question) -> dict[str, Any]:
+    at_ms, of = question.at_ms, question.given.get("of", "")
+    return {
+        "trace": [_shown(one) for one in history.records(of)] if of else [],
+        "topics": history.topics_at(at_ms),
+        "lag": [
+            {"worker": one.worker, "topic": one.topic, "partition": one.partition, "lag": one.lag}
+            for one in history.lag_at(at_ms)
+        ],
+        "letters": [_letter(one) for one in history.dead_letters(at_ms - LETTERS_MS, at_ms)],
+    }
+
+
+def _shown(record: Record) -> dict[str, Any]:
+    return {
+        "place": f"{record.topic} {record.partition}:{record.offset}",
+        "at_ms": record.timestamp_ms,
+        "trace": trace_of(record),
+        "line": json_line(record).decode(),
+    }
+
+
+def _letter(record: Record) -> dict[str, Any]:
+    _, _, origin, key, reader, reason = letter_row(record)
+    place = f"{record.topic} {record.partition}:{record.offset}"
+    return {
+        "at_ms": record.timestamp_ms,
+        "place": place,
+        "from": origin,
+        "key": key,
+        "reader": reader,
+        "reason": reason,
+    }
+
+
+def _policy(history: Console, question: Question) -> dict[str, Any]:
+    found = history.policy_at(question.at_ms)
+    if found is None:
+        return {"version": ""}
+    compared = [_against_shadow(history, question.at_ms, name) for name in history.nodes()[:COMPARED_MAX]]
+    return {
+        "version": found.policy.version,
+        "place": str(found.place),
+        "published_ms": found.policy.published_ms,
+        "refused": found.refused,
+        "groups": policy_groups(found.policy),
+        "shadow": [one for one in compared if one is not None],
+    }
+
+
+def _against_shadow(history: Console, at_ms: int, node: str) -> dict[str, Any] | None:
+    """What is sold there, and what would be by the shadow's policy; None: no shadow said."""
+    shadow = history.shadow_at(node, at_ms)
+    live = None if shadow is None else history.decision_at(node, at_ms)
+    if shadow is None or live is None:
+        return None
+    return {"node": node, "version": shadow.explanation.policy_version, "live": _sold(live), "shadow": _sold(shadow)}
+
+
+def _sold(decision: Decision) -> Mapping[str, int | None]:
+    return {one.of: one.published for one in decision.explanation.figures}
+
+
+_ANSWERS: Mapping[str, Callable[[Console, Question], dict[str, Any]]] = {
+    "cluster": _cluster,
+    "node": _node,
+    "pod": _pod,
+    "records": _records,
+    "policy": _policy,
+    "explain": _explain,
+}

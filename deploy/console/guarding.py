@@ -1,0 +1,63 @@
+"""Who may ask: on loopback whoever is on the machine, elsewhere whoever has the token."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import ipaddress
+from urllib.parse import urlsplit
+
+HEADERS = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+"""Of every answer."""
+CHALLENGE = 'Basic realm="slacktide console: any user name, the token as password", charset="UTF-8"'
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address, or the name in a Host header, is of this machine alone."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False
+
+
+def refusal(token: str, host: str, authorization: str) -> tuple[int, str] | None:
+    """Status and reason why a request is refused; None: it is not.
+
+    Args:
+        token: what is wanted; "": none, for the console listens on loopback.
+        host: the request's Host header. Without a token one with a foreign name comes from a page elsewhere, whose
+            name was made to mean this machine.
+        authorization: its Authorization header: Bearer, or Basic with the token as password, as browsers send it.
+
+    """
+    if token:
+        given = _token_of(authorization)
+        return None if hmac.compare_digest(given.encode(), token.encode()) else (401, "a token is required")
+    try:
+        name = urlsplit(f"//{host}").hostname or ""
+    except ValueError:
+        name = ""
+    return None if is_loopback(name) else (421, f"this is a console on loopback, and not {host!r}")
+
+
+def _token_of(authorization: str) -> str:
+    kind, _, value = authorization.partition(" ")
+    if kind.lower() == "bearer":
+        return value.strip()
+    if kind.lower() != "basic":
+        return ""
+    try:
+        return base64.b64decode(value, validate=True).decode().partition(":")[2]
+    except (binascii.Error, UnicodeDecodeError):
+        return ""

@@ -1,0 +1,118 @@
+"""One fold for all viewers: a tick each second, and each answer computed once between two of them."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import msgspec
+
+from slacktide.deploy.console.answers import Question, answer
+from slacktide.deploy.console.history.view import Bounds, Console
+
+log = logging.getLogger(__name__)
+
+TICK_S = 1.0
+ANSWERS_MAX = 256
+"""Answers that are kept between two ticks."""
+GZIP_BYTES_MIN = 1_400
+"""What fits a packet is not worth packing."""
+
+_encoder = msgspec.json.Encoder(enc_hook=str)
+
+
+@dataclass(frozen=True, slots=True)
+class Packed:
+    """An answer, ready to be sent to many."""
+
+    body: bytes
+    gzipped: bool
+
+
+class Live:
+    """Reads the history for all viewers.
+
+    Args:
+        history: read on one thread of its own.
+        trouble: why nothing is recorded; "": all is.
+
+    """
+
+    def __init__(self, history: Console, trouble: Callable[[], str]) -> None:
+        self._history = history
+        self._trouble = trouble
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-history")
+        self._answers: dict[tuple[str, frozenset[tuple[str, str]], int], asyncio.Future[Packed]] = {}
+        self._bounds: Bounds | None = None
+        self._ticked = asyncio.Condition()
+        self._number = 0
+        self.tick = b""
+        """The newest, as an event of a stream of events."""
+
+    async def run(self) -> None:
+        """Tick for ever."""
+        try:
+            while True:
+                try:
+                    await self._turn()
+                except Exception:  # the next turn may do
+                    log.exception("the history was not read")
+                await asyncio.sleep(TICK_S)
+        finally:
+            self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _turn(self) -> None:
+        trouble = self._trouble()
+        bounds = await asyncio.get_running_loop().run_in_executor(self._thread, self._history.bounds)
+        note = "nothing" if bounds.newest_ms is None else "stalled" if trouble else ""
+        self._bounds = bounds
+        self._answers.clear()
+        body = {"first_ms": bounds.oldest_ms, "now_ms": bounds.newest_ms, "note": note, "trouble": trouble}
+        async with self._ticked:
+            self._number += 1
+            self.tick = b"event: tick\ndata: " + _encoder.encode(body) + b"\n\n"
+            self._ticked.notify_all()
+
+    async def ticks(self) -> AsyncIterator[bytes]:
+        """Each tick from the newest on; one who is slow misses some."""
+        seen = 0
+        while True:
+            async with self._ticked:
+                await self._ticked.wait_for(lambda: self._number > seen)  # noqa: B023 - asked at once
+                seen, tick = self._number, self.tick
+            yield tick
+
+    async def ask(self, path: str, given: Mapping[str, str]) -> Packed:
+        """Answer a question, or give the answer that another viewer waits for.
+
+        Raises:
+            SlacktideError: there is no such question, or the history has nothing of it.
+
+        """
+        newest_ms = None if self._bounds is None else self._bounds.newest_ms
+        at_ms = _moment(given.get("at", ""), newest_ms or 0)
+        key = (path, frozenset((name, value) for name, value in given.items() if name != "at"), at_ms)
+        found = self._answers.get(key)
+        if found is None or found.cancelled():
+            if len(self._answers) >= ANSWERS_MAX:
+                self._answers.clear()
+            loop = asyncio.get_running_loop()
+            found = loop.run_in_executor(
+                self._thread, _answered, self._history, path, Question(at_ms=at_ms, given=given)
+            )
+            self._answers[key] = found
+        return await asyncio.shield(found)
+
+
+def _moment(text: str, newest_ms: int) -> int:
+    """The moment that is asked for, at most the newest; none: live."""
+    return min(int(text), newest_ms) if text.isascii() and text.isdigit() and len(text) < 16 else newest_ms
+
+
+def _answered(history: Console, path: str, question: Question) -> Packed:
+    body = _encoder.encode(answer(history, path, question))
+    return Packed(gzip.compress(body, 1), gzipped=True) if len(body) >= GZIP_BYTES_MIN else Packed(body, gzipped=False)

@@ -1,0 +1,43 @@
+// A number that opens its arithmetic: the text of `slacktide explain` for that moment.
+
+import { el, plain } from "./dom.js";
+import { ask } from "./feed.js";
+import { here } from "./place.js";
+import { amount, t } from "./words.js";
+
+const dialog = document.getElementById("dialog");
+
+/**
+ * @param {number|null} value
+ * @param {string} unit milli, bytes, percent, ms, count
+ * @param {{node?: string, pod?: string, figure: string}} of what is explained; figure: lines that name it are marked
+ */
+export function number(value, unit, of) {
+  const text = amount(value, unit);
+  const key = `${of.node ?? of.pod ?? ""}/${of.figure}`;
+  return el("button.number", { type: "button", title: t("number.open"), "data-key": key, onclick: () => open(text, of) }, text);
+}
+
+export function box(title, ...body) {
+  dialog.replaceChildren(el("div", {},
+    el("div.top", {}, el("h2", { id: "dialog-title" }, title), el("button", { type: "button", onclick: () => dialog.close() }, t("close"))), ...body));
+  if (!dialog.open) dialog.showModal();
+  return dialog;
+}
+dialog.addEventListener("click", (event) => { if (event.target === dialog) dialog.close(); });
+
+async function open(value, of) {
+  const text = el("pre", { tabIndex: 0 }, t("loading"));
+  const whose = of.node ?? of.pod ?? t("cluster");
+  box(`${plain(whose)} · ${known(of.figure)} = ${value}`, el("p.soft.small", {}, t("explain.note")), text);
+  try {
+    const { lines } = await ask("explain", { node: of.node, pod: of.pod, figure: of.figure, at: here().at_ms });
+    const marks = lines.map((line) => (of.mark ?? of.figure).split("|").some((part) => line.includes(part)));
+    text.replaceChildren(...lines.flatMap((line, index) => [marks[index] ? el("mark", {}, plain(line)) : plain(line), "\n"]));
+    text.querySelector("mark")?.scrollIntoView({ block: "center" });
+  } catch (error) {
+    text.replaceChildren(plain(error.message));
+  }
+}
+
+const known = (figure) => { const word = t(`of.${figure}`); return word.startsWith("of.") ? figure : word; };

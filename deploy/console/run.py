@@ -1,0 +1,51 @@
+"""The console's process: a follower of the log, its history, and the server of the pages."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.console.history.follower import Follower
+from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.store import Store
+from slacktide.deploy.console.server import Listen, serving
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.health import Health
+
+log = logging.getLogger(__name__)
+
+FILE = "history.sqlite"
+
+
+async def run(bootstrap: Cluster, folder: Path, listen: Listen, stop: asyncio.Event, health: Health) -> None:
+    """Follow and serve until told to stop; what is recorded is stored before the end.
+
+    Args:
+        bootstrap: the Kafka cluster. Where it is away, the pages show what was recorded.
+        folder: of the history.
+        listen: the address, and the token that requests must bring.
+        stop: ends it.
+        health: what /live says.
+
+    Raises:
+        ServerError: the address could not be had.
+        StoreError: the history cannot be opened.
+
+    """
+    store = Store(folder / FILE)
+    try:
+        follower = Follower(bootstrap, store, SystemClock())
+        history = History(store.path, lambda: follower.recorder)
+        async with serving(history, listen, health, lambda: follower.trouble) as url:
+            log.info("serving the console", extra={"url": url})
+            tasks = [asyncio.create_task(follower.run()), asyncio.create_task(stop.wait())]
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            for task in ended:
+                task.result()  # the follower ends by an error alone
+    finally:
+        store.close()

@@ -1,0 +1,184 @@
+"""The console's HTTP server: the pages' files, answers from the history, and a stream of ticks. It only reads."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from aiohttp import web
+
+from slacktide.agents.cluster.bounds import Bounds
+from slacktide.agents.listening import bracketed, listening
+from slacktide.deploy.console.answers import BadQuestionError, NotKeptError
+from slacktide.deploy.console.files import page_files
+from slacktide.deploy.console.guarding import CHALLENGE, HEADERS, refusal
+from slacktide.deploy.console.history.view import Console
+from slacktide.deploy.console.live import Live
+from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.health import Health
+
+log = logging.getLogger(__name__)
+
+VIEWERS_MAX = 200
+"""Who follow ticks at a time; each keeps a connection."""
+CLOSING_S = 1.0
+RETRY_MS = 2_000
+LIVE, TICKS = "/live", "/api/ticks"
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class ServerError(SlacktideError):
+    """The address could not be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listen:
+    """Where it listens, and for whom."""
+
+    host: str
+    port: int
+    """0: any."""
+    token: str = ""
+    """What a request must bring; "": nothing, for the host is loopback."""
+
+
+@asynccontextmanager
+async def serving(
+    history: Console, listen: Listen, health: Health, trouble: Callable[[], str] = lambda: ""
+) -> AsyncIterator[str]:
+    """Serve until left; gives the URL.
+
+    Args:
+        history: what the pages show.
+        listen: the address, and the token that requests must bring.
+        health: what /live says.
+        trouble: why nothing is recorded; "": all is.
+
+    Raises:
+        ServerError: the address could not be had.
+
+    """
+    pages = _Pages(Live(history, trouble), health, listen.token)
+    bounds = Bounds(lasting=frozenset({TICKS}))
+    app = web.Application(middlewares=[pages.guarded, bounds.middleware], client_max_size=1)
+    app.router.add_get(LIVE, pages.live)
+    app.router.add_get(TICKS, pages.ticks)
+    app.router.add_get("/api/{question}", pages.answer)
+    app.router.add_get("/{path:.*}", pages.file)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, handle_signals=False)
+    await runner.setup()
+    try:
+        try:
+            await web.SockSite(runner, listening(listen.host, listen.port)).start()
+        except OSError as exc:
+            raise ServerError(f"{listen.host}:{listen.port}: {exc.strerror}; choose another with --listen") from exc
+        async with bounds.kept(runner), asyncio.TaskGroup() as group:
+            ticking = group.create_task(pages.shown.run())
+            yield f"http://{bracketed(listen.host)}:{runner.addresses[0][1]}"
+            ticking.cancel()
+            pages.close()
+    finally:
+        await runner.cleanup()
+
+
+class _Pages:
+    """Answers requests."""
+
+    def __init__(self, shown: Live, health: Health, token: str) -> None:
+        self.shown = shown
+        self._health = health
+        self._token = token
+        self._files = page_files()
+        self._viewers: set[asyncio.Task[Any]] = set()
+
+    @property
+    def guarded(self) -> Any:
+        """Refuses whoever may not ask; every answer carries the headers."""
+
+        @web.middleware
+        async def guard(request: web.Request, handler: _Handler) -> web.StreamResponse:
+            headers = request.headers
+            refused = refusal(self._token, headers.get("Host", ""), headers.get("Authorization", ""))
+            if refused is None or request.path == LIVE:
+                try:
+                    return await handler(request)
+                except web.HTTPException as exc:
+                    return _text(exc.status, exc.reason)
+            response = _text(*refused)
+            if refused[0] == web.HTTPUnauthorized.status_code:
+                response.headers["WWW-Authenticate"] = CHALLENGE
+            return response
+
+        return guard
+
+    async def live(self, _: web.Request) -> web.Response:
+        """200, or 503 with the reason."""
+        return _text(503, self._health.not_live) if self._health.not_live else _text(200, "ok")
+
+    async def file(self, request: web.Request) -> web.Response:
+        """One of the pages' files."""
+        found = self._files.get(request.match_info["path"] or "index.html")
+        if found is None:
+            return _text(404, "no such page")
+        headers = HEADERS | {"ETag": found.etag, "Cache-Control": "no-cache"}
+        if request.headers.get("If-None-Match") == found.etag:
+            return web.Response(status=304, headers=headers)
+        return web.Response(body=found.body, content_type=found.kind, charset="utf-8", headers=headers)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """A question's answer as JSON; {"error"} where there is none."""
+        try:
+            found = await self.shown.ask(request.match_info["question"], dict(request.query))
+        except NotKeptError as exc:
+            return _json(404, {"error": str(exc)})
+        except BadQuestionError as exc:
+            return _json(400, {"error": str(exc)})
+        except SlacktideError as exc:
+            log.warning("not answered", extra={"path": request.path, "why": str(exc)})
+            return _json(503, {"error": str(exc)})
+        headers = HEADERS | {"Cache-Control": "no-store"}
+        body = found.body
+        if found.gzipped and "gzip" in request.headers.get("Accept-Encoding", ""):
+            headers["Content-Encoding"] = "gzip"
+        elif found.gzipped:
+            body = gzip.decompress(body)
+        return web.Response(body=body, content_type="application/json", headers=headers)
+
+    async def ticks(self, request: web.Request) -> web.StreamResponse:
+        """A tick each second, until the viewer or the console goes."""
+        if len(self._viewers) >= VIEWERS_MAX:
+            return _text(503, f"there are {VIEWERS_MAX} viewers already")
+        task = asyncio.current_task()
+        assert task is not None
+        response = web.StreamResponse(headers=HEADERS | {"Cache-Control": "no-store"})
+        response.content_type = "text/event-stream"
+        self._viewers.add(task)
+        try:
+            await response.prepare(request)
+            await response.write(f"retry: {RETRY_MS}\n\n".encode())
+            async for tick in self.shown.ticks():
+                await response.write(tick)
+        except ConnectionError:  # the viewer went
+            pass
+        finally:
+            self._viewers.discard(task)
+        return response
+
+    def close(self) -> None:
+        """Let the viewers go."""
+        for task in list(self._viewers):
+            task.cancel()
+
+
+def _text(status: int, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n", headers=HEADERS)
+
+
+def _json(status: int, body: dict[str, str]) -> web.Response:
+    return web.json_response(body, status=status, headers=HEADERS | {"Cache-Control": "no-store"})

@@ -1,0 +1,120 @@
+"""Two consoles: one beside a machine under Slacktide, and one that shows what a file holds."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import math
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pytest
+from playwright.sync_api import Browser
+
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.console.history.recorder import TOPICS, Recorder
+from slacktide.deploy.console.history.store import Store
+from slacktide.deploy.console.run import FILE
+from slacktide.schemas.codec import encode
+from slacktide.schemas.connection import Cluster
+from slacktide.schemas.outcome import Spent
+from slacktide.schemas.topics import OUTCOME, SAMPLE
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out
+from testbed.brokers import free_port
+from testbed.chains import Chain, evicted, logged
+from testbed.console import HOSTILE, Shown, chromium, console
+from testbed.one_machine import NODE, VirtualNode, eventually, one_machine
+from testbed.samples import FACTS, START_MS
+
+LIVED_S = 6
+RECORDED_S = 240
+DAY_S = 20
+FOLLOWED = {topic.name for topic in TOPICS}
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with chromium() as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    """A service with a day of twenty seconds, batch work, an eviction and a dead letter."""
+    folder = tmp_path_factory.mktemp("console")
+    with one_machine(folder) as (node, up):
+        up.wait_said(r"first (applied decision .* s after the start, )?(decision )?by the stream", within_s=40)
+        with console(folder, up.bootstrap, store=folder / "history") as url, _days(node):
+            assert eventually(lambda: b'"alpha"' in _cluster(url), 30)
+            with concurrent.futures.ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, _put(up.bootstrap)).result()
+            time.sleep(LIVED_S)
+            yield Shown(url=url)
+
+
+@pytest.fixture(scope="session")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
+    """What a file holds of nodes with hostile names, with no Kafka."""
+    folder = tmp_path_factory.mktemp("recorded")
+    _record(folder / FILE, [NODE, *HOSTILE])
+    with console(folder, f"127.0.0.1:{free_port()}", store=folder) as url:
+        yield Shown(url=url)
+
+
+def _record(path: Path, nodes: Sequence[str]) -> None:
+    """Minutes of nodes as a follower records them; a pod is evicted on each."""
+    records = []
+    for name in nodes:
+        chain = Chain(facts=msgspec.structs.replace(FACTS, name=name))
+        chain.run(1, RECORDED_S)
+        records += chain.records
+        for number, pod in enumerate(("etl-x2lqp", *HOSTILE), start=1):
+            act = evicted(RECORDED_S - 30 + number, pod, node=name, spent=Spent(evictions=number))
+            records.append(logged(act, OUTCOME, key=name, offset=number, at_ms=act.acted_ms))
+    store = Store(path)
+    recorder = Recorder(START_MS // 1_000, {}, first=True)
+    for record in sorted(records, key=lambda one: one.timestamp_ms):
+        if record.topic in FOLLOWED:
+            recorder.take(record)
+    for minute in recorder.minutes:
+        store.add(minute)
+    store.close()
+
+
+def _cluster(url: str) -> bytes:
+    with urllib.request.urlopen(f"{url}/api/cluster", timeout=5) as answer:
+        return bytes(answer.read())
+
+
+class _days:  # noqa: N801 - a context
+    """The service's load goes up and down."""
+
+    def __init__(self, node: VirtualNode) -> None:
+        self._node, self._stop = node, threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(0.5):
+            self._node.service.demand_milli = round(2_500 + 2_000 * math.sin(time.monotonic() / DAY_S * 2 * math.pi))
+
+
+async def _put(bootstrap: str) -> None:
+    now_ms = SystemClock().wall_ms()
+    act = evicted(9_000, node=NODE, spent=Spent(evictions=1), observed_ms=now_ms, acted_ms=now_ms + 8)
+    sender = Sender(Cluster(bootstrap), client_id="test", acks="all", timeout_s=5)
+    await sender.connect([OUTCOME.name, SAMPLE.name])
+    await sender.send([Out(topic=OUTCOME.name, key=NODE.encode(), value=encode(act))])
+    await sender.send([Out(topic=SAMPLE.name, key=NODE.encode(), value=b'{"node":"<b>no sample</b>"')])
+    await sender.close()

@@ -1,0 +1,91 @@
+"""The console as a process, and Debian's Chromium that looks at its pages."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from playwright.sync_api import Browser, Page, expect, sync_playwright
+
+from testbed.brokers import free_port
+from testbed.one_machine import eventually
+from testbed.parts import SLACKTIDE
+from testbed.spawning import spawn
+
+END_S = 12.0
+WAIT_MS = 15_000
+"""The machine is shared."""
+expect.set_options(timeout=WAIT_MS)
+HTML = "<img src=x onerror=alert(1)>"
+HOSTILE = (HTML, "\u202egnp.exe", "\x1b[2Jred")
+"""A name that a page could take for HTML, one that turns the direction of writing, one that steers terminals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """What the tests look at."""
+
+    url: str
+
+
+@contextlib.contextmanager
+def console(folder: Path, bootstrap: str, *more: str, store: Path | None = None) -> Iterator[str]:
+    """Its URL; told to stop at the end, and it does."""
+    url, log = f"127.0.0.1:{free_port()}", folder / "console.log"
+    arguments = ["--bootstrap", bootstrap, "--listen", url, "--store", str(store or folder / "history"), *more]
+    process = spawn([SLACKTIDE, "console", *arguments], log)
+    try:
+        assert eventually(lambda: answers(f"http://{url}/live"), 20), log.read_text()
+        yield f"http://{url}"
+        assert process.poll() is None, log.read_text()
+    finally:
+        process.terminate()
+        assert process.wait(END_S) == 0, log.read_text()
+
+
+def answers(url: str) -> bool:
+    """Whether it says 200."""
+    with contextlib.suppress(OSError, urllib.error.URLError), urllib.request.urlopen(url, timeout=2) as answer:
+        return bool(answer.status == 200)
+    return False
+
+
+@contextlib.contextmanager
+def chromium() -> Iterator[Browser]:
+    """The browser, without a window."""
+    with sync_playwright() as playwright:
+        sandboxed = [] if os.geteuid() else ["--no-sandbox"]
+        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=sandboxed)
+        yield browser
+        browser.close()
+
+
+@contextlib.contextmanager
+def page_of(browser: Browser, url: str, **context: object) -> Iterator[Page]:
+    """A page in a context of its own; neither errors nor what the policy of contents refuses may come up in it."""
+    complaints: list[str] = []
+    given = {"viewport": {"width": 1280, "height": 900}, "locale": "en-US", "timezone_id": "UTC"} | context
+    opened = browser.new_context(**given)  # type: ignore[arg-type]
+    page = opened.new_page()
+    page.set_default_timeout(WAIT_MS)
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("console", lambda said: complaints.append(said.text) if said.type in {"error", "warning"} else None)
+    page.on("dialog", lambda dialog: complaints.append(f"dialog {dialog.message}"))
+    try:
+        page.goto(url)
+        yield page
+    finally:
+        opened.close()
+    known = re.compile(r"the server responded with a status of (404|503)|ERR_(CONNECTION|INCOMPLETE|EMPTY)")
+    assert not [one for one in complaints if not known.search(one)], complaints
+
+
+def texts(page: Page, selector: str) -> Sequence[str]:
+    """Of all that match."""
+    return page.locator(selector).all_inner_texts()
