@@ -145,6 +145,7 @@ def _decided(decision: Decision) -> dict[str, Any]:
     return {
         "figures": explanation.figures,
         "findings": explanation.findings,
+        "kept_ms": explanation.asked_ms,
         "policy_version": explanation.policy_version,
         "steps": [
             {

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from slacktide.deploy.cli.explain.node_text import node_text
 from slacktide.deploy.cli.text import instant
 from slacktide.deploy.console.history.view import Console, NodeRow, PodEvent
+from slacktide.streams.explain.node import NodeExplanation
 from slacktide.streams.explain.selling import amount
 
 LIFE_MS = 24 * 3_600_000
@@ -33,8 +34,10 @@ def explained(history: Console, at_ms: int, given: Mapping[str, str]) -> list[st
     if node := given.get("node"):
         decision = history.decision_at(node, at_ms)
         row = next((one for one in history.cluster_at(at_ms) if one.node == node), None)
-        shown = [] if row is None else [*_of_row(row, figure), ""]
-        return None if decision is None else [*shown, *node_text(decision.explanation).split("\n")]
+        if decision is None:
+            return None
+        shown = [] if row is None else [*_of_row(row, figure), *_kept(row, figure, decision.explanation), ""]
+        return [*shown, *node_text(decision.explanation).split("\n")]
     return list(_sum(history.cluster_at(at_ms), figure)) or None
 
 
@@ -50,6 +53,12 @@ def _of_row(row: NodeRow, figure: str) -> Iterator[str]:
     place = _place(row, figure)
     if isinstance(value, int) and place:
         yield f"{figure} {_amount(value, figure)} at {instant(row.at_ms)}, of {place}"
+
+
+def _kept(row: NodeRow, figure: str, explanation: NodeExplanation) -> Iterator[str]:
+    """Of many nodes not each record is kept: then what is explained is older, and says so."""
+    if _place(row, figure) not in {str(step.place) for step in explanation.steps}:
+        yield f"the history keeps no arithmetic of that record; what follows is of {instant(explanation.asked_ms)}"
 
 
 def _place(row: NodeRow, figure: str) -> str:

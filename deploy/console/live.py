@@ -57,15 +57,16 @@ class Live:
         """Tick for ever."""
         try:
             while True:
+                await asyncio.sleep(TICK_S)
                 try:
-                    await self._turn()
+                    await self.turn()
                 except Exception:  # the next turn may do
                     log.exception("the history was not read")
-                await asyncio.sleep(TICK_S)
         finally:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _turn(self) -> None:
+    async def turn(self) -> None:
+        """One tick: see how far the history goes."""
         trouble = self._trouble()
         bounds = await asyncio.get_running_loop().run_in_executor(self._thread, self._history.bounds)
         note = "nothing" if bounds.newest_ms is None else "stalled" if trouble else ""

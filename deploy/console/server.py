@@ -73,17 +73,18 @@ async def serving(
     app.router.add_get("/{path:.*}", pages.file)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=CLOSING_S, handle_signals=False)
     await runner.setup()
+    await pages.shown.turn()
+    ticking = asyncio.create_task(pages.shown.run())
     try:
         try:
             await web.SockSite(runner, listening(listen.host, listen.port)).start()
         except OSError as exc:
             raise ServerError(f"{listen.host}:{listen.port}: {exc.strerror}; choose another with --listen") from exc
-        async with bounds.kept(runner), asyncio.TaskGroup() as group:
-            ticking = group.create_task(pages.shown.run())
+        async with bounds.kept(runner):
             yield f"http://{bracketed(listen.host)}:{runner.addresses[0][1]}"
-            ticking.cancel()
-            pages.close()
     finally:
+        ticking.cancel()
+        pages.close()
         await runner.cleanup()
 
 

@@ -8,16 +8,13 @@ import math
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 
-import msgspec
 import pytest
 from playwright.sync_api import Browser
 
 from slacktide.agents.clock import SystemClock
-from slacktide.deploy.console.history.recorder import TOPICS, Recorder
-from slacktide.deploy.console.history.store import Store
+from slacktide.deploy.console.history.recorder import TOPICS
 from slacktide.deploy.console.run import FILE
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -26,10 +23,9 @@ from slacktide.schemas.topics import OUTCOME, SAMPLE
 from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out
 from testbed.brokers import free_port
-from testbed.chains import Chain, evicted, logged
-from testbed.console import HOSTILE, Shown, chromium, console
+from testbed.chains import evicted
+from testbed.console import HOSTILE, Shown, chromium, console, record
 from testbed.one_machine import NODE, VirtualNode, eventually, one_machine
-from testbed.samples import FACTS, START_MS
 
 LIVED_S = 6
 RECORDED_S = 240
@@ -61,29 +57,9 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
     """What a file holds of nodes with hostile names, with no Kafka."""
     folder = tmp_path_factory.mktemp("recorded")
-    _record(folder / FILE, [NODE, *HOSTILE])
+    record(folder / FILE, [NODE, *HOSTILE], RECORDED_S)
     with console(folder, f"127.0.0.1:{free_port()}", store=folder) as url:
         yield Shown(url=url)
-
-
-def _record(path: Path, nodes: Sequence[str]) -> None:
-    """Minutes of nodes as a follower records them; a pod is evicted on each."""
-    records = []
-    for name in nodes:
-        chain = Chain(facts=msgspec.structs.replace(FACTS, name=name))
-        chain.run(1, RECORDED_S)
-        records += chain.records
-        for number, pod in enumerate(("etl-x2lqp", *HOSTILE), start=1):
-            act = evicted(RECORDED_S - 30 + number, pod, node=name, spent=Spent(evictions=number))
-            records.append(logged(act, OUTCOME, key=name, offset=number, at_ms=act.acted_ms))
-    store = Store(path)
-    recorder = Recorder(START_MS // 1_000, {}, first=True)
-    for record in sorted(records, key=lambda one: one.timestamp_ms):
-        if record.topic in FOLLOWED:
-            recorder.take(record)
-    for minute in recorder.minutes:
-        store.add(minute)
-    store.close()
 
 
 def _cluster(url: str) -> bytes:

@@ -11,11 +11,20 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from slacktide.deploy.console.history.recorder import TOPICS, Recorder
+from slacktide.deploy.console.history.store import Store
+from slacktide.schemas.outcome import Spent
+from slacktide.schemas.topics import BY_NAME, OUTCOME
+from slacktide.streams.kafka import partition_of
+from slacktide.streams.records import Record
 from testbed.brokers import free_port
+from testbed.chains import Chain, evicted, logged
 from testbed.one_machine import eventually
 from testbed.parts import SLACKTIDE
+from testbed.samples import FACTS, START_MS
 from testbed.spawning import spawn
 
 END_S = 12.0
@@ -89,3 +98,30 @@ def page_of(browser: Browser, url: str, **context: object) -> Iterator[Page]:
 def texts(page: Page, selector: str) -> Sequence[str]:
     """Of all that match."""
     return page.locator(selector).all_inner_texts()
+
+
+def record(path: Path, nodes: Sequence[str], span_s: int) -> None:
+    """Minutes of nodes as a follower records them; a pod is evicted on each."""
+    records = []
+    for name in nodes:
+        chain = Chain(facts=msgspec.structs.replace(FACTS, name=name))
+        chain.run(1, span_s)
+        records += chain.records
+        for number, pod in enumerate(("etl-x2lqp", *HOSTILE), start=1):
+            act = evicted(span_s - 30 + number, pod, node=name, spent=Spent(evictions=number))
+            records.append(logged(act, OUTCOME, key=name, offset=number, at_ms=act.acted_ms))
+    stored(path, records)
+
+
+def stored(path: Path, records: Sequence[Record]) -> None:
+    """Make the file that a follower would of these records, up to the last whole minute."""
+    store = Store(path)
+    recorder = Recorder(START_MS // 1_000, {}, first=True)
+    for record in sorted(records, key=lambda one: one.timestamp_ms):
+        if record.topic in {topic.name for topic in TOPICS}:
+            count = BY_NAME[record.topic].partitions
+            number = 0 if count == 1 else partition_of((record.key or b"").decode(), count)
+            recorder.take(msgspec.structs.replace(record, partition=number))
+    for minute in recorder.minutes:
+        store.add(minute)
+    store.close()

@@ -113,7 +113,7 @@ addEventListener("hashchange", arrived);
 await speak(preferred());
 words();
 ticks((tick) => {
-  at("connection").textContent = tick === null ? t("away") : tick.note ? t(tick.note) : "";
+  at("connection").textContent = tick === null ? t("away") : tick.note && here().at_ms === null ? t(tick.note) : "";
   at("connection").title = plain(tick?.trouble ?? "");
   if (tick === null) return;
   timebar.moved(tick.first_ms, tick.now_ms);

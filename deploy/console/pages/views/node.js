@@ -22,7 +22,7 @@ export const load = (ask, place) => ask("node", { node: place.name, at: place.at
 
 export function open() {
   let series = { t_ms: [], by: {} };
-  const title = el("h1"), sub = el("span.sub"), figures = el("div"), findings = el("div"), waterfall = el("div"), decided = el("div"), chain = el("div"), numbers = el("div"), choice = el("div");
+  const title = el("h1"), sub = el("span.sub"), figures = el("div"), findings = el("div"), waterfall = el("div"), decided = el("div"), chain = el("div"), numbers = el("div"), kept = el("span.soft.small.right"), choice = el("div");
   const tip = el("p.tip.small", { "aria-live": "polite" });
   const at = (index) => {
     if (index < 0) return tip.replaceChildren(el("span.soft", {}, t("chart.hint")));
@@ -36,7 +36,7 @@ export function open() {
   const one = el("div", {}, figures, findings,
     card(t("chart.cpu"), el("div.segments.right", { role: "group", "aria-label": t("span") }, ...spans), legend(CPU, (name) => t(`of.${name}`)), cpu.canvas,
       legend(STRIP, (name) => t(`of.${name}`)), strip.canvas, tip, details),
-    el("div.pair", {}, card(t("why.sold"), null, waterfall), card(t("who.decided"), null, decided)), card(t("chain"), null, chain));
+    el("div.pair", {}, card(t("why.sold"), kept, waterfall), card(t("who.decided"), null, decided)), card(t("chain"), null, chain));
   one.style.display = "contents";
   const root = el("div", {}, el("div.head", {}, title, sub), choice, one);
   root.style.display = "contents";
@@ -69,6 +69,7 @@ export function open() {
       cpu.show(series.t_ms, series.by, marks, place.at_ms);
       strip.show(series.t_ms, series.by, [], place.at_ms);
       tabled();
+      setText(kept, answer.kept_ms && answer.at_ms - answer.kept_ms > 2000 ? t("kept", { moment: moment(answer.kept_ms) }) : "");
       fill(waterfall, ...answer.figures.map((figure) => (figure.of.startsWith("mid") ? folded(figure, place.name) : falling(figure, place.name))), answer.figures.length ? null : el("p.empty", {}, t("no.arithmetic")));
       fill(decided, deciding(row, series, place.name));
       fill(chain, steps(answer.steps));

@@ -1,0 +1,194 @@
+"""The console's server: who gets what, for how many, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from aiohttp import ClientSession, ClientTimeout, TCPConnector
+
+from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.store import Store
+from slacktide.deploy.console.server import Listen, serving
+from slacktide.schemas.health import Health
+from testbed.console import console, record
+from testbed.one_machine import SLACKTIDE
+from testbed.samples import START_MS
+from testbed.stream_rig import until
+
+TOKEN = "correct-horse-battery"
+NODES = ["alpha", "beta"]
+PATHS = (
+    "/",
+    "/index.html",
+    "/app.js",
+    "/words/en.json",
+    "/api/cluster",
+    "/api/ticks",
+    "/api/explain",
+    "/none",
+    "/live/x",
+)
+VIEWERS = 50
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> History:
+    path = tmp_path_factory.mktemp("history") / "history.sqlite"
+    record(path, NODES, 180)
+    return History(path)
+
+
+@asynccontextmanager
+async def served(
+    history: History, token: str = "", health: Health | None = None
+) -> AsyncIterator[tuple[str, ClientSession]]:
+    listen = Listen(host="127.0.0.1", port=0, token=token)
+    async with (
+        serving(history, listen, health or Health()) as url,
+        ClientSession(url, connector=TCPConnector(limit=0), timeout=ClientTimeout(total=10)) as session,
+    ):
+        yield url, session
+
+
+async def test_without_the_token_every_path_but_live_answers_401(history: History) -> None:
+    async with served(history, TOKEN) as (_, session):
+        for path in PATHS:
+            for headers in ({}, {"Authorization": "Bearer wrong"}, {"Authorization": "Basic d3Jvbmc6d3Jvbmc="}):
+                async with session.get(path, headers=headers) as answer:
+                    assert answer.status == 401, path
+                    assert answer.headers["WWW-Authenticate"].startswith("Basic ")
+                    assert "slacktide" not in await answer.text()
+        async with session.get("/live") as answer:
+            assert answer.status == 200
+        async with session.get("/api/cluster", headers={"Authorization": f"Bearer {TOKEN}"}) as answer:
+            assert answer.status == 200
+
+
+async def test_every_answer_has_the_headers_that_hold_a_page(history: History) -> None:
+    async with served(history) as (_, session):
+        for path in (*PATHS, "/live"):
+            async with session.get(path) as answer:
+                assert "default-src 'none'" in answer.headers["Content-Security-Policy"], path
+                assert "frame-ancestors 'none'" in answer.headers["Content-Security-Policy"]
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["Referrer-Policy"] == "no-referrer"
+                assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+async def test_it_only_reads_and_only_its_own_files(history: History) -> None:
+    async with served(history) as (_, session):
+        for method in ("POST", "PUT", "DELETE", "PATCH"):
+            async with session.request(method, "/api/cluster") as answer:
+                assert answer.status == 405
+        for path in ("/../answers.py", "/%2e%2e/answers.py", "/views/../../answers.py", "/views", "/%00"):
+            async with session.get(path) as answer:
+                assert answer.status in {404, 400}, path
+        async with session.get("/", headers={"Host": "evil.example"}) as answer:
+            assert answer.status == 421
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("/api/none", 400),
+        ("/api/node?node=nobody", 404),
+        ("/api/node?node=alpha&span=x", 400),
+        ("/api/explain?node=nobody", 404),
+        ("/api/cluster?at=%3Cscript%3E", 200),
+        ("/api/cluster?at=1", 200),
+        (f"/api/cluster?at={10**30}", 200),
+        ("/api/pod?pod=%00", 200),
+        ("/api/records?of=%27%3B--", 200),
+    ],
+)
+async def test_odd_questions_get_a_reason(history: History, path: str, status: int) -> None:
+    async with served(history) as (_, session), session.get(path) as answer:
+        assert answer.status == status
+        assert (await answer.json())["error" if status >= 400 else "at_ms"]
+
+
+async def test_a_moment_is_shown_as_it_was_recorded(history: History) -> None:
+    """The same for a page that comes later, and as explain has it."""
+    at_ms = START_MS + 100_000
+    async with served(history) as (_, session):
+        async with session.get(f"/api/cluster?at={at_ms}") as answer:
+            columns = (await answer.json())["columns"]
+        rows = history.cluster_at(at_ms)
+        assert columns["node"] == NODES == [row.node for row in rows]
+        assert columns["used_cpu_milli"] == [row.used_cpu_milli for row in rows]
+        async with session.get(f"/api/explain?node=alpha&figure=sold_cpu_milli&at={at_ms}") as answer:
+            lines = (await answer.json())["lines"]
+    assert lines[0].startswith(f"sold_cpu_milli {rows[0].sold_cpu_milli:,}m at ")
+    assert any(line.strip() == f"= batch-cpu: {rows[0].sold_cpu_milli:,}m" for line in lines)
+
+
+async def test_fifty_viewers_follow_one_fold(history: History) -> None:
+    """Each gets a tick a second and the cluster with it; the process grows by little."""
+    process, seen = psutil.Process(), [0] * VIEWERS
+
+    async def viewer(session: ClientSession, number: int) -> None:
+        async with session.get("/api/ticks", timeout=ClientTimeout(total=None)) as ticks:
+            async for line in ticks.content:
+                if line.startswith(b"data"):
+                    assert json.loads(line[5:])["now_ms"] > START_MS
+                    async with session.get("/api/cluster") as answer:
+                        assert len((await answer.json())["columns"]["node"]) == len(NODES)
+                    seen[number] += 1
+
+    async with served(history) as (_, session):
+        before = process.memory_info().rss
+        viewers = [asyncio.create_task(viewer(session, number)) for number in range(VIEWERS)]
+        await until(lambda: min(seen) >= 3, "three ticks for each viewer")
+        assert process.memory_info().rss - before < 40e6
+        for one in viewers:
+            one.cancel()
+        await asyncio.gather(*viewers, return_exceptions=True)
+
+
+async def test_live_says_what_is_wrong(history: History) -> None:
+    health = Health()
+    health.not_live = "the follower ended"
+    async with served(history, health=health) as (_, session), session.get("/live") as answer:
+        assert (answer.status, await answer.text()) == (503, "the follower ended\n")
+
+
+async def test_an_empty_history_is_shown_as_such(tmp_path: Path) -> None:
+    store = Store(tmp_path / "history.sqlite")
+    async with served(History(store.path)) as (_, session):
+        for path in ("cluster", "node", "pod", "records", "policy"):
+            async with session.get(f"/api/{path}") as answer:
+                assert answer.status == 200, path
+    store.close()
+
+
+def test_the_process_ends_at_once_though_somebody_looks(tmp_path: Path) -> None:
+    """Kafka is away all the time: it serves, and it ends."""
+    record(tmp_path / "history.sqlite", NODES, 70)
+    with (
+        console(tmp_path, "127.0.0.1:1", store=tmp_path) as url,
+        subprocess.Popen(["curl", "-sN", f"{url}/api/ticks"], stdout=subprocess.PIPE) as viewer,
+    ):
+        assert viewer.stdout is not None
+        while not (line := viewer.stdout.readline()).startswith(b"data"):
+            assert line or viewer.poll() is None
+        assert json.loads(line[5:])["note"] == "stalled"
+        told_s = time.monotonic()
+    assert time.monotonic() - told_s < 8
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--listen", "0.0.0.0:9470"), ("--listen", "127.0.0.1:9470", "--token-file", "short")]
+)
+def test_off_loopback_it_does_not_start_without_a_good_token(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "short").write_text("123\n")
+    done = subprocess.run([SLACKTIDE, "console", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "token" in done.stderr
