@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from slacktide.deploy.cli.records import json_line, letter_row
-from slacktide.deploy.console.arithmetic import explained
+from slacktide.deploy.console.arithmetic import end_of_second, explained
 from slacktide.deploy.console.history.view import NONE, UNLIMITED, Console, Decision, NodeRow, Series
 from slacktide.deploy.console.policy_groups import policy_groups
 from slacktide.schemas.errors import SlacktideError
@@ -116,7 +116,7 @@ def _node(history: Console, question: Question) -> dict[str, Any]:
     except KeyError as exc:
         raise NotKeptError(f"the history has no node {name}") from exc
     row = next((one for one in history.cluster_at(at_ms) if one.node == name), None)
-    decision = history.decision_at(name, at_ms)
+    decision = history.decision_at(name, end_of_second(at_ms))
     return {
         "row": None if row is None else {name: _limit(getattr(row, name)) for name in NodeRow.__slots__},
         "unlimited": row is not None and row.limit_cpu_milli == UNLIMITED,
@@ -255,8 +255,8 @@ def _policy(history: Console, question: Question) -> dict[str, Any]:
 
 def _against_shadow(history: Console, at_ms: int, node: str) -> dict[str, Any] | None:
     """What is sold there, and what would be by the shadow's policy; None: no shadow said."""
-    shadow = history.shadow_at(node, at_ms)
-    live = None if shadow is None else history.decision_at(node, at_ms)
+    shadow = history.shadow_at(node, end_of_second(at_ms))
+    live = None if shadow is None else history.decision_at(node, end_of_second(at_ms))
     if shadow is None or live is None:
         return None
     return {"node": node, "version": shadow.explanation.policy_version, "live": _sold(live), "shadow": _sold(shadow)}

@@ -19,6 +19,11 @@ _SOURCES = {
 """Which record a figure is of, where it is not the sample."""
 
 
+def end_of_second(at_ms: int) -> int:
+    """A row is of a whole second, and of records until its end."""
+    return at_ms // 1_000 * 1_000 + 999
+
+
 def explained(history: Console, at_ms: int, given: Mapping[str, str]) -> list[str] | None:
     """Explain one number, a line each; None: nothing is kept of it.
 
@@ -32,7 +37,7 @@ def explained(history: Console, at_ms: int, given: Mapping[str, str]) -> list[st
     if pod := given.get("pod"):
         return [line for one in history.pod_events(pod, at_ms - LIFE_MS, at_ms) for line in _event(one)] or None
     if node := given.get("node"):
-        decision = history.decision_at(node, at_ms)
+        decision = history.decision_at(node, end_of_second(at_ms))
         row = next((one for one in history.cluster_at(at_ms) if one.node == node), None)
         if decision is None:
             return None

@@ -98,12 +98,13 @@ def test_a_number_opens_its_arithmetic_with_the_places_of_its_records(browser: B
         page.wait_for_url("**at=*")
         figures = page.locator(".figures .number")
         for number in range(figures.count()):
-            text = figures.nth(number).inner_text()
             figures.nth(number).click()
             expect(page.locator("dialog pre")).to_contain_text("slacktide.node.")
+            text = page.locator("dialog h2").inner_text().partition(" = ")[2]
             shown = page.locator("dialog pre").inner_text()
             assert re.search(r"slacktide\.node\.\w+\.v\d \d+:\d+", shown)
             assert text in shown, f"{text} is not in:\n{shown}"
+            assert "keeps no arithmetic" not in shown, shown
             page.keyboard.press("Escape")
 
 
@@ -113,8 +114,8 @@ def test_a_sum_opens_its_parts(browser: Browser, live: Shown) -> None:
         page.locator("#slider").press("ArrowLeft")
         used = page.locator(".figures .number").first
         expect(used).to_contain_text("m")
-        text = used.inner_text()
         used.click()
+        text = page.locator("dialog h2").inner_text().partition(" = ")[2]
         expect(page.locator("dialog pre")).to_contain_text(f"= used_cpu_milli {text}")
         expect(page.locator("dialog pre")).to_contain_text(f"+ {NODE}")
 
@@ -170,12 +171,15 @@ def test_a_link_holds_page_object_and_moment(browser: Browser, live: Shown) -> N
         opened(page, "node")
         page.locator("#slider").press("Shift+ArrowLeft")
         page.wait_for_url("**at=*")
-        page.wait_for_timeout(500)
+        at_ms = re.search(r"at=(\d+)", page.url)
+        assert at_ms is not None
+        page.wait_for_selector(f"main[data-at='{at_ms[1]}']")
         link, moment, figures = page.url, page.locator("#moment").inner_text(), texts(page, ".figures dd")
     with page_of(browser, link) as page:
         opened(page, "node")
         expect(page.locator("#moment")).to_have_text(moment)
         expect(page.locator("h1")).to_have_text(NODE)
+        page.wait_for_selector(f"main[data-at='{at_ms[1]}']")
         assert texts(page, ".figures dd") == figures
 
 

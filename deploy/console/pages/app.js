@@ -1,7 +1,7 @@
 // The shell: which page is shown, for which moment, and when it asks anew.
 
 import * as theme from "./theme.js";
-import { box } from "./arithmetic.js";
+import { box, shown as moment } from "./arithmetic.js";
 import { el, plain } from "./dom.js";
 import { ask, ticks } from "./feed.js";
 import { go, here, link } from "./place.js";
@@ -42,8 +42,10 @@ function show(place, view, answer) {
   opened[name] ??= view.open();
   if (shown !== name) main.replaceChildren(opened[name].root);
   shown = name;
+  moment.at_ms = answer.at_ms;
   opened[name].show(answer, place);
   main.dataset.shows = `${name}/${place.name}`;
+  main.dataset.at = String(answer.at_ms);
 }
 
 function fail(place, error) {

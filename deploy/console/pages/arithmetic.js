@@ -2,8 +2,10 @@
 
 import { el, plain } from "./dom.js";
 import { ask } from "./feed.js";
-import { here } from "./place.js";
 import { amount, t } from "./words.js";
+
+/** The moment of what is on the page: a number is explained as it stands there, though the log has gone on. */
+export const shown = { at_ms: null };
 
 const dialog = document.getElementById("dialog");
 
@@ -31,7 +33,7 @@ async function open(value, of) {
   const whose = of.node ?? of.pod ?? t("cluster");
   box(`${plain(whose)} · ${known(of.figure)} = ${value}`, el("p.soft.small", {}, t("explain.note")), text);
   try {
-    const { lines } = await ask("explain", { node: of.node, pod: of.pod, figure: of.figure, at: here().at_ms });
+    const { lines } = await ask("explain", { node: of.node, pod: of.pod, figure: of.figure, at: shown.at_ms });
     const marks = lines.map((line) => (of.mark ?? of.figure).split("|").some((part) => line.includes(part)));
     text.replaceChildren(...lines.flatMap((line, index) => [marks[index] ? el("mark", {}, plain(line)) : plain(line), "\n"]));
     text.querySelector("mark")?.scrollIntoView({ block: "center" });
