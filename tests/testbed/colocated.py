@@ -99,8 +99,6 @@ class Node:
     name: str
     loads: Loads
     policy_version: str
-    quota_share: float = 1.0
-    """What a real kernel gives of a quota: what it is fitted to."""
     machine: Machine = field(default_factory=lambda: Machine(cpus=CPUS, mem_bytes=MEM_BYTES))
     used_milli_ms: int = 0
     evicted: int = 0
