@@ -11,8 +11,10 @@ from pathlib import Path
 
 import click
 import pytest
+from prometheus_client.metrics import MetricWrapperBase
 
 from slacktide.deploy.cli.main import cli
+from slacktide.deploy.cli.savings import textfile
 from slacktide.deploy.reference import derived
 from slacktide.schemas.heartbeat import KIND
 from slacktide.schemas.topics import BY_NAME
@@ -58,8 +60,9 @@ def test_each_topic_that_is_named_is_in_the_table(page: Path) -> None:
 
 
 def served() -> dict[str, set[str]]:
-    """The labels of each metric by its name."""
-    named = ((family, one) for one in all_metrics() for family in one.describe())
+    """The labels of each metric by its name, also of those that are written to a file."""
+    written = [one for one in vars(textfile).values() if isinstance(one, MetricWrapperBase)]
+    named = ((family, one) for one in [*all_metrics(), *written] for family in one.describe())
     return {family.name + ENDS[family.type]: set(one._labelnames) for family, one in named}
 
 

@@ -11,7 +11,20 @@ from slacktide.streams.savings.report import Report, Saved
 
 KINDS = Saved.__struct_fields__
 HOUR_S = 3_600
-UNITS = {"cpu": HOUR_S, "mem": HOUR_S << 30}
+REGISTRY = CollectorRegistry()
+
+
+def _gauge(name: str, text: str, *labels: str) -> Gauge:
+    return Gauge(f"slacktide_savings_{name}", text, labels, registry=REGISTRY)
+
+
+UNTIL = _gauge("until_timestamp_seconds", "End of the span that the other figures are of.")
+SPAN = _gauge("span_seconds", "Length of that span.")
+COVERED = _gauge("covered_seconds", "Time that samples cover in the span.", "node")
+CPU = _gauge("core_seconds", "CPU of best-effort pods in the span, by kind of figure.", "node", "kind")
+MEMORY = _gauge("byte_seconds", "Memory of best-effort pods in the span, by kind of figure.", "node", "kind")
+EVICTIONS = _gauge("evictions", "Best-effort pods evicted in the span.", "node")
+RESTARTS = _gauge("restarts", "Best-effort containers restarted in the span.", "node")
 
 
 def write(made: Report, file: Path) -> None:
@@ -21,30 +34,18 @@ def write(made: Report, file: Path) -> None:
         ExportFileError: it cannot be written.
 
     """
-    registry = CollectorRegistry()
-
-    def gauge(name: str, text: str, *labels: str) -> Gauge:
-        return Gauge(f"slacktide_savings_{name}", text, labels, registry=registry)
-
-    gauge("until_timestamp_seconds", "End of the span that the other figures are of.").set(made.until_ms / 1_000)
-    gauge("span_seconds", "Length of that span.").set((made.until_ms - made.since_ms) / 1_000)
-    hours = {
-        "cpu": gauge("core_seconds", "CPU of best-effort pods in the span, by kind of figure.", "node", "kind"),
-        "mem": gauge("byte_seconds", "Memory of best-effort pods in the span, by kind of figure.", "node", "kind"),
-    }
-    counts = {
-        "evictions": gauge("evictions", "Best-effort pods evicted in the span.", "node"),
-        "restarts": gauge("restarts", "Best-effort containers restarted in the span.", "node"),
-    }
-    covered = gauge("covered_seconds", "Time that samples cover in the span.", "node")
+    UNTIL.set(made.until_ms / 1_000)
+    SPAN.set((made.until_ms - made.since_ms) / 1_000)
+    for metric in (COVERED, CPU, MEMORY, EVICTIONS, RESTARTS):
+        metric.clear()
     for node in made.nodes:
-        covered.labels(node.node).set(node.covered_h * HOUR_S)
-        for resource, metric in hours.items():
-            for kind in KINDS:
-                metric.labels(node.node, kind).set(getattr(getattr(node, resource), kind) * UNITS[resource])
-        for name, metric in counts.items():
-            metric.labels(node.node).set(getattr(node, name))
+        COVERED.labels(node.node).set(node.covered_h * HOUR_S)
+        EVICTIONS.labels(node.node).set(node.evictions)
+        RESTARTS.labels(node.node).set(node.restarts)
+        for kind in KINDS:
+            CPU.labels(node.node, kind).set(getattr(node.cpu, kind) * HOUR_S)
+            MEMORY.labels(node.node, kind).set(getattr(node.mem, kind) * (HOUR_S << 30))
     try:
-        write_to_textfile(str(file), registry)
+        write_to_textfile(str(file), REGISTRY)
     except OSError as exc:
         raise ExportFileError(f"{file}: {exc.strerror or exc}") from exc
