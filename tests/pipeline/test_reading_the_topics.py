@@ -93,6 +93,7 @@ def test_every_topic_has_its_section_or_is_named_beside_its_twin() -> None:
         "slacktide.node.command.shadow.v1",
         "slacktide.node.allocatable.shadow.v1",
         "slacktide.node.zones.v1",
+        "slacktide.node.forecast.v1",
         "slacktide.audit.v1",
     }
     assert all(f"`{topic.name}`" in PAGE for topic in TOPICS if topic.name not in SECTIONS)
