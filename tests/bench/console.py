@@ -14,7 +14,7 @@ import psutil
 
 from bench.rig import Rig
 from bench.rows import Row, judged, told
-from slacktide.deploy.console.history.points import COUNTS, FINE, POINTS, STEPS_S, Block, empty, pack, rolled
+from slacktide.deploy.console.history.points import COUNTS, FINE, POINTS, STEPS_S, Block, empty, packed, rolled
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.recorder import TOPICS, Recorder
 from slacktide.deploy.console.history.store import HORIZON_S, Store, block_key
@@ -71,11 +71,11 @@ def _generate(rig: Rig, path: Path, nodes: int) -> tuple[float, dict[str, float]
     began_s = time.monotonic()
     for step_s, kinds in zip(STEPS_S, (fine, tens, hours), strict=True):
         rig.say(f"console: writing {HORIZON_S[step_s] // 3_600} h of {nodes} nodes at {step_s} s")
-        blobs, before = [pack(block) for block in kinds], path.stat().st_size
+        blobs, before = [packed(block) for block in kinds], path.stat().st_size
         for begin in range(end_s - HORIZON_S[step_s], end_s, step_s * POINTS):
-            rows = ((block_key(begin, step_s, at + 1), blobs[draw.randrange(len(blobs))]) for at in range(nodes))
+            rows = ((block_key(begin, step_s, at + 1), *blobs[draw.randrange(len(blobs))]) for at in range(nodes))
             with store._transaction():
-                db.executemany(f"INSERT INTO p{step_s} VALUES (?, ?)", rows)
+                db.executemany(f"INSERT INTO p{step_s} VALUES (?, ?, ?)", rows)
             count += nodes
         db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         sizes[f"{step_s} s for {HORIZON_S[step_s] // 3_600} h"] = float(path.stat().st_size - before)

@@ -18,7 +18,7 @@ from slacktide.deploy.console.history.follower import Follower
 from slacktide.deploy.console.history.points import AT, POINTS, empty
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.recorder import STATE, TOPICS, Minute
-from slacktide.deploy.console.history.store import SIZE_BYTES_MIN, Store, StoreError, unpack_kept
+from slacktide.deploy.console.history.store import PAGE_BYTES, SIZE_BYTES_MIN, Store, StoreError, unpack_kept
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.outcome import Spent
 from slacktide.schemas.topics import METRIC, OUTCOME
@@ -208,7 +208,7 @@ def test_a_file_that_is_torn_while_it_is_written_to_is_set_aside_and_followed_on
     assert len(history.cluster_at(BEGIN_S * 1_000)) == 40
     store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     raw = bytearray(path.read_bytes())
-    raw[8_192:] = bytes(len(raw) - 8_192)
+    raw[PAGE_BYTES:] = bytes(len(raw) - PAGE_BYTES)
     path.write_bytes(raw)
     store._db.execute("PRAGMA shrink_memory")  # nor does the process have the pages any more
     with pytest.raises(StoreError, match="start it again"):

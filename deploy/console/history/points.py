@@ -44,7 +44,6 @@ _KINDS: dict[str, Kind] = {
 FINE = tuple(_KINDS)
 """Columns of the finest resolution; ``present`` is 1 where the follower recorded the second. ``why``, ``policy`` and
 ``boot`` are numbers of texts; ``state`` and ``severity`` count from good to bad."""
-_END = {"": "last", ".min": "min", ".max": "max"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,13 +57,12 @@ class Column:
     """last, min, max, sum or worst."""
 
 
-COLUMNS = tuple(
-    Column(name + end, name, how)
-    for name, kind in _KINDS.items()
-    for end, how in (_END.items() if kind == "level" else (("", kind),))
+COLUMNS = (
+    *(Column(name, name, "last" if kind == "level" else kind) for name, kind in _KINDS.items()),
+    *(Column(f"{name}.{how}", name, how) for name in _LEVELS for how in ("min", "max")),
 )
 COARSE = tuple(one.name for one in COLUMNS)
-"""Columns of the others."""
+"""Columns of the others: the same, then minimum and maximum of each level."""
 AT = {1: {name: at for at, name in enumerate(FINE)}} | {
     step: {name: at for at, name in enumerate(COARSE)} for step in STEPS_S[1:]
 }
@@ -95,6 +93,16 @@ def pack(block: Sequence[array[int]]) -> bytes:
         code = next(code for below, code in _CODES if most < below)
         pieces += (_HEAD.pack(code.encode(), first), array(code, steps).tobytes())
     return zlib.compress(b"".join(pieces), 6)
+
+
+def packed(block: Block) -> tuple[bytes, bytes | None]:
+    """Its columns of the finest resolution, and the extremes: most questions need only the former."""
+    return pack(block[: len(FINE)]), pack(block[len(FINE) :]) if len(block) > len(FINE) else None
+
+
+def whole(points: bytes, extremes: bytes | None) -> Block:
+    """The block that was ``packed``; errors as ``unpack``."""
+    return unpack(points) + ([] if extremes is None else unpack(extremes))
 
 
 def _columns(blob: bytes) -> Iterable[tuple[int, array[int] | None]]:

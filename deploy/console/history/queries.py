@@ -20,6 +20,8 @@ from slacktide.deploy.console.history.store import (
     SIZE_BYTES_MAX,
     StoreError,
     block_key,
+    blocks_asked,
+    blocks_of,
     connect,
     unpack_kept,
 )
@@ -124,6 +126,8 @@ class History:
         self._ids: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._texts: list[str] = []
+        self._places: dict[str, int] = {}
+        """By node, its partition."""
 
     # What there is.
 
@@ -205,7 +209,9 @@ class History:
             "command": (COMMAND.name, value("command_offset")),
             "outcome": (OUTCOME.name, value("outcome_offset")),
         }
-        partition = partition_of(name, self._partitions)
+        partition = self._places.get(name)
+        if partition is None:
+            partition = self._places[name] = partition_of(name, self._partitions)
         return NodeRow(
             node=name,
             at_ms=at_s * 1_000,
@@ -313,9 +319,8 @@ class History:
         begins = range(from_s // span_s * span_s, to_s, span_s)
         keys = {block_key(begin, step_s, number): begin for begin in begins}
         for some in _some(list(keys), 500):
-            asked = f"SELECT key, points FROM p{step_s} WHERE key IN ({','.join('?' * len(some))})"  # noqa: S608
-            for key, blob in self._all(asked, *some):
-                gathered.add(unpack(blob), step_s, keys[key], from_s)
+            for key, block in blocks_of(self._all(blocks_asked(step_s, some), *some)).items():
+                gathered.add(block, step_s, keys[key], from_s)
         if step_s == 1:
             return self._stored_s()
         done = self._one("SELECT value FROM meta WHERE name = ?", f"rolled_{step_s}")
@@ -528,10 +533,10 @@ class History:
         if not self._path.exists():
             return []
         db, file = getattr(self._of_thread, "db", (None, 0))
-        if db is None or file != self._path.stat().st_ino:  # it was set aside, and another one took its place
-            db = connect(self._path, read_only=True)
-            self._of_thread.db = db, self._path.stat().st_ino
         try:
+            if db is None or file != self._path.stat().st_ino:  # it was set aside, and another one took its place
+                db = connect(self._path, read_only=True)
+                self._of_thread.db = db, self._path.stat().st_ino
             return db.execute(asked, given).fetchall()
         except sqlite3.DatabaseError as exc:
             do = "stop the console and start it again: it sets a damaged file aside and takes over what can be read"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from slacktide.deploy.console.history.points import POINTS, STEPS_S, pack, rolled, unpack
+from slacktide.deploy.console.history.points import POINTS, STEPS_S, Block, packed, rolled, whole
 from slacktide.deploy.console.history.recorder import Minute
 from slacktide.deploy.console.history.view import Gap
 from slacktide.schemas.errors import SlacktideError
@@ -31,15 +31,17 @@ KEPT_S = 7 * 24 * 3_600
 SIZE_BYTES_MAX = 4 << 30
 SIZE_BYTES_MIN = 2 << 20
 NODE_BITS = 20
+PAGE_BYTES = 32_768
+"""A page has several blocks, with little room left over."""
 _PARTS = 8
 """In such parts of what there is the oldest goes where the file is full."""
 _TABLES = """
 CREATE TABLE meta (name TEXT PRIMARY KEY, value) WITHOUT ROWID;
 CREATE TABLE node (id INTEGER PRIMARY KEY, name TEXT UNIQUE);
 CREATE TABLE text (id INTEGER PRIMARY KEY, text TEXT);
-CREATE TABLE p1 (key INTEGER PRIMARY KEY, points BLOB);
-CREATE TABLE p10 (key INTEGER PRIMARY KEY, points BLOB);
-CREATE TABLE p60 (key INTEGER PRIMARY KEY, points BLOB);
+CREATE TABLE p1 (key INTEGER PRIMARY KEY, points BLOB, extremes BLOB);
+CREATE TABLE p10 (key INTEGER PRIMARY KEY, points BLOB, extremes BLOB);
+CREATE TABLE p60 (key INTEGER PRIMARY KEY, points BLOB, extremes BLOB);
 CREATE TABLE kept (key INTEGER PRIMARY KEY, minute INTEGER, records BLOB);
 CREATE INDEX kept_minute ON kept (minute);
 CREATE TABLE entry (id INTEGER PRIMARY KEY, topic TEXT, partition INTEGER, offset INTEGER, at_ms INTEGER, node TEXT,
@@ -70,6 +72,16 @@ class _Kept(msgspec.Struct, array_like=True):
 def block_key(start_s: int, step_s: int, node: int) -> int:
     """Where a block lies: by time, then by node."""
     return start_s // (step_s * POINTS) << NODE_BITS | node
+
+
+def blocks_asked(step_s: int, keys: Sequence[int]) -> str:
+    """The question for these blocks of one resolution."""
+    return f"SELECT * FROM p{step_s} WHERE key IN ({','.join('?' * len(keys))})"  # noqa: S608 - our own names
+
+
+def blocks_of(rows: Iterable[tuple[int, bytes, bytes | None]]) -> dict[int, Block]:
+    """Its answer, unpacked, by key."""
+    return {key: whole(points, extremes) for key, points, extremes in rows}
 
 
 def connect(path: Path, *, read_only: bool = False) -> sqlite3.Connection:
@@ -125,7 +137,7 @@ class Store:
 
     def _prepare(self, db: sqlite3.Connection) -> None:
         if not db.execute("PRAGMA page_count").fetchone()[0]:
-            db.execute("PRAGMA page_size=8192")
+            db.execute(f"PRAGMA page_size={PAGE_BYTES}")
         db.execute("PRAGMA journal_mode=WAL")
         db.execute("PRAGMA synchronous=NORMAL")
         db.execute("PRAGMA journal_size_limit=16777216")
@@ -238,14 +250,14 @@ class Store:
         made = []
         for node in ids:
             keys = [block_key(begin, step_s, node) for begin in range(start_s, start_s + span_s, fine)]
-            asked = f"SELECT key, points FROM p{step_s} WHERE key IN ({','.join('?' * len(keys))})"  # noqa: S608
-            blobs = dict(self._db.execute(asked, keys))
-            if blobs:
-                blocks = [unpack(blobs[key]) if key in blobs else None for key in keys]
-                made.append((block_key(start_s, coarse_s, node), pack(rolled(blocks, step_s, coarse_s))))
+            found = blocks_of(self._db.execute(blocks_asked(step_s, keys), keys))
+            if found:
+                made.append(
+                    (block_key(start_s, coarse_s, node), *packed(rolled([*map(found.get, keys)], step_s, coarse_s)))
+                )
         try:
             with self._transaction() as db:
-                db.executemany(f"INSERT OR REPLACE INTO p{coarse_s} VALUES (?, ?)", made)  # noqa: S608
+                db.executemany(f"INSERT OR REPLACE INTO p{coarse_s} VALUES (?, ?, ?)", made)  # noqa: S608
                 self._set(db, "rolled_node", ids[-1] if len(ids) == most else 0)
                 if len(ids) < most:
                     self._set(db, f"rolled_{coarse_s}", start_s + span_s)
@@ -259,8 +271,8 @@ class Store:
         for name in {*minute.blocks, *minute.kept} - self._nodes.keys():
             self._nodes[name] = db.execute("INSERT INTO node (name) VALUES (?)", (name,)).lastrowid or 0
         db.executemany(
-            "INSERT OR REPLACE INTO p1 VALUES (?, ?)",
-            ((block_key(minute.start_s, 1, self._nodes[name]), pack(block)) for name, block in minute.blocks.items()),
+            "INSERT OR REPLACE INTO p1 VALUES (?, ?, ?)",
+            ((block_key(minute.start_s, 1, self._nodes[name]), *packed(one)) for name, one in minute.blocks.items()),
         )
         for name, records in minute.kept.items():
             self._keep(db, self._nodes[name], minute.start_s // POINTS, records)
