@@ -48,6 +48,11 @@ async def status_of(rig: BridgeRig, job: Batch) -> JobStatus | None:
     return decode(records[-1].value, JobStatus) if records and records[-1].value else None
 
 
+async def watched(rig: BridgeRig, job: Batch) -> None:
+    """A bridge follows it from here on."""
+    await soon(lambda: status_of(rig, job), f"{job.key} is watched", enough=lambda one: one and one.active)
+
+
 def by_controller(status: dict) -> dict:
     """Those fields that the fold has, too."""
     fields = ("active", "ready", "terminating", "succeeded", "failed", "completedIndexes", "failedIndexes")
@@ -112,6 +117,7 @@ async def test_a_thousand_indexes_come_to_what_the_job_controller_counts(control
         backoffLimitPerIndex=1,
         podFailurePolicy={"rules": rules},
     )
+    await watched(rig, job)
     for share in (0.3, 0.7):
         await asyncio.to_thread(job.run, ends, lambda ended, share=share: ended >= share * INDEXES)
         worker.kill()
@@ -123,6 +129,49 @@ async def test_a_thousand_indexes_come_to_what_the_job_controller_counts(control
     assert (status.unseen_succeeded, status.unseen_failed) == (0, 0), "all by the pods' events alone"
     assert status.decided is not None
     assert status.decided.reason == "FailedIndexes"
+
+
+DONE, BAD = {"phase": "Succeeded", "code": 0}, {"phase": "Failed", "code": 1}
+FAIL_JOB = {"rules": [{"action": "FailJob", "onExitCodes": {"operator": "NotIn", "values": [0, 3]}}]}
+COUNT = {"rules": [{"action": "Count", "onExitCodes": {"operator": "In", "values": [1]}}]}
+SOME = {"rules": [{"succeededIndexes": "0,2", "succeededCount": 1}]}
+INDEXED = {"completionMode": "Indexed", "completions": 4, "parallelism": 4}
+ENDINGS = {
+    "PodFailurePolicy": ({**INDEXED, "podFailurePolicy": FAIL_JOB}, lambda index, _: BAD if index == 1 else None),
+    "BackoffLimitExceeded": ({"backoffLimit": 0, "podFailurePolicy": COUNT}, lambda *_: BAD),
+    "MaxFailedIndexesExceeded": (
+        {**INDEXED, "backoffLimitPerIndex": 0, "maxFailedIndexes": 1},
+        lambda index, _: BAD if index < 2 else None,
+    ),
+    "SuccessPolicy": ({**INDEXED, "successPolicy": SOME}, lambda index, _: DONE if index == 2 else None),
+    "CompletionsReached": ({"parallelism": 2}, lambda *_: DONE),
+}
+
+
+async def test_each_way_to_end_is_the_job_controllers(controlled, rig, worker):
+    rig.replica(timing=TIMING)
+    jobs = {reason: (Batch(controlled, **spec), outcome) for reason, (spec, outcome) in ENDINGS.items()}
+    for job, _ in jobs.values():
+        await watched(rig, job)
+    never = lambda _: False  # noqa: E731
+    await asyncio.gather(*(asyncio.to_thread(job.run, outcome, never, 60) for job, outcome in jobs.values()))
+    for reason, (job, _) in jobs.items():
+        status = await settled(rig, job)
+        assert status.decided is not None
+        assert status.decided.reason == reason
+        assert (status.unseen_succeeded, status.unseen_failed) == (0, 0)
+
+
+async def test_an_elastic_job_that_shrinks_completes_with_fewer_indexes(controlled, rig, worker):
+    rig.replica(timing=TIMING)
+    job = Batch(controlled, **INDEXED)
+    await watched(rig, job)
+    await asyncio.to_thread(job.run, lambda index, _: DONE if index in {0, 3} else None, lambda ended: ended == 4)
+    await soon(lambda: status_of(rig, job), "two are done", enough=lambda one: one and one.completed_indexes == "0,3")
+    job.change(completions=2, parallelism=2)
+    await soon(lambda: status_of(rig, job), "one is done", enough=lambda one: one and one.completed_indexes == "0")
+    await asyncio.to_thread(job.run, lambda *_: DONE, lambda _: False)
+    assert (await settled(rig, job)).completed_indexes == "0,1"
 
 
 async def test_deleted_suspended_evicted_over_a_new_bridge_and_gone(controlled, rig, worker):

@@ -101,11 +101,13 @@ class Batch:
         with contextlib.suppress(RefusedError):  # its controller has deleted it
             self._cluster.patch(path, {"status": status})
 
-    def run(self, outcome: Callable[[int, int], Outcome], until: Callable[[int], bool], within_s: float = 90) -> int:
+    def run(
+        self, outcome: Callable[[int, int], Outcome | None], until: Callable[[int], bool], within_s: float = 90
+    ) -> int:
         """Let pods end until it is so, or the Job is finished; how many did.
 
         Args:
-            outcome: of a pod, by its index and how often this index has failed before.
+            outcome: of a pod, by its index and how often this index has failed before; None: it goes on.
             until: whether it is enough, by how many pods have ended here.
             within_s: at most.
 
@@ -117,7 +119,8 @@ class Batch:
                 assert time.monotonic() < until_s, f"{self.key}: {len(said)} pods have ended, {self.status}"
                 new = [one for one in self.pods() if one["metadata"]["name"] not in said][:200]
                 said |= {one["metadata"]["name"] for one in new}
-                list(threads.map(lambda one: self.say(one, **outcome(*_place(one))), new))
+                ends = [(one, end) for one in new if (end := outcome(*_place(one))) is not None]
+                list(threads.map(lambda one: self.say(one[0], **one[1]), ends))
                 time.sleep(0.0 if new else 0.2)
         return len(said)
 
