@@ -1,0 +1,87 @@
+"""Five short runs on a real kernel check what advice and virtual nodes rest on: use is the lesser of demand and limit.
+
+Each records pods under one limit, foretells their use under another one, and then holds that one.
+"""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from kernel.groups import V1, Groups, on
+from slacktide.agents.node.cgroup import CgroupKernel
+from slacktide.deploy.cli.virtual.machine import BEST_EFFORT, Machine
+from slacktide.schemas.sample import Limits, PodUse
+from slacktide.streams.replay.model import used_milli
+
+DUTY = """import time
+share = {milli} / 1000
+next_s = time.monotonic()
+end_s = next_s + 60
+while next_s < end_s:
+    begun = time.process_time()
+    while time.process_time() - begun < share * 0.05: pass
+    next_s = max(next_s + 0.05, time.monotonic())
+    time.sleep(next_s - time.monotonic() if next_s > time.monotonic() else 0)
+"""
+"""Wants so much of one CPU; what it does not get in 50 ms is not made up for."""
+POD_LIMIT_MILLI = 1_000
+LOOK_S, LOOKS, SETTLE_S = 1.0, 2, 0.3
+TOLERANCE = 0.1
+"""How far the kernel may be from the lesser of demand and limit: quotas are kept by periods of 100 ms."""
+
+
+def looks(kernel: CgroupKernel, limit_milli: int) -> list[list[PodUse]]:
+    """Hold a limit for a while: what pods used in each second."""
+    kernel.hold(Limits(be_cfs_quota_us=limit_milli * 100))
+    time.sleep(SETTLE_S)
+    kernel.read(time.monotonic_ns())
+    found = []
+    for _ in range(LOOKS):
+        time.sleep(LOOK_S)
+        found.append(list(kernel.read(time.monotonic_ns()).pod_use))
+    return found
+
+
+def mean_milli(found: list[list[PodUse]]) -> float:
+    return sum(use.cpu_milli or 0 for look in found for use in look) / len(found)
+
+
+@on(V1)
+@pytest.mark.parametrize(
+    ("demand_milli", "recorded_milli", "other_milli"),
+    [
+        pytest.param(600, 300, 150, id="held back, and then more so"),
+        pytest.param(600, 300, 450, id="held back, and then less so"),
+        pytest.param(500, 200, 900, id="held back, and then free"),
+        pytest.param(300, 800, 600, id="free, and then free"),
+        pytest.param(500, 900, 250, id="free, and then held back"),
+    ],
+)
+def test_use_under_another_limit_is_as_foretold(
+    groups: Groups, kernel: CgroupKernel, demand_milli: int, recorded_milli: int, other_milli: int
+) -> None:
+    """The range holds it, and a virtual node's use is as the real one's."""
+    (groups.cpu.parent / "cpu.shares").write_text("262144")  # other work on this machine is not what is measured
+    groups.start(groups.add_pod("besteffort", "6a0e-11aa"), DUTY.format(milli=demand_milli))
+    recorded = looks(kernel, recorded_milli)
+    came = mean_milli(looks(kernel, other_milli))
+
+    ranges = [
+        used_milli([(use, None) for use in look], recorded_milli, other_milli, POD_LIMIT_MILLI) for look in recorded
+    ]
+    low, high = (
+        sum(values) / LOOKS for values in zip(*((one.low_milli, one.high_milli) for one in ranges), strict=True)
+    )
+    assert low * (1 - TOLERANCE) <= came <= high * (1 + TOLERANCE)
+    assert came == pytest.approx(virtual_milli(demand_milli, other_milli), rel=TOLERANCE)
+
+
+def virtual_milli(demand_milli: int, limit_milli: int) -> float:
+    """What the same pod uses on a virtual node."""
+    machine = Machine(cpus=2, mem_bytes=1 << 30)
+    machine.add_pod("be", "BestEffort").demand_milli = demand_milli
+    machine.set_quota(BEST_EFFORT, limit_milli * 100)
+    machine.step(1_000)
+    return machine.root.usage_ns / 1_000_000
