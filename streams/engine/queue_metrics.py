@@ -13,7 +13,9 @@ ADMISSIONS = Counter("slacktide_queue_admissions", "Workloads admitted.")
 EVICTIONS = Counter("slacktide_queue_evictions", "Workloads that were to stop for another one.")
 TURN_SECONDS = Histogram(
     "slacktide_queue_turn_seconds",
-    "Computing one decision; not its way to the log.",
+    "Seconds to compute one decision, without publishing it.",
     buckets=(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5),
 )
-DEAD_LETTERS = Counter("slacktide_queue_dead_letters", "Records that nobody can use, laid aside.")
+DEAD_LETTERS = Counter(
+    "slacktide_queue_dead_letters", "Records that could not be processed and were published as dead letters."
+)

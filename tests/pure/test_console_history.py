@@ -175,7 +175,7 @@ def test_what_is_gone_from_the_log_is_a_gap_and_never_a_figure(tmp_path: Path) -
     gaps = history.bounds().gaps
     assert gaps
     assert {(gap.from_ms, gap.to_ms // 1_000) for gap in gaps} == {(stored_s * 1_000, stored_s + 100)}
-    assert "is gone from the log" in gaps[0].reason
+    assert "is no longer in Kafka" in gaps[0].reason
     series = history.node_series(NODE, stored_s * 1_000, (stored_s + 100) * 1_000, 100)
     assert not series.at_ms
     assert [one.name for one in history.problems_at((stored_s + 50) * 1_000)][:1] == ["missing"]

@@ -162,7 +162,7 @@ class JobSource:
             results = await self._sender.send_each([_out(key, event) for key, event in events.items()])
             for refused in results:
                 if isinstance(refused, Refused):
-                    log.warning("an event of a Job is not in the log", extra={"why": refused.why})
+                    log.warning("an event of a Job could not be published", extra={"why": refused.why})
             self._log.wrote(events)
 
 

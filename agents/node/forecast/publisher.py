@@ -111,11 +111,11 @@ class ForecastPublisher:
         try:
             self._restore(decode(newest.value, NodeForecast))
         except BadMessageError as exc:
-            log.warning("the node's forecast cannot be read: its models begin anew", extra={"why": str(exc)})
+            log.warning("the node's forecast cannot be read: its models start again", extra={"why": str(exc)})
 
     def _restore(self, forecast: NodeForecast) -> None:
         if refused := self._trainer.restore(forecast):
-            log.warning("models cannot be read: they begin anew", extra={"of": refused})
+            log.warning("models cannot be read: they start again", extra={"of": refused})
 
     async def _publish(self, forecast: NodeForecast) -> None:
         """Raise LogError where it does not arrive; a newer one is sent then."""

@@ -33,7 +33,7 @@ for one in (run.command, topics.publish, topics.status, topics.outcome):
     clusterqueues,cohorts,resourceflavors,localqueues,workloads,jobs -A -o yaml > cluster.yaml"""
 )
 @click.argument("cluster", type=file(), required=False, metavar="[FILE]")
-@click.option("--live", is_flag=True, help="Begin with what stands in the log, instead of a file.")
+@click.option("--live", is_flag=True, help="Begin with the state in Kafka, instead of a file.")
 @topics.bootstrap_option
 @click.option(
     "--with",

@@ -43,7 +43,7 @@ class Follower:
     bootstrap: Cluster
     store: Store
     clock: Clock
-    trouble: str = "the log was not read yet"
+    trouble: str = "the topics are not read yet"
     """Why nothing is recorded; "": all is."""
     recorder: Recorder = field(init=False)
     """What is not stored yet, for ``queries.History``."""
@@ -71,7 +71,7 @@ class Follower:
                     await self._follow(reader)
                 except LogError as exc:
                     if self.trouble != str(exc):
-                        log.warning("the log is away: nothing is recorded", extra={"why": str(exc)})
+                        log.warning("Kafka is unreachable: nothing is recorded", extra={"why": str(exc)})
                     self.trouble = str(exc)
                     await asyncio.sleep(backoff.next_s())
         finally:
@@ -127,7 +127,7 @@ class Follower:
         self.recorder.jump(at_ms // 1_000)
         for one in self._lost:
             what = f"{one.place.topic} {one.place.partition}"
-            why = f"offset {self._known[one.place]} is gone from the log, which goes on at {one.begin}"
+            why = f"offset {self._known[one.place]} is no longer in Kafka, which continues at {one.begin}"
             self.store.gap(Gap(from_ms=self._begun_ms, to_ms=at_ms, what=what, reason=why))
         log.warning("records were lost", extra={"partitions": len(self._lost), "until_ms": at_ms})
         self._lost = []
