@@ -102,7 +102,7 @@ def test_another_partition_count_is_told_and_left(broker) -> None:
     applied = slacktide(broker, "topics", "apply")
 
     assert applied.exit_code == 0
-    assert f"! {COMMAND.name}: 3 partitions, the table says 12: stays" in applied.stdout
+    assert f"! {COMMAND.name}: 3 partitions, the table has 12: stays" in applied.stdout
     assert slacktide(broker, "topics", "plan").exit_code == 2
 
 
