@@ -11,7 +11,8 @@ from typing import Any
 
 from slacktide.deploy.cli.records import json_line, letter_row
 from slacktide.deploy.console.arithmetic import end_of_second, explained
-from slacktide.deploy.console.history.view import NONE, UNLIMITED, Console, Decision, NodeRow, Series
+from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, NodeRow, Series
 from slacktide.deploy.console.policy_groups import policy_groups
 from slacktide.schemas.errors import SlacktideError
 from slacktide.streams.records import Record
@@ -71,7 +72,7 @@ class Question:
         return value
 
 
-def answer(history: Console, path: str, question: Question) -> dict[str, Any]:
+def answer(history: History, path: str, question: Question) -> dict[str, Any]:
     """Answer one question.
 
     Raises:
@@ -85,7 +86,7 @@ def answer(history: Console, path: str, question: Question) -> dict[str, Any]:
     return {"at_ms": question.at_ms, **found(history, question)}
 
 
-def _cluster(history: Console, question: Question) -> dict[str, Any]:
+def _cluster(history: History, question: Question) -> dict[str, Any]:
     rows = history.cluster_at(question.at_ms)
     return {
         "columns": {name: [_limit(getattr(row, name)) for row in rows] for name in ROW},
@@ -106,7 +107,7 @@ def _limit(value: Any) -> Any:
     return None if value == UNLIMITED else value
 
 
-def _node(history: Console, question: Question) -> dict[str, Any]:
+def _node(history: History, question: Question) -> dict[str, Any]:
     if not question.given.get("node"):
         return {"nodes": history.nodes()}
     name, at_ms = question.given["node"], question.at_ms
@@ -178,14 +179,14 @@ def trace_of(record: Record) -> str:
     return parts[1] if len(parts) == _TRACEPARENT_PARTS else ""
 
 
-def _explain(history: Console, question: Question) -> dict[str, Any]:
+def _explain(history: History, question: Question) -> dict[str, Any]:
     lines = explained(history, question.at_ms, question.given)
     if lines is None:
         raise NotKeptError("the history keeps no arithmetic of that moment")
     return {"lines": lines}
 
 
-def _pod(history: Console, question: Question) -> dict[str, Any]:
+def _pod(history: History, question: Question) -> dict[str, Any]:
     at_ms, pod = question.at_ms, question.given.get("pod", "")
     if not pod:
         return {"pods": history.pods(at_ms)}
@@ -203,7 +204,7 @@ def _pod(history: Console, question: Question) -> dict[str, Any]:
     }
 
 
-def _records(history: Console, question: Question) -> dict[str, Any]:
+def _records(history: History, question: Question) -> dict[str, Any]:
     at_ms, of = question.at_ms, question.given.get("of", "")
     return {
         "trace": [_shown(one) for one in history.records(of)] if of else [],
@@ -238,7 +239,7 @@ def _letter(record: Record) -> dict[str, Any]:
     }
 
 
-def _policy(history: Console, question: Question) -> dict[str, Any]:
+def _policy(history: History, question: Question) -> dict[str, Any]:
     found = history.policy_at(question.at_ms)
     if found is None:
         return {"version": ""}
@@ -253,7 +254,7 @@ def _policy(history: Console, question: Question) -> dict[str, Any]:
     }
 
 
-def _against_shadow(history: Console, at_ms: int, node: str) -> dict[str, Any] | None:
+def _against_shadow(history: History, at_ms: int, node: str) -> dict[str, Any] | None:
     """What is sold there, and what would be by the shadow's policy; None: no shadow said."""
     shadow = history.shadow_at(node, end_of_second(at_ms))
     live = None if shadow is None else history.decision_at(node, end_of_second(at_ms))
@@ -266,7 +267,7 @@ def _sold(decision: Decision) -> Mapping[str, int | None]:
     return {one.of: one.published for one in decision.explanation.figures}
 
 
-_ANSWERS: Mapping[str, Callable[[Console, Question], dict[str, Any]]] = {
+_ANSWERS: Mapping[str, Callable[[History, Question], dict[str, Any]]] = {
     "cluster": _cluster,
     "node": _node,
     "pod": _pod,

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from slacktide.deploy.cli.explain.node_text import node_text
 from slacktide.deploy.cli.text import instant
-from slacktide.deploy.console.history.view import Console, NodeRow, PodEvent
+from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.view import NodeRow, PodEvent
 from slacktide.streams.explain.node import NodeExplanation
 from slacktide.streams.explain.selling import amount
 
@@ -24,7 +25,7 @@ def end_of_second(at_ms: int) -> int:
     return at_ms // 1_000 * 1_000 + 999
 
 
-def explained(history: Console, at_ms: int, given: Mapping[str, str]) -> list[str] | None:
+def explained(history: History, at_ms: int, given: Mapping[str, str]) -> list[str] | None:
     """Explain one number, a line each; None: nothing is kept of it.
 
     Args:

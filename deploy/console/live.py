@@ -12,7 +12,8 @@ from dataclasses import dataclass
 import msgspec
 
 from slacktide.deploy.console.answers import Question, answer
-from slacktide.deploy.console.history.view import Bounds, Console
+from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.view import Bounds
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class Live:
 
     """
 
-    def __init__(self, history: Console, trouble: Callable[[], str]) -> None:
+    def __init__(self, history: History, trouble: Callable[[], str]) -> None:
         self._history = history
         self._trouble = trouble
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="console-history")
@@ -114,6 +115,6 @@ def _moment(text: str, newest_ms: int) -> int:
     return min(int(text), newest_ms) if text.isascii() and text.isdigit() and len(text) < 16 else newest_ms
 
 
-def _answered(history: Console, path: str, question: Question) -> Packed:
+def _answered(history: History, path: str, question: Question) -> Packed:
     body = _encoder.encode(answer(history, path, question))
     return Packed(gzip.compress(body, 1), gzipped=True) if len(body) >= GZIP_BYTES_MIN else Packed(body, gzipped=False)

@@ -17,7 +17,7 @@ from slacktide.agents.listening import bracketed, listening
 from slacktide.deploy.console.answers import BadQuestionError, NotKeptError
 from slacktide.deploy.console.files import page_files
 from slacktide.deploy.console.guarding import CHALLENGE, HEADERS, refusal
-from slacktide.deploy.console.history.view import Console
+from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.live import Live
 from slacktide.schemas.errors import SlacktideError
 from slacktide.schemas.health import Health
@@ -50,7 +50,7 @@ class Listen:
 
 @asynccontextmanager
 async def serving(
-    history: Console, listen: Listen, health: Health, trouble: Callable[[], str] = lambda: ""
+    history: History, listen: Listen, health: Health, trouble: Callable[[], str] = lambda: ""
 ) -> AsyncIterator[str]:
     """Serve until left; gives the URL.
 

@@ -1,4 +1,4 @@
-"""The history asked: ``view.Console`` over the store's file, and over the minute that is not stored yet."""
+"""The history asked: the store's file, and the minute that is not stored yet. Calls take no network: use a thread."""
 
 from __future__ import annotations
 
@@ -615,10 +615,6 @@ def _coarser(step_s: int) -> int:
 def _some(keys: Sequence[int], most: int) -> Iterator[Sequence[int]]:
     for begin in range(0, len(keys), most):
         yield keys[begin : begin + most]
-
-
-def _begins(trace: str, node: str, boot: str) -> bool:
-    return traceparent(f"{node}/{boot}", "", "")[3:19] == trace[:16].encode()
 
 
 def _record(blob: bytes) -> Record:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from slacktide.schemas.policy import Policy
 from slacktide.streams.explain.evidence import Place, Severity
@@ -213,57 +213,3 @@ class TopicRate:
     """Within the last recorded minute."""
     newest_offset: int
     """Sum over partitions."""
-
-
-class Console(Protocol):
-    """The read interface of the pages. Calls take milliseconds and no network; call them in a thread.
-
-    ``slacktide.deploy.console.history.queries.History`` implements it, over a file that the follower may write to.
-    """
-
-    def bounds(self) -> Bounds:
-        """Oldest and newest moment, and what is known to be missing."""
-
-    def nodes(self) -> Sequence[str]:
-        """Every node that the history knows, by name."""
-
-    def cluster_at(self, at_ms: int) -> Sequence[NodeRow]:
-        """All nodes at a moment, by name, at the best resolution that is kept; empty where nothing was recorded."""
-
-    def problems_at(self, at_ms: int) -> Sequence[Problem]:
-        """What was wrong at a moment: nodes, lag, dead letters of the last minute, a gap; the worst first."""
-
-    def lag_at(self, at_ms: int) -> Sequence[Lag]:
-        """How far workers were behind, by their last ticks within 30 s before."""
-
-    def topics_at(self, at_ms: int) -> Sequence[TopicRate]:
-        """How much came of each topic in the minute before."""
-
-    def dead_letters(self, from_ms: int, to_ms: int, most: int = 200) -> Sequence[Record]:
-        """Dead letters of a span, the newest first; ``deploy.cli.records.letter_row`` reads them."""
-
-    def node_series(self, node: str, from_ms: int, to_ms: int, points: int) -> Series:
-        """One node over a span, in at most about so many points; extremes are kept whatever the step.
-
-        Raises:
-            KeyError: no such node.
-
-        """
-
-    def decision_at(self, node: str, at_ms: int) -> Decision | None:
-        """The kept arithmetic in force at a moment; None: nothing is kept of that node and time."""
-
-    def pod_events(self, pod: str, from_ms: int, to_ms: int) -> Sequence[PodEvent]:
-        """What happened to a pod, oldest first. ``pod``: NAMESPACE/NAME, NAMESPACE, or a uid."""
-
-    def pods(self, at_ms: int, most: int = 1_000) -> Sequence[str]:
-        """NAMESPACE/NAME of pods of which something is kept near a moment (a day before it)."""
-
-    def records(self, of: str) -> Sequence[Record]:
-        """Records of one trace (the trace id of a traceparent), or one record by ``TOPIC PARTITION:OFFSET``."""
-
-    def policy_at(self, at_ms: int) -> PolicyAt | None:
-        """The policy in force; None: none was recorded."""
-
-    def shadow_at(self, node: str, at_ms: int) -> Decision | None:
-        """What the shadow policy would sell there; None: no shadow ran."""
