@@ -66,6 +66,15 @@ def ended(status: JobStatus) -> str:
     return next((one.type for one in status.conditions if one.type in {"Complete", "Failed"}), "")
 
 
+def condition(status: JobStatus) -> str:
+    """How it ended, else ``suspended``, ``running`` or ``no pod runs``."""
+    if end := ended(status):
+        return end
+    if any(one.type == "Suspended" and one.status == "True" for one in status.conditions):
+        return "suspended"
+    return "running" if status.active or status.terminating else "no pod runs"
+
+
 def _left(status: JobStatus) -> int | None:
     if status.spec is None or status.spec.completions is None or ended(status):
         return None

@@ -53,14 +53,24 @@ class Merged(Reader):
     Args:
         bootstrap: the Kafka cluster.
         whole: topics that are read from their beginning.
-        others: that are read from ``cursors``, else from ``since_ms``. Records of one time come in the order of topics.
+        others: that are read from ``cursors``, else from ``since_ms``.
+        optional: those of them that are there at ``begin`` are read from their beginning, too. Records of one time come
+            in the order of topics.
         client_id: of this reader, in the brokers' logs.
 
     """
 
-    def __init__(self, bootstrap: Cluster, whole: Sequence[str], others: Sequence[str], *, client_id: str) -> None:
+    def __init__(
+        self,
+        bootstrap: Cluster,
+        whole: Sequence[str],
+        others: Sequence[str],
+        optional: Sequence[str] = (),
+        *,
+        client_id: str,
+    ) -> None:
         super().__init__(bootstrap, FETCH_WAIT_MS, client_id=client_id, partition_bytes_max=PARTITION_BYTES_MAX)
-        self._whole, self._others = tuple(whole), tuple(others)
+        self._whole, self._others, self._optional = tuple(whole), tuple(others), tuple(optional)
         self._lanes: dict[TopicPartition, _Lane] = {}
         self._silent = 0
 
@@ -80,9 +90,11 @@ class Merged(Reader):
         """
         consumer, lost = self._consumer, []
         with trouble(f"cannot read from {self._bootstrap}"):
+            there = await consumer.topics()
+            optional = [topic for topic in self._optional if topic in there]
             ranks = {
                 place: rank
-                for rank, topic in enumerate((*self._whole, *self._others))
+                for rank, topic in enumerate((*self._whole, *self._others, *optional))
                 for place in await partitions_of(consumer, topic)
             }
             consumer.assign(list(ranks))

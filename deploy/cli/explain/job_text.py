@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 from slacktide.deploy.cli.explain.findings import age, findings_text
 from slacktide.deploy.cli.text import instant, table
-from slacktide.schemas.job_status import JobStatus
 from slacktide.schemas.topics import JOB_POD
-from slacktide.streams.explain.job import JobExplanation, ended
+from slacktide.streams.explain.job import JobExplanation, condition
 
 INDEXES_CHARS = 100
 POINTS = 8
@@ -36,7 +35,7 @@ def _head(job: JobExplanation) -> Iterator[str]:
     spec = status.spec
     kind = "" if spec is None else ", Indexed" if spec.indexed else ", NonIndexed"
     of = "" if spec is None or spec.completions is None else f" of {spec.completions:,}"
-    yield f"job {job.namespace}/{job.name}{kind}, {ended(status) or _state(status)}"
+    yield f"job {job.namespace}/{job.name}{kind}, {condition(status)}"
     yield f"  {status.succeeded:,}{of} succeeded, {status.failed:,} failed{_left(job)}"
     yield f"  pods: {status.active:,} active, {status.ready:,} of them ready; {status.terminating:,} terminating"
     if status.completed_indexes:
@@ -47,12 +46,6 @@ def _head(job: JobExplanation) -> Iterator[str]:
         yield f"  condition {one.type} {one.status}: {one.reason}"
     events = f"{JOB_POD.name} {job.place.partition}:{status.folded_to}"
     yield f"  {job.place}, {age(job.age_ms)}; of events up to {events}"
-
-
-def _state(status: JobStatus) -> str:
-    if any(one.type == "Suspended" and one.status == "True" for one in status.conditions):
-        return "suspended"
-    return "running" if status.active or status.terminating else "no pod runs"
 
 
 def _left(job: JobExplanation) -> str:
