@@ -13,8 +13,10 @@ from slacktide.deploy.cli.records import json_line, letter_row
 from slacktide.deploy.console.arithmetic import end_of_second, explained
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NONE, UNLIMITED, Decision, NodeRow, Series
+from slacktide.deploy.console.jobs import detailed, job_of, listed
 from slacktide.deploy.console.policy_groups import policy_groups
 from slacktide.schemas.errors import SlacktideError
+from slacktide.schemas.topics import JOB_STATUS
 from slacktide.streams.records import Record
 
 POINTS = 600
@@ -267,11 +269,24 @@ def _sold(decision: Decision) -> Mapping[str, int | None]:
     return {one.of: one.published for one in decision.explanation.figures}
 
 
+def _jobs(history: History, question: Question) -> dict[str, Any]:
+    if question.given.get("at"):
+        return {"kept": False}
+    name, at_ms = question.given.get("job", ""), question.at_ms
+    if not name:
+        return {"kept": True, **listed(history, at_ms, question.given.get("filter", ""))}
+    job = job_of(history, name, at_ms)
+    if job is None:
+        raise NotKeptError(f"no status of a Job {name} has been read from {JOB_STATUS.name}")
+    return {"kept": True, **detailed(job)}
+
+
 _ANSWERS: Mapping[str, Callable[[History, Question], dict[str, Any]]] = {
     "cluster": _cluster,
     "node": _node,
     "pod": _pod,
     "records": _records,
     "policy": _policy,
+    "jobs": _jobs,
     "explain": _explain,
 }

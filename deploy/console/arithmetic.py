@@ -8,6 +8,7 @@ from slacktide.deploy.cli.explain.node_text import node_text
 from slacktide.deploy.cli.text import instant
 from slacktide.deploy.console.history.queries import History
 from slacktide.deploy.console.history.view import NodeRow, PodEvent
+from slacktide.deploy.console.jobs import job_lines, job_of
 from slacktide.streams.explain.node import NodeExplanation
 from slacktide.streams.explain.selling import amount
 
@@ -31,12 +32,15 @@ def explained(history: History, at_ms: int, given: Mapping[str, str]) -> list[st
     Args:
         history: where the records are kept.
         at_ms: the moment that is shown.
-        given: ``node`` or ``pod``, or neither for a sum over all nodes; ``figure``: the number's name.
+        given: ``node``, ``pod`` or ``job``, or none for a sum over all nodes; ``figure``: the number's name.
 
     """
     figure = given.get("figure", "")
     if pod := given.get("pod"):
         return [line for one in history.pod_events(pod, at_ms - LIFE_MS, at_ms) for line in _event(one)] or None
+    if name := given.get("job"):
+        job = job_of(history, name, at_ms)
+        return None if job is None else list(job_lines(job, figure))
     if node := given.get("node"):
         decision = history.decision_at(node, end_of_second(at_ms))
         row = next((one for one in history.cluster_at(at_ms) if one.node == node), None)

@@ -24,7 +24,7 @@ from slacktide.streams.kafka import Sender
 from slacktide.streams.records import Out
 from testbed.brokers import free_port
 from testbed.chains import evicted
-from testbed.console import HOSTILE, Shown, chromium, console, record
+from testbed.console import HOSTILE, Shown, chromium, console, jobs_and_queue, record
 from testbed.one_machine import NODE, VirtualNode, eventually, one_machine
 
 LIVED_S = 6
@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture(scope="session")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    """A service with a day of twenty seconds, batch work, an eviction and a dead letter."""
+    """A service with a day of twenty seconds, batch work, an eviction, a dead letter, Jobs and a queue."""
     folder = tmp_path_factory.mktemp("console")
     with one_machine(folder) as (node, up):
         up.wait_said(r"first (applied decision .* s after the start, )?(decision )?by the stream", within_s=40)
@@ -90,7 +90,9 @@ async def _put(bootstrap: str) -> None:
     now_ms = SystemClock().wall_ms()
     act = evicted(9_000, node=NODE, spent=Spent(evictions=1), observed_ms=now_ms, acted_ms=now_ms + 8)
     sender = Sender(Cluster(bootstrap), client_id="test", acks="all", timeout_s=5)
-    await sender.connect([OUTCOME.name, SAMPLE.name])
+    records = [one for one in await jobs_and_queue() if one.topic in FOLLOWED]
+    await sender.connect(sorted({OUTCOME.name, SAMPLE.name, *(one.topic for one in records)}))
+    await sender.send([Out(topic=one.topic, key=one.key, value=one.value) for one in records])
     await sender.send([Out(topic=OUTCOME.name, key=NODE.encode(), value=encode(act))])
     await sender.send([Out(topic=SAMPLE.name, key=NODE.encode(), value=b'{"node":"<b>no sample</b>"')])
     await sender.close()

@@ -22,8 +22,10 @@ PAGES = {
     "pod": "#/pod/jobs/etl-x2lqp",
     "records": "#/records",
     "policy": "#/policy",
+    "jobs": "#/jobs",
 }
-CHINESE = {"cluster": "集群", "node": "节点", "pod": "Pod", "records": "消息", "policy": "策略"}
+REGIONS = ("Jobs", "ClusterQueues", "Workloads")
+CHINESE = {"cluster": "集群", "node": "节点", "pod": "Pod", "records": "消息", "policy": "策略", "jobs": "Job 与队列"}
 
 
 def findings(page: Page) -> list[str]:
@@ -221,6 +223,35 @@ def test_a_dead_letter_is_shown_with_its_reason(browser: Browser, live: Shown) -
     with page_of(browser, f"{live.url}/{PAGES['records']}") as page:
         expect(page.locator("main")).to_contain_text("node.sample.v1")
         expect(page.locator("main td", has_text="truncated").first).to_be_visible()
+
+
+def test_jobs_and_queue_are_there_by_keys_and_a_job_opens_with_its_explanation(browser: Browser, live: Shown) -> None:
+    """Those in trouble first; a hostile name is text; an earlier moment says that it is not kept."""
+    with page_of(browser, live.url) as page:
+        opened(page, "cluster")
+        page.keyboard.press("6")
+        opened(page, "jobs")
+        jobs, queues, workloads = (page.get_by_role("region", name=name).get_by_role("table") for name in REGIONS)
+        expect(jobs.locator("tbody a")).to_have_text(["jobs/bad", "jobs/etl", f"jobs/{HTML}"])
+        expect(queues.locator("tbody td").first).to_have_text("gpu")
+        expect(workloads.locator("tbody tr").first).to_contain_text("jobs/w0")
+        assert page.locator("main img, main b").count() == 0
+        page.locator("#job-filter").fill("etl")
+        expect(jobs.locator("tbody a")).to_have_text(["jobs/etl"])
+        jobs.locator("tbody a").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("h1")).to_have_text("jobs/etl")
+        expect(page.get_by_role("region", name="Evicted by Slacktide").first).to_contain_text("observed 91")
+        expect(page.locator("main pre")).to_contain_text("job jobs/etl, NonIndexed, running")
+        assert colours(page) >= 2
+        assert not findings(page)
+        page.locator(".figures .number").last.click()
+        expect(page.locator("dialog mark").first).to_contain_text("lost_core_s 60 at")
+        page.keyboard.press("Escape")
+        page.locator("#slider").press("Shift+ArrowLeft")
+        expect(page.get_by_role("note")).to_contain_text("does not keep Jobs and queues")
+        page.keyboard.press("l")
+        expect(page.locator("main pre")).to_be_visible()
 
 
 def test_a_trace_goes_from_sample_to_outcome(browser: Browser, live: Shown) -> None:

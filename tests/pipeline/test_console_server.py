@@ -6,19 +6,30 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import psutil
 import pytest
 from aiohttp import ClientSession, ClientTimeout, TCPConnector
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
+from slacktide.agents.clock import SystemClock
+from slacktide.deploy.console.history.follower import Follower
+from slacktide.deploy.console.history.latest import LATEST
 from slacktide.deploy.console.history.queries import History
+from slacktide.deploy.console.history.recorder import TOPICS
 from slacktide.deploy.console.history.store import Store
 from slacktide.deploy.console.server import Listen, serving
+from slacktide.schemas.connection import Cluster
 from slacktide.schemas.health import Health
-from testbed.console import console, record
+from slacktide.streams.kafka import Sender
+from slacktide.streams.records import Out, Record
+from testbed.brokers import EmbeddedBroker, running
+from testbed.console import HTML, console, jobs_and_queue, record
 from testbed.one_machine import SLACKTIDE
 from testbed.samples import START_MS
 from testbed.stream_rig import until
@@ -107,6 +118,10 @@ async def test_it_only_reads_and_only_its_own_files(history: History) -> None:
         (f"/api/cluster?at={10**30}", 200),
         ("/api/pod?pod=%00", 200),
         ("/api/records?of=%27%3B--", 200),
+        ("/api/jobs?job=%3Cb%3E", 404),
+        ("/api/jobs?job=a/b/c", 404),
+        ("/api/explain?job=nothing", 404),
+        ("/api/jobs?filter=%00&at=x", 200),
     ],
 )
 async def test_odd_questions_get_a_reason(history: History, path: str, status: int) -> None:
@@ -163,10 +178,70 @@ async def test_live_says_what_is_wrong(history: History) -> None:
 async def test_an_empty_history_is_shown_as_such(tmp_path: Path) -> None:
     store = Store(tmp_path / "history.sqlite")
     async with served(History(store.path)) as (_, session):
-        for path in ("cluster", "node", "pod", "records", "policy"):
+        for path in ("cluster", "node", "pod", "records", "policy", "jobs"):
             async with session.get(f"/api/{path}") as answer:
                 assert answer.status == 200, path
     store.close()
+
+
+async def test_jobs_and_queue_are_shown_as_their_topics_stand(tmp_path: Path) -> None:
+    """A Job that goes, goes from the page; one record that nobody can read changes nothing."""
+    with running(EmbeddedBroker) as broker:
+        broker.apply_topics()
+        records = await jobs_and_queue()
+        async with followed(tmp_path, broker.bootstrap) as session:
+            await put(broker.bootstrap, records)
+            found = await shown(session, lambda one: len(one["jobs"]) == 3 and len(one["workloads"]) == 3)
+            assert [one["job"] for one in found["jobs"]] == ["jobs/bad", "jobs/etl", f"jobs/{HTML}"]
+            assert found["queues"] == [["gpu", "all", "2 cpu", "2 cpu", "-", 2, 1, 1]]
+            gone = [one for one in records if one.key == b"bad"]
+            bad = [msgspec.structs.replace(one, value=b"{") for one in records if one.key == b"etl"]
+            await put(broker.bootstrap, [*bad, *(msgspec.structs.replace(one, value=None) for one in gone)])
+            found = await shown(session, lambda one: len(one["jobs"]) == 2)
+            assert [one["job"] for one in found["jobs"]] == ["jobs/etl", f"jobs/{HTML}"]
+
+
+async def test_a_cluster_without_the_topics_of_jobs_and_queue_is_followed(tmp_path: Path) -> None:
+    with running(EmbeddedBroker) as broker:
+        admin = AIOKafkaAdminClient(bootstrap_servers=broker.bootstrap)
+        await admin.start()
+        old = [NewTopic(topic.name, 1, 1) for topic in TOPICS if topic not in LATEST]
+        await admin.create_topics(old)
+        await admin.close()
+        async with followed(tmp_path, broker.bootstrap) as session:
+            assert not (await shown(session, lambda one: one["kept"]))["jobs"]
+
+
+@asynccontextmanager
+async def followed(folder: Path, bootstrap: str) -> AsyncIterator[ClientSession]:
+    """A console that follows a log, from the moment on at which it has begun to."""
+    follower = Follower(Cluster(bootstrap), Store(folder / "history.sqlite"), SystemClock())
+    following = asyncio.create_task(follower.run())
+    history = History(follower.store.path, lambda: follower.recorder)
+    async with served(history) as (_, session):
+        await until(lambda: not follower.trouble, "the topics are read")
+        yield session
+    following.cancel()
+    await asyncio.gather(following, return_exceptions=True)
+    follower.store.close()
+
+
+async def put(bootstrap: str, records: Sequence[Record]) -> None:
+    sender = Sender(Cluster(bootstrap), client_id="test", acks="all", timeout_s=5)
+    await sender.connect(sorted({one.topic for one in records}))
+    await sender.send([Out(topic=one.topic, key=one.key, value=one.value) for one in records])
+    await sender.close()
+
+
+async def shown(session: ClientSession, there: Callable[[Any], bool]) -> Any:
+    """The page of Jobs and the queue, once that is there."""
+    async with asyncio.timeout(20):
+        while True:
+            async with session.get("/api/jobs") as answer:
+                assert answer.status == 200
+                if there(found := await answer.json()):
+                    return found
+            await asyncio.sleep(0.2)
 
 
 def test_the_process_ends_at_once_though_somebody_looks(tmp_path: Path) -> None:

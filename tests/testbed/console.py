@@ -16,14 +16,19 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from slacktide.deploy.console.history.recorder import TOPICS, Recorder
 from slacktide.deploy.console.history.store import Store
+from slacktide.schemas.codec import encode
+from slacktide.schemas.job_pod import JobEviction, JobSpec
 from slacktide.schemas.outcome import Spent
-from slacktide.schemas.topics import BY_NAME, OUTCOME
+from slacktide.schemas.topics import BY_NAME, JOB_STATUS, OUTCOME
 from slacktide.streams.kafka import partition_of
 from slacktide.streams.records import Record
 from testbed.brokers import free_port
 from testbed.chains import Chain, evicted, logged
+from testbed.job_events import SLIDE, folded
+from testbed.job_events import pod as pod_of
 from testbed.one_machine import eventually
 from testbed.parts import SLACKTIDE
+from testbed.queue_log import FLAVOR, Log, local, queue, term, workload
 from testbed.samples import FACTS, START_MS
 from testbed.spawning import spawn
 
@@ -111,6 +116,36 @@ def record(path: Path, nodes: Sequence[str], span_s: int) -> None:
             act = evicted(span_s - 30 + number, pod, node=name, spent=Spent(evictions=number))
             records.append(logged(act, OUTCOME, key=name, offset=number, at_ms=act.acted_ms))
     stored(path, records)
+
+
+async def jobs_and_queue() -> list[Record]:
+    """Records of Jobs by the real fold, and of a queue of 2 CPUs by the real decider.
+
+    ``etl`` runs and lost a pod to an eviction, ``bad`` has failed, and one with a hostile name is done. Workload w1
+    preempts w0, which holds all quota, and w2 waits.
+    """
+    text = "threshold_pct 70, observed 91"
+    eviction = JobEviction(node="alpha", rule="BECPUEvict", threshold=text, acted_ms=START_MS)
+    lost = pod_of("etl-2", "Failed", node="alpha", cpu_milli=2_000, started_ms=1, ended_ms=30_001, eviction=eviction)
+    statuses = [
+        folded(JobSpec(completions=4), pod_of("etl-0", "Succeeded"), pod_of("etl-1"), lost, job="etl"),
+        folded(JobSpec(completions=2, failure_rules=SLIDE), pod_of("bad-0", "Failed", code=1), job="bad"),
+        folded(JobSpec(completions=1), pod_of("html-0", "Succeeded"), job=HTML),
+    ]
+    log = Log()
+    log.put(FLAVOR, queue("gpu", "2"), local("gpu"), workload(0, "gpu", "2"))
+    decider = term(log, "first")
+    await decider.begin(None)
+    await decider.act()
+    log.put(workload(1, "gpu", "2", priority=5), workload(2, "gpu", "1"))
+    await decider.listen()
+    await decider.act()
+    jobs = [
+        Record(topic=JOB_STATUS.name, partition=0, offset=offset, timestamp_ms=START_MS, key=one.uid.encode(),
+               value=encode(one))
+        for offset, one in enumerate(statuses)
+    ]  # fmt: skip
+    return [*jobs, *log.records]
 
 
 def stored(path: Path, records: Sequence[Record]) -> None:

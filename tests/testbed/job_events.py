@@ -35,12 +35,12 @@ def event(*, job: str = "j", at: int = 0, **other: Any) -> JobEvent:
     return JobEvent(uid=job, namespace="jobs", name=job, observed_ms=at, **other)
 
 
-def folded(spec: JobSpec, *pods: JobPodFacts) -> JobStatus:
+def folded(spec: JobSpec, *pods: JobPodFacts, job: str = "j") -> JobStatus:
     """A Job whose pods were so, one after another."""
     fold = JobFold()
-    fold.take(event(spec=spec), 0)
+    fold.take(event(job=job, spec=spec), 0)
     for at, one in enumerate(pods, 1):
-        fold.take(event(pod=one, at=at * 1_000), at)
+        fold.take(event(job=job, pod=one, at=at * 1_000), at)
     return fold.status()
 
 

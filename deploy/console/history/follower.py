@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from slacktide.agents.clock import Clock
+from slacktide.deploy.console.history.latest import LATEST
 from slacktide.deploy.console.history.recorder import FACTS, STATE, Recorder
 from slacktide.deploy.console.history.store import Store, StoreError
 from slacktide.deploy.console.history.view import Gap
@@ -60,7 +61,11 @@ class Follower:
         """Until it is cancelled."""
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
         reader = Merged(
-            self.bootstrap, [one.name for one in STATE], [one.name for one in FACTS], client_id="slacktide-console"
+            self.bootstrap,
+            [one.name for one in STATE],
+            [one.name for one in FACTS],
+            [one.name for one in LATEST],
+            client_id="slacktide-console",
         )
         try:
             while True:

@@ -63,6 +63,7 @@ from slacktide.schemas.topics import (
     SAMPLES,
     SHADOW_ALLOCATABLE,
     TICK,
+    Topic,
 )
 from slacktide.streams.audit.acts import what
 from slacktide.streams.decisions.evict_observed import observed
@@ -492,6 +493,13 @@ class History:
         """The policy in force; None: none was recorded."""
         found, refused = policy_of(self._last_entries(POLICY.name, at_ms))
         return None if found is None else PolicyAt(policy=found.body, place=found.place, refused=refused)
+
+    # What is live alone.
+
+    def latest(self, *topics: Topic) -> list[Record]:
+        """The newest record of each key of these topics, as they stand now; empty: none came, or nobody follows."""
+        live = self._recorder()
+        return [] if live is None else live.latest.of(*topics)
 
     # The file.
 

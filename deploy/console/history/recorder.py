@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from slacktide.deploy.console.history.latest import LATEST, Latest
 from slacktide.deploy.console.history.node_figures import NodeFigures
 from slacktide.deploy.console.history.points import POINTS, Block, empty
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -54,7 +55,7 @@ STATE = (POLICY, INVENTORY, METRIC, ALLOCATABLE, SCORE, SHADOW_ALLOCATABLE)
 """Compacted topics: read from their beginning after each start."""
 FACTS = (*SAMPLES, COMMAND, OUTCOME, PLACEMENT, MISSED_POD, DESCHEDULING, DEAD_LETTER, TICK)
 """Topics read from where the last stored minute ended."""
-TOPICS = (*STATE, *FACTS)
+TOPICS = (*STATE, *FACTS, *LATEST)
 KEEP_MS_MIN, KEEP_MS_PER_NODE = 1_000, 300
 """One record in each such span is kept of each topic of a node: of few nodes all, of 1,000 one in 5 min."""
 KEYFRAME_MS = 3_600_000
@@ -116,6 +117,8 @@ class Recorder:
     """Full ones; whoever stores them takes them out."""
     nodes: dict[str, NodeFigures] = field(default_factory=dict)
     policies: InForce = field(default_factory=InForce)
+    latest: Latest = field(default_factory=Latest)
+    """Of Jobs and the queue."""
     second_s: int = 0
     """The one that is being filled."""
     entries: list[Entry] = field(default_factory=list)
@@ -381,6 +384,9 @@ class Recorder:
     def _dead_letter(self, record: Record, new: bool) -> None:  # noqa: FBT001
         self._entry(record, new)
 
+    def _latest(self, record: Record, new: bool) -> None:  # noqa: ARG002, FBT001
+        self.latest.take(record)
+
     def _entry(self, record: Record, new: bool, names: Iterable[str] = (), node: str = "") -> None:  # noqa: FBT001
         if new:
             self.entries.append(Entry(record, tuple(name for name in names if name), node))
@@ -400,4 +406,5 @@ _TAKES = {
     MISSED_POD.name: Recorder._missed,  # noqa: SLF001
     DESCHEDULING.name: Recorder._descheduling,  # noqa: SLF001
     DEAD_LETTER.name: Recorder._dead_letter,  # noqa: SLF001
+    **{topic.name: Recorder._latest for topic in LATEST},  # noqa: SLF001
 }

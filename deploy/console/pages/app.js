@@ -8,12 +8,13 @@ import { go, here, link } from "./place.js";
 import * as timebar from "./timebar.js";
 import { language, preferred, speak, t } from "./words.js";
 import * as cluster from "./views/cluster.js";
+import * as jobs from "./views/jobs.js";
 import * as node from "./views/node.js";
 import * as pod from "./views/pod.js";
 import * as policy from "./views/policy.js";
 import * as records from "./views/records.js";
 
-const VIEWS = { cluster, node, pod, records, policy };
+const VIEWS = { cluster, node, pod, records, policy, jobs };
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 const at = (id) => document.getElementById(id);
 let opened = {}, shown = null, asking = false, again = false;
@@ -90,7 +91,7 @@ function dressed() {
   at("theme").setAttribute("aria-label", at("theme").title);
 }
 
-const KEYS = [["?", "keys.help"], ["1 – 5", "keys.pages"], ["space", "keys.play"], ["L", "keys.live"], ["D", "keys.theme"],
+const KEYS = [["?", "keys.help"], ["1 – 6", "keys.pages"], ["space", "keys.play"], ["L", "keys.live"], ["D", "keys.theme"],
   ["← →", "keys.slider"], ["Shift ← →", "keys.far"], ["← ↑ ↓ →", "keys.heat"], ["Enter", "keys.enter"], ["Esc", "keys.close"]];
 const help = () => box(t("help"), el("dl.keys", {}, ...KEYS.flatMap(([key, text]) => [el("dt", {}, el("kbd", {}, key)), el("dd", {}, t(text))])));
 

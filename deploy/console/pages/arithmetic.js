@@ -12,11 +12,11 @@ const dialog = document.getElementById("dialog");
 /**
  * @param {number|null} value
  * @param {string} unit milli, bytes, percent, ms, count
- * @param {{node?: string, pod?: string, figure: string}} of what is explained; figure: lines that name it are marked
+ * @param {{node?: string, pod?: string, job?: string, figure: string}} of what is explained; figure: lines that name it are marked
  */
 export function number(value, unit, of) {
   const text = amount(value, unit);
-  const key = `${of.node ?? of.pod ?? ""}/${of.figure}`;
+  const key = `${of.node ?? of.pod ?? of.job ?? ""}/${of.figure}`;
   return el("button.number", { type: "button", title: t("number.open"), "data-key": key, onclick: () => open(text, of) }, text);
 }
 
@@ -30,10 +30,10 @@ dialog.addEventListener("click", (event) => { if (event.target === dialog) dialo
 
 async function open(value, of) {
   const text = el("pre", { tabIndex: 0 }, t("loading"));
-  const whose = of.node ?? of.pod ?? t("cluster");
+  const whose = of.node ?? of.pod ?? of.job ?? t("cluster");
   box(`${plain(whose)} · ${known(of.figure)} = ${value}`, el("p.soft.small", {}, t("explain.note")), text);
   try {
-    const { lines } = await ask("explain", { node: of.node, pod: of.pod, figure: of.figure, at: shown.at_ms });
+    const { lines } = await ask("explain", { node: of.node, pod: of.pod, job: of.job, figure: of.figure, at: shown.at_ms });
     const marks = lines.map((line) => (of.mark ?? of.figure).split("|").some((part) => line.includes(part)));
     text.replaceChildren(...lines.flatMap((line, index) => [marks[index] ? el("mark", {}, plain(line)) : plain(line), "\n"]));
     text.querySelector("mark")?.scrollIntoView({ block: "center" });

@@ -84,7 +84,7 @@ const written = (name, value) => (value === null || value === undefined ? "–" 
 const nodesOf = (nodes) => card(t("choose.node"), null, nodes.length
   ? el("ul.list", {}, ...nodes.map((name) => el("li", {}, el("a", { href: link({ page: "node", name }) }, named(name))))) : el("p.empty", {}, t("nothing.recorded")));
 
-const finding = (one) => el("li", {}, el(`span.severity.${one.severity}`, {}, t(`severity.${one.severity}`)), el("code", {}, plain(one.name)),
+export const finding = (one) => el("li", {}, el(`span.severity.${one.severity}`, {}, t(`severity.${one.severity}`)), el("code", {}, plain(one.name)),
   el("span", {}, plain(one.text), one.advice ? el("span.soft", {}, ` → ${plain(one.advice)}`) : null));
 
 /** What few sell stays closed, until it is opened: and then it stays open. */
