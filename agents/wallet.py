@@ -28,7 +28,7 @@ class Wallet:
         self._away_since_ns: int | None = None
         self._outlasted = False
 
-    def hear(self, credit: EvictionCredit, since_ns: int) -> None:
+    def receive(self, credit: EvictionCredit, since_ns: int) -> None:
         """Take a lease over, if it is newer than all before it.
 
         Args:

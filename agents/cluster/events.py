@@ -1,4 +1,4 @@
-"""Events on pods: told twice, or by two replicas, they are one."""
+"""Events on pods: created twice, or by two replicas, they are one."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ FORBIDDEN, GONE, THERE = 403, 404, 409
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Teller:
-    """Who tells."""
+class EventSource:
+    """Who creates them."""
 
     part: str
     """Such as ``scheduler``."""
@@ -38,11 +38,11 @@ class About:
         return cls(namespace=pod.namespace, name=pod.name, uid=pod.uid)
 
 
-async def tell(api: ApiServer, teller: Teller, pod: About, reason: str, note: str, *, now_ms: int) -> None:
-    """Tell one; no error where another replica did, or where the namespace takes none any more.
+async def create_event(api: ApiServer, source: EventSource, pod: About, reason: str, note: str, *, now_ms: int) -> None:
+    """Create one; no error where another replica did, or where the namespace takes none any more.
 
     Raises:
-        ApiError: it was not told.
+        ApiError: it was not created.
 
     """
     end = f".{pod.uid}.{reason.lower()}"
@@ -53,10 +53,10 @@ async def tell(api: ApiServer, teller: Teller, pod: About, reason: str, note: st
         "eventTime": datetime.fromtimestamp(now_ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),
         "type": "Warning",
         "reason": reason,
-        "action": teller.action,
+        "action": source.action,
         "note": note[:NOTE_MAX],
-        "reportingController": f"slacktide.io/{teller.part}",
-        "reportingInstance": teller.replica[:128],
+        "reportingController": f"slacktide.io/{source.part}",
+        "reportingInstance": source.replica[:128],
         "regarding": {"apiVersion": "v1", "kind": "Pod", "namespace": pod.namespace, "name": pod.name, "uid": pod.uid},
     }
     try:

@@ -190,7 +190,7 @@ class NodeAgent:
 
     def credit(self, credit: EvictionCredit, since_ns: int) -> None:
         """The governor grants this node evictions; ``since_ns``: when it had certainly not said so yet."""
-        self.wallet.hear(credit, since_ns)
+        self.wallet.receive(credit, since_ns)
 
     def replied(self) -> None:
         """The API server has replied to an eviction: say at once what came of it."""

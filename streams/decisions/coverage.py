@@ -29,30 +29,30 @@ class _Owners:
     """Of one partition."""
 
     epoch: int
-    heard_s: float
+    received_s: float
     last: dict[str, tuple[int, int]] = field(default_factory=dict)
     """By worker, when its newest heartbeat was written by its own clock, and when it was appended, in milliseconds."""
 
 
 class Coverage:
-    """Hears the heartbeats of any number of topics, in the order of each partition."""
+    """Reads the heartbeats of any number of topics, in the order of each partition."""
 
     def __init__(self) -> None:
         self._owners: dict[tuple[str, int], _Owners] = {}
 
     def clear(self) -> None:
-        """Nothing heard so far counts any more."""
+        """Forget all heartbeats."""
         self._owners.clear()
 
-    def hear(self, record: Record, heard_s: float) -> Sequence[str]:
+    def receive(self, record: Record, received_s: float) -> Sequence[str]:
         """Take a heartbeat.
 
         Args:
             record: the heartbeat.
-            heard_s: when it was heard, by the reader's clock, in seconds.
+            received_s: when it was received, by the reader's clock, in seconds.
 
         Returns:
-            The nodes that it covers from ``heard_s`` on; none where it does not count.
+            The nodes that it covers from ``received_s`` on; none where it does not count.
 
         Raises:
             BadMessageError: it cannot be read.
@@ -60,11 +60,11 @@ class Coverage:
         """
         beat, place = heartbeat_of(record.headers), (record.topic, record.partition)
         owners = self._owners.get(place)
-        if owners is None or _replaced(owners, beat.epoch, heard_s):
-            owners = self._owners[place] = _Owners(beat.epoch, heard_s)
+        if owners is None or _replaced(owners, beat.epoch, received_s):
+            owners = self._owners[place] = _Owners(beat.epoch, received_s)
         elif beat.epoch < owners.epoch:
             return ()
-        owners.heard_s = heard_s
+        owners.received_s = received_s
         ticked_ms, appended_ms = owners.last.get(beat.worker, (beat.ticked_ms, record.timestamp_ms))
         passed_ms = beat.ticked_ms - ticked_ms
         if passed_ms < 0:
@@ -74,6 +74,6 @@ class Coverage:
         return () if late else beat.nodes
 
 
-def _replaced(owners: _Owners, epoch: int, heard_s: float) -> bool:
+def _replaced(owners: _Owners, epoch: int, received_s: float) -> bool:
     """Whether a heartbeat of this epoch shows that there are other owners."""
-    return epoch > owners.epoch or (epoch < owners.epoch and heard_s >= owners.heard_s + UNSAID_S)
+    return epoch > owners.epoch or (epoch < owners.epoch and received_s >= owners.received_s + UNSAID_S)

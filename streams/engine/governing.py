@@ -94,7 +94,7 @@ class _Candidate:
             log.info("this process governs evictions", extra={"epoch": governor.epoch})
             looked_ms = mono_ms()
             while self._office.elected and not stop.is_set():
-                outs = governor.hear(await tail.more(), mono_ms())
+                outs = governor.receive(await tail.more(), mono_ms())
                 await self._office.stay()
                 if mono_ms() - looked_ms > self._settings.session_timeout_ms:
                     await tail.check()
@@ -110,7 +110,7 @@ class _Candidate:
     async def _begin(self, tail: Tail) -> list[Out]:
         governor = self._governor
         counts = await _checked_partitions(self._settings.bootstrap)
-        governor.hear((await tail.read({(POLICY.name, 0): WHOLE})).records, mono_ms())
+        governor.receive((await tail.read({(POLICY.name, 0): WHOLE})).records, mono_ms())
         since_ms = self._now_ms() - governor.read_back_ms()
         published_ms = self._now_ms() - self._settings.republish_ms - LATER_MS
         since = {POLICY.name: WHOLE, CREDIT.name: WHOLE, OUTCOME.name: since_ms, METRIC.name: published_ms}
@@ -120,7 +120,7 @@ class _Candidate:
             by_topic[record.topic].append(record)
         now_ms = mono_ms()
         outs = governor.begin(by_topic[CREDIT.name], by_topic[OUTCOME.name], since_ms, now_ms)
-        return outs + governor.hear(by_topic[POLICY.name] + by_topic[METRIC.name], now_ms)
+        return outs + governor.receive(by_topic[POLICY.name] + by_topic[METRIC.name], now_ms)
 
     def _check(self) -> None:
         if self._governor.deposed:

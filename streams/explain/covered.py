@@ -20,6 +20,6 @@ def covered_of(records: Iterable[Record]) -> Covered:
     for record in records:
         if record.topic in FIGURES and is_heartbeat(record.key):
             with suppress(BadMessageError):
-                nodes = coverage.hear(record, record.timestamp_ms / 1_000)
+                nodes = coverage.receive(record, record.timestamp_ms / 1_000)
                 found |= {(record.topic, node): record.timestamp_ms for node in nodes}
     return found

@@ -127,7 +127,7 @@ class Governor:
         self._sure_ms = now_ms + certain_ms(max([lease_ms, *(lease.ttl_ms for _, _, lease in recent)]))
         return outs
 
-    def hear(self, records: Iterable[Record], now_ms: int) -> list[Out]:
+    def receive(self, records: Iterable[Record], now_ms: int) -> list[Out]:
         """Take records of any of its topics in; returns a dead letter for each that nobody can use."""
         outs: list[Out] = []
         for record in records:
@@ -196,18 +196,18 @@ class Governor:
             return
         node, ledger = self._known(seen.node, seen.boot_id, now_ms)
         if ledger is node.ledger:
-            node.heard_ms, node.stale = now_ms, False
+            node.received_ms, node.stale = now_ms, False
 
     def _unvalued(self, record: Record, outs: list[Out], now_ms: int) -> None:
         """A heartbeat covers nodes. Any other null removes one: its lease goes from the topic, too."""
         if is_heartbeat(record.key):
-            for name in self._coverage.hear(record, now_ms / 1_000):
+            for name in self._coverage.receive(record, now_ms / 1_000):
                 if (covered := self._nodes.get(name)) is not None:
                     covered.cover(now_ms)
             return
         node = self._nodes.get(text_of(record.key or b""))
         if node is not None and node.held is not None:
-            node.heard_ms = node.held = None
+            node.received_ms = node.held = None
             outs.append(self._writer.credit_gone(node.name, f"{self.epoch}/{self._next()}", record.timestamp_ms))
 
     def _outcome(self, record: Record, outs: list[Out], now_ms: int) -> None:

@@ -37,7 +37,7 @@ class Node:
     """Of its newest boot."""
     past: list[Ledger] = field(default_factory=list)
     """Of earlier boots, as long as they count."""
-    heard_ms: int | None = None
+    received_ms: int | None = None
     """When its metric was last published, or covered by a heartbeat."""
     stale: bool = False
     """Its metric says so: the node is silent."""
@@ -80,7 +80,7 @@ class Node:
 
     def lives(self, now_ms: int) -> bool:
         """Whether it was heard of lately."""
-        return bool(self.asked) or (self.heard_ms is not None and now_ms - self.heard_ms < GONE_MS)
+        return bool(self.asked) or (self.received_ms is not None and now_ms - self.received_ms < GONE_MS)
 
     def counts(self, now_ms: int) -> bool:
         """Whether anything is to be remembered of it."""
@@ -88,8 +88,8 @@ class Node:
 
     def cover(self, now_ms: int) -> None:
         """A heartbeat says that its metric still holds."""
-        if self.heard_ms is not None and not self.stale:
-            self.heard_ms = now_ms
+        if self.received_ms is not None and not self.stale:
+            self.received_ms = now_ms
 
     def ask(self, namespace: str, now_ms: int) -> None:
         """It would evict, and has no credit."""

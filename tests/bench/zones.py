@@ -89,7 +89,7 @@ class _Extender:
         self._seq += 1
         now_s = self._clock.mono_ns() / 1e9
         for figures in _load(name, self._seq, self._dice.randrange(CORE_MILLI, 4 * CORE_MILLI)):
-            self._view.hear(figures, heard_s=now_s, logged_s=self._clock.wall_ms() / 1_000)
+            self._view.receive(figures, received_s=now_s, logged_s=self._clock.wall_ms() / 1_000)
         if self._zones:
             free = [self._dice.randrange(2 * CORE_MILLI, ZONE_MILLI), self._dice.randrange(ZONE_MILLI)]
             self._view.take_zones(_record(name, self._seq, free), published_s=now_s)

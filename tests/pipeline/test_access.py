@@ -177,10 +177,10 @@ async def published(door: Cluster, node: VirtualNode, folder: Path) -> AsyncIter
     files = OperatorFiles(node.policy, node.inventory, NODE, folder / "state of up")
     side, stop = LogSide(door, NODE, "inventory"), asyncio.Event()
 
-    async def hear() -> None:
+    async def receive() -> None:
         assert [said async for said in side.first_decisions(0)]
 
-    tasks = [asyncio.create_task(side.publish(files, stop, Health())), asyncio.create_task(hear())]
+    tasks = [asyncio.create_task(side.publish(files, stop, Health())), asyncio.create_task(receive())]
     try:
         yield tasks[1]
     finally:

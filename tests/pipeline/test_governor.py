@@ -69,7 +69,7 @@ async def listen(reader: NodeReader, wallet: Wallet, heard: list[EvictionCredit]
         read = await reader.read()
         for record in read.credits:
             heard.append(decode(record.value, EvictionCredit))
-            wallet.hear(heard[-1], time.monotonic_ns() - round(read.credit_age_s * 1e9))
+            wallet.receive(heard[-1], time.monotonic_ns() - round(read.credit_age_s * 1e9))
 
 
 def process(bootstrap: str) -> subprocess.Popen[bytes]:

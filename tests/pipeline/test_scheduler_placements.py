@@ -172,7 +172,7 @@ async def test_a_pod_that_all_nodes_refused_was_not_placed_by_the_extender(embed
     await others.close()
     unasked = Unasked(embedded_broker.cluster, View(PlacementArgs()), lambda _: False, clock, "two")
 
-    assert await unasked._told(pods) == {"placed"}
+    assert await unasked._placed(pods) == {"placed"}
 
 
 async def test_an_extender_that_starts_in_the_middle_of_a_burst_counts_what_was_sent_and_not_bound_yet(

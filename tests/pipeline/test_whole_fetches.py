@@ -32,10 +32,10 @@ class Member(WholeGroup):
     def __init__(self, bootstrap: str, group: str) -> None:
         super().__init__(
             Cluster(bootstrap), [SAMPLE.name], group, session_timeout_ms=6_000, fetch_wait_ms=100,
-            assigned=self.hear, revoked=self.hear,
+            assigned=self.receive, revoked=self.receive,
         )  # fmt: skip
 
-    async def hear(self, _: frozenset[Place]) -> None:
+    async def receive(self, _: frozenset[Place]) -> None:
         """Whatever it has, it reads."""
 
 

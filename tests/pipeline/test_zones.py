@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.cluster.scheduler.hearing import Hearing
 from slacktide.agents.cluster.scheduler.pod import seen
+from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.metrics import ZONES_UNREAD
 from slacktide.agents.node.zones.publisher import ZonesFolders
@@ -43,8 +43,8 @@ def _left(records: list[NodeZones]) -> list[int | None] | None:
 async def scheduler_view(bootstrap: str) -> AsyncIterator[View]:
     """What a scheduler's part knows, as it reads along."""
     args, view = PlacementArgs(), View(PlacementArgs())
-    hearing = Hearing(Cluster(bootstrap), view, args, lambda _record, why: pytest.fail(why), SystemClock())
-    task = asyncio.create_task(hearing.run())
+    reader = TopicReader(Cluster(bootstrap), view, args, lambda _record, why: pytest.fail(why), SystemClock())
+    task = asyncio.create_task(reader.run())
     try:
         yield view
     finally:

@@ -132,8 +132,8 @@ class _Run:
 def test_in_steady_state_a_node_is_written_to_within_the_budget(figures: list[int], hold_s: int) -> None:
     run = _Run()
     for now_s in range(hold_s * len(figures)):
-        run.writing.allocatables.hear(allocatable(cpu=figures[now_s // hold_s], seq=now_s), now_s)
-        run.writing.metrics.hear(metric(observed_ms=now_s * 1_000, seq=now_s), now_s)
+        run.writing.allocatables.receive(allocatable(cpu=figures[now_s // hold_s], seq=now_s), now_s)
+        run.writing.metrics.receive(metric(observed_ms=now_s * 1_000, seq=now_s), now_s)
         run.second(now_s)
     for kind, each_s, saved in (("status", 120, pace.SAVED_MAX), ("metric", 60, 0)):
         times = run.times(kind)
@@ -145,10 +145,10 @@ def test_in_steady_state_a_node_is_written_to_within_the_budget(figures: list[in
 
 def test_with_no_word_of_a_node_for_15_s_nothing_is_written_and_nothing_withdrawn() -> None:
     run = _Run()
-    run.writing.allocatables.hear(allocatable(), 0)
+    run.writing.allocatables.receive(allocatable(), 0)
     run.second(0)
     assert run.times("status") == [0]
-    run.writing.allocatables.hear(allocatable(cpu=5_000, seq=2), 20)
+    run.writing.allocatables.receive(allocatable(cpu=5_000, seq=2), 20)
     assert run.writing.frozen(20 + FROZEN_S - 0.1) == 0
     assert run.writing.frozen(20 + FROZEN_S) == 1
     run.second(20 + FROZEN_S)
@@ -159,10 +159,10 @@ def test_with_no_word_of_a_node_for_15_s_nothing_is_written_and_nothing_withdraw
 
 def test_an_older_samples_figures_displace_none() -> None:
     run = _Run()
-    run.writing.allocatables.hear(allocatable(cpu=2_000, seq=9), 0)
-    run.writing.allocatables.hear(allocatable(cpu=1_000, seq=8), 1)
+    run.writing.allocatables.receive(allocatable(cpu=2_000, seq=9), 0)
+    run.writing.allocatables.receive(allocatable(cpu=1_000, seq=8), 1)
     assert run.writing.allocatables.of("node-1", 1).batch_cpu_milli == 2_000
-    run.writing.allocatables.hear(allocatable(cpu=1_000, seq=8, boot_id="0-z"), FROZEN_S)
+    run.writing.allocatables.receive(allocatable(cpu=1_000, seq=8, boot_id="0-z"), FROZEN_S)
     assert run.writing.allocatables.of("node-1", FROZEN_S).batch_cpu_milli == 1_000
 
 
@@ -187,7 +187,7 @@ def test_figures_above_the_nodes_capacity_are_written_as_its_capacity_and_told_o
     run = _Run()
     run.writing.node("uid", msgspec.structs.replace(FACTS, capacity=SMALL), BARE, 0)
     forged, honest = allocatable(mem=2**50, seq=2), allocatable(seq=3)
-    run.writing.allocatables.hear(forged, 0)
+    run.writing.allocatables.receive(forged, 0)
     [write] = run.writing.due(0)
 
     assert write.body["status"]["capacity"]["kubernetes.io/batch-memory"] == str(16 * 2**30)
@@ -201,11 +201,11 @@ def test_figures_above_the_nodes_capacity_are_written_as_its_capacity_and_told_o
 
 def test_a_silent_nodes_metric_grows_old() -> None:
     run = _Run()
-    run.writing.metrics.hear(metric(), 0)
+    run.writing.metrics.receive(metric(), 0)
     run.second(0)
-    run.writing.metrics.hear(metric(observed_ms=1_700_000_060_000, stale_ms=9_000), 60)
+    run.writing.metrics.receive(metric(observed_ms=1_700_000_060_000, stale_ms=9_000), 60)
     run.second(60)
-    run.writing.metrics.hear(metric(observed_ms=1_700_000_061_000), 61)
+    run.writing.metrics.receive(metric(observed_ms=1_700_000_061_000), 61)
     run.second(61)
     assert run.times("metric") == [0, 61]
 
@@ -226,7 +226,7 @@ def test_a_fleet_is_written_to_a_share_at_a_time_those_who_waited_longest_first(
     reported: dict[str, list[int]] = {}
     for now_s in range(130):
         for name in names:
-            writing.metrics.hear(metric(node=name, observed_ms=now_s), now_s)
+            writing.metrics.receive(metric(node=name, observed_ms=now_s), now_s)
         due = writing.due(now_s)
         assert len(due) <= pace.share(len(names)) == 15
         for write in due:
@@ -242,21 +242,21 @@ def test_nodes_that_show_nothing_yet_do_not_wait_for_a_share() -> None:
     names = [f"node-{number:04}" for number in range(900)]
     for name in names:
         writing.node("u", NodeFacts(name=name, capacity=FACTS.capacity, allocatable=FACTS.allocatable), BARE, 0)
-        writing.allocatables.hear(allocatable(node=name), 0)
+        writing.allocatables.receive(allocatable(node=name), 0)
     assert len(writing.due(0)) == 900
     for write in writing.due(0):
         writing.wrote(write, 0, done=True)
         patch = write.body["status"]
         writing.shows(write.node, shown(patch["capacity"], patch["allocatable"]))
     for name in names:
-        writing.allocatables.hear(allocatable(node=name, cpu=9_000, seq=2), 11)
+        writing.allocatables.receive(allocatable(node=name, cpu=9_000, seq=2), 11)
     assert len(writing.due(11)) == pace.share(len(names)) == 15
 
 
 def test_a_failed_report_is_tried_again_after_a_while() -> None:
     run = _Run()
     for now_s in (0, 1, 9, 10):
-        run.writing.metrics.hear(metric(), now_s)
+        run.writing.metrics.receive(metric(), now_s)
         for write in run.writing.due(now_s):
             run.wrote.append((now_s, write))
             run.writing.wrote(write, now_s, done=False)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.bridge.hearing import Hearing
+from slacktide.agents.cluster.bridge.figure_reader import FigureReader
 from slacktide.agents.cluster.bridge.silence import FROZEN_S, Latest
 from slacktide.agents.cluster.bridge.writing import Writing
 from slacktide.agents.cluster.scheduler.view import View
@@ -46,49 +46,49 @@ def metric(seq: int = 1, **said: Any) -> NodeMetric:
 
 def test_a_heartbeat_covers_the_nodes_that_it_names() -> None:
     coverage = Coverage()
-    assert coverage.hear(beat(["a", "b"], 0), 0) == ["a", "b"]
-    assert coverage.hear(beat(["b"], 1), 1) == ["b"]
+    assert coverage.receive(beat(["a", "b"], 0), 0) == ["a", "b"]
+    assert coverage.receive(beat(["b"], 1), 1) == ["b"]
 
 
 def test_of_a_fenced_owner_no_heartbeat_counts_however_late_it_comes() -> None:
     """Until nothing of the new owner came for 15 s: then its group was made anew, and the lower epoch is the newer."""
     coverage = Coverage()
-    coverage.hear(beat(NODE, 0, worker="old", epoch=4), 0)
-    assert coverage.hear(beat([], 1, worker="new", epoch=5), 1) == []
-    assert coverage.hear(beat(NODE, 1.5, worker="old", epoch=4), 1.5) == ()
-    assert coverage.hear(beat(NODE, 15.9, worker="old", epoch=4), 15.9) == ()
-    assert coverage.hear(beat(NODE, 16, worker="again", epoch=0), 16) == NODE
+    coverage.receive(beat(NODE, 0, worker="old", epoch=4), 0)
+    assert coverage.receive(beat([], 1, worker="new", epoch=5), 1) == []
+    assert coverage.receive(beat(NODE, 1.5, worker="old", epoch=4), 1.5) == ()
+    assert coverage.receive(beat(NODE, 15.9, worker="old", epoch=4), 15.9) == ()
+    assert coverage.receive(beat(NODE, 16, worker="again", epoch=0), 16) == NODE
 
 
 def test_within_an_epoch_two_workers_may_own_a_partition_one_for_each_topic_of_samples() -> None:
     """Their clocks have nothing to do with one another."""
     coverage = Coverage()
-    assert coverage.hear(beat(NODE, 0, worker="w", epoch=4, ticked_s=900), 0) == NODE
-    assert coverage.hear(beat(["b"], 0.5, worker="other", epoch=4, ticked_s=5), 0.5) == ["b"]
-    assert coverage.hear(beat(NODE, 1, worker="w", epoch=4, ticked_s=901), 1) == NODE
-    assert coverage.hear(beat(["b"], 1.5, worker="other", epoch=4, ticked_s=6), 1.5) == ["b"]
-    assert coverage.hear(beat(["b"], 2, worker="w", epoch=3, partition=1), 2) == ["b"], "each partition alone"
+    assert coverage.receive(beat(NODE, 0, worker="w", epoch=4, ticked_s=900), 0) == NODE
+    assert coverage.receive(beat(["b"], 0.5, worker="other", epoch=4, ticked_s=5), 0.5) == ["b"]
+    assert coverage.receive(beat(NODE, 1, worker="w", epoch=4, ticked_s=901), 1) == NODE
+    assert coverage.receive(beat(["b"], 1.5, worker="other", epoch=4, ticked_s=6), 1.5) == ["b"]
+    assert coverage.receive(beat(["b"], 2, worker="w", epoch=3, partition=1), 2) == ["b"], "each partition alone"
 
 
 def test_a_heartbeat_that_waited_while_its_writer_was_paused_does_not_count_and_the_next_one_does() -> None:
     coverage = Coverage()
-    coverage.hear(beat(NODE, 0, ticked_s=100), 0)
-    assert coverage.hear(beat(NODE, 21, ticked_s=101), 21) == ()
-    assert coverage.hear(beat(NODE, 22, ticked_s=122), 22) == NODE
+    coverage.receive(beat(NODE, 0, ticked_s=100), 0)
+    assert coverage.receive(beat(NODE, 21, ticked_s=101), 21) == ()
+    assert coverage.receive(beat(NODE, 22, ticked_s=122), 22) == NODE
 
 
 def test_one_that_comes_again_does_not_count() -> None:
     coverage = Coverage()
-    coverage.hear(beat(NODE, 0, ticked_s=100), 0)
-    coverage.hear(beat(NODE, 1, ticked_s=101), 1)
-    assert coverage.hear(beat(NODE, 2, ticked_s=100), 2) == ()
+    coverage.receive(beat(NODE, 0, ticked_s=100), 0)
+    coverage.receive(beat(NODE, 1, ticked_s=101), 1)
+    assert coverage.receive(beat(NODE, 2, ticked_s=100), 2) == ()
 
 
 @given(st.floats(0.95, 1.05), st.integers(20, 200))
 def test_a_clock_that_runs_fast_or_slow_costs_no_heartbeat(rate: float, seconds: int) -> None:
     coverage = Coverage()
     for second in range(seconds):
-        assert coverage.hear(beat(NODE, second, ticked_s=1_000 + second * rate), second) == NODE
+        assert coverage.receive(beat(NODE, second, ticked_s=1_000 + second * rate), second) == NODE
 
 
 OWNERS = st.lists(
@@ -109,22 +109,22 @@ def test_a_node_is_fresh_while_it_was_published_or_covered_by_a_heartbeat_that_c
     """As long as 15 s, and no longer; said here anew, over all that came."""
     latest, coverage, now_s = Latest[NodeMetric](), Coverage(), 1_000.0
     fresh_s: list[float] = []
-    epoch_now, heard_s = -1, 0.0
+    epoch_now, received_s = -1, 0.0
     last_ms: dict[int, tuple[int, int]] = {}  # of each owner in office, as it was written and appended
     for number, (gap_s, epoch, wait_s, what) in enumerate(events):
         now_s += gap_s
         if what == "publish":
-            latest.hear(metric(number), now_s)
+            latest.receive(metric(number), now_s)
             fresh_s.append(now_s)
         else:
             names = NODE if what == "cover" else []
             written_ms, appended_ms = round((now_s - wait_s) * 1_000), round(now_s * 1_000)
             record = beat(names, now_s, worker=f"w{epoch}", epoch=epoch, ticked_s=now_s - wait_s)
-            latest.cover(coverage.hear(record, now_s), now_s)
-            if epoch > epoch_now or (epoch < epoch_now and now_s >= heard_s + UNSAID_S):
+            latest.cover(coverage.receive(record, now_s), now_s)
+            if epoch > epoch_now or (epoch < epoch_now and now_s >= received_s + UNSAID_S):
                 epoch_now, last_ms = epoch, {}
             if epoch == epoch_now:
-                heard_s = now_s
+                received_s = now_s
                 before = last_ms.get(epoch, (written_ms, appended_ms))
                 if written_ms >= before[0]:
                     last_ms[epoch] = written_ms, appended_ms
@@ -147,11 +147,11 @@ def test_a_heartbeat_brings_no_node_of_which_nothing_was_published() -> None:
 
 def test_while_a_node_is_covered_an_older_samples_figures_displace_none() -> None:
     latest = Latest[NodeMetric]()
-    latest.hear(metric(9), 0)
+    latest.receive(metric(9), 0)
     latest.cover(NODE, 14)
-    latest.hear(metric(8), 20)
+    latest.receive(metric(8), 20)
     assert latest.of("a", 20).seq == 9
-    latest.hear(metric(7), 14 + FROZEN_S)
+    latest.receive(metric(7), 14 + FROZEN_S)
     assert latest.of("a", 14 + FROZEN_S).seq == 7
 
 
@@ -167,7 +167,7 @@ def test_many_nodes_are_shared_out_among_records_that_a_broker_takes() -> None:
     assert [name for one in read for name in one.nodes] == names
     assert max(len(dict(out.headers)[HEADER]) for out in outs) < 1 << 20
     coverage = Coverage()
-    heard = [coverage.hear(msgspec.structs.replace(beat([], 0), headers=out.headers), 0) for out in outs[::3]]
+    heard = [coverage.receive(msgspec.structs.replace(beat([], 0), headers=out.headers), 0) for out in outs[::3]]
     assert [name for one in heard for name in one] == names
 
 
@@ -180,11 +180,11 @@ def test_one_that_cannot_be_read_covers_nobody_and_is_a_bad_record(headers: tupl
     bad = Record(topic=METRIC.name, partition=0, offset=3, timestamp_ms=0, key=KEY.encode(), value=None,
                  headers=headers)  # fmt: skip
     with pytest.raises(BadMessageError, match="Heartbeat"):
-        Coverage().hear(bad, 0)
+        Coverage().receive(bad, 0)
     assert covered_of([bad]) == {}
-    assert len(Governor("g").hear([bad], 0)) == 1
+    assert len(Governor("g").receive([bad], 0)) == 1
     laid: list[str] = []
-    Hearing(Cluster("127.0.0.1:1"), Writing(), lambda _, why: laid.append(why), Still())._hear(bad, 0)
+    FigureReader(Cluster("127.0.0.1:1"), Writing(), lambda _, why: laid.append(why), Still())._receive(bad, 0)
     assert len(laid) == 1
 
 
@@ -201,39 +201,39 @@ class Still:
 def test_the_bridge_hears_each_topics_own_heartbeats() -> None:
     """The topics may be with different brokers."""
     writing = Writing()
-    hearing = Hearing(Cluster("127.0.0.1:1"), writing, lambda _, why: pytest.fail(why), Still())
-    writing.metrics.hear(metric(), 0)
-    hearing._hear(beat(NODE, 10, topic=ALLOCATABLE), 10)
+    reader = FigureReader(Cluster("127.0.0.1:1"), writing, lambda _, why: pytest.fail(why), Still())
+    writing.metrics.receive(metric(), 0)
+    reader._receive(beat(NODE, 10, topic=ALLOCATABLE), 10)
     assert writing.metrics.of("a", 20) is None
-    hearing._hear(beat(NODE, 11, topic=METRIC), 11)
+    reader._receive(beat(NODE, 11, topic=METRIC), 11)
     assert writing.metrics.of("a", 20) is not None
 
 
 def test_the_bridge_counts_what_was_there_when_it_connected_by_its_age() -> None:
-    hearing = Hearing(Cluster("127.0.0.1:1"), Writing(), lambda _, why: pytest.fail(why), Still())
-    metrics = hearing._writing.metrics
-    metrics.hear(metric(), -20)
-    hearing._hear(beat(NODE, 0), -14)
+    reader = FigureReader(Cluster("127.0.0.1:1"), Writing(), lambda _, why: pytest.fail(why), Still())
+    metrics = reader._writing.metrics
+    metrics.receive(metric(), -20)
+    reader._receive(beat(NODE, 0), -14)
     assert metrics.of("a", 0.9) is not None
     assert metrics.of("a", 1.0) is None
 
 
-def scored(view: View, heard_s: float, stale_ms: int = 0) -> None:
+def scored(view: View, received_s: float, stale_ms: int = 0) -> None:
     said = metric(stale_ms=stale_ms)
     known = {name: getattr(said, name) for name in ("node", "boot_id", "seq", "observed_ms", "policy_version",
                                                      "facts_revision", "pods_revision", "stale_ms")}  # fmt: skip
     use = Use(cpu_milli=8_000, mem_bytes=1 << 34)
     score = NodeScore(**known, allocatable=use, use=use, prod_use=use, batch_left=use)
     for one in (said, score):
-        view.hear(one, heard_s=heard_s, logged_s=heard_s)
+        view.receive(one, received_s=received_s, logged_s=received_s)
 
 
 def test_for_the_scheduler_a_node_is_fresh_while_all_of_it_is_covered() -> None:
     view = View(PlacementArgs())
     scored(view, 0)
-    view.cover(NODE, NodeMetric, heard_s=14)
+    view.cover(NODE, NodeMetric, received_s=14)
     assert view.counts(15.1)[1] == 1
-    view.cover([*NODE, "unknown"], NodeScore, heard_s=14)
+    view.cover([*NODE, "unknown"], NodeScore, received_s=14)
     assert view.counts(29.0) == (1, 0, 0)
     assert view.counts(29.1)[1] == 1
 
@@ -243,7 +243,7 @@ def test_a_node_that_froze_thaws_with_the_next_heartbeat() -> None:
     scored(view, 0)
     assert view._nodes["a"].view(20).silent == "frozen"
     for kind in (NodeMetric, NodeScore):
-        view.cover(NODE, kind, heard_s=20)
+        view.cover(NODE, kind, received_s=20)
     assert view._nodes["a"].view(20).silent == ""
 
 
@@ -251,7 +251,7 @@ def test_a_stale_metric_grows_no_younger_by_being_covered() -> None:
     view = View(PlacementArgs())
     scored(view, 0, stale_ms=100_000)
     for kind in (NodeMetric, NodeScore):
-        view.cover(NODE, kind, heard_s=81)
+        view.cover(NODE, kind, received_s=81)
     assert view._nodes["a"].view(80).expired is False
     assert view._nodes["a"].view(81).expired is True
     assert view._nodes["a"].view(81).silent == "stale"
@@ -259,13 +259,13 @@ def test_a_stale_metric_grows_no_younger_by_being_covered() -> None:
 
 def test_for_the_governor_a_covered_node_lives_unless_its_metric_is_stale() -> None:
     governor = Governor("g")
-    governor.hear([metric_record("a", "1-a"), metric_record("b", "1-a")], 0)
-    governor.hear([metric_record("b", "1-a", stale_ms=9_000)], 1_000)
-    governor.hear([beat(["a", "b", "c"], 20)], 20_000)
+    governor.receive([metric_record("a", "1-a"), metric_record("b", "1-a")], 0)
+    governor.receive([metric_record("b", "1-a", stale_ms=9_000)], 1_000)
+    governor.receive([beat(["a", "b", "c"], 20)], 20_000)
     lives = {name for name, node in governor._nodes.items() if node.lives(GONE_MS + 1_000)}
     assert lives == {"a"}
-    governor.hear([metric_record("b", "1-a")], 40_000)
-    governor.hear([beat(["b"], 60)], 60_000)
+    governor.receive([metric_record("b", "1-a")], 40_000)
+    governor.receive([beat(["b"], 60)], 60_000)
     assert governor._nodes["b"].lives(60_000 + GONE_MS - 1)
 
 

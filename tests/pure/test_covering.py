@@ -156,14 +156,14 @@ SECONDS = st.lists(st.tuples(st.booleans(), st.integers(1, 8)), max_size=30)
 def test_whatever_happens_a_node_is_covered_while_it_was_heard_within_4_seconds_pauses_included(
     seconds: list[tuple[bool, int]],
 ) -> None:
-    covering, at_s, heard_s = Covering(), 0, 0
+    covering, at_s, received_s = Covering(), 0, 0
     covering.published(0, "a")
     for sampled, passed_s in seconds:
         covering.tick(passed_s * 1_000)
         at_s += passed_s
         if sampled:
             covering.sampled([(0, "a"), (0, "never published"), (1, "a")])
-            heard_s = at_s
-        assert covering.covered(0, ()) == (["a"] if (at_s - heard_s) * 1_000 < COVERED_MS else [])
+            received_s = at_s
+        assert covering.covered(0, ()) == (["a"] if (at_s - received_s) * 1_000 < COVERED_MS else [])
         assert covering.covered(0, {"a", "never published"}) == ["a"]
         assert covering.covered(1, {"a"}) == []

@@ -171,7 +171,7 @@ def test_a_machine_that_is_busy_with_something_else_is_said_to_be():
 def window_of(ledger: Ledger, name: str, block: int, start_s: float, latencies_ms: list[float], used: Used | None):
     condition = next(c for c in conditions(15) if (c.name, c.block) == (name, block))
     window = ledger.begin(condition, start_s)
-    ledger.hear(Served(start_s + 0.1, latency_ms) for latency_ms in latencies_ms)
+    ledger.receive(Served(start_s + 0.1, latency_ms) for latency_ms in latencies_ms)
     window.used = used
     return window
 
@@ -182,7 +182,7 @@ def test_a_request_belongs_to_the_window_in_which_it_was_due():
     condition: Condition = conditions(15)[0]
     first, second = ledger.begin(condition, 100.0), ledger.begin(condition, 110.0)
 
-    ledger.hear([Served(104.9, 9_000.0), Served(107.0, 1.0), Served(110.0, 2.0)])
+    ledger.receive([Served(104.9, 9_000.0), Served(107.0, 1.0), Served(110.0, 2.0)])
 
     assert (first.latencies_ms, second.latencies_ms) == ([9_000.0], [2.0])
 

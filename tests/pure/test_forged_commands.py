@@ -166,7 +166,7 @@ class Life:
         [answer] = [decode(out.value, NodeCommand) for out in outs if out.topic == COMMAND.name]
         return answer
 
-    def hear(self, body: bytes) -> None:
+    def receive(self, body: bytes) -> None:
         """As the agent's loop does: what does not decode is laid aside."""
         try:
             command = decode(body, NodeCommand)
@@ -281,11 +281,11 @@ def lives() -> tuple[Life, Life, Forger]:
         samples = [life.second(ls_milli, be_milli, be_mem_bytes) for life in (plain, lied_to)]
         assert samples[0] == samples[1]
         honest = plain.honest(samples[0])
-        plain.hear(encode(honest))
+        plain.receive(encode(honest))
         forgeries = [forger.forged(honest) for _ in range(FORGED // STEPS)]
         before = rng.choice([0, 0, 1, 50])
         for body in [*forgeries[:before], encode(honest), *forgeries[before:]]:
-            lied_to.hear(body)
+            lied_to.receive(body)
         forger.past.append(honest)
         assert lied_to.machine.root == plain.machine.root
     return plain, lied_to, forger

@@ -49,7 +49,7 @@ class Term:
     def __init__(self, budget: EvictionBudget = BUDGET, *, known: Iterable[Record] = (), sure: bool = True) -> None:
         self.now_ms = 1_000_000
         self.governor = Governor("g")
-        self.governor.hear([policy_record(budget)], self.now_ms)
+        self.governor.receive([policy_record(budget)], self.now_ms)
         since_ms = WALL_MS - self.governor.read_back_ms()
         said = [one for one in known if one.topic == CREDIT.name]
         made = [one for one in known if one.topic == OUTCOME.name]
@@ -57,15 +57,15 @@ class Term:
         self.now_ms += SURE_MS if sure else 0
 
     def live(self, *nodes: str, boot: str = BOOT) -> None:
-        self.hear(*(metric_record(node, boot) for node in nodes))
+        self.receive(*(metric_record(node, boot) for node in nodes))
 
-    def hear(self, *records: Record) -> list[Out]:
-        return self.governor.hear(records, self.now_ms)
+    def receive(self, *records: Record) -> list[Out]:
+        return self.governor.receive(records, self.now_ms)
 
     def wants(self, *nodes: str, total: int = 0, namespace: str = "spark") -> None:
         for node in nodes:
             self.granted(node, total)
-        self.hear(*(outcome_record(node, BOOT, total, namespace, done=False) for node in nodes))
+        self.receive(*(outcome_record(node, BOOT, total, namespace, done=False) for node in nodes))
 
     def granted(self, node: str, total: int, boot: str = BOOT) -> None:
         """An earlier lease of this total, which is over: only of what was granted is anything believed."""
@@ -73,11 +73,11 @@ class Term:
         if known is not None and known.ledger.granted_max >= total:
             return
         earlier = EvictionCredit(node=node, boot_id=boot, epoch=0, number=0, granted=total, ttl_ms=0)
-        self.hear(credit_record(earlier))
+        self.receive(credit_record(earlier))
 
     def evicts(self, node: str, total: int, namespace: str = "spark") -> None:
         self.granted(node, total)
-        self.hear(outcome_record(node, BOOT, total, namespace))
+        self.receive(outcome_record(node, BOOT, total, namespace))
 
     def tick(self, wait_ms: int = 0) -> list[EvictionCredit]:
         self.now_ms += wait_ms
@@ -151,7 +151,7 @@ def test_a_stale_metric_is_no_sign_of_life() -> None:
     term.live("a")
     term.tick()
     term.now_ms += 40_000
-    term.hear(metric_record("a", BOOT, stale_ms=40_000))
+    term.receive(metric_record("a", BOOT, stale_ms=40_000))
 
     assert term.tick() == []
 
@@ -302,7 +302,7 @@ def test_a_lease_of_another_governor_ends_the_term(word: Record) -> None:
     term = Term()
     assert term.governor.epoch == FIRST_EPOCH
     assert not term.governor.deposed
-    term.hear(word)
+    term.receive(word)
     assert term.governor.deposed
     term.governor.begin([], [], 0, term.now_ms)
     assert not term.governor.deposed
@@ -316,7 +316,7 @@ def test_no_epoch_in_an_outcome_ends_a_term(epoch: int) -> None:
     term.live("a")
     record = outcome_record("a", BOOT, 0, "x", done=False, epoch=77)
     forged = msgspec.structs.replace(record, value=(record.value or b"").replace(b"77", str(epoch).encode()))
-    term.hear(forged)
+    term.receive(forged)
 
     assert not term.governor.deposed
     assert term.nodes() == ["a"]
@@ -332,7 +332,7 @@ def test_a_forged_total_takes_no_more_of_the_budget_than_was_granted(node: str, 
     assert term.nodes() == ["a"]
     term.live("b", "c")
     for _ in range(3):
-        term.hear(outcome_record(node, boot, total, "spark"))
+        term.receive(outcome_record(node, boot, total, "spark"))
     assert term.governor.figures().spent <= 1
     term.wants("b", "c")
 
@@ -342,7 +342,7 @@ def test_a_forged_total_takes_no_more_of_the_budget_than_was_granted(node: str, 
 def test_invented_nodes_are_granted_nothing() -> None:
     term = Term()
     term.live("a")
-    term.hear(*(outcome_record(f"invented-{n}", BOOT, 0, "x", done=False) for n in range(1_000)))
+    term.receive(*(outcome_record(f"invented-{n}", BOOT, 0, "x", done=False) for n in range(1_000)))
 
     assert term.nodes() == ["a"]
     assert term.governor.figures().waiting == 0
@@ -351,7 +351,7 @@ def test_invented_nodes_are_granted_nothing() -> None:
 def test_an_outcome_under_another_nodes_key_is_a_dead_letter() -> None:
     term = Term()
     term.live("a")
-    [out] = term.hear(msgspec.structs.replace(outcome_record("a", BOOT, 1, "x"), key=b"b"))
+    [out] = term.receive(msgspec.structs.replace(outcome_record("a", BOOT, 1, "x"), key=b"b"))
 
     assert "key" in decode(out.value, DeadLetter).reason
 
@@ -360,14 +360,14 @@ def test_the_last_epoch_there_can_be_ends_nothing() -> None:
     """The credit topic is the governor's own; what stands there by mistake must not end evictions for good."""
     last = lease("z", epoch=2**53, number=2**53)
     wallet = Wallet(BOOT)
-    wallet.hear(msgspec.structs.replace(last, boot_id="another"), since_ns=0)
+    wallet.receive(msgspec.structs.replace(last, boot_id="another"), since_ns=0)
     for number in range(2):
         term = Term(known=[credit_record(last)])
         term.live("a")
         [said] = term.tick()
-        term.hear(credit_record(said))
+        term.receive(credit_record(said))
         assert not term.governor.deposed
-        wallet.hear(said, since_ns=0)
+        wallet.receive(said, since_ns=0)
         assert wallet.ready(1, "x"), f"governor {number}"
 
 
@@ -375,7 +375,7 @@ def test_its_own_leases_read_back_change_nothing() -> None:
     term = Term()
     term.live("a")
     [said] = term.tick()
-    term.hear(credit_record(said))
+    term.receive(credit_record(said))
 
     assert not term.governor.deposed
     assert term.tick(1_000) == []
@@ -386,10 +386,10 @@ def test_a_removed_nodes_lease_goes_from_the_topic() -> None:
     term.live("a")
     term.tick()
     gone = Record(topic=METRIC.name, partition=0, offset=0, timestamp_ms=0, key=b"a", value=None)
-    [out] = term.hear(gone)
+    [out] = term.receive(gone)
 
     assert (out.topic, out.key, out.value, out.partition) == (CREDIT.name, b"a", None, 0)
-    assert term.hear(gone) == []
+    assert term.receive(gone) == []
     assert term.tick(20_000) == []
 
 
@@ -399,7 +399,7 @@ def test_what_nobody_can_use_is_a_dead_letter_and_stops_nothing() -> None:
 
     huge = encode(lease(granted=2**60))
     term = Term()
-    outs = term.hear(
+    outs = term.receive(
         bad(OUTCOME.name, b'{"spent":'), bad(CREDIT.name, b"x"), bad(CREDIT.name, huge), bad(METRIC.name, b"")
     )
     assert [out.topic for out in outs] == [DEAD_LETTER.name] * 3
@@ -409,7 +409,7 @@ def test_what_nobody_can_use_is_a_dead_letter_and_stops_nothing() -> None:
         ("governor/g", CREDIT.name),
     }
     nothing = Record(topic=CREDIT.name, partition=0, offset=0, timestamp_ms=0, key=b"a", value=None)
-    assert term.hear(nothing) == []
+    assert term.receive(nothing) == []
     term.live("a")
     assert term.nodes() == ["a"]
 
@@ -418,14 +418,14 @@ def test_a_changed_policy_holds_at_once_for_what_is_granted_then() -> None:
     term = Term()
     term.wants("a")
     term.tick()
-    term.hear(policy_record(EvictionBudget(cluster_max=1, node_max=1, namespace_max=1, interval_s=60, lease_s=12)))
+    term.receive(policy_record(EvictionBudget(cluster_max=1, node_max=1, namespace_max=1, interval_s=60, lease_s=12)))
     term.wants("b")
     assert term.nodes() == []
-    term.hear(policy_record(EvictionBudget(cluster_max=0, node_max=0, namespace_max=0)))
+    term.receive(policy_record(EvictionBudget(cluster_max=0, node_max=0, namespace_max=0)))
     term.now_ms += 200_000
     term.wants("b")
     assert term.nodes() == [], "none at all"
-    term.hear(policy_record(EvictionBudget(lease_s=12)))
+    term.receive(policy_record(EvictionBudget(lease_s=12)))
     assert [(one.node, one.ttl_ms) for one in term.tick()] == [("b", 12_000)]
 
 
@@ -460,7 +460,7 @@ def test_what_an_earlier_governor_saw_spent_counts_also_where_no_outcome_tells_o
 
 def test_a_lease_of_one_who_does_not_know_that_its_term_is_over_counts() -> None:
     term = Term(EvictionBudget(cluster_max=1, node_max=1, namespace_max=1, interval_s=60, lease_s=30))
-    term.hear(credit_record(lease("z", epoch=0)))
+    term.receive(credit_record(lease("z", epoch=0)))
     term.wants("b")
 
     assert term.nodes() == []
@@ -472,7 +472,7 @@ def test_descheduling_has_an_account_within_the_clusters_budget_that_gets_what_i
     ours, older = "000000000007-bridge", "000000000006-bridge"
 
     def asks(boot: str, total: int) -> None:
-        term.hear(outcome_record(DESCHEDULER, boot, total, "jobs", done=False))
+        term.receive(outcome_record(DESCHEDULER, boot, total, "jobs", done=False))
 
     assert term.tick() == [], "nobody lives there"
     asks(ours, 0)
@@ -480,7 +480,7 @@ def test_descheduling_has_an_account_within_the_clusters_budget_that_gets_what_i
     assert (said.node, said.boot_id, said.granted) == (DESCHEDULER, ours, 1)
     asks(older, 0)
     assert term.tick() == [], "a bridge that leads no more"
-    term.hear(outcome_record(DESCHEDULER, ours, 1, "jobs"))
+    term.receive(outcome_record(DESCHEDULER, ours, 1, "jobs"))
     assert term.tick(10_000) == [], "one at a time"
     term.live("a")
     term.wants("a")

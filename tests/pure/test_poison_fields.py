@@ -199,7 +199,7 @@ def granted(poison: list[Record]) -> list[bytes | None]:
     """What a governor grants the good node, with poison between its records."""
     governor = Governor("g")
     governor.begin([one for one in poison if one.topic == CREDIT.name], [], START_MS, 0)
-    governor.hear([metric_record(GOOD, "000000000001-a"), *poison, metric_record(GOOD, "000000000001-a")], 1_000_000)
+    governor.receive([metric_record(GOOD, "000000000001-a"), *poison, metric_record(GOOD, "000000000001-a")], 1_000_000)
     outs = governor.tick(1_000_000, START_MS)
     return [out.key for out in outs if out.topic == CREDIT.name and out.key == GOOD.encode()]
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from slacktide.agents.cluster.bridge.hearing import Hearing as BridgeReader
+from slacktide.agents.cluster.bridge.figure_reader import FigureReader as BridgeReader
 from slacktide.agents.cluster.bridge.node_status import shown
 from slacktide.agents.cluster.bridge.writing import Write, Writing
-from slacktide.agents.cluster.scheduler.hearing import Hearing as SchedulerReader
+from slacktide.agents.cluster.scheduler.topic_reader import TopicReader as SchedulerReader
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.codec import encode
 from slacktide.schemas.connection import Cluster
@@ -51,9 +51,9 @@ def written(poison: Record | None) -> list[Write]:
         writing.node(name, NodeFacts(name=name, capacity=WHOLE, allocatable=WHOLE), shown({}, {}), 0)
     for one in (metric(node=GOOD), allocatable(node=GOOD)):
         topic = METRIC.name if "samples" in one.__struct_fields__ else ALLOCATABLE.name
-        reader._hear(record(topic, encode(one), GOOD), 1)
+        reader._receive(record(topic, encode(one), GOOD), 1)
     if poison is not None:
-        reader._hear(poison, 1)
+        reader._receive(poison, 1)
     return [write for write in writing.due(2) if write.node == GOOD]
 
 
@@ -72,9 +72,9 @@ def chosen(poison: Record | None) -> Choice:
         Cluster("localhost:1"), view, PlacementArgs(), lambda bad, why: letters.append((bad, why)), Still()
     )
     for figures in told(GOOD):
-        view.hear(figures, heard_s=NOW_S, logged_s=WALL_S)
+        view.receive(figures, received_s=NOW_S, logged_s=WALL_S)
     if poison is not None:
-        reader._hear(poison, heard_s=NOW_S, logged_s=WALL_S)
+        reader._receive(poison, received_s=NOW_S, logged_s=WALL_S)
     return view.choose(pod("asking").asked, (BAD, GOOD), now_s=NOW_S)
 
 

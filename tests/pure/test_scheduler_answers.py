@@ -67,7 +67,7 @@ class Asked:
             NodeMetric(**known, **window, samples=1, node_use=used, system_use=used),
             NodeAllocatable(**known, **window, batch_cpu_milli=4_000, batch_mem_bytes=8 * GIB),
         ):
-            self.view.hear(one, heard_s=self.clock.now_s, logged_s=1_700_000_000)
+            self.view.receive(one, received_s=self.clock.now_s, logged_s=1_700_000_000)
 
     def filter(self, *nodes: str, name: str = "p", cpu: str = "1000") -> dict[str, Any]:
         answer: dict[str, Any] = json.loads(self.answers.filter(question(nodes, name, cpu)))
@@ -331,7 +331,7 @@ def test_so_it_is_when_more_is_sold() -> None:
     known = {"node": "a", "boot_id": "b", "seq": 2, "observed_ms": 1, "policy_version": "p"}
     more = NodeAllocatable(**known, facts_revision="f", pods_revision="r", window_ms=300_000, covered_ms=300_000,
                            batch_cpu_milli=4_001, batch_mem_bytes=8 * GIB)  # fmt: skip
-    asked.view.hear(more, heard_s=asked.clock.now_s, logged_s=1_700_000_000)
+    asked.view.receive(more, received_s=asked.clock.now_s, logged_s=1_700_000_000)
     assert asked.woken() == ["p"]
 
 

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.agents.cluster.scheduler.hearing import Hearing
 from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION, own_thresholds
 from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
+from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
 from slacktide.schemas.allocatable import NodeAllocatable
 from slacktide.schemas.codec import encode
@@ -48,10 +48,10 @@ def told(node: str = "a", *, seq: int = 1, use: int = 1_000, batch: int | None =
     ]  # fmt: skip
 
 
-def hear(view: View, *nodes: list[Any], heard_s: float = NOW_S, logged_s: float = WALL_S) -> None:
+def receive(view: View, *nodes: list[Any], received_s: float = NOW_S, logged_s: float = WALL_S) -> None:
     for figures in nodes:
         for one in figures:
-            view.hear(one, heard_s=heard_s, logged_s=logged_s)
+            view.receive(one, received_s=received_s, logged_s=logged_s)
 
 
 def pod(name: str = "p", node: str = "", cpu: str = "1000", memory: str = "1Gi", **said: Any) -> SeenPod:
@@ -81,7 +81,7 @@ def used(view: View, node: str = "a") -> int:
 
 def test_pods_bound_since_the_report_count_at_their_estimate_and_take_what_is_sold() -> None:
     view = View(PlacementArgs())
-    hear(view, told())
+    receive(view, told())
     view.changed(pod("x", "a"), at_s=WALL_S)
     assert (used(view), left(view)) == (1_850, 3_000)
     view.gone(("batch", "x"))
@@ -92,7 +92,7 @@ def test_a_pod_that_was_measured_counts_what_it_uses_once_it_has_filled_the_wind
     view = View(PlacementArgs())
     score, metric, allocatable = told()
     measured = PodMetric(uid="uid-x", namespace="batch", name="x", use=Use(cpu_milli=300, mem_bytes=GIB))
-    hear(view, [score, msgspec.structs.replace(metric, pods=[measured]), allocatable])
+    receive(view, [score, msgspec.structs.replace(metric, pods=[measured]), allocatable])
     view.changed(pod("x", "a"), at_s=WALL_S - 200)
     assert used(view) == 1_000 + 850 - 300
     view.whole([pod("y", "a")], at_s=WALL_S - 400)
@@ -116,8 +116,8 @@ class Still:
 async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahead_s: int) -> None:
     """It was placed ten seconds ago: averages over five minutes hardly know it."""
     view = View(PlacementArgs())
-    hearing = Hearing(Cluster("127.0.0.1:1"), view, PlacementArgs(), lambda _record, why: pytest.fail(why), Still())
-    hearing._live = True
+    reader = TopicReader(Cluster("127.0.0.1:1"), view, PlacementArgs(), lambda _record, why: pytest.fail(why), Still())
+    reader._live = True
     for age_s, name in ((10, "young"), (400, "old")):
         view.changed(pod(name, "a"), at_s=WALL_S - age_s)
     score, metric, allocatable = told()
@@ -128,20 +128,20 @@ async def test_a_young_pod_counts_at_its_estimate_wherever_the_logs_clock_is(ahe
     at_ms = round((WALL_S + ahead_s) * 1_000)
     records = [Record(topic=topic.name, partition=0, offset=0, timestamp_ms=at_ms, key=b"a", value=encode(one),
                       headers=[]) for topic, one in said]  # fmt: skip
-    await hearing._heard(records, NOW_S)
+    await reader._receive_all(records, NOW_S)
     assert used(view) == 1_000 + 850 - 30
 
 
 def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_could_not_be_bound_any_more() -> None:
     view = View(PlacementArgs())
-    hear(view, told("a"), told("b"))
+    receive(view, told("a"), told("b"))
     for name in ("x", "y"):
         view.assume(pod(name).asked, "a", now_s=NOW_S, at_s=WALL_S)
     assert (left(view, "a"), view.counts(NOW_S)) == (2_000, (2, 0, 2))
     view.changed(pod("x", "b"), at_s=WALL_S)
     assert (left(view, "a"), left(view, "b")) == (3_000, 3_000), "another rule sent it there"
     for after_s in (5, 60, BINDING_S - 1):  # of a burst, what was decided in seconds is bound for minutes
-        hear(view, told("a"), told("b"), heard_s=NOW_S + after_s)
+        receive(view, told("a"), told("b"), received_s=NOW_S + after_s)
         assert left(view, "a", NOW_S + after_s) == 3_000
     assert left(view, "a", NOW_S + BINDING_S) == 4_000
     view.changed(pod("y", "a"), at_s=WALL_S)
@@ -152,7 +152,7 @@ def test_a_pod_counts_where_it_is_sent_until_it_is_seen_or_could_not_be_bound_an
 def test_while_bindings_are_not_seen_pods_count_where_they_were_sent_until_they_could_be() -> None:
     """The API server was away: a kube-scheduler may be back seconds before the watch of the pods is."""
     view = View(PlacementArgs())
-    hear(view, told("a"), told("b"), heard_s=NOW_S + 20)
+    receive(view, told("a"), told("b"), received_s=NOW_S + 20)
     view.blind(True, now_s=NOW_S)
     view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
     assert left(view, "a", NOW_S + 20) == 3_000
@@ -160,7 +160,7 @@ def test_while_bindings_are_not_seen_pods_count_where_they_were_sent_until_they_
     view.blind(False, now_s=NOW_S + 21)
     assert left(view, "a", NOW_S + 22) == 3_000, "what happened meanwhile is said from now on"
     view.blind(False, now_s=NOW_S + 23)
-    hear(view, told("a"), heard_s=NOW_S + 20 + BINDING_S)
+    receive(view, told("a"), received_s=NOW_S + 20 + BINDING_S)
     assert left(view, "a", NOW_S + 21 + BINDING_S) == 4_000, "it was bound nowhere"
 
 
@@ -168,7 +168,7 @@ def test_copies_of_a_static_pods_manifest_are_pods_of_their_own() -> None:
     """They carry its annotations, a hash among them that nodes know the static pod by."""
     copied = {"kubernetes.io/config.source": "file", "kubernetes.io/config.hash": "0123"}
     view = View(PlacementArgs())
-    hear(view, told())
+    receive(view, told())
     for name in ("p1", "p2"):
         asks = {"requests": {"kubernetes.io/batch-cpu": "1000"}}
         view.changed(seen({
@@ -181,7 +181,7 @@ def test_copies_of_a_static_pods_manifest_are_pods_of_their_own() -> None:
 
 def test_a_pod_that_asks_again_does_not_stand_in_its_own_way() -> None:
     view = View(PlacementArgs())
-    hear(view, told(batch=1_000))
+    receive(view, told(batch=1_000))
     view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
     assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
     assert not choose(view, "a", one=pod("x")).refused
@@ -189,7 +189,7 @@ def test_a_pod_that_asks_again_does_not_stand_in_its_own_way() -> None:
 
 def test_a_pod_that_is_deleted_before_it_is_bound_counts_no_more() -> None:
     view = View(PlacementArgs())
-    hear(view, told())
+    receive(view, told())
     view.changed(pod("x"), at_s=WALL_S)
     view.assume(pod("x").asked, "a", now_s=NOW_S, at_s=WALL_S)
     view.gone(("batch", "x"))
@@ -198,7 +198,7 @@ def test_a_pod_that_is_deleted_before_it_is_bound_counts_no_more() -> None:
 
 def test_a_pod_that_has_ended_holds_nothing() -> None:
     view = View(PlacementArgs())
-    hear(view, told())
+    receive(view, told())
     view.changed(pod("x", "a"), at_s=WALL_S)
     there = pod("x", "a")
     ended = replace(there.asked, pod=msgspec.structs.replace(there.asked.pod, phase="Succeeded"))
@@ -211,7 +211,7 @@ def test_a_burst_goes_round_and_piles_up_where_nothing_is_counted() -> None:
 
     def placed(view: View) -> dict[str, int]:
         names = [f"n{number}" for number in range(10)]
-        hear(view, *(told(name, use=1_000 + number) for number, name in enumerate(names)))
+        receive(view, *(told(name, use=1_000 + number) for number, name in enumerate(names)))
         counts = dict.fromkeys(names, 0)
         for number in range(100):
             asking = pod(f"p{number}", cpu="30", memory="32Mi")
@@ -226,10 +226,10 @@ def test_a_burst_goes_round_and_piles_up_where_nothing_is_counted() -> None:
 
 def test_a_node_of_which_nothing_was_said_for_15_seconds_is_frozen_until_something_is() -> None:
     view = View(PlacementArgs())
-    hear(view, told())
+    receive(view, told())
     assert not choose(view, "a", now_s=NOW_S + 15).refused
     assert choose(view, "a", now_s=NOW_S + 15.1).refused["a"].reason == "frozen"
-    hear(view, told(), heard_s=NOW_S + 16)
+    receive(view, told(), received_s=NOW_S + 16)
     assert not choose(view, "a", now_s=NOW_S + 17).refused
 
 
@@ -237,9 +237,9 @@ def test_a_node_of_which_nothing_was_said_for_15_seconds_is_frozen_until_somethi
 def test_a_node_freezes_when_one_topic_says_nothing_more_of_it(lost: type[Any]) -> None:
     """A broker may be away that leads the partitions of one topic: scores of now do not make an old load true."""
     view = View(PlacementArgs())
-    hear(view, told())
+    receive(view, told())
     for seq in range(2, 190):
-        hear(view, [one for one in told(seq=seq) if not isinstance(one, lost)], heard_s=NOW_S + seq)
+        receive(view, [one for one in told(seq=seq) if not isinstance(one, lost)], received_s=NOW_S + seq)
     assert choose(view, "a", now_s=NOW_S + 189).refused["a"].reason == "frozen"
     asked = seen(
         {"metadata": {"name": "web", "uid": "u"}, "spec": {"priority": 9_500}, "status": {"qosClass": "Burstable"}}
@@ -251,22 +251,22 @@ def test_a_node_freezes_when_one_topic_says_nothing_more_of_it(lost: type[Any]) 
 
 def test_a_node_said_to_be_stale_is_stale_however_often_it_is_said() -> None:
     view = View(PlacementArgs())
-    hear(view, told(), told(stale_ms=9_000))
+    receive(view, told(), told(stale_ms=9_000))
     assert choose(view, "a").refused["a"].reason == "stale"
-    hear(view, told(seq=2))
+    receive(view, told(seq=2))
     assert not choose(view, "a").refused
 
 
 def test_an_older_report_changes_nothing() -> None:
     view = View(PlacementArgs())
-    hear(view, told(seq=5, use=2_000, batch=1_500), told(seq=4, use=9, batch=9))
+    receive(view, told(seq=5, use=2_000, batch=1_500), told(seq=4, use=9, batch=9))
     assert (used(view), left(view)) == (2_000, 1_500)
 
 
 def test_reports_of_an_older_boot_keep_no_node_from_freezing() -> None:
     view = View(PlacementArgs())
-    hear(view, told(boot_id="2-b", use=2_000))
-    hear(view, told(boot_id="1-a", seq=99, use=9), heard_s=NOW_S + 14)
+    receive(view, told(boot_id="2-b", use=2_000))
+    receive(view, told(boot_id="1-a", seq=99, use=9), received_s=NOW_S + 14)
     assert used(view) == 2_000
     assert choose(view, "a", now_s=NOW_S + 16).refused["a"].reason == "frozen"
 
@@ -274,8 +274,8 @@ def test_reports_of_an_older_boot_keep_no_node_from_freezing() -> None:
 def test_after_a_freeze_the_older_boot_counts() -> None:
     """Workers that believe it have said nothing of the newer one for 15 s."""
     view = View(PlacementArgs())
-    hear(view, told(boot_id="2-b", use=2_000))
-    hear(view, told(boot_id="1-a", seq=99, use=9), heard_s=NOW_S + 15)
+    receive(view, told(boot_id="2-b", use=2_000))
+    receive(view, told(boot_id="1-a", seq=99, use=9), received_s=NOW_S + 15)
     assert used(view) == 9
     assert not choose(view, "a", now_s=NOW_S + 16).refused
 
@@ -284,7 +284,7 @@ def test_after_a_freeze_the_older_boot_counts() -> None:
 def test_no_more_is_sold_than_the_node_has(counting: bool) -> None:  # noqa: FBT001
     view = View(PlacementArgs(), counting=counting)
     view.has("a", Resources(cpu_milli=2_500, mem_bytes=16 * GIB))
-    hear(view, told(batch=2**50))
+    receive(view, told(batch=2**50))
     assert left(view) == 2_500
     view.has("a", Resources(cpu_milli=1_500, mem_bytes=16 * GIB))
     assert left(view) == 1_500
@@ -294,7 +294,7 @@ def test_no_more_is_sold_than_the_node_has(counting: bool) -> None:  # noqa: FBT
 
 def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:
     view = View(PlacementArgs())
-    hear(view, told())
+    receive(view, told())
     view.changed(pod("x", "a"), at_s=WALL_S)
     view.forget("a", NodeAllocatable)
     assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
@@ -304,14 +304,14 @@ def test_a_node_that_the_log_takes_back_is_unknown_topic_by_topic() -> None:
     view.gone(("batch", "x"))
     view.forget("a", NodeMetric)
     assert view.counts(NOW_S)[0] == 0
-    hear(view, told(seq=1))
+    receive(view, told(seq=1))
     assert not choose(view, "a").refused, "a node made anew begins anew"
 
 
 def test_a_node_that_vanishes_is_forgotten_with_its_last_pod() -> None:
     """Its figures go first: pods of a node that is gone are removed minutes later."""
     view = View(PlacementArgs())
-    hear(view, told())
+    receive(view, told())
     view.changed(pod("x", "a"), at_s=WALL_S)
     for kind in KINDS:
         view.forget("a", kind)
@@ -343,7 +343,7 @@ def test_a_pod_of_the_same_name_is_another_though_nobody_said_that_the_first_is_
 
 def test_a_node_named_twice_is_asked_once_and_nobody_else_is() -> None:
     view = View(PlacementArgs())
-    hear(view, told("a"), told("b"))
+    receive(view, told("a"), told("b"))
     assert choose(view, "a", "b").names == ["a", "b"]
     assert choose(view, "a", "a").names == ["a"]
 
@@ -358,7 +358,7 @@ def test_pods_that_ask_a_scheduler_without_benefit_are_known_by_name_until_they_
 
 def test_unequal_nodes_fill_by_what_is_left() -> None:
     view = View(ONLY_BALANCE)
-    hear(view, told("large", use=0, batch=6_000), told("small", use=0, batch=2_000))
+    receive(view, told("large", use=0, batch=6_000), told("small", use=0, batch=2_000))
     for number in range(6):
         asking = pod(f"p{number}", memory="128Mi")
         best = choose(view, "large", "small", one=asking).ranked[0].name
@@ -373,20 +373,22 @@ def annotated(**said: Any) -> Thresholds:
 @pytest.mark.parametrize("kinds", [[NodeAllocatable], KINDS])
 def test_what_the_log_takes_back_holds_for_no_later_pod(kinds: list[type[Any]]) -> None:
     view = View(PlacementArgs())
-    hear(view, told())
+    receive(view, told())
     assert not choose(view, "a").refused
     for kind in kinds:
         view.forget("a", kind)
     assert choose(view, "a").refused["a"].reason == "batch_short:cpu"
-    hear(view, told(seq=2))
+    receive(view, told(seq=2))
     assert not choose(view, "a").refused
 
 
 EVENTS: dict[str, Callable[[View, str, int, float], None]] = {
-    "told": lambda view, node, seq, now_s: hear(view, told(node, seq=seq, use=seq * 700 % 8_000), heard_s=now_s),
-    "stale": lambda view, node, seq, now_s: hear(view, told(node, seq=seq, stale_ms=9_000), heard_s=now_s),
-    "scored": lambda view, node, seq, now_s: hear(view, told(node, seq=seq)[:1], heard_s=now_s),
-    "sold": lambda view, node, seq, now_s: hear(view, told(node, seq=seq, batch=seq * 700 % 2_100)[2:], heard_s=now_s),
+    "told": lambda view, node, seq, now_s: receive(view, told(node, seq=seq, use=seq * 700 % 8_000), received_s=now_s),
+    "stale": lambda view, node, seq, now_s: receive(view, told(node, seq=seq, stale_ms=9_000), received_s=now_s),
+    "scored": lambda view, node, seq, now_s: receive(view, told(node, seq=seq)[:1], received_s=now_s),
+    "sold": lambda view, node, seq, now_s: receive(
+        view, told(node, seq=seq, batch=seq * 700 % 2_100)[2:], received_s=now_s
+    ),
     "taken back": lambda view, node, seq, _now_s: view.forget(node, KINDS[seq % 3]),
     "limited": lambda view, node, _seq, _now_s: view.limit(node, Thresholds(usage=Percents(20, 95))),
     "not limited": lambda view, node, _seq, _now_s: view.limit(node, Thresholds()),
@@ -422,7 +424,7 @@ def test_who_was_asked_all_along_answers_like_one_who_is_asked_for_the_first_tim
 def test_a_nodes_own_thresholds_stand_for_the_clusters_until_they_are_taken_back() -> None:
     view = View(PlacementArgs())
     view.limit("a", annotated(usageThresholds={"cpu": 20}))
-    hear(view, told(use=1_000), told("b", use=1_000))
+    receive(view, told(use=1_000), told("b", use=1_000))
     assert choose(view, "a", "b").refused["a"].reason == "usage_exceeds_threshold:cpu"
     view.limit("a", Thresholds())
     assert not choose(view, "a", "b").refused
@@ -437,7 +439,7 @@ def test_a_nodes_own_thresholds_on_a_statistic_are_held_against_that() -> None:
     nothing = Spread(**dict.fromkeys(flat, 0), p95=0)
     aggregate = Aggregate(window_ms=300_000, covered_ms=300_000, node_cpu_milli=spread, node_mem_bytes=nothing,
                           system_cpu_milli=nothing, system_mem_bytes=nothing)  # fmt: skip
-    hear(view, [score, msgspec.structs.replace(metric, aggregates=[aggregate]), allocatable])
+    receive(view, [score, msgspec.structs.replace(metric, aggregates=[aggregate]), allocatable])
     assert not choose(view, "a").refused
     aggregated = {"usageThresholds": {"cpu": 65}, "usageAggregationType": "p95", "usageAggregatedDuration": "5m0s"}
     view.limit("a", annotated(aggregatedUsage=aggregated))
@@ -483,8 +485,8 @@ def test_an_annotation_that_cannot_be_read_is_refused(text: str) -> None:
 
 async def test_a_node_of_another_installation_is_described_whatever_its_epoch() -> None:
     view = View(PlacementArgs())
-    hearing = Hearing(Cluster("127.0.0.1:1"), view, PlacementArgs(), lambda _record, why: pytest.fail(why), Still())
-    hearing._live = True
+    reader = TopicReader(Cluster("127.0.0.1:1"), view, PlacementArgs(), lambda _record, why: pytest.fail(why), Still())
+    reader._live = True
     limits = []
     view.limit = lambda node, own: limits.append((node, own))  # type: ignore[method-assign]
     for installation, epoch in (("old", 7), ("new", 1), ("new", 0)):
@@ -493,6 +495,6 @@ async def test_a_node_of_another_installation_is_described_whatever_its_epoch() 
         told = NodeInventory(node="a", revision="r", facts=facts, installation=installation, writer_epoch=epoch)
         record = Record(topic=INVENTORY.name, partition=0, offset=0, timestamp_ms=0, key=b"a", value=encode(told),
                         headers=[])  # fmt: skip
-        await hearing._heard([record], NOW_S)
+        await reader._receive_all([record], NOW_S)
 
     assert len(limits) == 2, "the third is of an older epoch"

@@ -387,7 +387,7 @@ def test_shapes_are_judged_as_each_alone_would_be(some: list[Asking], use: int, 
     """By the real rules: a node that refuses the least of all amounts is asked no more, for it refuses all."""
     view, shapes = View(PlacementArgs()), Shapes()
     for one in figures_of("a", use=use, batch=batch, stale_ms=9_000 if silent else 0):
-        view.hear(one, heard_s=1_000.0, logged_s=0.0)
+        view.receive(one, received_s=1_000.0, logged_s=0.0)
     for asks in some:
         shapes.of(asks).group(frozenset({"a"}))
     asked: list[Asking] = []

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from slacktide.agents.cluster.scheduler.answers import Answers
-from slacktide.agents.cluster.scheduler.hearing import Hearing
 from slacktide.agents.cluster.scheduler.pod import seen
+from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.deploy.cli.explain.placement_text import placement_text
 from slacktide.schemas.codec import encode
@@ -364,7 +364,7 @@ def test_a_node_that_needs_one_zone_is_preferred_to_one_that_needs_two(weight: i
         numa_weight=weight,
     )
     for figures in (*load("a"), *load("b")):
-        asked.view.hear(figures, heard_s=asked.clock.now_s, logged_s=WALL_S)
+        asked.view.receive(figures, received_s=asked.clock.now_s, logged_s=WALL_S)
     choice = asked.view.choose(seen(manifest()).asked, ["a", "b"], now_s=asked.clock.now_s)
 
     assert {one.name: one.willing.numa_score for one in choice.ranked} == {"a": 82, "b": 94}
@@ -375,7 +375,7 @@ def test_zones_change_no_score_where_no_node_publishes_them() -> None:
     def ranks(weight: int) -> Any:
         asked = Asked(numa_weight=weight)
         for figures in (*load("a"), *load("b")):
-            asked.view.hear(figures, heard_s=asked.clock.now_s, logged_s=WALL_S)
+            asked.view.receive(figures, received_s=asked.clock.now_s, logged_s=WALL_S)
         return asked.view.choose(seen(manifest()).asked, ["a", "b"], now_s=asked.clock.now_s).scores
 
     assert ranks(0) == ranks(100)
@@ -393,14 +393,14 @@ def test_explain_shows_the_zone_with_what_is_free_there_before_and_after() -> No
 
 async def test_records_are_read_from_their_topic_and_bad_ones_laid_aside() -> None:
     asked, refused = Asked(), []
-    hearing = Hearing(
+    reader = TopicReader(
         Cluster("127.0.0.1:1"), asked.view, asked.args, lambda _record, why: refused.append(why), asked.clock
     )
-    hearing._live = True
+    reader._live = True
 
     async def put(value: bytes | None, key: bytes = b"a") -> None:
         one = Record(topic=ZONES.name, partition=0, offset=0, timestamp_ms=0, key=key, value=value)
-        await hearing._heard([one], asked.clock.now_s)
+        await reader._receive_all([one], asked.clock.now_s)
 
     await put(encode(record("a", zone(0, 0))))
     assert asked.refused(manifest(), "a").startswith("numa_no_zone")

@@ -28,16 +28,16 @@ def lease(granted: int = 1, *, epoch: int = 1, number: int = 1, boot: str = BOOT
 def test_it_is_good_for_what_was_granted_and_not_yet_spent() -> None:
     wallet = Wallet(BOOT)
     assert not wallet.ready(0, "batch")
-    wallet.hear(lease(2), since_ns=0)
+    wallet.receive(lease(2), since_ns=0)
     spent = 0
     while wallet.ready(5 * S, "batch"):
         wallet.spend(5 * S)
         spent += 1
-    wallet.hear(lease(2, number=2), since_ns=6 * S)
+    wallet.receive(lease(2, number=2), since_ns=6 * S)
 
     assert spent == wallet.spent == 2
     assert not wallet.ready(7 * S, "batch"), "a total grants nothing twice"
-    wallet.hear(lease(3, number=3), since_ns=7 * S)
+    wallet.receive(lease(3, number=3), since_ns=7 * S)
     assert wallet.ready(8 * S, "batch")
 
 
@@ -45,7 +45,7 @@ def test_evictions_that_a_governor_heard_of_and_that_nobody_made_are_no_credit()
     """One outcome with a wrong count, and the next lease would else be good for all of them."""
     wallet = Wallet(BOOT)
     wallet.spend(0)
-    wallet.hear(msgspec.structs.replace(lease(1_000_001), spent=1_000_000), since_ns=0)
+    wallet.receive(msgspec.structs.replace(lease(1_000_001), spent=1_000_000), since_ns=0)
     wallet.spend(1 * S)
 
     assert not wallet.ready(1 * S, "batch")
@@ -53,7 +53,7 @@ def test_evictions_that_a_governor_heard_of_and_that_nobody_made_are_no_credit()
 
 def test_its_time_counts_from_when_it_had_not_come_yet() -> None:
     wallet = Wallet(BOOT)
-    wallet.hear(lease(), since_ns=10 * S)
+    wallet.receive(lease(), since_ns=10 * S)
 
     assert wallet.ready(40 * S - 1, "batch")
     assert not wallet.ready(40 * S, "batch")
@@ -61,14 +61,14 @@ def test_its_time_counts_from_when_it_had_not_come_yet() -> None:
 
 def test_repeated_and_older_leases_of_an_earlier_governor_or_another_boot_change_nothing() -> None:
     wallet = Wallet(BOOT)
-    wallet.hear(lease(1, epoch=2, number=5), since_ns=0)
+    wallet.receive(lease(1, epoch=2, number=5), since_ns=0)
     for late in (
         lease(1, epoch=2, number=5),
         lease(9, epoch=2, number=4),
         lease(9, epoch=1, number=99),
         lease(9, epoch=2, number=6, boot=OTHER_BOOT),
     ):
-        wallet.hear(late, since_ns=29 * S)
+        wallet.receive(late, since_ns=29 * S)
     wallet.spend(29 * S)
 
     assert (wallet.spent, wallet.epoch) == (1, 2)
@@ -77,14 +77,14 @@ def test_repeated_and_older_leases_of_an_earlier_governor_or_another_boot_change
 
 def test_spared_namespaces_keep_their_pods() -> None:
     wallet = Wallet(BOOT)
-    wallet.hear(lease(spared=("spark",)), since_ns=0)
+    wallet.receive(lease(spared=("spark",)), since_ns=0)
 
     assert [wallet.ready(S, name) for name in ("spark", "flink")] == [False, True]
 
 
 def test_with_the_log_away_a_lease_stays_good_for_one_eviction() -> None:
     wallet = Wallet(BOOT)
-    wallet.hear(lease(3), since_ns=0)
+    wallet.receive(lease(3), since_ns=0)
     wallet.log_is(away=True, now_ns=20 * S)
     wallet.log_is(away=True, now_ns=31 * S)
     assert wallet.ready(600 * S, "batch")
@@ -96,7 +96,7 @@ def test_with_the_log_away_a_lease_stays_good_for_one_eviction() -> None:
 def test_what_was_over_before_the_log_went_away_or_spent_or_is_over_when_it_is_back_stays_over() -> None:
     over, spent, back = Wallet(BOOT), Wallet(BOOT), Wallet(BOOT)
     for wallet in (over, spent, back):
-        wallet.hear(lease(), since_ns=0)
+        wallet.receive(lease(), since_ns=0)
     spent.spend(S)
     for wallet, away_ns in ((over, 30 * S), (spent, 20 * S), (back, 20 * S)):
         wallet.log_is(away=True, now_ns=away_ns)
@@ -117,13 +117,13 @@ def test_in_any_order_of_leases_only_the_newest_total_counts(said: list[tuple[in
     wallet, alone = Wallet(BOOT), Wallet(BOOT)
     heard = [lease(granted, epoch=epoch, number=number, boot=boot) for epoch, number, granted, boot in said]
     for one in heard:
-        wallet.hear(one, since_ns=0)
+        wallet.receive(one, since_ns=0)
     mine = []
     for one in heard:
         if all((one.epoch, one.number) > (before.epoch, before.number) for before in mine):
             mine.append(one)
     for one in [one for one in mine if one.boot_id == BOOT][-1:]:
-        alone.hear(msgspec.structs.replace(one), since_ns=0)
+        alone.receive(msgspec.structs.replace(one), since_ns=0)
     for each in (wallet, alone):
         while each.ready(S, "batch"):
             each.spend(S)
@@ -133,7 +133,7 @@ def test_in_any_order_of_leases_only_the_newest_total_counts(said: list[tuple[in
 
 def test_credit_that_is_reserved_is_nobody_elses_and_is_told_of_only_once_it_is_spent() -> None:
     wallet = Wallet(BOOT)
-    wallet.hear(lease(1), since_ns=0)
+    wallet.receive(lease(1), since_ns=0)
     wallet.reserve(S)
     assert (wallet.ready(S, "batch"), wallet.spent) == (False, 0)
     wallet.settle(goes=False)

@@ -70,7 +70,7 @@ class Reference:
     before: dict[str, int | None] = field(default_factory=dict)
     told: tuple[int, Any, dict[str, float | None]] | None = None
 
-    def hear(self, said: NodeSample, listed: str, window_ms: int) -> bool:
+    def receive(self, said: NodeSample, listed: str, window_ms: int) -> bool:
         """Whether it is in the window."""
         newest, boot_id = (said.boot_id, said.seq), self.newest[0]
         if newest > self.newest:
@@ -206,7 +206,7 @@ def test_figures_are_those_of_a_plain_reference(steps: list[Any]) -> None:
             agent.last = agent.says(*step, listed), listed
         said, named = agent.last
         outs = worker.samples([record_of(said)], START_MS)
-        merged = reference.hear(said, named, policy.colocation.metric_aggregate_duration_s * 1_000)
+        merged = reference.receive(said, named, policy.colocation.metric_aggregate_duration_s * 1_000)
         published = [decode(out.value, NodeMetric) for out in outs if out.topic == METRIC.name]
 
         assert [out.topic for out in outs if out.topic in {COMMAND.name, DEAD_LETTER.name}] == [COMMAND.name]

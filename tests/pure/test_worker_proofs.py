@@ -180,12 +180,12 @@ def outcome_record(node: str = "node-1", evictions: int = 0) -> Record:
 
 def test_the_governor_hears_only_proven_nodes() -> None:
     governor = Governor("g", ByKeys(Verifier([cluster_key()])))
-    governor.hear([policy_record(REQUIRED)], 0)
+    governor.receive([policy_record(REQUIRED)], 0)
     governor.begin([], [], START_MS, 0)
     lives = msgspec.json.encode({"node": "node-1", "boot_id": BOOT})
-    governor.hear([msgspec.structs.replace(outcome_record(), topic=METRIC.name, value=lives)], 0)
-    [letter] = governor.hear([forged(outcome_record())], 1)
+    governor.receive([msgspec.structs.replace(outcome_record(), topic=METRIC.name, value=lives)], 0)
+    [letter] = governor.receive([forged(outcome_record())], 1)
     assert decode(letter.value, DeadLetter).reason == "proof: forged"
     assert governor.figures().waiting == 0
-    governor.hear([proven(outcome_record(), key_of(expires_s=LATER_S))], 2)
+    governor.receive([proven(outcome_record(), key_of(expires_s=LATER_S))], 2)
     assert governor.figures().waiting == 1

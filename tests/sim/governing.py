@@ -41,7 +41,7 @@ class Governing:
         self._positions = {}
         brain = self.brain = Governor("governor")
         world.trace.note("governor", "starts")
-        self._say(brain.hear(self._new(POLICY.name, 0), self._now_ms))
+        self._say(brain.receive(self._new(POLICY.name, 0), self._now_ms))
         self._begin(brain)
         self._again(brain)
 
@@ -68,7 +68,7 @@ class Governing:
         if not self.world.log.up:
             return
         for topic, partition in READS:
-            self._say(brain.hear(self._new(topic, partition), self._now_ms))
+            self._say(brain.receive(self._new(topic, partition), self._now_ms))
         if brain.deposed:
             self._begin(brain)
         self._say(brain.tick(self._now_ms, self.world.timeline.wall_ms))

@@ -7,9 +7,9 @@ from types import TracebackType
 from typing import Self
 
 from slacktide.agents.clock import SystemClock
-from slacktide.agents.cluster.bridge import hearing as bridge
+from slacktide.agents.cluster.bridge import figure_reader as bridge
 from slacktide.agents.cluster.bridge.writing import Writing
-from slacktide.agents.cluster.scheduler import hearing as scheduler
+from slacktide.agents.cluster.scheduler import topic_reader as scheduler
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.schemas.connection import Cluster
 from slacktide.streams.decisions.pod_placement import PlacementArgs
@@ -17,7 +17,7 @@ from slacktide.streams.records import Record
 
 
 class FigureReaders:
-    """Each hears all nodes; they must agree."""
+    """Each reads all nodes; they must agree."""
 
     def __init__(self, bootstrap: str) -> None:
         self.laid_aside: list[tuple[Record, str]] = []
@@ -27,8 +27,8 @@ class FigureReaders:
         lay_aside = lambda record, why: self.laid_aside.append((record, why))  # noqa: E731
         cluster = Cluster(bootstrap)
         self._parts = [
-            bridge.Hearing(cluster, self._writing, lay_aside, self._clock),
-            scheduler.Hearing(cluster, self._view, PlacementArgs(), lay_aside, self._clock),
+            bridge.FigureReader(cluster, self._writing, lay_aside, self._clock),
+            scheduler.TopicReader(cluster, self._view, PlacementArgs(), lay_aside, self._clock),
         ]
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -48,7 +48,7 @@ class FigureReaders:
     def frozen(self) -> set[str]:
         """Nodes that are known, and frozen for either."""
         now_s = self._clock.mono_ns() / 1e9
-        known = {*self._writing.metrics._heard, *self._writing.allocatables._heard}
+        known = {*self._writing.metrics._last, *self._writing.allocatables._last}
         latest = (self._writing.metrics, self._writing.allocatables)
         written = {node for node in known if any(one.is_silent(node, now_s) for one in latest)}
         return written | {name for name, node in self._view._nodes.items() if node.view(now_s).silent == "frozen"}
@@ -56,13 +56,13 @@ class FigureReaders:
     def fresh(self) -> set[str]:
         """Nodes that are fresh for both."""
         now_s = self._clock.mono_ns() / 1e9
-        sold = {node for node in self._writing.allocatables._heard if self._writing.allocatables.of(node, now_s)}
+        sold = {node for node in self._writing.allocatables._last if self._writing.allocatables.of(node, now_s)}
         measured = {node for node in sold if self._writing.metrics.of(node, now_s)}
         return {node for node in measured if node in self._view._nodes and not self._view._nodes[node].silent(now_s)}
 
     def stale(self) -> set[str]:
         """Nodes that are stale for both, and not frozen."""
         now_s = self._clock.mono_ns() / 1e9
-        said = {node for node in self._writing.metrics._heard if (self._writing.metrics.of(node, now_s))}
-        stale = {node for node in said if self._writing.metrics._heard[node].said.stale_ms}
+        said = {node for node in self._writing.metrics._last if (self._writing.metrics.of(node, now_s))}
+        stale = {node for node in said if self._writing.metrics._last[node].message.stale_ms}
         return {node for node in stale if self._view._nodes[node].view(now_s).silent == "stale"}

@@ -146,7 +146,7 @@ class Cluster:
 
     def _begin(self, governor: Governor) -> None:
         self._governed = True
-        governor.hear([policy_record(self.budget)], self.now_ms)
+        governor.receive([policy_record(self.budget)], self.now_ms)
         since_ms = WALL_MS + self.now_ms - governor.read_back_ms()
         governor.begin(self._leases, self._outcomes, since_ms, self.now_ms)
 
@@ -158,7 +158,7 @@ class Cluster:
             self.said.append(lease)
             self._leases.append(record)
             if heard:
-                self.governor.hear([record], self.now_ms)
+                self.governor.receive([record], self.now_ms)
             agent = next(one for one in self.agents if one.name == lease.node)
             for _ in range(self._random.choice([0, 1, 1, 1, 2]) if self._faults else 1):
                 delay_ms = self._random.randrange(lease.ttl_ms // 3) if self._faults else 50
@@ -168,7 +168,7 @@ class Cluster:
         due = [one for one in self._coming if one[0] <= self.now_ms]
         self._coming = [one for one in self._coming if one[0] > self.now_ms]
         for at_ms, agent, lease in due:
-            agent.wallet.hear(lease, since_ns=at_ms * 1_000_000)
+            agent.wallet.receive(lease, since_ns=at_ms * 1_000_000)
         late = [record for at_ms, record in self._late if at_ms <= self.now_ms]
         self._late = [one for one in self._late if one[0] > self.now_ms]
         for record in late:
@@ -181,4 +181,4 @@ class Cluster:
 
     def _hear(self, records: Iterable[Record]) -> None:
         if self._governed:
-            self.governor.hear(records, self.now_ms)
+            self.governor.receive(records, self.now_ms)

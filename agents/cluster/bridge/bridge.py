@@ -13,7 +13,7 @@ import msgspec
 from slacktide.agents.clock import Clock, SystemClock
 from slacktide.agents.cluster.bridge import metrics
 from slacktide.agents.cluster.bridge.election import Election
-from slacktide.agents.cluster.bridge.hearing import Hearing
+from slacktide.agents.cluster.bridge.figure_reader import FigureReader
 from slacktide.agents.cluster.bridge.job_source import JobSource
 from slacktide.agents.cluster.bridge.lease import TIMING, Timing, epoch_of
 from slacktide.agents.cluster.bridge.mirror import Mirror
@@ -61,7 +61,7 @@ class BridgeSettings:
     config_map: ConfigMapName
     timing: Timing = TIMING
     node_proof: Mode = "off"
-    """What the published policy asks for, whatever the ConfigMap says."""
+    """What the published policy asks for, whatever the ConfigMap asks for."""
     enrolment: EnrolmentSettings | None = None
     """Where agents get their keys; None: nowhere."""
     deployment: str | None = None
@@ -85,7 +85,7 @@ async def run(settings: BridgeSettings, stop: asyncio.Event, health: Health) -> 
         ring = Ring(api, settings.namespace, lambda: clock.mono_ns() / 1e9)
         removal = None if settings.deployment is None else Removal(api, settings.deployment, NAME)
         over = asyncio.Event()
-        beside = [asyncio.create_task(_tell_of_waiting(election, health))]
+        beside = [asyncio.create_task(_report_waiting(election, health))]
         if settings.enrolment is not None:
             enrolment = Enrolment(api, settings.enrolment, ring, clock.wall_ms)
             beside += [
@@ -121,7 +121,7 @@ async def _lasting(work: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(RETRY_S)
 
 
-async def _tell_of_waiting(election: Election, health: Health) -> None:
+async def _report_waiting(election: Election, health: Health) -> None:
     """A replica that waits for the lease is ready, as soon as it has seen it."""
     while True:
         if not election.leading:
@@ -189,7 +189,7 @@ class _Leader:
         self._writing = Writing()
         self._nodes = NodeSource(self, past)
         self._policies = PolicySource(self, past, settings.config_map)
-        self._hearing = Hearing(settings.bootstrap, self._writing, self._lay_aside, clock)
+        self._reader = FigureReader(settings.bootstrap, self._writing, self._lay_aside, clock)
         self._mirror = Mirror(self._writing, clock)
         self._topologies = TopologyMirror(settings.bootstrap, lambda: self._writing.shown, self._lay_aside, clock)
         self._descheduler = Descheduler(
@@ -211,12 +211,12 @@ class _Leader:
             self._publisher.run(never),
             self._nodes.run(api),
             self._policies.run(api),
-            self._hearing.run(),
+            self._reader.run(),
             self._mirror.run(api),
             self._topologies.run(api),
             self._descheduler.run(api),
             self._jobs.run(api),
-            self._tell(health),
+            self._report(health),
         )
 
     def node(self, uid: str, place: Place, shown: Shown) -> None:
@@ -242,7 +242,7 @@ class _Leader:
         self._descheduler.policy(policy)
 
     def trouble(self, of: str, why: str) -> None:
-        """Why nothing new is heard, or what is wrong with it."""
+        """Why nothing new is read, or what is wrong with it."""
         if why and self._troubles[of] != why:
             log.warning("trouble with %s", of, extra={"why": why})
         self._troubles[of] = why
@@ -259,7 +259,7 @@ class _Leader:
     def _metric_of(self, node: str) -> NodeMetric | None:
         return self._writing.metrics.of(node, self._clock.mono_ns() / 1e9)
 
-    async def _tell(self, health: Health) -> None:
+    async def _report(self, health: Health) -> None:
         while True:
             nodes, frozen = len(self._writing.nodes), self._writing.frozen(self._clock.mono_ns() / 1e9)
             metrics.NODES.set(nodes)
@@ -267,7 +267,7 @@ class _Leader:
             metrics.CAPPED.set(len(self._writing.capped))
             troubles = {
                 **self._troubles,
-                "log": self._publisher.away or self._hearing.trouble,
+                "log": self._publisher.away or self._reader.trouble,
                 "writes": self._mirror.trouble,
                 "zones": self._topologies.trouble,
                 "descheduling": self._descheduler.trouble,

@@ -1,4 +1,4 @@
-"""The kind NodeMetric, as the log's record of a node has it.
+"""The kind NodeMetric, as the record of a node in Kafka has it.
 
 Field names: koordinator a7a1b76b, apis/slo/v1alpha1/nodemetric_types.go.
 """
@@ -19,19 +19,19 @@ INTERVAL_S = 60
 SPREADS = ("avg", "p50", "p90", "p95", "p99")
 
 
-def is_due(said: NodeMetric, *, reported_ms: int | None, since_s: float, colocation: Colocation) -> bool:
+def is_due(published: NodeMetric, *, reported_ms: int | None, since_s: float, colocation: Colocation) -> bool:
     """Whether the node's metric is reported now.
 
     A silent node's is not: its ``updateTime`` shall grow old.
 
     Args:
-        said: what the stream says; not frozen.
+        published: the latest figures; not frozen.
         reported_ms: ``observed_ms`` of the last report; None: there was none.
         since_s: how long ago that was.
         colocation: in force on the node.
 
     """
-    if said.stale_ms > 0 or said.observed_ms == reported_ms:
+    if published.stale_ms > 0 or published.observed_ms == reported_ms:
         return False
     return reported_ms is None or since_s >= max(INTERVAL_S, colocation.metric_report_interval_s)
 
@@ -47,17 +47,17 @@ def created(node: str, uid: str) -> Json:
     }
 
 
-def status_of(said: NodeMetric) -> Json:
+def status_of(published: NodeMetric) -> Json:
     """The merge patch for ``nodemetrics/status``."""
     node: Json = {
-        "nodeUsage": _usage(said.node_use),
-        "systemUsage": _usage(said.system_use),
-        "aggregatedNodeUsages": _aggregated(said.aggregates, "node"),
-        "aggregatedSystemUsages": _aggregated(said.aggregates, "system"),
+        "nodeUsage": _usage(published.node_use),
+        "systemUsage": _usage(published.system_use),
+        "aggregatedNodeUsages": _aggregated(published.aggregates, "node"),
+        "aggregatedSystemUsages": _aggregated(published.aggregates, "system"),
     }
-    pods = [_pod(pod) for pod in said.pods if pod.name]
-    updated = datetime.fromtimestamp(said.observed_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
-    left = said.prod_reclaimable
+    pods = [_pod(pod) for pod in published.pods if pod.name]
+    updated = datetime.fromtimestamp(published.observed_ms // 1_000, UTC).isoformat().replace("+00:00", "Z")
+    left = published.prod_reclaimable
     reclaimable = {"resource": {} if left is None else _usage(left)}
     return {
         "status": {

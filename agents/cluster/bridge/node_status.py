@@ -73,25 +73,25 @@ def shown(capacity: Mapping[str, str] | None, allocatable: Mapping[str, str] | N
     return Shown(capacity=_figures(capacity or {}), allocatable=_figures(allocatable or {}))
 
 
-def figures_of(said: NodeAllocatable) -> Figures:
+def figures_of(published: NodeAllocatable) -> Figures:
     """What is to be on the node."""
-    return {field: getattr(said, field) for field in NAMES}
+    return {field: getattr(published, field) for field in NAMES}
 
 
-def capped(said: NodeAllocatable, capacity: Resources) -> NodeAllocatable:
+def capped(published: NodeAllocatable, capacity: Resources) -> NodeAllocatable:
     """The same, with no figure above the node's own capacity; what the node does not declare it does not have."""
     limits = {field: _capacity(field, capacity) for field in NAMES}
-    above = {field: limit for field, limit in limits.items() if (getattr(said, field) or 0) > limit}
-    return msgspec.structs.replace(said, **above) if above else said
+    above = {field: limit for field, limit in limits.items() if (getattr(published, field) or 0) > limit}
+    return msgspec.structs.replace(published, **above) if above else published
 
 
-def overstated(said: NodeAllocatable, capacity: Resources) -> str:
-    """Say which figures are above the node's own capacity; "": none."""
+def overstated(published: NodeAllocatable, capacity: Resources) -> str:
+    """List the figures above the node's own capacity; "": none."""
     limits = {field: _capacity(field, capacity) for field in NAMES}
     above = [
-        f"{field} is {getattr(said, field)}, above the Node's capacity of {limit}"
+        f"{field} is {getattr(published, field)}, above the Node's capacity of {limit}"
         for field, limit in limits.items()
-        if (getattr(said, field) or 0) > limit
+        if (getattr(published, field) or 0) > limit
     ]
     return "; ".join(above)
 
@@ -100,24 +100,26 @@ def _capacity(field: str, capacity: Resources) -> int:
     return (capacity.mem_bytes if field.endswith("_bytes") else capacity.cpu_milli) or 0
 
 
-def status_write(shown: Shown, said: NodeAllocatable, colocation: Colocation, since_s: float) -> StatusWrite | None:
+def status_write(
+    shown: Shown, published: NodeAllocatable, colocation: Colocation, since_s: float
+) -> StatusWrite | None:
     """What to write to the node, if anything.
 
     Args:
         shown: what stands on it now.
-        said: what the stream says, ``capped``; not frozen.
+        published: the latest figures, ``capped``; not frozen.
         colocation: in force on the node.
         since_s: how long ago it was written to.
 
     """
-    figures = figures_of(said)
+    figures = figures_of(published)
     if shown.capacity == figures == shown.allocatable:
         return None
     moved = [tier for tier in TIERS if _moved(tier, shown.allocatable, figures, colocation.resource_diff_threshold)]
     if shown.capacity != shown.allocatable:
         return StatusWrite(figures=figures, reason="capacity and allocatable differ", urgent=True)
     if moved:
-        withdrawn = said.degraded or said.stale_ms > 0 or _gone(shown.allocatable, figures)
+        withdrawn = published.degraded or published.stale_ms > 0 or _gone(shown.allocatable, figures)
         return StatusWrite(figures=figures, reason="moved", urgent=withdrawn)
     if since_s >= colocation.update_time_threshold_s:
         return StatusWrite(figures=figures, reason="due", urgent=False)

@@ -1,4 +1,4 @@
-"""What an earlier leader left in the log: how high its epoch was, which nodes it told of, the last good policy."""
+"""What an earlier leader left in Kafka: its epoch, the nodes that it published, the last good policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from slacktide.schemas.writer import supersedes
 from slacktide.streams.kafka import read_topic
 
 ROUNDS = 3
-"""Of republishing: that far before the last policy each living node was told of at least once."""
+"""Of republishing: that far before the last policy each living node was published at least once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,13 +27,13 @@ class Past:
     epoch: int
     """The highest of any writer."""
     nodes: frozenset[str]
-    """Those that were told of and not removed."""
+    """Those that were published and not removed."""
     policy: Policy | None
     """The last good one of the highest epoch."""
 
 
 async def read_back(bootstrap: Cluster) -> Past:
-    """Read the policy's topic, and of the inventory's what its last writer said in its last minutes.
+    """Read the policy's topic, and the last minutes of the inventory by its last writer.
 
     Raises:
         LogError: the broker cannot be reached, or lacks a topic.
@@ -45,12 +45,12 @@ async def read_back(bootstrap: Cluster) -> Past:
         async for record in records:
             newest_ms = record.timestamp_ms
             try:
-                said = policies.read(record.key, record.value)
+                read = policies.read(record.key, record.value)
             except BadMessageError:
                 continue
-            highest = max(highest, said.writer_epoch)
-            if policy is None or supersedes(said, policy):
-                policy = said
+            highest = max(highest, read.writer_epoch)
+            if policy is None or supersedes(read, policy):
+                policy = read
     since_ms = None if newest_ms is None else newest_ms - round(ROUNDS * REPUBLISH_S * 1_000)
     nodes, epoch = await _inventory(bootstrap, since_ms)
     return Past(epoch=max(epoch, highest), nodes=nodes, policy=policy)

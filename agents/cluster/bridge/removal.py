@@ -114,7 +114,7 @@ class Removal:
 
     async def begun(self) -> None:
         """Return once a right is being deleted."""
-        while await self._being_deleted() != "deleted":  # noqa: ASYNC110 - no right to watch, nobody tells
+        while await self._being_deleted() != "deleted":  # noqa: ASYNC110 - no right to watch
             await asyncio.sleep(LOOK_S)
 
     async def finish(self, *, leads: bool) -> None:

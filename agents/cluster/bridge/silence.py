@@ -1,4 +1,4 @@
-"""What the log says of nodes at this moment; what nobody says any more is frozen."""
+"""The latest figures of nodes; what is no longer published is frozen."""
 
 from __future__ import annotations
 
@@ -14,49 +14,49 @@ FROZEN_S = UNSAID_MS / 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Heard(Generic[M]):
-    said: M
+class _Last(Generic[M]):
+    message: M
     at_s: float
     """When it was published, or covered by a heartbeat last."""
 
 
 class Latest(Generic[M]):
-    """Of each node what was said last, by the order of its samples. Times are monotonic seconds."""
+    """The latest message of each node, by the order of its samples. Times are monotonic seconds."""
 
     def __init__(self) -> None:
-        self._heard: dict[str, _Heard[M]] = {}
+        self._last: dict[str, _Last[M]] = {}
 
-    def hear(self, said: M, now_s: float) -> None:
-        """One record. An older sample's is left alone, unless all that was newer has fallen silent."""
-        last = self._heard.get(said.node)
-        if last is not None and now_s < last.at_s + FROZEN_S and _order(said) < _order(last.said):
+    def receive(self, message: M, now_s: float) -> None:
+        """Take one record. An older sample's is ignored, unless the newer one is frozen."""
+        last = self._last.get(message.node)
+        if last is not None and now_s < last.at_s + FROZEN_S and _order(message) < _order(last.message):
             return
-        self._heard[said.node] = _Heard(said=said, at_s=now_s)
+        self._last[message.node] = _Last(message=message, at_s=now_s)
 
     def cover(self, nodes: Iterable[str], now_s: float) -> None:
-        """A heartbeat says that what was published of these nodes last still holds."""
+        """A heartbeat confirms the latest figures of these nodes."""
         for node in nodes:
-            last = self._heard.get(node)
+            last = self._last.get(node)
             if last is not None and now_s > last.at_s:
-                self._heard[node] = replace(last, at_s=now_s)
+                self._last[node] = replace(last, at_s=now_s)
 
     def forget(self, node: str) -> None:
         """The node is gone."""
-        self._heard.pop(node, None)
+        self._last.pop(node, None)
 
     def clear(self) -> None:
-        """Nothing heard so far counts any more: the log was away."""
-        self._heard.clear()
+        """Forget all: Kafka was unavailable."""
+        self._last.clear()
 
     def is_silent(self, node: str, now_s: float) -> bool:
-        """Whether it was heard of, and is no more."""
-        return node in self._heard and self.of(node, now_s) is None
+        """Whether it had figures that are frozen now."""
+        return node in self._last and self.of(node, now_s) is None
 
     def of(self, node: str, now_s: float) -> M | None:
         """What holds for the node; None: frozen."""
-        last = self._heard.get(node)
-        return None if last is None or now_s >= last.at_s + FROZEN_S else last.said
+        last = self._last.get(node)
+        return None if last is None or now_s >= last.at_s + FROZEN_S else last.message
 
 
-def _order(said: NodeMetric | NodeAllocatable) -> tuple[str, int]:
-    return said.boot_id, said.seq
+def _order(message: NodeMetric | NodeAllocatable) -> tuple[str, int]:
+    return message.boot_id, message.seq

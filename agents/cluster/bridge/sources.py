@@ -1,4 +1,4 @@
-"""Kubernetes' Nodes and the operator's ConfigMap, as they are and as they change, said to whoever has to know."""
+"""Kubernetes' Nodes and the operator's ConfigMap, as they are and as they change, passed to a listener."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Listener(Protocol):
         """This policy is in force."""
 
     def trouble(self, of: str, why: str) -> None:
-        """Why nothing new is heard of ``nodes`` or ``policy``, or what is wrong with it; "" where all is well."""
+        """Why nothing new is read of ``nodes`` or ``policy``, or what is wrong with it; "" where all is well."""
 
     def listed(self, of: str) -> None:
         """All nodes were read at once, not only what became of them."""
@@ -117,8 +117,8 @@ class NodeSource:
 
     async def run(self, api: ApiServer) -> None:
         """For ever."""
-        async with aclosing(follow(api, NODES, Node)) as told:
-            async for one in told:
+        async with aclosing(follow(api, NODES, Node)) as events:
+            async for one in events:
                 self._listener.trouble("nodes", one.why if isinstance(one, Trouble) else "")
                 match one:
                     case Whole(items=items):
@@ -141,9 +141,9 @@ class NodeSource:
         try:
             described = node_of(msgspec.to_builtins(node), f"Node {name}")
         except ConfigError as exc:
-            self._said(name, str(exc))
+            self._warn_once(name, str(exc))
             return
-        self._said(name, "\n".join(described.notes))
+        self._warn_once(name, "\n".join(described.notes))
         self._listener.node(node.metadata.uid, node.place(described.facts), node.shown())
 
     def _gone(self, name: str) -> None:
@@ -151,8 +151,8 @@ class NodeSource:
         self._refused.pop(name, None)
         self._listener.removed(name)
 
-    def _said(self, name: str, why: str) -> None:
-        """Once."""
+    def _warn_once(self, name: str, why: str) -> None:
+        """Log each problem once."""
         if why and self._refused.get(name) != why:
             log.warning("%s", why)
         self._refused[name] = why
@@ -174,8 +174,8 @@ class PolicySource:
         name = self._config_map
         following = follow(api, CONFIGMAPS, dict, namespace=name.namespace, fields=f"metadata.name={name.name}")
         try:
-            async with aclosing(following) as told:
-                async for one in told:
+            async with aclosing(following) as events:
+                async for one in events:
                     match one:
                         case Trouble(why=why):
                             self._listener.trouble("policy", why)

@@ -1,4 +1,4 @@
-"""Which nodes are written to at this moment: all that is known of them, held against what the log says."""
+"""Which nodes are written to at this moment: all that is known of them, compared with the figures in Kafka."""
 
 from __future__ import annotations
 
@@ -102,14 +102,14 @@ class Writing:
         self.metrics.forget(name)
         self.allocatables.forget(name)
 
-    def overstated(self, said: NodeAllocatable) -> str:
+    def overstated(self, published: NodeAllocatable) -> str:
         """Whether figures are above the Node's own capacity, in words; "": no, or that was returned before."""
-        node = self._nodes.get(said.node)
-        why = "" if node is None else node_status.overstated(said, node.facts.capacity)
+        node = self._nodes.get(published.node)
+        why = "" if node is None else node_status.overstated(published, node.facts.capacity)
         if not why:
-            self.capped.discard(said.node)
-        elif said.node not in self.capped:
-            self.capped.add(said.node)
+            self.capped.discard(published.node)
+        elif published.node not in self.capped:
+            self.capped.add(published.node)
             return why
         return ""
 
@@ -148,12 +148,12 @@ class Writing:
             node.tried_s = now_s
 
     def _status(self, name: str, node: _Node, now_s: float) -> Write | None:
-        said = self.allocatables.of(name, now_s)
-        if said is None:
+        published = self.allocatables.of(name, now_s)
+        if published is None:
             return None
         since_s = node.budget.since_s(now_s)
-        said = node_status.capped(said, node.facts.capacity)
-        wanted = node_status.status_write(node.shown, said, node.colocation, since_s)
+        published = node_status.capped(published, node.facts.capacity)
+        wanted = node_status.status_write(node.shown, published, node.colocation, since_s)
         if wanted is None or not node.budget.allows(now_s, urgent=wanted.urgent):
             return None
         return Write(
@@ -162,23 +162,23 @@ class Writing:
             uid=node.uid,
             of=wanted,
             reason=wanted.reason,
-            observed_ms=said.observed_ms,
+            observed_ms=published.observed_ms,
             waits_s=float("inf") if wanted.urgent else since_s,
         )
 
     def _metric(self, name: str, node: _Node, now_s: float) -> Write | None:
-        said = self.metrics.of(name, now_s)
-        if said is None or (node.tried_s is not None and now_s < node.tried_s + GAP_S):
+        published = self.metrics.of(name, now_s)
+        if published is None or (node.tried_s is not None and now_s < node.tried_s + GAP_S):
             return None
         since_s = now_s - node.reported_s
-        if not node_metric.is_due(said, reported_ms=node.reported_ms, since_s=since_s, colocation=node.colocation):
+        if not node_metric.is_due(published, reported_ms=node.reported_ms, since_s=since_s, colocation=node.colocation):
             return None
         return Write(
             kind="metric",
             node=name,
             uid=node.uid,
-            of=said,
+            of=published,
             reason="due",
-            observed_ms=said.observed_ms,
+            observed_ms=published.observed_ms,
             waits_s=since_s,
         )

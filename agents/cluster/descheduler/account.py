@@ -41,11 +41,11 @@ class Account:
         self._lay_aside = lay_aside
         self._clock = clock
         self._read_ns = clock.mono_ns()
-        """What was not heard by then had not come."""
+        """What was not read by then had not come."""
 
     @property
     def trouble(self) -> str:
-        """Why no credit is heard of; "" where it is."""
+        """Why no credit is read; "" where it is."""
         return self._following.trouble
 
     @property
@@ -54,7 +54,7 @@ class Account:
         return Spent(evictions=self._wallet.spent, epoch=self._wallet.epoch)
 
     async def run(self) -> None:
-        """Hear of credit, for ever."""
+        """Read credit, for ever."""
         await self._following.run(self._begun, self._heard)
 
     def ready(self, namespace: str) -> bool:
@@ -66,7 +66,7 @@ class Account:
         self._wallet.reserve(self._clock.mono_ns())
 
     def settle(self, *, goes: bool) -> None:
-        """It is said whether it goes; one that may have gone goes."""
+        """The answer is known: whether it goes; one that may have gone goes."""
         self._wallet.settle(goes=goes)
 
     def _begun(self) -> None:
@@ -76,7 +76,7 @@ class Account:
         for record in records:
             if record.key == DESCHEDULER.encode() and record.value is not None:
                 try:
-                    self._wallet.hear(decode(record.value, EvictionCredit), self._read_ns)
+                    self._wallet.receive(decode(record.value, EvictionCredit), self._read_ns)
                 except Exception as exc:  # noqa: BLE001 - one record stops nothing
                     self._lay_aside(record, failure("count credit", exc))
         self._read_ns = round(now_s * 1e9)

@@ -1,4 +1,4 @@
-"""All nodes and pods as descheduling knows them. Pure: whoever hears of something tells it."""
+"""All nodes and pods as descheduling knows them. Pure: its callers read the sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from slacktide.schemas.metric import NodeMetric, Use
 from slacktide.streams.decisions.load_aware_classify import LoadedNode, PlacedPod
 
 MetricOf = Callable[[str], NodeMetric | None]
-"""What the log says of a node now; None: nothing any more, or nothing yet."""
+"""A node's latest metric; None: none any more, or none yet."""
 PODS_MAX = 110
 
 
@@ -91,7 +91,7 @@ class Cluster:
         Nor has one of which nothing is allocatable: any use would be more than a share of that.
 
         Args:
-            metric_of: what the log says of a node.
+            metric_of: a node's latest metric.
             settling: nodes whose figures still hold what has left them: no pod of theirs may go.
 
         """

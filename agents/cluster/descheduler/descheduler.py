@@ -1,4 +1,4 @@
-"""Runs the passes of the bridge that leads, tells the log of each, and has carried out what is no dry run."""
+"""Runs the passes of the bridge that leads, publishes each, and carries out what is no dry run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Descheduler:
 
     Args:
         bootstrap: the Kafka cluster.
-        metric_of: what the log says of a node now.
+        metric_of: a node's latest metric.
         epoch: of this term.
         replica: the name of this bridge.
         lay_aside: takes records that cannot be used, each with the reason.
@@ -66,7 +66,7 @@ class Descheduler:
         self._evicting = Evicting(self._account, self._send, self._left, self._cluster.may_go, replica, clock)
         self._metric_of = metric_of
         self._policy = DEFAULT
-        self._said = asyncio.Event()
+        self._changed = asyncio.Event()
         self._clock = clock
         self._sender = Sender(bootstrap, client_id="slacktide-bridge-descheduling", acks="all")
 
@@ -89,22 +89,22 @@ class Descheduler:
     def policy(self, policy: Policy) -> None:
         """This policy is in force."""
         if policy.descheduling != self._policy.descheduling:
-            self._said.set()
+            self._changed.set()
         self._policy = policy
 
     async def run(self, api: ApiServer) -> None:
         """For ever."""
         try:
             while True:
-                self._said.clear()
+                self._changed.clear()
                 metrics.OVER.set(0)  # by another policy, or by none
                 self._pods, self._trouble = PodSource(self._cluster), ""
-                works: list[Coroutine[Any, Any, Any]] = [self._said.wait()]
+                works: list[Coroutine[Any, Any, Any]] = [self._changed.wait()]
                 if self._policy.descheduling.wanted:
                     works += [self._pods.run(api), self._each(api)]
                     works += [] if self._policy.descheduling.dry_run else [self._account.run()]
                 else:
-                    works += [self._tell_rest()]
+                    works += [self._flush_rest()]
                 await until_one_ends(*works)
         finally:
             metrics.OVER.set(0)
@@ -113,7 +113,7 @@ class Descheduler:
                     await self._evicting.flush()
             await self._sender.close()
 
-    async def _tell_rest(self) -> None:
+    async def _flush_rest(self) -> None:
         """What came of evictions that were under way when the policy switched them off."""
         while True:
             with suppress(LogError):
@@ -142,9 +142,9 @@ class Descheduler:
     async def _look(self) -> DeschedulingPass:
         """A pass over what is known now, on a thread: it takes tenths of a second, and the bridge has more to do."""
         cluster = self._cluster.copy()
-        said = {node: self._metric_of(node) for node in cluster.nodes}
+        metrics_by_node = {node: self._metric_of(node) for node in cluster.nodes}
         now_s, now_ms = self._now_s, self._clock.wall_ms()
-        return await asyncio.to_thread(self._passes.next, cluster, said.get, self._policy, now_s, now_ms)
+        return await asyncio.to_thread(self._passes.next, cluster, metrics_by_node.get, self._policy, now_s, now_ms)
 
     def _left(self, node: str) -> None:
         self._passes.left(node, self._now_s)

@@ -1,6 +1,7 @@
 """Evicts whom a pass chose, as far as there is credit: through the Eviction API, with an outcome and an Event each.
 
-Who cannot tell the log does not evict. What a pass chose and was not evicted until the next one is that one's to judge.
+If Kafka is unavailable, nobody is evicted. The next pass judges again what was not evicted
+by then.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from slacktide.agents.clock import Clock
 from slacktide.agents.cluster.descheduler import metrics
 from slacktide.agents.cluster.descheduler.account import Account
 from slacktide.agents.cluster.descheduler.pod import FEATURE
-from slacktide.agents.cluster.events import About, Teller, tell
+from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.kubernetes import PODS, ApiError, ApiRefusedError, ApiServer
 from slacktide.schemas.codec import encode
 from slacktide.schemas.credit import DESCHEDULER, NO_CREDIT
@@ -39,8 +40,8 @@ class Evicting:
 
     Args:
         account: how many may go.
-        send: takes records to the log; raises LogError where it does not have them.
-        left: is told of each node that a pod has left, or may have.
+        send: publishes records to Kafka; raises LogError where it cannot.
+        left: called with each node that a pod has left, or may have.
         may_go: whether the pod of this namespace, name and uid still may.
         replica: the name of this bridge.
         clock: the time.
@@ -57,12 +58,12 @@ class Evicting:
         clock: Clock,
     ) -> None:
         self.trouble = ""
-        """Why the last eviction was not made, or not told of on the pod; "" where it was, or no node is over."""
+        """Why the last eviction was not made, or has no Event on the pod; "" where it was, or no node is over."""
         self._account = account
         self._send = send
         self._left = left
         self._may_go = may_go
-        self._teller = Teller(part="bridge", replica=replica, action="Evict")
+        self._source = EventSource(part="bridge", replica=replica, action="Evict")
         self._clock = clock
         self._untold: list[Out] = []
         self._asked_s = 0.0
@@ -72,11 +73,11 @@ class Evicting:
 
         Args:
             api: asked for each.
-            done: a pass that the log has.
+            done: a pass that is published.
             until_s: when the next one is due, monotonic.
 
         Raises:
-            LogError: the log does not take what is to be told; nobody goes until it does.
+            LogError: Kafka does not take the records; nobody goes until it does.
 
         """
         if not done.terms["over_nodes"]:
@@ -117,7 +118,7 @@ class Evicting:
             )
             result, reason = "applied", f"leaves {victim.node}, pass {done.epoch}/{done.number}"
         except ApiRefusedError as exc:
-            result, reason = "refused", _said(exc)
+            result, reason = "refused", _text_of(exc)
         except ApiError as exc:
             reason = str(exc)
         finally:
@@ -133,21 +134,21 @@ class Evicting:
         where = {"pod": f"{victim.namespace}/{victim.name}", "node": victim.node}
         log.warning("an eviction by load", extra=where | {"result": result, "why": reason})
         if result == "applied":
-            await self._tell(api, victim, reason)
+            await self._publish_event(api, victim, reason)
 
-    async def _tell(self, api: ApiServer, victim: Victim, reason: str) -> None:
+    async def _publish_event(self, api: ApiServer, victim: Victim, reason: str) -> None:
         pod = About(namespace=victim.namespace, name=victim.name, uid=victim.pod_uid)
         note = f"{observed(victim.terms)}; {reason}"
         try:
-            await tell(api, self._teller, pod, FEATURE, note, now_ms=self._clock.wall_ms())
+            await create_event(api, self._source, pod, FEATURE, note, now_ms=self._clock.wall_ms())
         except ApiError as exc:
             self.trouble = str(exc)
 
     async def flush(self) -> None:
-        """Tell what was not told yet.
+        """Publish what was not published yet.
 
         Raises:
-            LogError: the log does not take it.
+            LogError: Kafka does not take it.
 
         """
         if self._untold:
@@ -186,10 +187,10 @@ def _out(outcome: NodeOutcome, topic: str) -> Out:
     )
 
 
-def _said(refused: ApiRefusedError) -> str:
+def _text_of(refused: ApiRefusedError) -> str:
     """Which budget keeps a pod stands among the causes."""
-    told = [refused.said, *(cause.message for cause in refused.causes if cause.message not in refused.said)]
-    return " ".join([str(refused.status), *filter(None, told)])
+    messages = [refused.said, *(cause.message for cause in refused.causes if cause.message not in refused.said)]
+    return " ".join([str(refused.status), *filter(None, messages)])
 
 
 def _eviction(victim: Victim) -> dict[str, object]:

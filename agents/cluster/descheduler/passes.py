@@ -1,4 +1,4 @@
-"""One pass after another over what is known: who is to go, and the record that says why. Pure.
+"""One pass after another over what is known: who is to go, and the record with the reason. Pure.
 
 Figures of a node are means over a while, so what has left it stays in them for as long: until then it gives no more.
 """
@@ -21,7 +21,7 @@ from slacktide.streams.decisions.load_aware_descheduling import Descheduled, Des
 from slacktide.streams.decisions.load_aware_phase import Eviction, Kind, view_of
 from slacktide.streams.decisions.load_aware_thresholds import Band, with_unit
 
-NAMED, TOLD_MAX = 5, 100
+NAMED, LISTED_MAX = 5, 100
 VIEWS: dict[str, Kind] = {"high": "whole", "prod_high": "prod"}
 """By class the view in which they are over."""
 
@@ -52,24 +52,24 @@ class Passes:
 
         Args:
             cluster: nodes and pods.
-            metric_of: what the log says of a node now.
+            metric_of: a node's latest metric.
             policy: in force.
             now_s: monotonic.
             now_ms: UTC epoch.
 
         """
-        said = policy.descheduling
-        if self._dry_run and not said.dry_run:
+        wanted = policy.descheduling
+        if self._dry_run and not wanted.dry_run:
             self._settled_s = {}
-        self._dry_run = said.dry_run
+        self._dry_run = wanted.dry_run
         settling = {node: until_s for node, until_s in self._settled_s.items() if until_s > now_s}
         nodes = list(cluster.loaded(metric_of, settling))
-        seen = survey(nodes, _survey_policy(said))
-        done = deschedule(seen, _policy(said), self._rows)
+        seen = survey(nodes, _survey_policy(wanted))
+        done = deschedule(seen, _policy(wanted), self._rows)
         self._rows, self._relieved, self._number = done.rows, done.state, self._number + 1
         self._settled_s = dict(settling)
         self._windows_s = {one.node: _window_s(metric_of(one.node)) for one in done.evictions}
-        if said.dry_run:
+        if wanted.dry_run:
             for node in self._windows_s:
                 self.left(node, now_s)
         [whole] = [one for one in done.because if one.of == "pass"]
@@ -78,12 +78,12 @@ class Passes:
             number=self._number,
             decided_ms=now_ms,
             policy_version=policy.version,
-            dry_run=said.dry_run,
+            dry_run=wanted.dry_run,
             bound=whole.bound,
             terms=whole.terms | {"evicted_pods": len(done.evictions)},
             classes=list(_classes(seen, nodes, metric_of)),
-            sources=list(_sources(seen, done, cluster, settling))[:TOLD_MAX],
-            victims=list(_victims(seen, done.evictions))[:TOLD_MAX],
+            sources=list(_sources(seen, done, cluster, settling))[:LISTED_MAX],
+            victims=list(_victims(seen, done.evictions))[:LISTED_MAX],
         )
 
     def left(self, node: str, now_s: float) -> None:
@@ -109,28 +109,28 @@ def _window_s(metric: NodeMetric | None) -> float:
     return 0.0 if metric is None else metric.window_ms / 1_000
 
 
-def _survey_policy(said: Descheduling) -> SurveyPolicy:
-    """Whether a metric is too old is the log's to say, and was said."""
+def _survey_policy(wanted: Descheduling) -> SurveyPolicy:
+    """Whether a metric is too old was decided before."""
     return SurveyPolicy(
-        whole=Band(low=_percents(said.low), high=_percents(said.high)),
-        prod=Band(low=_percents(said.prod_low), high=_percents(said.prod_high)),
-        use_deviation=said.use_deviation,
+        whole=Band(low=_percents(wanted.low), high=_percents(wanted.high)),
+        prod=Band(low=_percents(wanted.prod_low), high=_percents(wanted.prod_high)),
+        use_deviation=wanted.use_deviation,
         metric_expiration_s=0,
     )
 
 
-def _percents(said: UsagePercents) -> dict[str, float]:
-    percents = {"cpu": said.cpu_pct, "memory": said.mem_pct}
+def _percents(wanted: UsagePercents) -> dict[str, float]:
+    percents = {"cpu": wanted.cpu_pct, "memory": wanted.mem_pct}
     return {name: float(percent) for name, percent in percents.items() if percent is not None}
 
 
-def _policy(said: Descheduling) -> DeschedulingPolicy:
+def _policy(wanted: Descheduling) -> DeschedulingPolicy:
     return DeschedulingPolicy(
-        too_few_targets=said.too_few_targets,
-        node_fit=said.node_fit,
+        too_few_targets=wanted.too_few_targets,
+        node_fit=wanted.node_fit,
         lands=True,
-        weights={"cpu": said.weights.cpu, "memory": said.weights.mem},
-        consecutive_abnormalities=said.anomaly.consecutive_abnormalities,
+        weights={"cpu": wanted.weights.cpu, "memory": wanted.weights.mem},
+        consecutive_abnormalities=wanted.anomaly.consecutive_abnormalities,
     )
 
 

@@ -85,8 +85,8 @@ def seen(item: Mapping[str, Any]) -> SeenPod:
 
 def amounts_of(resources: Resources) -> dict[str, int]:
     """By the names that Kubernetes has for resources."""
-    said = {name: getattr(resources, field) for field, name in NAMES.items()}
-    return {name: amount for name, amount in said.items() if amount is not None}
+    amounts = {name: getattr(resources, field) for field, name in NAMES.items()}
+    return {name: amount for name, amount in amounts.items() if amount is not None}
 
 
 def _stays(pod: Pod, item: Mapping[str, Any], cost: int) -> Iterator[str]:
@@ -136,7 +136,7 @@ def _bound_to_its_node(spec: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _cost(metadata: Mapping[str, Any], name: str) -> int:
-    """0 where it is not said, or cannot be read."""
+    """0 where it is absent, or cannot be read."""
     try:
         return int((metadata.get("annotations") or {}).get(name) or 0)
     except ValueError:

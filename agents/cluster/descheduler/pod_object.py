@@ -17,7 +17,7 @@ class _Part(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
 
 
 class Metadata(_Part, frozen=True):
-    """Whose it is, and what is said of it."""
+    """Its name, owner, labels and annotations."""
 
     name: str = ""
     namespace: str = ""

@@ -20,18 +20,18 @@ BREATH = 100
 
 
 class PodSource:
-    """Says which pods there are."""
+    """Follows the pods."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.trouble = "pods were not listed yet"
-        """Why nothing is heard; "" where it is."""
+        """Why nothing is read; "" where it is."""
         self._cluster = cluster
 
     async def run(self, api: ApiServer) -> None:
         """For ever."""
-        async with aclosing(follow(api, PODS, PodObject)) as telling:
-            async for told in telling:
-                match told:
+        async with aclosing(follow(api, PODS, PodObject)) as events:
+            async for event in events:
+                match event:
                     case Trouble(why=why):
                         self.trouble = why
                         continue
@@ -58,7 +58,7 @@ async def _all(items: Iterable[PodObject]) -> list[SeenPod]:
 
 
 def _read(item: PodObject) -> SeenPod | None:
-    """None: it cannot be read, and is said: what one user writes may not hide everybody's pods."""
+    """None: it cannot be read, which is logged: what one user writes may not hide everybody's pods."""
     try:
         return seen(item.plain())
     except BadMessageError as exc:

@@ -91,18 +91,18 @@ class Enrolment:
             try:
                 return Tls(await self._keeper.look(), metrics.CERTIFICATE_UNTIL.set)
             except SlacktideError as exc:
-                self._tell(str(exc))
+                self._report(str(exc))
                 await asyncio.sleep(RETRY_S)
 
     async def _look(self, tls: Tls) -> None:
         try:
             tls.serve(await self._keeper.look())
         except SlacktideError as exc:
-            self._tell(str(exc))
+            self._report(str(exc))
         else:
-            self._tell("")
+            self._report("")
 
-    def _tell(self, why: str) -> None:
+    def _report(self, why: str) -> None:
         if why and why != self.trouble:
             log.warning("trouble with the enrolment's certificate", extra={"why": why})
         self.trouble = why
@@ -128,13 +128,13 @@ class Enrolment:
 
 async def follow(ring: Ring, look_s: float = LOOK_S) -> None:
     """Keep the ring fresh until cancelled."""
-    said = ""
+    logged = ""
     while True:
         try:
             await ring.look()
-            said = ""
+            logged = ""
         except SlacktideError as exc:
-            if str(exc) != said:
+            if str(exc) != logged:
                 log.warning("cannot read the cluster keys", extra={"why": str(exc)})
-            said = str(exc)
+            logged = str(exc)
         await asyncio.sleep(look_s if ring.keys() else RETRY_S)

@@ -73,22 +73,22 @@ _decoder, _again_decoder = msgspec.json.Decoder(_Question), msgspec.json.Decoder
 
 
 class Answers:
-    """Filter and prioritize. A pod is judged once, when it is filtered; how nodes are ranked is then only told.
+    """Filter and prioritize. A pod is judged once, when it is filtered; prioritize then only returns the ranks.
 
-    Who asks for the ranks alone, or much later, has it judged anew; each judgement is told in the log.
+    Who asks for the ranks alone, or much later, has it judged anew; each judgement is published.
 
     Args:
         view: all that is known.
-        say: takes what was decided, to be told in the log.
+        publish: takes what was decided, to be published.
         clock: the time.
 
     """
 
-    def __init__(self, view: View, say: Callable[[PodPlacement], None], clock: Clock) -> None:
+    def __init__(self, view: View, publish: Callable[[PodPlacement], None], clock: Clock) -> None:
         self.waiting = Waiting(view)
         """Pods that no node would take."""
         self._view = view
-        self._say = say
+        self._publish = publish
         self._clock = clock
         self._judged: OrderedDict[str, _Judged] = OrderedDict()
         self._answered: OrderedDict[str, None] = OrderedDict()
@@ -132,7 +132,7 @@ class Answers:
         pod, choice, _ = judged or self._choose(_read(body))
         self._assume(pod, choice)
         ranked = [_Priority(node, level) for node, level in zip(choice.names, choice.levels, strict=True)]
-        # Whoever asks without having asked who may take the pod is told of all nodes.
+        # Whoever asks without having asked who may take the pod gets all nodes.
         refused = [] if judged else [_Priority(node, 0) for node in choice.refused]
         return _encoder.encode(ranked + refused)
 
@@ -141,7 +141,7 @@ class Answers:
         try:
             again = _again_decoder.decode(body)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            return None  # who reads all of it says why
+            return None  # who reads all of it reports why
         judged = self._judged.pop(again.pod.metadata.uid, None)
         if judged is None or self._now_s > judged.at_s + JUST_S:
             return None
@@ -149,11 +149,11 @@ class Answers:
         return judged if names == again.nodes or set(names) == set(again.nodes) else None
 
     def _choose(self, asked: _Asked) -> _Judged:
-        """Judge the pod, and tell of it."""
+        """Judge the pod, and publish the placement."""
         now_s = self._now_s
         choice = self._view.choose(asked.pod.asked, asked.nodes, now_s=now_s)
         placement = _placement(asked.pod, choice, self._clock.wall_ms())
-        self._say(placement)
+        self._publish(placement)
         for one in placement.refused:
             metrics.REFUSALS.labels(one.reason).inc(one.count)
         self._answered.pop(asked.pod.uid, None)

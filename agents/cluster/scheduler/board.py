@@ -1,4 +1,4 @@
-"""What nodes have said to pods of one shape: each is asked again only when something is new of it. Pure."""
+"""What nodes answered pods of one shape: each is asked again only when something changed. Pure."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class Board:
         self._followed = max(self._followed, next(reversed(changed.values()), -1))
 
     def put(self, node: str, judged: Judged) -> None:
-        """A node says this, until it is dropped."""
+        """Keep a node's answer until it is dropped."""
         if isinstance(judged, Willing):
             self._willing[node] = judged
         else:
             self._refused[node] = judged
 
     def drop(self, node: str) -> None:
-        """Something is new of a node: what it said may not hold."""
+        """Something is new of a node: its answer may not hold."""
         if self._willing.pop(node, None) is None:
             self._refused.pop(node, None)
 

@@ -1,4 +1,4 @@
-"""One node as the scheduler's part knows it: what the log says of it, and which pods are there. Pure."""
+"""One node as the scheduler's part knows it: its figures from Kafka, and its pods. Pure."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ class KnownNode:
         self._metric: NodeMetric | None = None
         self._allocatable: NodeAllocatable | None = None
         self._logged_s = 0.0
-        """When the metric came into the log, by the clock of who reads it."""
+        """When the metric was published, by the reader's clock."""
         self._unread = False
         """Whether there is a report to be made of the metric, or of pods that were not here when it was made."""
-        self._heard_s: dict[type[Figures], float] = {}
+        self._received_s: dict[type[Figures], float] = {}
         """When each of them was published."""
         self._covered_s: dict[type[Figures], float] = {}
         """When it was published, or covered by a heartbeat last."""
@@ -73,37 +73,37 @@ class KnownNode:
         self.until_s = -inf
         """When time alone makes the node another; -inf: it is another already."""
 
-    def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> bool:
-        """Something was said of the node; an older report than is known is passed over.
+    def receive(self, figures: Figures, *, received_s: float, logged_s: float) -> bool:
+        """Take figures of the node over; those older than the known ones are ignored.
 
         Args:
-            figures: what.
-            heard_s: when it was heard, by the reader's own monotonic clock.
-            logged_s: when it came into the log, UTC epoch by the clock of who reads it.
+            figures: the figures.
+            received_s: when they were received, by the reader's own monotonic clock.
+            logged_s: when they were published, UTC epoch by the reader's clock.
 
         Returns:
-            Whether pods may find another node: most scores say only what the metric says as well.
+            Whether pods may find another node: most scores repeat the metric.
 
         """
         same = self._counting and not self._view.silent and not self._view.expired
         if isinstance(figures, NodeScore):
             before = self._score
-            if self._older(figures, before, heard_s):
+            if self._older(figures, before, received_s):
                 return False
             self._score = figures
             same = same and before is not None and _OF_SCORE(before) == _OF_SCORE(figures)
         elif isinstance(figures, NodeAllocatable):
             known = self._allocatable
-            if self._older(figures, known, heard_s):
+            if self._older(figures, known, received_s):
                 return False
             self._allocatable = figures
             same = same and known is not None and _OF_ALLOCATABLE(known) == _OF_ALLOCATABLE(figures)
         else:
-            if self._older(figures, self._metric, heard_s):
+            if self._older(figures, self._metric, received_s):
                 return False
             self._metric, self._logged_s, self._unread, same = figures, logged_s, True, False
-        self._heard_s[type(figures)] = max(self._heard_s.get(type(figures), -inf), heard_s)
-        self._covered_s[type(figures)] = max(self._covered_s.get(type(figures), -inf), heard_s)
+        self._received_s[type(figures)] = max(self._received_s.get(type(figures), -inf), received_s)
+        self._covered_s[type(figures)] = max(self._covered_s.get(type(figures), -inf), received_s)
         if not same:
             self.until_s = -inf
         return not same
@@ -148,8 +148,8 @@ class KnownNode:
         ]
         return self._recorded.less(reservations, stale=self._zones_stale(now_s))
 
-    def cover(self, kind: type[Figures], heard_s: float) -> bool:
-        """A heartbeat says that what was published last of this kind still holds.
+    def cover(self, kind: type[Figures], received_s: float) -> bool:
+        """A heartbeat confirms the latest figures of this kind.
 
         Returns:
             Whether pods may find another node.
@@ -157,20 +157,20 @@ class KnownNode:
         """
         if kind not in self._covered_s:
             return False
-        self._covered_s[kind] = max(self._covered_s[kind], heard_s)
+        self._covered_s[kind] = max(self._covered_s[kind], received_s)
         if self._view.silent or self._view.expired:
             self.until_s = -inf
             return True
         return False
 
-    def _older(self, said: F, known: F | None, heard_s: float) -> bool:
-        """Whether it is of an older boot or sequence number; of the same, what was said later holds.
+    def _older(self, figures: F, known: F | None, received_s: float) -> bool:
+        """Whether it is of an older boot or sequence number; of the same, the later one holds.
 
         Where all that was newer is frozen, the older boot is the one that the workers believe.
         """
-        if known is None or heard_s >= self._covered_s.get(type(said), -inf) + FROZEN_S:
+        if known is None or received_s >= self._covered_s.get(type(figures), -inf) + FROZEN_S:
             return False
-        return (said.boot_id, said.seq) < (known.boot_id, known.seq)
+        return (figures.boot_id, figures.seq) < (known.boot_id, known.seq)
 
     def govern(self, args: LoadAwareArgs) -> None:
         """The core's rules have other settings."""
@@ -189,8 +189,8 @@ class KnownNode:
         self.until_s = -inf
 
     def forget(self, kind: type[Figures]) -> None:
-        """The log takes back what it said of the node in one topic: others may be ahead of it, or behind."""
-        self._heard_s.pop(kind, None)
+        """Forget the figures of one topic, which were removed: other topics may be ahead of it, or behind."""
+        self._received_s.pop(kind, None)
         self._covered_s.pop(kind, None)
         if kind is NodeScore:
             self._score = None
@@ -202,11 +202,11 @@ class KnownNode:
 
     @property
     def unknown(self) -> bool:
-        """Whether the log says nothing of it, and no pod is there."""
-        return not self.pods and not self._said and self._own == Thresholds() and self._zones is None
+        """Whether Kafka has nothing of it, and no pod is there."""
+        return not self.pods and not self._known and self._own == Thresholds() and self._zones is None
 
     @property
-    def _said(self) -> list[Figures]:
+    def _known(self) -> list[Figures]:
         return [one for one in (self._score, self._metric, self._allocatable) if one is not None]
 
     def place(self, pod: LoadAwarePod, *, at_s: float) -> None:
@@ -228,7 +228,7 @@ class KnownNode:
             self.until_s, self._asked = -inf, None
 
     def view(self, now_s: float) -> NodeView:
-        """The node as pods find it now, by the clock that ``hear`` was told; it holds until something is new."""
+        """The node as pods find it now, by the clock of ``receive``; it holds until something is new."""
         if now_s > self.until_s:
             self.until_s = self._changes_s(now_s)
             batch_left, mid_left = self._lefts()
@@ -245,14 +245,14 @@ class KnownNode:
         return self._view
 
     def silent(self, now_s: float) -> bool:
-        """Whether what was said of it may not be true any more."""
+        """Whether its figures may not hold any more."""
         return bool(self._silent(now_s))
 
     def _silent(self, now_s: float) -> str:
-        said = self._said
-        if not said:
-            return ""  # nobody speaks of it: that is told as an unknown load
-        if any(one.stale_ms for one in said):
+        figures = self._known
+        if not figures:
+            return ""  # without figures it is reported as an unknown load
+        if any(one.stale_ms for one in figures):
             return "stale"
         return "frozen" if now_s > self._freezes_s else ""
 
@@ -267,7 +267,7 @@ class KnownNode:
         if self._metric is None or self._args.expiration_s <= 0:
             return inf
         if self._metric.stale_ms:  # it grows no younger by being covered
-            return self._heard_s[NodeMetric] + self._args.expiration_s - self._metric.stale_ms / 1000
+            return self._received_s[NodeMetric] + self._args.expiration_s - self._metric.stale_ms / 1000
         return self._covered_s[NodeMetric] + self._args.expiration_s
 
     def _changes_s(self, now_s: float) -> float:
@@ -323,7 +323,7 @@ class KnownNode:
         return {one.kind for one in asked if one is not None} if any(asked) else set()
 
     def _lefts(self) -> tuple[Amounts, Amounts]:
-        """Batch and mid: what is published less what pods here asked for; without counting, as the log has it."""
+        """Batch and mid: what is published less what pods here asked for; without counting, as published."""
         if not self._counting:
             score = self._score
             lefts = (NOTHING, NOTHING) if score is None else (_amounts(score.batch_left), _amounts(score.mid_left))

@@ -35,7 +35,7 @@ _decoder = msgspec.json.Decoder(_Custom)
 
 
 def own_thresholds(annotations: Mapping[str, str]) -> Thresholds:
-    """What the node says of itself; nothing without the annotation.
+    """The thresholds in the node's annotation; nothing without the annotation.
 
     Raises:
         BadMessageError: it cannot be read.

@@ -1,4 +1,4 @@
-"""What was decided of pods, on its way into the log; answers never wait for it."""
+"""Publishes what was decided of pods; answers never wait for it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ AT_ONCE = 200
 BEAT_S, LAST_S = 0.2, 3.0
 RETRY_S, RETRY_MAX_S = 1.0, 5.0
 AGAIN_MS = 60_000
-"""A pod that waits is asked about again and again: what did not change is told once a minute."""
+"""A pod that waits is asked about again and again: what did not change is published once a minute."""
 REMEMBERED = 10_000
-"""Pods that wait: of more it would be told at each question."""
+"""Pods that wait: more would be published at each question."""
 
 
 class Placements:
@@ -39,7 +39,7 @@ class Placements:
 
     def __init__(self, bootstrap: Cluster, now_ms: Callable[[], int]) -> None:
         self.away = ""
-        """Why the log has not all of them; "" where it has."""
+        """Why Kafka has not all of them; "" where it has."""
         self._sender = Sender(bootstrap, client_id="slacktide-scheduler", acks="1")
         self._now_ms = now_ms
         self._waiting: deque[Out] = deque()
@@ -48,7 +48,7 @@ class Placements:
 
     def say(self, placement: PodPlacement) -> None:
         """A pod was judged."""
-        if self._is_told(placement):
+        if self._is_published(placement):
             return
         self._waiting.append(_out(placement))
         if len(self._waiting) > WAITING_MAX:
@@ -56,7 +56,7 @@ class Placements:
             metrics.UNTOLD.inc()
 
     def lay_aside(self, record: Record, reason: str) -> None:
-        """A record cannot be used: a dead letter says so."""
+        """A record cannot be used: send a dead letter."""
         self._letters.add(dead_letter(record, reader=SOURCE, reason=reason, now_ms=self._now_ms()))
 
     async def run(self) -> None:
@@ -75,7 +75,7 @@ class Placements:
                 await asyncio.sleep(backoff.next_s())
 
     async def close(self) -> None:
-        """Send what still waits, now that nobody is answered: of a pod not told of another replica would complain."""
+        """Send what still waits, now that nobody is answered: another replica reports a pod without one."""
         try:
             async with asyncio.timeout(LAST_S):
                 await self._send()
@@ -97,15 +97,15 @@ class Placements:
                 if self._waiting and self._waiting[0] is one:  # else a flood has pushed it out
                     self._waiting.popleft()
 
-    def _is_told(self, placement: PodPlacement) -> bool:
-        """Whether the log knows already that the pod waits, and for what."""
+    def _is_published(self, placement: PodPlacement) -> bool:
+        """Whether it was published already that the pod waits, and for what."""
         uid = placement.pod_uid
         if placement.passed:
             self._waits.pop(uid, None)
             return False
         why = tuple((one.reason, one.count) for one in placement.refused)
-        before, told_ms = self._waits.get(uid, (None, 0))
-        if before == why and placement.decided_ms < told_ms + AGAIN_MS:
+        before, published_ms = self._waits.get(uid, (None, 0))
+        if before == why and placement.decided_ms < published_ms + AGAIN_MS:
             return True
         self._waits.pop(uid, None)
         self._waits[uid] = why, placement.decided_ms

@@ -30,7 +30,7 @@ class SeenPod:
     """"": nowhere yet."""
     scheduler: str
     created_s: float | None = None
-    """UTC epoch; None: nobody says."""
+    """UTC epoch; None: unknown."""
 
     @property
     def uid(self) -> str:
@@ -102,7 +102,7 @@ def _text(there: Mapping[str, Any], path: str) -> str:
 
 
 def _epoch_s(time: object, path: str) -> float | None:
-    """In UTC epoch seconds; None: nobody says."""
+    """In UTC epoch seconds; None: unknown."""
     try:
         return datetime.fromisoformat(str(time)).timestamp() if time else None
     except ValueError as exc:

@@ -17,11 +17,11 @@ log = logging.getLogger(__name__)
 
 
 class PodSource:
-    """Says to the view which pods there are."""
+    """Keeps the pods of the view."""
 
     def __init__(self, view: View, clock: Clock) -> None:
         self.trouble = "pods were not listed yet"
-        """Why nothing is heard; "" where it is."""
+        """Why nothing is read; "" where it is."""
         self.whole = False
         """Whether it was ever known what there is."""
         self._view = view
@@ -29,11 +29,11 @@ class PodSource:
 
     async def run(self, api: ApiServer) -> None:
         """For ever."""
-        async with aclosing(follow(api, PODS, dict[str, Any])) as telling:
-            async for told in telling:
+        async with aclosing(follow(api, PODS, dict[str, Any])) as events:
+            async for event in events:
                 at_s = self._clock.wall_ms() / 1000
-                self._view.blind(isinstance(told, Trouble), now_s=self._clock.mono_ns() / 1e9)
-                match told:
+                self._view.blind(isinstance(event, Trouble), now_s=self._clock.mono_ns() / 1e9)
+                match event:
                     case Trouble(why=why):
                         if not self.trouble:
                             log.warning("the API server does not list pods", extra={"why": why})
@@ -51,7 +51,7 @@ class PodSource:
 
 
 def _read(items: Iterable[dict[str, Any]]) -> Iterator[SeenPod]:
-    """One that cannot be read counts nowhere, and is said: what one user writes may not hide everybody's pods."""
+    """One that cannot be read counts nowhere, and is logged: what one user writes may not hide everybody's pods."""
     for item in items:
         try:
             yield seen(item)

@@ -1,4 +1,4 @@
-"""The scheduler's parts together: what the log says, where pods are, the server, and what is told of it."""
+"""The scheduler's parts together: figures from Kafka, pods, the server, and the placements that it publishes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from slacktide.agents.clock import SystemClock
 from slacktide.agents.cluster.scheduler import metrics
 from slacktide.agents.cluster.scheduler.answers import Answers
-from slacktide.agents.cluster.scheduler.hearing import Hearing
 from slacktide.agents.cluster.scheduler.placements import Placements
 from slacktide.agents.cluster.scheduler.pods import PodSource
 from slacktide.agents.cluster.scheduler.sent import Sent
 from slacktide.agents.cluster.scheduler.server import serving
+from slacktide.agents.cluster.scheduler.topic_reader import TopicReader
 from slacktide.agents.cluster.scheduler.unasked import Unasked
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waker import Waker
@@ -36,7 +36,7 @@ class SchedulerSettings:
 
     bootstrap: Cluster
     access: Access | None
-    """None: there is no API server, so nobody tells where pods are bound; each counts for a while where it was sent."""
+    """None: there is no API server, so bindings are unknown; each counts for a while where it was sent."""
     replica: str
     """Its name, as no other has it."""
     host: str
@@ -69,7 +69,7 @@ class _Scheduler:
         self._health = health
         self._view = View(settings.args, counting=settings.counting)
         self._placements = Placements(settings.bootstrap, clock.wall_ms)
-        self._hearing = Hearing(settings.bootstrap, self._view, settings.args, self._placements.lay_aside, clock)
+        self._reader = TopicReader(settings.bootstrap, self._view, settings.args, self._placements.lay_aside, clock)
         self._pods = PodSource(self._view, clock)
         self._answers = Answers(self._view, self._placements.say, clock)
         self._sent = Sent(
@@ -85,12 +85,12 @@ class _Scheduler:
         self._unasked = Unasked(settings.bootstrap, self._view, self._answers.answered, clock, settings.replica)
 
     async def run(self, api: ApiServer | None, stop: asyncio.Event) -> None:
-        """Until told to stop, or one of the parts ends by an error."""
+        """Until ``stop`` is set, or one of the parts ends by an error."""
         settings = self._settings
         try:
             async with serving(self._answers, self._lacking, settings.host, settings.port) as port:
                 log.info("answering", extra={"host": settings.host, "port": port})
-                works = [self._hearing.run(), self._placements.run(), self._tell(), stop.wait()]
+                works = [self._reader.run(), self._placements.run(), self._report(), stop.wait()]
                 if api is not None:
                     works += [
                         self._pods.run(api),
@@ -105,8 +105,8 @@ class _Scheduler:
 
     def _lacking(self) -> str:
         """Why no pod can be judged yet; once all was known, what is known is gone by."""
-        if not self._hearing.whole:
-            return self._hearing.trouble or "reading the topics"
+        if not self._reader.whole:
+            return self._reader.trouble or "reading the topics"
         if self._settings.access is None:
             return ""
         if not self._pods.whole:
@@ -115,7 +115,7 @@ class _Scheduler:
 
     def _troubles(self) -> dict[str, str]:
         """Of which part, and what; "": nothing."""
-        found = {"log": self._hearing.trouble or self._placements.away}
+        found = {"log": self._reader.trouble or self._placements.away}
         if self._settings.access is not None:
             found["log"] = found["log"] or (self._sent.trouble if self._pods.whole else "")
             found["pods"] = self._pods.trouble
@@ -123,7 +123,7 @@ class _Scheduler:
             found["wakes"] = self._waker.trouble
         return found
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         while True:
             nodes, silent, assumed = self._view.counts(self._clock.mono_ns() / 1e9)
             metrics.NODES.set(nodes)

@@ -1,4 +1,4 @@
-"""Says which pods were placed while no extender was asked: a kube-scheduler ignores one that is away, silently."""
+"""Reports pods that were placed while no extender was asked: a kube-scheduler ignores one that is away, silently."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from contextlib import aclosing
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.cluster.events import About, Teller, tell
+from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.scheduler.metrics import UNASKED
 from slacktide.agents.cluster.scheduler.pod import SeenPod
 from slacktide.agents.cluster.scheduler.view import BINDING_S, View
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 LOOK_S = 2.0
 SETTLED_S = 5.0
-"""From seeing a pod bound to asking the log: other replicas' answers come into it some hundred milliseconds late."""
+"""From seeing a pod bound to reading Kafka: other replicas' answers arrive there some hundred milliseconds late."""
 BEFORE_S = 60.0
 """By so much the clocks of log and API server may differ."""
 SPAN_S = 600.0
@@ -35,7 +35,7 @@ NOTE = "it was placed without regard to the load of nodes: its scheduler could n
 
 
 class Unasked:
-    """Judges each pod that was bound once: did this replica find a node, or does the log tell that another did?
+    """Judges each pod that was bound once: did this replica find a node, or does Kafka show that another did?
 
     Args:
         bootstrap: the Kafka cluster.
@@ -55,7 +55,7 @@ class Unasked:
         self._view = view
         self._answered = answered
         self._clock = clock
-        self._teller = Teller(part="scheduler", replica=replica, action="Schedule")
+        self._source = EventSource(part="scheduler", replica=replica, action="Schedule")
         self._bound: dict[str, tuple[SeenPod, float]] = {}
         """By uid, with when it was seen."""
         self._log_away = False
@@ -69,12 +69,12 @@ class Unasked:
             due = [pod for pod, at_s in self._bound.values() if at_s <= now_s - SETTLED_S]
             try:
                 if due:
-                    told = await self._told(due)
-                    if self._log_away:  # other replicas tell it now what they could not before
+                    placed = await self._placed(due)
+                    if self._log_away:  # other replicas publish now what they could not before
                         self._bound = {uid: (pod, now_s) for uid, (pod, _) in self._bound.items()}
                         due = []
                     self._log_away = False
-                    await self._judge(api, due, told)
+                    await self._judge(api, due, placed)
                 self.trouble = ""
             except LogError as exc:
                 self.trouble, self._log_away = str(exc), True
@@ -88,7 +88,7 @@ class Unasked:
             if (pod.asked.scheduled_s or 0.0) > oldest_s and not self._answered(pod.uid):
                 self._bound[pod.uid] = pod, now_s
 
-    async def _told(self, due: list[SeenPod]) -> set[str]:
+    async def _placed(self, due: list[SeenPod]) -> set[str]:
         """For which of these pods a node was found when they were asked about last, by uid."""
         since_s = min(map(_asked_s, due)) - BEFORE_S
         uids = {pod.uid.encode(): pod.uid for pod in due}
@@ -97,19 +97,21 @@ class Unasked:
             found = {uids[record.key]: _found(record) async for record in records if record.key in uids}
         return {uid for uid, one in found.items() if one}
 
-    async def _judge(self, api: ApiServer, due: list[SeenPod], told: set[str]) -> None:
+    async def _judge(self, api: ApiServer, due: list[SeenPod], placed: set[str]) -> None:
         for pod in due:
-            if pod.uid not in told:
-                await tell(api, self._teller, About.of(pod.asked.pod), REASON, NOTE, now_ms=self._clock.wall_ms())
+            if pod.uid not in placed:
+                await create_event(
+                    api, self._source, About.of(pod.asked.pod), REASON, NOTE, now_ms=self._clock.wall_ms()
+                )
                 log.warning("a pod was placed without the extender", extra={"pod": "/".join(pod.key)})
                 UNASKED.inc()
             del self._bound[pod.uid]
 
 
 def _found(record: Record) -> bool:
-    """Whether some node would take the pod: of one that all refused nobody said where it may go.
+    """Whether some node would take the pod: one that all refused has no place.
 
-    A record that cannot be read says at least that somebody was asked.
+    A record that cannot be read shows at least that somebody was asked.
     """
     try:
         return decode(record.value, PodPlacement).passed > 0

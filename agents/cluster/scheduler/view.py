@@ -1,4 +1,4 @@
-"""All nodes and pods as the scheduler's part knows them. Pure: whoever hears of something tells when."""
+"""All nodes and pods as the scheduler's part knows them. Pure: its callers give the time of each change."""
 
 from __future__ import annotations
 
@@ -69,9 +69,9 @@ class View:
         self._until_s = inf
         """Until then at least time alone makes no node another."""
 
-    def hear(self, figures: Figures, *, heard_s: float, logged_s: float) -> None:
-        """The log says something of a node."""
-        if self._node(figures.node).hear(figures, heard_s=heard_s, logged_s=logged_s):
+    def receive(self, figures: Figures, *, received_s: float, logged_s: float) -> None:
+        """Take figures of a node over."""
+        if self._node(figures.node).receive(figures, received_s=received_s, logged_s=logged_s):
             self._note(figures.node)
 
     def take_zones(self, record: NodeZones, *, published_s: float) -> None:
@@ -87,15 +87,15 @@ class View:
             self._note(node)
             self._drop_unknown(node, known)
 
-    def cover(self, nodes: Iterable[str], kind: type[Figures], *, heard_s: float) -> None:
-        """A heartbeat says that what was published of these nodes last still holds."""
+    def cover(self, nodes: Iterable[str], kind: type[Figures], *, received_s: float) -> None:
+        """A heartbeat confirms the latest figures of these nodes."""
         for name in nodes:
             known = self._nodes.get(name)
-            if known is not None and known.cover(kind, heard_s):
+            if known is not None and known.cover(kind, received_s):
                 self._note(name)
 
     def forget(self, node: str, kind: type[Figures]) -> None:
-        """The log takes back what it said of a node in one topic: the node was removed."""
+        """Forget a node's figures of one topic: the node was removed."""
         known = self._nodes.get(node)
         if known is not None:
             known.forget(kind)
@@ -132,7 +132,7 @@ class View:
         if known is not None:
             known.has(capacity)
             self._note(node)
-        if capacity is None:  # no agent says that its node is gone
+        if capacity is None:  # no agent reports that its node is gone
             self.forget_zones(node)
 
     def whole(self, pods: Iterable[SeenPod], *, at_s: float) -> None:
@@ -146,7 +146,7 @@ class View:
     def changed(self, pod: SeenPod, *, at_s: float) -> None:
         """A pod is so; ``at_s``: UTC epoch."""
         known = self._pods.get(pod.key)
-        if known is not None and known.uid != pod.uid:  # nobody said that it is gone
+        if known is not None and known.uid != pod.uid:  # its deletion was not seen
             self.gone(pod.key)
             known = None
         if known is not None and known.node != pod.node:
@@ -181,7 +181,7 @@ class View:
         self._blind = blind
 
     def choose(self, pod: LoadAwarePod, nodes: Sequence[str], *, now_s: float) -> Choice:
-        """Ask these nodes for a place; ``now_s``: by the clock that ``hear`` was told."""
+        """Ask these nodes for a place; ``now_s``: by the clock of ``receive``."""
         self._expire(now_s)
         self._settle(pod.pod.uid, "")
         asks, names = asking(pod, self._args), set(nodes)
@@ -216,7 +216,7 @@ class View:
         return known.uid == pod.uid and not known.node
 
     def _board(self, asks: Asking, nodes: set[str], now_s: float) -> Board:
-        """With what each of these nodes says now."""
+        """With what each of these nodes answers now."""
         board = self._boards.pop(asks.shape, None) or Board()
         self._boards[asks.shape] = board
         if len(self._boards) > SHAPES_MAX:

@@ -1,4 +1,4 @@
-"""Says by name which pods ask for batch or mid resources of a scheduler without load scoring: an Event on each."""
+"""Names the pods that ask for batch or mid resources of a scheduler without load scoring: an Event on each."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import logging
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.cluster.events import About, Teller, tell
+from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.scheduler.pod import SCHEDULER, SeenPod
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.kubernetes import ApiError, ApiServer
@@ -18,36 +18,36 @@ REASON = "NotScheduledByLoad"
 
 
 class WithoutBenefit:
-    """Tells each pod once."""
+    """Puts an Event on each pod once."""
 
     def __init__(self, view: View, clock: Clock, replica: str) -> None:
         self.trouble = ""
-        """Why the last Event was not told; "" where it was."""
+        """Why the last Event was not created; "" where it was."""
         self._view = view
         self._clock = clock
-        self._teller = Teller(part="scheduler", replica=replica, action="Schedule")
-        self._told: set[str] = set()
+        self._source = EventSource(part="scheduler", replica=replica, action="Schedule")
+        self._reported: set[str] = set()
 
     async def run(self, api: ApiServer) -> None:
         """For ever."""
         while True:
             known = dict(self._view.without_benefit)
-            self._told &= known.keys()
+            self._reported &= known.keys()
             try:
-                for uid in known.keys() - self._told:
-                    await self._tell(api, known[uid])
+                for uid in known.keys() - self._reported:
+                    await self._publish_event(api, known[uid])
                 self.trouble = ""
             except ApiError as exc:
                 self.trouble = str(exc)
             await asyncio.sleep(LOOK_S)
 
-    async def _tell(self, api: ApiServer, pod: SeenPod) -> None:
+    async def _publish_event(self, api: ApiServer, pod: SeenPod) -> None:
         note = (
             f"it asks for batch or mid resources, and its schedulerName is {pod.scheduler}, not {SCHEDULER}: "
             "that one does not score load"
         )
-        await tell(api, self._teller, About.of(pod.asked.pod), REASON, note, now_ms=self._clock.wall_ms())
-        self._told.add(pod.uid)
+        await create_event(api, self._source, About.of(pod.asked.pod), REASON, note, now_ms=self._clock.wall_ms())
+        self._reported.add(pod.uid)
         log.warning(
             "a pod asks for batch or mid resources of a scheduler without load scoring",
             extra={"pod": "/".join(pod.key), "scheduler": pod.scheduler},

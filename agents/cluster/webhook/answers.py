@@ -84,8 +84,8 @@ class Answers:
         EVICTIONS.labels("allowed" if refused is None else refused.why).inc()
         if refused is None:
             return review.allowed(request)
-        told = {"asked_by": request.user_info.username, "why": refused.status.message, "found": refused.found}
-        log.warning("an eviction was refused", extra=told)
+        extra = {"asked_by": request.user_info.username, "why": refused.status.message, "found": refused.found}
+        log.warning("an eviction was refused", extra=extra)
         return review.refused(request, refused.status)
 
     async def _refusal(self, eviction: Eviction) -> Refusal | None:

@@ -6,7 +6,7 @@ import logging
 from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
 from contextlib import suppress
 
-from slacktide.agents.cluster.events import About, Teller, tell
+from slacktide.agents.cluster.events import About, EventSource, create_event
 from slacktide.agents.cluster.webhook.metrics import MISSED
 from slacktide.agents.cluster.webhook.missed import StoredPod, lacked
 from slacktide.agents.cluster.webhook.world import World
@@ -59,10 +59,10 @@ class Seeker:
         """By uid: as they were first found, for as long as they exist."""
         self.away = ""
         """Why the log has not all of them yet; "" where it has."""
-        self._told: set[str] = set()
+        self._reported: set[str] = set()
         self._shown: set[str] = set()
         """Uids of pods that have an Event."""
-        self._teller = Teller(part="webhook", replica=replica, action="Admit")
+        self._source = EventSource(part="webhook", replica=replica, action="Admit")
         self._api = api
         self._world = world
         self._left_out = left_out
@@ -80,13 +80,13 @@ class Seeker:
         now = {uid: missed for uid, pod in found.items() if (missed := self._missed(pod)) is not None}
         fresh = [missed for uid, missed in now.items() if uid not in self.missed]
         self.missed = {uid: self.missed.get(uid, missed) for uid, missed in now.items()}
-        self._told &= set(self.missed)
+        self._reported &= set(self.missed)
         self._shown &= set(self.missed)
         MISSED.set(sum(missed.phase in LIVE_PHASES for missed in now.values()))
         if fresh:
             names = ", ".join(f"{one.namespace}/{one.name}" for one in fresh[:NAMED_MAX])
             log.warning("pods were created past the webhook", extra={"count": len(fresh), "pods": names})
-        await self._tell([missed for uid, missed in self.missed.items() if uid not in self._told])
+        await self._report([missed for uid, missed in self.missed.items() if uid not in self._reported])
         await self._show([missed for uid, missed in self.missed.items() if uid not in self._shown][:EVENTS_MAX])
 
     async def _candidates(self) -> AsyncIterator[StoredPod]:
@@ -125,7 +125,7 @@ class Seeker:
             lacks=lacks,
         )
 
-    async def _tell(self, missed: list[MissedPod]) -> None:
+    async def _report(self, missed: list[MissedPod]) -> None:
         if not missed:
             return
         try:
@@ -138,7 +138,7 @@ class Seeker:
             self.away = str(exc)
             return
         self.away = ""
-        self._told |= {one.pod_uid for one in missed}
+        self._reported |= {one.pod_uid for one in missed}
 
     async def _show(self, missed: list[MissedPod]) -> None:
         """Make an Event on each pod, for its owner.
@@ -149,7 +149,7 @@ class Seeker:
         """
         for one in missed:
             pod = About(namespace=one.namespace, name=one.name, uid=one.pod_uid)
-            await tell(self._api, self._teller, pod, REASON, note_of(one), now_ms=self._now_ms())
+            await create_event(self._api, self._source, pod, REASON, note_of(one), now_ms=self._now_ms())
             self._shown.add(one.pod_uid)
 
     async def close(self) -> None:

@@ -103,7 +103,7 @@ class _Webhook:
             host = self._settings.host
             async with serving(self._answers, tls, host, self._settings.port, leaving=stop) as port:
                 log.info("answering", extra={"host": host, "port": port})
-                beside += [asyncio.create_task(work) for work in (self._renew(tls), self._seek(), self._tell())]
+                beside += [asyncio.create_task(work) for work in (self._renew(tls), self._seek(), self._report())]
                 stopping = asyncio.create_task(stop.wait())
                 # What goes on beside never ends but by an error.
                 await asyncio.wait({stopping, *beside}, return_when=asyncio.FIRST_COMPLETED)
@@ -161,7 +161,7 @@ class _Webhook:
                 self._seeking = ""
             await asyncio.sleep(self._settings.seek_s)
 
-    async def _tell(self) -> None:
+    async def _report(self) -> None:
         """Keep health and figures current, for ever."""
         await self._world.heard()
         self._health.not_ready = ""

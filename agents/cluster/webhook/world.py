@@ -53,22 +53,22 @@ class Followed(Generic[T]):
 
     async def run(self, api: ApiServer) -> None:
         """Follow for ever."""
-        async with aclosing(follow(api, self._resource, dict[str, Any])) as telling:
-            async for told in telling:
-                match told:
+        async with aclosing(follow(api, self._resource, dict[str, Any])) as events:
+            async for event in events:
+                match event:
                     case Trouble():
-                        self._troubled(told.why)
+                        self._troubled(event.why)
                     case Whole():
                         self.objects.clear()
                         self.unusable.clear()
-                        for item in told.items:
+                        for item in event.items:
                             self.take(item)
                         self.whole, self.trouble = True, ""
                     case Changed():
-                        self.take(told.object)
+                        self.take(event.object)
                         self.trouble = ""
                     case Gone():
-                        self._forget(told.name)
+                        self._forget(event.name)
                         self.trouble = ""
                     case Over():
                         self.trouble = ""

@@ -149,10 +149,10 @@ class Conductor:
         return start_s
 
     async def _pass(self, seconds: float) -> None:
-        """Let time pass, hearing what the service says and looking for trouble."""
+        """Let time pass, reading what the service served and looking for trouble."""
         until_s = self.now_s() + seconds
         while True:
-            self.hear()
+            self.receive()
             if trouble := self._world.trouble() or self._trouble():
                 raise DemoError(f"The demo cannot go on: {trouble}.")
             left_s = until_s - self.now_s()
@@ -160,8 +160,8 @@ class Conductor:
                 return
             await asyncio.sleep(min(POLL_S, left_s))
 
-    def hear(self) -> None:
-        """Take in what the service said."""
+    def receive(self) -> None:
+        """Take in what the service served."""
         served = self._world.served()
-        self.ledger.hear(served)
+        self.ledger.receive(served)
         self._story.latencies((self.ledger.wall_ms(request.arrival_s), request.latency_ms) for request in served)

@@ -59,7 +59,7 @@ class Ledger:
         for step_s, next_s in pairwise([*steps_s, until_s]):
             self._steps.append(Step(node=node, at_ms=self.wall_ms(step_s), until_ms=self.wall_ms(next_s)))
 
-    def hear(self, served: Iterable[Served]) -> None:
+    def receive(self, served: Iterable[Served]) -> None:
         """Requests belong to the window in which they were due, however late they were served."""
         for request in served:
             for window in reversed(self.windows):

@@ -265,7 +265,7 @@ class Recorder:
         return node
 
     def _beat(self, record: Record) -> None:
-        covered = self._coverage.hear(record, record.timestamp_ms / 1_000)
+        covered = self._coverage.receive(record, record.timestamp_ms / 1_000)
         if record.topic == METRIC.name:
             for name in covered:
                 if name in self.nodes:

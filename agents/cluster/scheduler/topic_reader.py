@@ -1,4 +1,4 @@
-"""Hears what the stream says of nodes: all that the log holds first, then what comes."""
+"""Reads what stream workers publish of nodes: all that Kafka holds first, then what comes."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ BREATH = 20
 """Records: a fetch may hold a thousand, and a kube-scheduler waits for each answer."""
 
 
-class Hearing:
+class TopicReader:
     """One reader of these topics, connected anew after any trouble.
 
     Args:
         bootstrap: the Kafka cluster.
-        view: what is to know.
-        args: how it judges nodes, but for what the policy says.
+        view: takes the figures.
+        args: how it judges nodes, apart from what the policy sets.
         lay_aside: takes records that cannot be used, each with the reason.
         clock: the time.
 
@@ -58,7 +58,7 @@ class Hearing:
         clock: Clock,
     ) -> None:
         self.whole = False
-        """Whether all was read once that the log held."""
+        """Whether all was read once that Kafka held."""
         self._live = False
         """Whether all was read that it held at connecting."""
         self._reader = TailReader(
@@ -75,28 +75,28 @@ class Hearing:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is heard, or a policy is not in force; "" where all is well."""
+        """Why nothing is read, or a policy is not in force; "" where all is well."""
         return self._following.trouble or self._policies.refused
 
     async def run(self) -> None:
         """For ever."""
-        await self._following.run(self._begun, self._heard)
+        await self._following.run(self._begun, self._receive_all)
 
     def _begun(self) -> None:
         self._live = False
 
-    async def _heard(self, records: list[Record], now_s: float) -> None:
+    async def _receive_all(self, records: list[Record], now_s: float) -> None:
         now_ms = self._clock.wall_ms()
         for number, record in enumerate(records):
             if number % BREATH == 0:
                 await asyncio.sleep(0)
-            # What lay in the log before is as old as the log says; of what comes, no clock has a say.
+            # A record that was there before is as old as its timestamp; a new one counts as fresh.
             age_s = 0.0 if self._live else max(0, now_ms - record.timestamp_ms) / 1000
-            self._hear(record, heard_s=now_s - age_s, logged_s=now_ms / 1000 - age_s)
+            self._receive(record, received_s=now_s - age_s, logged_s=now_ms / 1000 - age_s)
         if not self._live and await self._reader.caught_up():
             self._live = self.whole = True
 
-    def _hear(self, record: Record, *, heard_s: float, logged_s: float) -> None:
+    def _receive(self, record: Record, *, received_s: float, logged_s: float) -> None:
         node = (record.key or b"").decode(errors="replace")
         try:
             if record.topic == POLICY.name:
@@ -104,14 +104,14 @@ class Hearing:
             elif record.topic == INVENTORY.name:
                 self._described(record, node)
             elif record.topic == ZONES.name:
-                self._zoned(record, node, heard_s)
+                self._zoned(record, node, received_s)
             elif is_heartbeat(record.key):
-                self._view.cover(self._coverage.hear(record, heard_s), KINDS[record.topic], heard_s=heard_s)
-            elif record.value is None:  # the stream has removed what it said, with the node
+                self._view.cover(self._coverage.receive(record, received_s), KINDS[record.topic], received_s=received_s)
+            elif record.value is None:  # the worker removed the figures with the node
                 self._view.forget(node, KINDS[record.topic])
             else:
                 figures = _figures(record, node)
-                self._view.hear(figures, heard_s=heard_s, logged_s=logged_s)
+                self._view.receive(figures, received_s=received_s, logged_s=logged_s)
         except Exception as exc:  # noqa: BLE001 - one record stops nothing
             metrics.REFUSED.labels(record.topic).inc()
             self._lay_aside(record, failure("place", exc))
@@ -121,14 +121,14 @@ class Hearing:
         if self._policies.take(record.key, record.value, place_of(record)):
             self._view.govern(governed(self._args, self._policies.policy.placement))
 
-    def _zoned(self, record: Record, node: str, heard_s: float) -> None:
+    def _zoned(self, record: Record, node: str, received_s: float) -> None:
         if record.value is None:
             self._view.forget_zones(node)
             return
         zones = decode(record.value, NodeZones)
         if zones.node != node:
             raise BadMessageError("NodeZones", f"the record's key is {node!r}, its node {zones.node!r}")
-        self._view.take_zones(zones, published_s=heard_s)
+        self._view.take_zones(zones, published_s=received_s)
 
     def _described(self, record: Record, node: str) -> None:
         """Read a node's capacity and its own thresholds; the cluster's thresholds hold where these cannot be read."""
@@ -136,14 +136,14 @@ class Hearing:
             self._view.limit(node, Thresholds())
             self._view.has(node, None)
             return
-        told = decode(record.value, NodeInventory)
-        if told.node != node:
-            raise BadMessageError("NodeInventory", f"the record's key is {node!r}, its node {told.node!r}")
-        if not self._writer.take(told):
+        inventory = decode(record.value, NodeInventory)
+        if inventory.node != node:
+            raise BadMessageError("NodeInventory", f"the record's key is {node!r}, its node {inventory.node!r}")
+        if not self._writer.take(inventory):
             return
-        self._view.has(node, told.facts.capacity)
+        self._view.has(node, inventory.facts.capacity)
         try:
-            self._view.limit(node, own_thresholds(told.facts.annotations))
+            self._view.limit(node, own_thresholds(inventory.facts.annotations))
         except BadMessageError as exc:
             log.warning("a node's own thresholds do not hold", extra={"node": node, "why": str(exc)})
             self._view.limit(node, Thresholds())

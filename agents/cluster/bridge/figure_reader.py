@@ -1,4 +1,4 @@
-"""Hears what the stream says of nodes."""
+"""Reads the figures that stream workers publish of nodes."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PUBLISHED_AGAIN_MS = 36_000
 """Whatever still holds was published again within this: workers do so every 30 s at least."""
 
 
-class Hearing:
+class FigureReader:
     """One reader of both topics, connected anew after any trouble.
 
     Args:
         bootstrap: the Kafka cluster.
-        writing: what is to know.
+        writing: takes the figures.
         lay_aside: takes records that cannot be used, each with the reason.
         clock: the time.
 
@@ -52,38 +52,38 @@ class Hearing:
 
     @property
     def trouble(self) -> str:
-        """Why nothing is heard; "" where it is."""
+        """Why nothing is read; "" where it is."""
         return self._following.trouble
 
     async def run(self) -> None:
         """For ever."""
-        await self._following.run(self._forget, self._heard)
+        await self._following.run(self._forget, self._receive_all)
 
-    async def _heard(self, records: list[Record], now_s: float) -> None:
+    async def _receive_all(self, records: list[Record], now_s: float) -> None:
         now_ms = self._clock.wall_ms()
         for record in records:
-            # How old a record is that was there before, only the clocks say; of what comes, no clock has a say.
+            # Only the clocks give the age of a record that was there before; a new one counts as fresh.
             age_s = 0.0 if self._live else max(0, now_ms - record.timestamp_ms) / 1000
-            self._hear(record, now_s - age_s)
+            self._receive(record, now_s - age_s)
         self._live = self._live or await self._reader.caught_up()
 
-    def _hear(self, record: Record, now_s: float) -> None:
+    def _receive(self, record: Record, now_s: float) -> None:
         if is_heartbeat(record.key):
             self._cover(record, now_s)
             return
         node = (record.key or b"").decode(errors="replace")
-        if record.value is None:  # the stream has removed what it said, with the node
+        if record.value is None:  # the worker removed the figures with the node
             (self._writing.metrics if record.topic == METRIC.name else self._writing.allocatables).forget(node)
             return
         try:
             if record.topic == METRIC.name:
                 metric = decode(record.value, NodeMetric)
                 _check_key(node, metric.node, "NodeMetric")
-                self._writing.metrics.hear(metric, now_s)
+                self._writing.metrics.receive(metric, now_s)
             else:
                 allocatable = decode(record.value, NodeAllocatable)
                 _check_key(node, allocatable.node, "NodeAllocatable")
-                self._writing.allocatables.hear(allocatable, now_s)
+                self._writing.allocatables.receive(allocatable, now_s)
                 if why := self._writing.overstated(allocatable):
                     log.warning("figures above the Node's own capacity are capped", extra={"node": node, "why": why})
                     self._lay_aside(record, f"{why}; only the capacity is written")
@@ -92,7 +92,7 @@ class Hearing:
 
     def _cover(self, record: Record, now_s: float) -> None:
         try:
-            nodes = self._coverage.hear(record, now_s)
+            nodes = self._coverage.receive(record, now_s)
         except BadMessageError as exc:
             self._lay_aside(record, str(exc))
             return
