@@ -40,7 +40,7 @@ def load_yaml(path: Path) -> object:
         _inspect(path, content)
         return yaml.load(content, Loader=_Loader)  # noqa: S506 - a safe loader
     except (yaml.YAMLError, UnicodeError, ValueError, OverflowError) as exc:
-        raise _refused(path, _place(exc), _said(exc), "one YAML document") from exc
+        raise _refused(path, _place(exc), _text_of(exc), "one YAML document") from exc
 
 
 def stamp_of(path: Path) -> Stamp | None:
@@ -80,7 +80,7 @@ class Watched(Generic[T]):
             if last is None:
                 raise
             self.value = last
-            self.refused = self._said(exc)
+            self.refused = self._text_of(exc)
 
     @property
     def changed(self) -> bool:
@@ -91,7 +91,7 @@ class Watched(Generic[T]):
         """Read the file if it changed.
 
         Returns:
-            Whether there is something to tell: a new ``value``, or a change of ``refused``.
+            Whether something changed: a new ``value``, or a change of ``refused``.
 
         """
         stamp = self._stamp_now()
@@ -101,14 +101,14 @@ class Watched(Generic[T]):
         try:
             value = self._read(load_yaml(self.path), str(self.path))
         except ConfigError as exc:
-            told, self.refused = self.refused, self._said(exc)
-            return told != self.refused
-        told, self.refused = self.refused, ""
+            before, self.refused = self.refused, self._text_of(exc)
+            return before != self.refused
+        before, self.refused = self.refused, ""
         changed = value != self.value
         self.value = value
-        return changed or bool(told)
+        return changed or bool(before)
 
-    def _said(self, exc: ConfigError) -> str:
+    def _text_of(self, exc: ConfigError) -> str:
         return f"{exc}\nthe last good {self.path} stays in force"
 
     def _stamp_now(self) -> Stamp | None:
@@ -145,7 +145,7 @@ def _place(exc: Exception) -> str:
     return "" if mark is None else f"line {mark.line + 1}"
 
 
-def _said(exc: Exception) -> str:
+def _text_of(exc: Exception) -> str:
     return str(getattr(exc, "problem", None) or exc).splitlines()[0][:200]
 
 

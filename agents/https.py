@@ -83,8 +83,8 @@ class Https:
         except (HttpError, OSError) as exc:
             self.close()
             if isinstance(exc, ssl.SSLCertVerificationError):
-                said = f"its certificate is not accepted: {exc.verify_message}; {self._untrusted}"
-                raise CredentialsError(said) from exc
+                why = f"its certificate is not accepted: {exc.verify_message}; {self._untrusted}"
+                raise CredentialsError(why) from exc
             raise HttpError(_why(exc)) from exc
 
     def watch(self, path: str, *, accept: str, silence_s: float) -> Iterator[bytes]:

@@ -67,7 +67,7 @@ ACT_AGE = Histogram(
 LIMITS = Counter(
     "slacktide_agent_limits", "Samples, by the term that determined their best-effort limit.", ["node", "bound"]
 )
-POLICY_SAID = Gauge(
+POLICY_PUBLISHED = Gauge(
     "slacktide_agent_policy_published_timestamp_seconds", "When the policy in force was last published.", ["node"]
 )
 POLICY_REFUSED = Gauge(
@@ -124,12 +124,12 @@ SUSPENDED = Gauge(
 Cause = Literal["tick", "keyframe", "cpu", "memory", "use", "stall"]
 """What a sample was taken for: pressure by its kind, or a rise in CPU use."""
 KEPT = "kept"
-"""Bound of an answer that leaves all as it is, and does not say what the rule saw."""
+"""Bound of an answer that leaves all as it is, without what the rule saw."""
 ACTED = frozenset({"applied", "unchanged", "failed", "dry-run"})
 
 
 def cpu_of(sample: NodeSample) -> dict[str, float | None]:
-    """A node's CPU by what it is; None: this sample does not say, and what was said before holds."""
+    """A node's CPU by what it is; None: this sample has none, and the last one holds."""
     best_effort = sum(pod.cpu_milli or 0 for pod in sample.pod_use if pod.best_effort_group)
     others = sum(pod.cpu_milli or 0 for pod in sample.pod_use if not pod.best_effort_group)
     pods, limits = sample.pods, sample.limits
@@ -215,7 +215,7 @@ class AgentMetrics:
         for one in get_args(By):
             SUSPENDED.labels(self.node, one).set(one == by)
 
-    def heard(self, outcome: NodeOutcome) -> None:
+    def concluded(self, outcome: NodeOutcome) -> None:
         """Something came of an answer or an act."""
         OUTCOMES.labels(self.node, outcome.origin, outcome.result).inc(outcome.count)
         if outcome.result in ACTED and outcome.origin != "agent" and outcome.rule == RULE:
@@ -228,9 +228,9 @@ class AgentMetrics:
         if outcome.spent is not None:
             EVICTIONS.labels(self.node, outcome.rule, outcome.result).inc(outcome.count)
 
-    def policy_said(self, published_ms: int) -> None:
+    def policy_published(self, published_ms: int) -> None:
         """The policy in force was published then, for the first time or again."""
-        POLICY_SAID.labels(self.node).set(published_ms / 1_000)
+        POLICY_PUBLISHED.labels(self.node).set(published_ms / 1_000)
 
     def policy_refused(self, *, refused: bool) -> None:
         """Whether the newest record of the policy topic is refused."""
@@ -274,5 +274,5 @@ class AgentMetrics:
         REFUSED_BY_KAFKA.labels(self.node, topic).inc()
 
     def connected(self, to: str) -> None:
-        """A connection to the log was made."""
+        """A connection to Kafka was made."""
         CONNECTIONS.labels(self.node, to).inc()

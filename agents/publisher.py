@@ -1,4 +1,4 @@
-"""Publishes policy and inventory: when they change, when the log came back, and every 60 s."""
+"""Publishes policy and inventory: when they change, when Kafka is available again, and every 60 s."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ NOTHING_YET = "nothing was published yet"
 REPUBLISH_S = 60.0
 LOOK_S = 1.0
 AT_ONCE = 500
-"""Records on their way together: a fleet of nodes is said in pieces that are each acknowledged in time."""
+"""Records on their way together: a fleet of nodes is published in pieces that are each acknowledged in time."""
 TOPICS = (POLICY.name, INVENTORY.name, DEAD_LETTER.name)
 
 _NOTHING = object()
-_Said = dict[tuple[str, str], Policy | NodeInventory | None]
+_Latest = dict[tuple[str, str], Policy | NodeInventory | None]
 
 
 class Publisher:
-    """Says what the policy is and what the nodes are, to whoever reads the log now or later.
+    """Publishes the policy and the nodes, to whoever reads Kafka now or later.
 
     Args:
         bootstrap: the Kafka cluster.
@@ -47,7 +47,7 @@ class Publisher:
         now_ms: UTC epoch milliseconds.
         node_source: whether the inventory published here lists all nodes that exist.
         writer_epoch: 0 without Kubernetes: there is one writer and no election.
-        source: who says it.
+        source: who publishes it.
 
     """
 
@@ -62,7 +62,7 @@ class Publisher:
         source: str = SOURCE,
     ) -> None:
         self.away = NOTHING_YET
-        """Why what is said is not in the log; "" where it is."""
+        """Why Kafka has not the latest; "" where it has."""
         self._bootstrap = bootstrap
         self._installation = secrets.token_hex(8)
         self._sender = Sender(bootstrap, client_id=f"slacktide-{source}", acks="all")
@@ -71,32 +71,32 @@ class Publisher:
         self._node_source = node_source
         self._writer_epoch = writer_epoch
         self._source = source
-        self._said: _Said = {}
+        self._latest: _Latest = {}
         self._changed: set[tuple[str, str]] = set()
         self._letters = Letters()
         self._stirred = asyncio.Event()
 
     def lay_aside(self, record: Record, reason: str) -> None:
-        """A record of whoever publishes cannot be used: a dead letter says so."""
+        """A record of whoever publishes cannot be used: send a dead letter."""
         self._letters.add(dead_letter(record, reader=self._source, reason=reason, now_ms=self._now_ms()))
 
     def policy(self, policy: Policy) -> None:
         """This policy is in force from now on."""
         ours = msgspec.structs.replace(policy, writer_epoch=self._writer_epoch, node_source=self._node_source)
-        self._say(POLICY.name, KEY, ours)
+        self._set(POLICY.name, KEY, ours)
 
     def inventory(self, facts: NodeFacts) -> None:
         """The node is like this from now on."""
         revision = revision_of(facts)
         inventory = NodeInventory(node=facts.name, revision=revision, facts=facts, writer_epoch=self._writer_epoch)
-        self._say(INVENTORY.name, facts.name, inventory)
+        self._set(INVENTORY.name, facts.name, inventory)
 
     def removed(self, node: str) -> None:
         """The node is gone."""
-        self._say(INVENTORY.name, node, None)
+        self._set(INVENTORY.name, node, None)
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Keep the log told until ``stop`` is set."""
+        """Keep Kafka up to date until ``stop`` is set."""
         try:
             quiet_s = 0.0
             while not stop.is_set():
@@ -118,11 +118,11 @@ class Publisher:
             await self._connect()
             quiet_s = REPUBLISH_S
         whole = quiet_s >= REPUBLISH_S
-        await self._publish(set(self._said) if whole else set(self._changed))
+        await self._publish(set(self._latest) if whole else set(self._changed))
         if letters := self._letters.some():
             await self._sender.send(letters)
             self._letters.sent(letters)
-        if self.away and self._said:
+        if self.away and self._latest:
             log.info("policy and inventory are published")
             self.away = ""
         return 0.0 if whole else quiet_s + LOOK_S
@@ -138,14 +138,14 @@ class Publisher:
     async def _publish(self, which: set[tuple[str, str]]) -> None:
         keys = sorted(which)
         for first in range(0, len(keys), AT_ONCE):
-            saying = {key: self._said[key] for key in keys[first : first + AT_ONCE]}
-            await self._sender.send([self._out(topic, key, said) for (topic, key), said in saying.items()])
-            # What was said anew while this was on its way is still to be sent.
-            told = {key for key, said in saying.items() if self._said[key] is said}
-            self._changed -= told
-            for key in told:
-                if self._said[key] is None:
-                    del self._said[key]
+            batch = {key: self._latest[key] for key in keys[first : first + AT_ONCE]}
+            await self._sender.send([self._out(topic, key, body) for (topic, key), body in batch.items()])
+            # What changed while this was on its way is still to be sent.
+            sent = {key for key, body in batch.items() if self._latest[key] is body}
+            self._changed -= sent
+            for key in sent:
+                if self._latest[key] is None:
+                    del self._latest[key]
 
     async def _rest(self, stop: asyncio.Event) -> None:
         """A second, less where something changed."""
@@ -155,9 +155,9 @@ class Publisher:
         for one in waiting:
             one.cancel()
 
-    def _say(self, topic: str, key: str, body: Policy | NodeInventory | None) -> None:
-        if self._said.get((topic, key), _NOTHING) != body:
-            self._said[topic, key] = body
+    def _set(self, topic: str, key: str, body: Policy | NodeInventory | None) -> None:
+        if self._latest.get((topic, key), _NOTHING) != body:
+            self._latest[topic, key] = body
             self._changed.add((topic, key))
             self._stirred.set()
 
@@ -196,15 +196,15 @@ async def publish_files(
     stop: asyncio.Event,
     health: Health,
 ) -> None:
-    """Publish what two watched files say, as long as they say it, until ``stop`` is set."""
+    """Publish what two watched files hold, until ``stop`` is set."""
     publishing = asyncio.create_task(publisher.run(stop))
-    _tell_policy(publisher, policy)
+    _publish_policy(publisher, policy)
     publisher.inventory(inventory.value.facts)
     try:
         while not stop.is_set() and not publishing.done():
             await asyncio.wait({publishing}, timeout=LOOK_S)
             if policy.changed and await asyncio.to_thread(policy.poll):
-                _tell_policy(publisher, policy)
+                _publish_policy(publisher, policy)
             if inventory.changed and await asyncio.to_thread(inventory.poll):
                 publisher.inventory(inventory.value.facts)
             health.not_ready = publisher.away
@@ -215,11 +215,11 @@ async def publish_files(
         await asyncio.wait({publishing})  # it disconnects
 
 
-def _tell_policy(publisher: Publisher, policy: Watched[Parsed]) -> None:
+def _publish_policy(publisher: Publisher, policy: Watched[Parsed]) -> None:
     if policy.refused:
         log.error("%s", policy.refused)
     else:
         for note in policy.value.notes:
             log.warning("%s", note)
-    # Refused or not: at a start the last good one, from an earlier run, is not in the log yet.
+    # Refused or not: at a start the last good one, from an earlier run, is not in Kafka yet.
     publisher.policy(policy.value.policy)

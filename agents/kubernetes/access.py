@@ -105,5 +105,5 @@ class _Renewal:
 
 def _refused(place: Path, why: Exception, accepted: str) -> ConfigError:
     # What a loader trips over in a file of another kind tells of the loader alone.
-    said = "not of that kind" if isinstance(why, TypeError | AttributeError) else f"{why}"
-    return ConfigError([Finding(file=str(place), field="the file", value=said, accepted=accepted)])
+    found = "not of that kind" if isinstance(why, TypeError | AttributeError) else f"{why}"
+    return ConfigError([Finding(file=str(place), field="the file", value=found, accepted=accepted)])

@@ -57,17 +57,17 @@ class ApiRefusedError(ApiError):
         *,
         status: int,
         reason: str = "",
-        said: str = "",
+        message: str = "",
         causes: Sequence[Cause] = (),
         retry_after_s: int = 0,
     ) -> None:
         self.status = status
         self.reason = reason
-        self.said = said
+        self.message = message
         self.causes = tuple(causes)
         self.retry_after_s = retry_after_s
         hint = _HINTS.get(status, "")
-        super().__init__(f"{where}: {status} {reason}".rstrip() + (f": {said}" if said else "") + hint)
+        super().__init__(f"{where}: {status} {reason}".rstrip() + (f": {message}" if message else "") + hint)
 
 
 _HINTS = {
@@ -98,7 +98,7 @@ def refused(where: str, http_status: int, body: bytes, retry_after: str | None =
         where,
         status=http_status,
         reason=status.reason,
-        said=status.message,
+        message=status.message,
         causes=details.causes or (),
         retry_after_s=details.retry_after_s or header_s,
     )

@@ -44,26 +44,26 @@ class Gone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trouble:
-    """Nothing is heard for the time being; what was said before may be out of date."""
+    """Nothing can be read for the time being; earlier updates may be out of date."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Over:
-    """The trouble is over: all that happened meanwhile is said from now on."""
+    """The trouble is over: all that happened meanwhile follows."""
 
 
-Told = Whole[T] | Changed[T] | Gone | Trouble | Over
+Update = Whole[T] | Changed[T] | Gone | Trouble | Over
 
 
 async def follow(
     api: ApiServer, resource: Resource, kind: type[T], *, namespace: str = "", fields: str = "", labels: str = ""
-) -> AsyncGenerator[Told[T], None]:
-    """Say what there is and what becomes of it.
+) -> AsyncGenerator[Update[T], None]:
+    """List the objects, then follow their changes.
 
     A watch that ends goes on from where it was; only where that is too old (410) is all listed anew.
-    Trouble is said, waited out (up to 1 s, doubling up to 10 s) and tried again. Close it when you stop.
+    Trouble is yielded, waited out (up to 1 s, doubling up to 10 s) and tried again. Close it when you stop.
     """
     version, troubled, backoff = "", False, Backoff(PAUSE_S, PAUSE_MAX_S)
     while True:
@@ -81,8 +81,8 @@ async def follow(
                         yield Over()
                     version, troubled = event.resource_version, False
                     backoff.reset()
-                    if (told := _told(event)) is not None:
-                        yield told
+                    if (update := _update_of(event)) is not None:
+                        yield update
             await asyncio.sleep(PAUSE_S)  # however often a server ends its watches
         except ApiError as exc:
             if isinstance(exc, ApiRefusedError) and exc.status == GONE:
@@ -93,7 +93,7 @@ async def follow(
             await asyncio.sleep(backoff.next_s())
 
 
-def _told(event: Event[T]) -> Changed[T] | Gone | None:
+def _update_of(event: Event[T]) -> Changed[T] | Gone | None:
     if event.type == "DELETED":
         return Gone(name=event.name, namespace=event.namespace)
     return None if event.object is None else Changed(object=event.object)

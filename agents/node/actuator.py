@@ -21,7 +21,7 @@ THROTTLED = "throttled"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """What shall hold and what its outcome says about it."""
+    """What shall hold, and its outcome's reason."""
 
     limits: Limits | None
     """None: nothing can be named, so nothing is changed."""
@@ -34,7 +34,7 @@ class Act:
 
 
 class Actuator:
-    """The one place that changes a node's best-effort limit, and says what came of acts."""
+    """The one place that changes a node's best-effort limit, and reports the outcomes of acts."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class Actuator:
         spool: Spool,
         mono_ns: Callable[[], int],
         dry_run: bool,
-        heard: Callable[[NodeOutcome], None],
+        concluded: Callable[[NodeOutcome], None],
     ) -> None:
         self.limits: Limits | None = None
         """What the kernel holds, as last read."""
@@ -55,7 +55,7 @@ class Actuator:
         self._spool = spool
         self._mono_ns = mono_ns
         self._dry_run = dry_run
-        self._heard = heard
+        self._concluded = concluded
         self._raised_ns: int | None = None
 
     def since_raise_ms(self, now_ns: int) -> int | None:
@@ -121,7 +121,7 @@ class Actuator:
     def conclude(self, outcome: NodeOutcome) -> None:
         """Hand one outcome to the spool, and to whoever counts them."""
         self._spool.conclude(outcome)
-        self._heard(outcome)
+        self._concluded(outcome)
 
     def _capped(self, limits: Limits | None) -> Limits | None:
         """The tighter of what is decided and the cap."""

@@ -2,7 +2,7 @@
 
 On every sample the agent computes its own result with the function that the stream uses. An answer
 acts when it is in order, of the agent's policy, and gives best-effort pods no more than that result;
-otherwise the agent's own result acts and the outcome says why.
+otherwise the agent's own result acts and the outcome has the reason.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from slacktide.agents.clock import Clock
+from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.evict.evictor import BY_POLICY, Doors, Evictor
 from slacktide.agents.node.evict.requests import Clerk
@@ -28,7 +29,6 @@ from slacktide.agents.node.reporter import Cause, Reporter
 from slacktide.agents.node.sampler import Inventory, Remembered, Sampler, inventory_of
 from slacktide.agents.node.spool import Spool
 from slacktide.agents.node.verdict import Accepted, accepted
-from slacktide.agents.wallet import Wallet
 from slacktide.schemas.command import NodeCommand
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.inventory import NodeFacts, Pod
@@ -88,11 +88,11 @@ class NodeAgent:
         settings: AgentSettings,
         tuned: Tuned | None = None,
         clerk: Clerk | None = None,
-        heard: Callable[[NodeOutcome], None] = lambda _: None,
+        concluded: Callable[[NodeOutcome], None] = lambda _: None,
     ) -> None:
         self.node = node
         self.boot_id = boot_id
-        self.wallet = Wallet(boot_id)
+        self.credit_account = CreditAccount(boot_id)
         self._clock = clock
         self._settings = settings
         self._policy = policy
@@ -100,7 +100,7 @@ class NodeAgent:
         self._refusals = Refusals()
         self._protocol = Protocol(node=node, boot_id=boot_id, deadline_ns=settings.guard_deadline_ms * 1_000_000)
         self._actuator = Actuator(
-            kernel=kernel, spool=spool, mono_ns=clock.mono_ns, dry_run=settings.dry_run, heard=heard
+            kernel=kernel, spool=spool, mono_ns=clock.mono_ns, dry_run=settings.dry_run, concluded=concluded
         )
         self._sampler = Sampler(
             node=node,
@@ -121,7 +121,9 @@ class NodeAgent:
             mono_ns=clock.mono_ns,
             clerk=clerk,
         )
-        self._evictor = Evictor(doors, self.wallet, grace_ms_max=settings.grace_ms_max, dry_run=settings.dry_run)
+        self._evictor = Evictor(
+            doors, self.credit_account, grace_ms_max=settings.grace_ms_max, dry_run=settings.dry_run
+        )
         self._tuner = Tuner(kernel, self._actuator, self._reporter, tuned or Tuned(), dry_run=settings.dry_run)
         self._bursts = Bursts(node=node, boot_id=boot_id, kernel=kernel)
         self._suspended = ""
@@ -163,7 +165,7 @@ class NodeAgent:
         return self._policy.version
 
     def inventory(self, facts: NodeFacts, pods: Sequence[Pod]) -> None:
-        """The node or its pods may have changed; the next sample says so."""
+        """The node or its pods may have changed; the next sample has the change."""
         self._sampler.inventory = self._inventory_of(facts, pods)
 
     def policy(self, policy: Policy) -> None:
@@ -189,11 +191,11 @@ class NodeAgent:
             self._hold_nothing(newest)
 
     def credit(self, credit: EvictionCredit, since_ns: int) -> None:
-        """The governor grants this node evictions; ``since_ns``: when it had certainly not said so yet."""
-        self.wallet.receive(credit, since_ns)
+        """The governor grants this node evictions; ``since_ns``: when it had certainly not been granted yet."""
+        self.credit_account.receive(credit, since_ns)
 
     def replied(self) -> None:
-        """The API server has replied to an eviction: say at once what came of it."""
+        """The API server has replied to an eviction: report at once what came of it."""
         self._evictor.settle()
 
     def start(self) -> None:
@@ -203,7 +205,7 @@ class NodeAgent:
         self._evictor.start()
 
     def take(self, *, ls_lately_cpu_milli: int | None = None, ls_pressure: LsPressure | None = None) -> NodeSample:
-        """One tick: read the kernel, say what was seen, and act on it where the guard is in charge.
+        """One tick: read the kernel, publish what was seen, and act on it where the guard is in charge.
 
         Args:
             ls_lately_cpu_milli: what latency-sensitive pods used within the last moment, where it rose.
@@ -276,7 +278,7 @@ class NodeAgent:
         self._hand_bursts_back(newest, reason)
 
     def _hold_nothing(self, newest: Taken) -> None:
-        """The node is suspended: whatever is still held is let go of, and the outcome says so."""
+        """The node is suspended: whatever is still held is let go of, and the outcome reports it."""
         reason = f"suspended by {self._suspended}"
         self._perform(self._lifting(newest, SUSPEND, "suspended", reason), newest)
         self._tuner.give_back(newest, reason)
@@ -398,7 +400,7 @@ class NodeAgent:
         self._tuner.carry_out(settings, taken, act.origin, reason)
 
     def _rehearse(self, act: Act, taken: Taken) -> None:
-        """Only report what would hold. What held before the policy said so is lifted first."""
+        """Only report what would hold. What held before the policy required so is lifted first."""
         lifting = self._lifting(taken, DRY_RUN, "restored", BY_POLICY)
         if self._actuator.exceeds(lifting.limits):
             self._perform(lifting, taken)

@@ -91,7 +91,7 @@ class Enrolment:
                 now_s = asyncio.get_running_loop().time()
                 if now_s >= self._next_s and self._due:
                     await self._renew()
-                self._tell(now_s)
+                self._report(now_s)
                 await asyncio.sleep(LOOK_S)
         finally:
             await asyncio.to_thread(self._https.close)
@@ -126,7 +126,7 @@ class Enrolment:
             raise EnrolmentError(f"the bridge answered {answer.status}: {answer.words}")
         return decode(answer.body, Enrolled)
 
-    def _tell(self, now_s: float) -> None:
+    def _report(self, now_s: float) -> None:
         left_s = self._prover.left_s
         self._metrics.proof_expires_s(left_s)
         if left_s <= WARN_S and self._why and now_s - self._warned_s >= WARN_EACH_S:

@@ -88,5 +88,5 @@ class Kernel(Protocol):
 
         """
 
-    def as_told(self, knob: Knob, value: int | None) -> int | None:
+    def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
         """What ``held`` says of a knob once this was put: kernels round."""

@@ -1,7 +1,7 @@
-"""A node's connections to the log, beside the tick: samples out, outcomes out, answers, policy and credit in.
+"""A node's connections to Kafka, beside the tick: samples out, outcomes out, answers, policy and credit in.
 
 Each is kept by a task of its own and made anew after any trouble. Nothing here is ever waited for.
-A sample that the log did not get while it was the newest follows on a fourth connection, slowly, in
+A sample that Kafka did not get while it was the newest follows on a fourth connection, slowly, in
 a topic of its own: it is too late for an answer, and fills the stream's windows.
 """
 
@@ -37,7 +37,7 @@ BATCH = 100
 BATCH_PAUSE_S = 0.1
 """Between full batches of outcomes: what piled up in an outage must not crowd out the newest sample."""
 HISTORY_BATCH, HISTORY_PAUSE_S = 5, 0.25
-"""20 samples a second: an outage of a minute is made up for in 3 s, and no fleet floods the log that comes back."""
+"""20 samples a second: an outage of a minute is made up for in 3 s, and no fleet floods Kafka when it is back."""
 SLOW_S = 0.2
 """While the newest sample takes longer to be acknowledged, history waits."""
 LOOK_S = 5.0
@@ -49,7 +49,7 @@ class LinkError(SlacktideError):
 
 
 class Listener(Protocol):
-    """Who hears what the log says. Called on the loop's thread."""
+    """Takes what Kafka has. Called on the loop's thread."""
 
     def commands(self, records: list[Record]) -> None:
         """Answers to this node's samples."""
@@ -65,27 +65,27 @@ class Listener(Protocol):
 
 
 class Line:
-    """Whether one connection works. Trouble and its end are said once."""
+    """Whether one connection works. Trouble and its end are logged once."""
 
     def __init__(self, name: str) -> None:
         self.trouble = "not connected yet"
         """Why it cannot be used; "" where it can."""
         self.name = name
-        self._said = False
+        self._reported = False
         self._backoff = Backoff(RETRY_S, RETRY_S_MAX)
 
     def works(self) -> None:
         """It was used."""
         if self.trouble:
             log.info("connected to Kafka", extra={"for": self.name})
-        self.trouble, self._said = "", False
+        self.trouble, self._reported = "", False
         self._backoff.reset()
 
     async def broke(self, why: LogError) -> None:
         """It was not; returns when it is time to try again."""
-        if not self._said:
+        if not self._reported:
             log.warning("Kafka is unreachable", extra={"for": self.name, "why": str(why)})
-        self.trouble, self._said = str(why), True
+        self.trouble, self._reported = str(why), True
         await asyncio.sleep(self._backoff.next_s())
 
 
@@ -130,7 +130,7 @@ class Link:
 
     @property
     def away(self) -> str:
-        """Why the log cannot be used; "" where samples go out and answers can come in."""
+        """Why Kafka cannot be used; "" where samples go out and answers can come in."""
         return self._out.trouble or self._in.trouble
 
     @property
@@ -182,7 +182,7 @@ class Link:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def drain(self) -> None:
-        """Wait until the log has all outcomes; at once where it is away."""
+        """Wait until Kafka has all outcomes; at once where it is unavailable."""
         if not self._report.trouble:
             self.stir()
             await self._idle.wait()
@@ -317,12 +317,12 @@ class Link:
                 self._metrics.connected("answers")
                 self._in.works()
                 while not self._read_anew:
-                    heard = await self._reader.read()
-                    self._metrics.foreign.inc(heard.foreign)
-                    self._hand_over(heard.policies, self._listener.policies)
-                    self._hand_over(heard.inventories, self._listener.inventories)
-                    self._hand_over(heard.credits, partial(self._listener.credits, age_s=heard.credit_age_s))
-                    self._hand_over(heard.commands, self._listener.commands)
+                    read = await self._reader.read()
+                    self._metrics.foreign.inc(read.foreign)
+                    self._hand_over(read.policies, self._listener.policies)
+                    self._hand_over(read.inventories, self._listener.inventories)
+                    self._hand_over(read.credits, partial(self._listener.credits, age_s=read.credit_age_s))
+                    self._hand_over(read.commands, self._listener.commands)
             except LogError as exc:
                 await self._in.broke(exc)
 

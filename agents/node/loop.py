@@ -1,4 +1,4 @@
-"""The node agent's process around its core: ticks on time, whatever the log, the disk or a file does."""
+"""The node agent's process around its core: ticks on time, whatever Kafka, the disk or a file does."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from slacktide.agents.node.acts import ends_or_stops, reason_of
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.ahead.ahead import Ahead, AheadSettings
 from slacktide.agents.node.enrolment import Enrolment
-from slacktide.agents.node.evict.desk import Desk
+from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.forecast.publisher import ForecastPublisher
 from slacktide.agents.node.forecast.trainer import Trainer
 from slacktide.agents.node.identity import Identity
 from slacktide.agents.node.kernel import Kernel
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.link import Link
-from slacktide.agents.node.pods.description import Description, Joined, Lister, Told
+from slacktide.agents.node.pods.description import Description, Joined, Lister, PublishedNode
 from slacktide.agents.node.pods.unheld import Unheld
 from slacktide.agents.node.policies import Policies
 from slacktide.agents.node.proof import Prover
@@ -73,14 +73,14 @@ class LoopSettings:
     """Of this agent alone: start counter, spool, what it knew last."""
     sample_format: SampleFormat = DEFAULT_FORMAT
     machine: Callable[[], Mapping[str, Any]] | None = None
-    """Tells the Node where the inventory holds pods alone; None: it has to hold one."""
-    told: bool = False
-    """Once the log tells of the node, as the bridge knows it from Kubernetes, that counts and not the file."""
+    """Gives the Node where the inventory holds pods alone; None: it has to hold one."""
+    from_kafka: bool = False
+    """Once Kafka has the node, as the bridge knows it from Kubernetes, that counts and not the file."""
     lister: Lister | None = None
     """Who lists the pods; None: the inventory does."""
     enrol: Access | None = None
     """Where the key is had that proves this node's records; None: they go out without a proof."""
-    desk: Desk | None = None
+    eviction_client: EvictionClient | None = None
     """Who asks the API server for evictions; None: there is none, and pods end through their cgroups."""
     removal: Removal | None = None
     """Whether an agent that ends is removed for good; None: it never is, and limits stay in force."""
@@ -139,7 +139,7 @@ class AgentLoop:
         self._writer = LastWriter()
         self._refused = ""
         self._noted: set[str] = set()
-        self._unheld = Unheld(settings.node, settings.desk, clock.wall_ms)
+        self._unheld = Unheld(settings.node, settings.eviction_client, clock.wall_ms)
         self._policies = Policies(self._state, self._metrics)
         prover = Prover(settings.node, settings.state_folder if settings.enrol else None, clock.wall_ms)
         self._enrolment = Enrolment(settings.enrol, prover, self._metrics) if settings.enrol else None
@@ -166,8 +166,8 @@ class AgentLoop:
             pods=self._inventory.value.pods,
             settings=settings.agent,
             tuned=Tuned(settings.state_folder),
-            clerk=settings.desk,
-            heard=self._heard,
+            clerk=settings.eviction_client,
+            concluded=self._concluded,
         )
         self._trainer = Trainer(settings.node, boot_id, settings.agent.train_every_ms)
         self._forecasts = self._forecaster(prover)
@@ -216,12 +216,12 @@ class AgentLoop:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Tick until told to stop."""
+        """Tick until ``stop`` is set."""
         self._look_at_switch()  # before the start, which may go on with evictions
         self._agent.start()
-        self._told()
+        self._keep_inventory()
         self._watch_node()
-        self._hear_replies()
+        self._follow_replies()
         self._ahead.start()
         works = [self._link.run, self._forecasts.run, self._keep_watching, self._keep_looking_at_switch]
         works += [one.run for one in (self._enrolment, self._settings.removal, self._zones) if one is not None]
@@ -236,8 +236,8 @@ class AgentLoop:
             if self._deadline is not None:
                 self._deadline.cancel()
             self._ahead.close()
-            if self._settings.desk is not None:
-                self._settings.desk.stir = lambda: None
+            if self._settings.eviction_client is not None:
+                self._settings.eviction_client.stir = lambda: None
             if self._settings.node_watch is not None:
                 self._settings.node_watch.close()
             for task in (ticking, *beside):
@@ -291,20 +291,20 @@ class AgentLoop:
             self._look_at_switch()
 
     def inventories(self, records: list[Record]) -> None:
-        """The node was told of: the last one of the highest epoch counts. That it was removed changes nothing here."""
+        """The node was published: the last one of the highest epoch counts. A removal changes nothing here."""
         description = self._inventory
-        if not isinstance(description, Told):
+        if not isinstance(description, PublishedNode):
             return
         news = False
 
         def described_anew(inventory: NodeInventory) -> None:
             nonlocal news
             if inventory.facts.name == self._settings.node and self._writer.take(inventory):
-                news = description.tell(inventory.facts) or news
+                news = description.take(inventory.facts) or news
 
         self._each(records, NodeInventory, described_anew)
         if news and not self._closing:
-            self._told()
+            self._keep_inventory()
             self._agent.inventory(description.value.facts, description.value.pods)
 
     async def _tick(self, stop: asyncio.Event) -> None:
@@ -328,7 +328,7 @@ class AgentLoop:
 
     def _take(self, cause: Cause) -> None:
         began_ns = self._clock.mono_ns()
-        self._agent.wallet.log_is(away=bool(self._link.away), now_ns=began_ns)
+        self._agent.credit_account.log_is(away=bool(self._link.away), now_ns=began_ns)
         sample = self._agent.take(
             ls_lately_cpu_milli=self._ahead.lately_milli(cause), ls_pressure=self._ahead.pressure()
         )
@@ -340,7 +340,7 @@ class AgentLoop:
         self._link.offer(sample, self._agent.facts, self._agent.pods)
         self._health.turned("sampling")
         self._arm()
-        self._say_health()
+        self._report_health()
 
     def _by_pressure(self) -> bool:
         """Whether the policy in force on this node goes by what latency-sensitive pods wait."""
@@ -361,20 +361,20 @@ class AgentLoop:
         self._deadline = None
         self._agent.overdue()
         self._arm()
-        self._say_health()
+        self._report_health()
 
-    def _heard(self, outcome: NodeOutcome) -> None:
-        self._metrics.heard(outcome)
-        self._ahead.heard(outcome)
+    def _concluded(self, outcome: NodeOutcome) -> None:
+        self._metrics.concluded(outcome)
+        self._ahead.concluded(outcome)
         self._link.stir()
         if ends_or_stops(outcome) and outcome.result in {"applied", "failed"}:
-            _say_act(outcome)
+            _log_act(outcome)
 
-    def _hear_replies(self) -> None:
-        """Of the API server, as soon as they come; each tick hears them, too."""
-        loop, desk = asyncio.get_running_loop(), self._settings.desk
-        if desk is not None:
-            desk.stir = partial(loop.call_soon_threadsafe, self._replied)
+    def _follow_replies(self) -> None:
+        """Of the API server, as soon as they come; each tick reads them, too."""
+        loop, eviction_client = asyncio.get_running_loop(), self._settings.eviction_client
+        if eviction_client is not None:
+            eviction_client.stir = partial(loop.call_soon_threadsafe, self._replied)
 
     def _replied(self) -> None:
         if not self._closing:
@@ -400,7 +400,7 @@ class AgentLoop:
             self._look_at_switch()
 
     def _look_at_switch(self) -> None:
-        """Suspend the node, or resume it, as the annotation, the file and the policy say now."""
+        """Suspend the node, or resume it, as the annotation, the file and the policy require now."""
         now = self._switch.suspended(self._inventory.value.facts.annotations, self._policies.policy)
         self._metrics.suspended(None if now is None else now.by)
         if now == self._suspended or self._closing:
@@ -412,11 +412,11 @@ class AgentLoop:
         else:
             log.warning("the node is suspended: limits are lifted, no pod is evicted", extra={"by": reason})
         self._agent.suspend(reason)
-        if self._settings.desk is not None:
+        if self._settings.eviction_client is not None:
             uid = "" if self._settings.node_watch is None else self._settings.node_watch.uid
-            self._settings.desk.note_node(self._settings.node, uid, reason, at_ms=self._clock.wall_ms())
+            self._settings.eviction_client.note_node(self._settings.node, uid, reason, at_ms=self._clock.wall_ms())
 
-    def _say_health(self) -> None:
+    def _report_health(self) -> None:
         guard = self._agent.in_charge == "guard"
         spool = self._spool
         self._metrics.stands(guard=guard, spool=(spool.bytes_used, spool.waiting, spool.failures, spool.torn))
@@ -459,11 +459,11 @@ class AgentLoop:
             if (gate := self._ahead.gate()) is not None:
                 self._state.keep_gate(gate, self._clock.mono_ns())
             if self._inventory.changed and await asyncio.to_thread(self._inventory.poll):
-                self._told()
+                self._keep_inventory()
                 self._agent.inventory(self._inventory.value.facts, self._inventory.value.pods)
 
-    def _told(self) -> None:
-        """Say what is known of the node, each thing once, and keep it for the next start."""
+    def _keep_inventory(self) -> None:
+        """Log what is known of the node, each thing once, and keep it for the next start."""
         refused, known = self._inventory.refused, self._inventory.value
         if refused and refused != self._refused:
             log.error("%s", refused)
@@ -475,11 +475,11 @@ class AgentLoop:
         self._unheld.look(known.pods)
         if not refused:
             log.info("inventory in force", extra={"node": known.facts.name, "pods": len(known.pods)})
-        told = isinstance(self._inventory, Told) and self._inventory.facts is not None
-        self._state.keep_inventory(known.facts, unended(known.pods), told=told)
+        from_kafka = isinstance(self._inventory, PublishedNode) and self._inventory.facts is not None
+        self._state.keep_inventory(known.facts, unended(known.pods), from_kafka=from_kafka)
 
     async def _finish(self) -> None:
-        """No act follows the last one; its outcomes go out if the log is there, and stay in the spool if not."""
+        """No act follows the last one; its outcomes go out if Kafka is available, and stay in the spool if not."""
         self._closing = True
         if (gate := self._ahead.gate()) is not None:
             self._state.keep_gate(gate)
@@ -497,7 +497,7 @@ class AgentLoop:
 
 
 def _described(settings: LoopSettings) -> Description:
-    """The node and its pods; where they cannot be told now, as an earlier run knew them."""
+    """The node and its pods; where they cannot be read now, as an earlier run knew them."""
     kept = State(settings.state_folder).inventory()
     last = None if kept is None else Described(facts=kept.facts, pods=kept.pods, notes=())
     node = settings.node
@@ -507,14 +507,14 @@ def _described(settings: LoopSettings) -> Description:
     )
     pods = None if kept is None else kept.pods
     description = file if settings.lister is None else Joined(file, settings.lister, last=pods)
-    if not settings.told:
+    if not settings.from_kafka:
         return description
-    return Told(description, last=kept.facts if kept is not None and kept.told else None)
+    return PublishedNode(description, last=kept.facts if kept is not None and kept.from_kafka else None)
 
 
-def _say_act(outcome: NodeOutcome) -> None:
+def _log_act(outcome: NodeOutcome) -> None:
     """Whoever looks for a pod looks into the node's log, too; the whole of it is in the outcome."""
     pod = outcome.pod
     assert pod is not None
-    said = {"rule": outcome.rule, "bound": outcome.bound, "result": outcome.result, "command_id": outcome.command_id}
-    log.warning("pod %s/%s: %s", pod.namespace, pod.name, reason_of(outcome), extra=said)
+    extra = {"rule": outcome.rule, "bound": outcome.bound, "result": outcome.result, "command_id": outcome.command_id}
+    log.warning("pod %s/%s: %s", pod.namespace, pod.name, reason_of(outcome), extra=extra)

@@ -62,7 +62,7 @@ class Policies:
                 lay_aside(record, str(exc))
                 continue
             if taken:
-                self._metrics.policy_said(self.policy.published_ms)
+                self._metrics.policy_published(self.policy.published_ms)
         self._metrics.policy_refused(refused=bool(self.refused))
         if self.refused and self.refused != refused:
             log.error("a policy is refused", extra={"why": self.refused})

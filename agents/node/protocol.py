@@ -1,4 +1,4 @@
-"""Who decides on a node, and which answers may act. Pure: told what happened, asked what follows.
+"""Who decides on a node, and which answers may act. Pure: takes what happened, gives what follows.
 
 The stream decides; the guard covers. Order comes from the node: a sample's seq within a boot, never
 an offset. Silence past the deadline puts the guard in charge until two successive samples were
@@ -74,7 +74,7 @@ class Protocol:
     def judge(self, command: NodeCommand, now_ns: int) -> Taken | Refusal:
         """The sample that the answer may settle, or why it may not.
 
-        Hears every answer, also those it refuses: two successive ones in time end the guard's charge.
+        Counts every answer, also those it refuses: two successive ones in time end the guard's charge.
         """
         taken = self.held(command.seq)
         if command.node != self._node:
@@ -84,7 +84,7 @@ class Protocol:
         if taken is None:
             newest = self.newest
             return "unknown sample" if newest is None or command.seq > newest.sample.seq else "expired"
-        self._hear(taken, now_ns)
+        self._count_answer(taken, now_ns)
         return taken if command.seq > self._settled_seq else self._out_of_order(command.seq)
 
     def held(self, seq: int) -> Taken | None:
@@ -106,7 +106,7 @@ class Protocol:
             return "superseded"
         return "repeated" if seq == self._settled_seq else "older"
 
-    def _hear(self, taken: Taken, now_ns: int) -> None:
+    def _count_answer(self, taken: Taken, now_ns: int) -> None:
         seq = taken.sample.seq
         if seq <= self._answered_seq:
             return

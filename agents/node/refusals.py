@@ -1,4 +1,4 @@
-"""What would be said over and over: of one cause there is one counted outcome a second."""
+"""Repeated refusals: of one cause there is one counted outcome a second."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class Refusals:
 
 
 class Paced:
-    """Lets one thing of each kind be said a second, the first at once; the others count into the next one said."""
+    """Lets one outcome of each kind be reported a second, the first at once; the next one counts the others."""
 
     def __init__(self) -> None:
-        self._said: dict[Hashable, tuple[int, int]] = {}
+        self._reported: dict[Hashable, tuple[int, int]] = {}
 
     def count(self, kind: Hashable, now_ns: int) -> int:
-        """For how many it stands, if it may be said now; else 0."""
-        said_ns, unsaid = self._said.get(kind, (now_ns - SHARE_NS, 0))
-        may = now_ns - said_ns >= SHARE_NS
-        self._said[kind] = (now_ns, 0) if may else (said_ns, unsaid + 1)
+        """For how many it stands, if it may be reported now; else 0."""
+        reported_ns, unsaid = self._reported.get(kind, (now_ns - SHARE_NS, 0))
+        may = now_ns - reported_ns >= SHARE_NS
+        self._reported[kind] = (now_ns, 0) if may else (reported_ns, unsaid + 1)
         return unsaid + 1 if may else 0

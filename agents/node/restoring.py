@@ -75,7 +75,7 @@ def restored(
             pods=known.pods,
             settings=AgentSettings(),
             tuned=tuned,
-            heard=outcomes.append,
+            concluded=outcomes.append,
         )
         agent.start()
         agent.take()
@@ -105,4 +105,4 @@ def _as_rules_set_them(kernel: Kernel, known: Described, policy: Policy) -> list
     colocation = msgspec.structs.replace(policy.colocation, enable=True)
     rules = wanted(known.facts, known.pods, msgspec.structs.replace(policy, colocation=colocation))
     held = kernel.held(sorted(rules)).values
-    return [key for key, value in held.items() if value == kernel.as_told(key.knob, rules[key].value)]
+    return [key for key, value in held.items() if value == kernel.as_reads_back(key.knob, rules[key].value)]

@@ -74,7 +74,7 @@ class Sampler:
         self._clock = clock
         self._keyframe_ns = keyframe_ms * 1_000_000
         self._keyframe_at_ns: int | None = None
-        self._said: Inventory | None = None
+        self._published: Inventory | None = None
         self._reading: Reading | None = None
         self._read_at_ns = 0
         self._seq = 0
@@ -89,7 +89,7 @@ class Sampler:
         ls_lately_cpu_milli: int | None,
         ls_pressure: LsPressure | None = None,
     ) -> Taken:
-        """Read the kernel once more and say what was seen.
+        """Read the kernel once more and return what was seen.
 
         Args:
             now_ns: the monotonic instant of the sample.
@@ -103,9 +103,9 @@ class Sampler:
         reading = self._read(now_ns, limits)
         self._seq += 1
         keyframe = self._keyframe_due(now_ns)
-        inventory, said = self.inventory, self._said
+        inventory, published = self.inventory, self._published
         remembered = self._remembered(reading, inventory, now_ns)
-        self._said = inventory
+        self._published = inventory
         sample = NodeSample(
             node=self._node,
             boot_id=self._boot_id,
@@ -120,9 +120,11 @@ class Sampler:
             pod_use=reading.pod_use,
             limits=reading.limits,
             since_raise_ms=since_raise_ms,
-            facts=inventory.facts if keyframe or not said or said.facts_revision != inventory.facts_revision else None,
+            facts=inventory.facts
+            if keyframe or not published or published.facts_revision != inventory.facts_revision
+            else None,
             pods=list(inventory.pods)
-            if keyframe or not said or said.pods_revision != inventory.pods_revision
+            if keyframe or not published or published.pods_revision != inventory.pods_revision
             else None,
             missing=reading.missing + remembered.missing,
             evict=remembered.evict,

@@ -9,6 +9,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from slacktide.agents.node.spool_files import write_whole
 from slacktide.agents.node.suspend.switch import KEPT
 from slacktide.schemas.codec import decode, encode
@@ -30,8 +32,8 @@ class KeptInventory(Message, frozen=True, kw_only=True):
 
     facts: NodeFacts
     pods: list[Pod]
-    told: bool = False
-    """The facts are those that the log told."""
+    from_kafka: bool = msgspec.field(name="told", default=False)
+    """The facts are those that Kafka had."""
 
 
 class State:
@@ -83,9 +85,9 @@ class State:
         """Remember the policy in force."""
         self._write(self._policy, policy)
 
-    def keep_inventory(self, facts: NodeFacts, pods: Sequence[Pod], *, told: bool = False) -> None:
-        """Remember the node as it is; ``told``: by the log."""
-        self._write(self._inventory, KeptInventory(facts=facts, pods=list(pods), told=told))
+    def keep_inventory(self, facts: NodeFacts, pods: Sequence[Pod], *, from_kafka: bool = False) -> None:
+        """Remember the node as it is; ``from_kafka``: as Kafka had it."""
+        self._write(self._inventory, KeptInventory(facts=facts, pods=list(pods), from_kafka=from_kafka))
 
     def _read(self, path: Path, kind: type[M], *, again: bool = False) -> M | None:
         try:

@@ -37,7 +37,7 @@ from slacktide.schemas.sample_columns import DEFAULT_FORMAT, SampleFormat
 if TYPE_CHECKING:
     from slacktide.agents.node.ahead.ahead import AheadSettings
     from slacktide.agents.node.cgroup.hierarchy import Hierarchy
-    from slacktide.agents.node.evict.desk import Desk
+    from slacktide.agents.node.evict.eviction_client import EvictionClient
     from slacktide.agents.node.removal import Removal
     from slacktide.agents.node.suspend.node_watch import NodeWatch
     from slacktide.agents.node.zones.publisher import ZonesFolders
@@ -223,17 +223,17 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         grace_ms_max=round(settings.eviction_grace * 1000),
         restore_on_exit=settings.restore_on_exit,
     )
-    desk = _desk(settings)
+    eviction_client = _eviction_client(settings)
     wanted = loop.LoopSettings(
         node=settings.node_name,
         bootstrap=settings.bootstrap,
         inventory=inventory,
         machine=partial(machine.node_item, settings.node_name, settings.proc_mount),
-        told=settings.inventory is None,
+        from_kafka=settings.inventory is None,
         state_folder=settings.state_folder,
         lister=kubelet or host,
         enrol=_enrol(settings),
-        desk=desk,
+        eviction_client=eviction_client,
         removal=_removal(settings),
         node_watch=_node_watch(settings),
         zones=_zones(settings),
@@ -247,8 +247,8 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
         await loop.run(kernel, wanted, stop, health)
     finally:
         kernel.close()
-        if desk is not None:
-            desk.close()
+        if eviction_client is not None:
+            eviction_client.close()
         if kubelet is not None:
             kubelet.close()
 
@@ -267,7 +267,7 @@ def _enrol(settings: AgentCommandSettings) -> Access | None:
     return Access(url=settings.enrol_url, token=settings.enrol_token, ca=settings.enrol_ca)
 
 
-def _desk(settings: AgentCommandSettings) -> Desk | None:
+def _eviction_client(settings: AgentCommandSettings) -> EvictionClient | None:
     """Who asks the API server for evictions, if there is one.
 
     Raises:
@@ -275,14 +275,14 @@ def _desk(settings: AgentCommandSettings) -> Desk | None:
 
     """
     from slacktide.agents.node.apiserver import ApiServer  # noqa: PLC0415
-    from slacktide.agents.node.evict.desk import Desk  # noqa: PLC0415
+    from slacktide.agents.node.evict.eviction_client import EvictionClient  # noqa: PLC0415
 
     if settings.host_workloads is not None:
         return None
     access = access_of(settings.api_server, settings.api_token, settings.api_ca)
     if access is not None:
         log.info("evictions go through the API server", extra={"url": access.url})
-        return Desk(ApiServer(access))
+        return EvictionClient(ApiServer(access))
     if settings.kubelet is not None:
         log.warning(
             "evicted pods end through their control groups, and the kubelet may start them again: give --api-server"

@@ -14,7 +14,7 @@ import pytest
 
 from slacktide.agents.https import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
-from slacktide.agents.node.evict.desk import Desk
+from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine
@@ -91,8 +91,8 @@ async def running(machine: Machine, settings: LoopSettings) -> AsyncIterator[Non
     finally:
         stop.set()
         await task
-        assert settings.desk is not None
-        settings.desk.close()
+        assert settings.eviction_client is not None
+        settings.eviction_client.close()
 
 
 async def test_a_reply_is_told_at_once_and_not_at_the_next_sample(
@@ -117,7 +117,7 @@ async def test_a_reply_is_told_at_once_and_not_at_the_next_sample(
         bootstrap=Cluster(where),
         inventory=file,
         state_folder=tmp_path / "state",
-        desk=Desk(Door(Access(url=api_server.url, token=token, ca=api_server.ca))),
+        eviction_client=EvictionClient(Door(Access(url=api_server.url, token=token, ca=api_server.ca))),
         sample_interval_ms=INTERVAL_MS,
         fetch_wait_ms=50,
     )
@@ -160,7 +160,7 @@ async def test_a_pod_that_claims_to_be_best_effort_outside_that_group_gets_one_e
             bootstrap=Cluster(where),
             inventory=file,
             state_folder=tmp_path / "state",
-            desk=Desk(Door(Access(url=api_server.url, token=token, ca=api_server.ca))),
+            eviction_client=EvictionClient(Door(Access(url=api_server.url, token=token, ca=api_server.ca))),
         )
         async with running(machine, settings):
             async with asyncio.timeout(60):

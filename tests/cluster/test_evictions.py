@@ -61,7 +61,7 @@ def test_a_victim_is_evicted_through_the_api_and_followed_to_its_end(node) -> No
     assert deleting["metadata"]["deletionGracePeriodSeconds"] == 30, "as it asks for itself"
     assert (begin.rule, begin.result, begin.bound) == ("BEMemoryEvict", "applied", "formula")
     assert begin.reason.endswith("through the Eviction API, 30000 ms to end")
-    assert (begin.spent.evictions, node.agent.wallet.spent) == (1, 1)
+    assert (begin.spent.evictions, node.agent.credit_account.spent) == (1, 1)
     assert dying == [uid]
     assert (end.result, end.bound, end.spent) == ("applied", "ended", None)
     assert end.reason == f"gone after {end.terms['after_ms']} ms"
@@ -104,7 +104,7 @@ def test_one_that_a_budget_keeps_goes_last_and_costs_no_credit(node) -> None:
     assert "The disruption budget kept needs 1 healthy pods and has 1 currently" in refused.reason
     assert (sample.evict.kept, sample.evict.since_mem_ms) == ([kept], None), "no cool-down: nobody has gone"
     assert node.told(other) == [("applied", "formula")]
-    assert node.agent.wallet.spent == 1
+    assert node.agent.credit_account.spent == 1
     assert "deletionTimestamp" not in pod_of(node, "kept")["metadata"]
 
 
@@ -136,7 +136,7 @@ def test_a_server_that_is_overloaded_is_left_alone_as_long_as_it_asks_for(node) 
         node.tick_and_hear()
     (begin,) = node.outcomes(first)
     sample = node.tick(500)
-    dammed, spent = [one.reason for one in node.outcomes() if one.result == "refused"], node.agent.wallet.spent
+    dammed, spent = [one.reason for one in node.outcomes() if one.result == "refused"], node.agent.credit_account.spent
     throttled = node.agent.evicting.throttled
     node.tick_and_hear()
 
@@ -219,7 +219,7 @@ def test_another_pod_of_the_same_name_is_never_evicted_in_its_place(node) -> Non
     assert outcome.result == "unchanged"
     assert outcome.reason.startswith("there is no such pod any more: 409 ")
     assert "deletionTimestamp" not in pod_of(node, "job")["metadata"]
-    assert node.agent.wallet.spent == 0
+    assert node.agent.credit_account.spent == 0
 
 
 def test_a_pod_that_the_server_does_not_know_is_gone(node) -> None:
@@ -269,7 +269,7 @@ def test_while_nobody_watches_over_evictions_victims_are_held_back_and_never_kil
     assert uid in node.machine.pods
     assert "deletionTimestamp" not in pod_of(node, "job")["metadata"]
     assert (node.agent.evicting.throttled, node.agent.evicting.frozen) == (True, 1)
-    assert node.agent.wallet.spent == 0
+    assert node.agent.credit_account.spent == 0
     (reason,) = reasons
     assert reason.startswith("the webhook that watches over evictions does not answer: 500 ")
 
@@ -296,7 +296,7 @@ def test_whom_the_fence_refuses_stays_and_the_next_one_goes(
     assert told["elsewhere"] == ("refused", "the API server keeps it")
     assert told["anew"] == ("unchanged", "there is no such pod any more")
     assert (node.told(job)[-1], going) == (("applied", "formula"), ["job"])
-    assert node.agent.wallet.spent == 1
+    assert node.agent.credit_account.spent == 1
 
 
 def going_is(node: EvictingNode, name: str) -> bool:
@@ -370,13 +370,13 @@ def test_while_the_server_is_away_victims_are_held_back_and_go_when_it_is_back(n
     node.tick()
     node.tick()
 
-    said = [record.getMessage() for record in caplog.records if record.name.endswith(".desk")]
+    said = [record.getMessage() for record in caplog.records if record.name.endswith(".eviction_client")]
     assert [text.split(": ")[0] for text in said] == [f"pod {node.namespace}/job is not evicted"], "once"
     assert (throttled, frozen) == (True, 1)
     assert 2 <= asked <= len(failed) < 10, "less often than at each tick, by pauses that are drawn"
     assert failed[0].reason.startswith("the API server is away: no connection: Connection refused")
     assert node.told(uid)[-3:] == [("applied", "thawed"), ("applied", "formula"), ("applied", "ended")]
-    assert node.agent.wallet.spent == 1
+    assert node.agent.credit_account.spent == 1
     assert node.spool.interrupted() == []
 
 
@@ -400,7 +400,7 @@ def test_a_server_that_never_answers_holds_nobody_up_and_what_it_may_have_heard_
     assert throttled
     failed = node.outcomes(uid)[-1]
     assert (failed.result, failed.reason) == ("failed", "the API server is away: no whole answer within 1.5 s")
-    assert node.agent.wallet.spent == failed.spent.evictions == 1
+    assert node.agent.credit_account.spent == failed.spent.evictions == 1
 
 
 def test_while_the_server_is_away_a_pod_is_killed_where_the_policy_allows_it_and_throttling_was_not_enough(

@@ -14,7 +14,7 @@ from cluster.test_removal import SUPPRESS
 
 from slacktide.agents.https import Access
 from slacktide.agents.node.apiserver import ApiServer as Door
-from slacktide.agents.node.evict.desk import Desk
+from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.loop import LoopSettings, run
 from slacktide.agents.node.state import State
 from slacktide.agents.node.suspend.node_watch import NodeWatch
@@ -52,13 +52,13 @@ class Node:
         self.start()
 
     def start(self) -> None:
-        self.desk = Desk(Door(self.access))
+        self.eviction_client = EvictionClient(Door(self.access))
         settings = LoopSettings(
             node=self.name,
             bootstrap=NO_KAFKA,
             inventory=self.folder / "inventory.json",
             state_folder=self.state,
-            desk=self.desk,
+            eviction_client=self.eviction_client,
             node_watch=NodeWatch(Door(self.access), self.name),
             sample_interval_ms=200,
         )
@@ -68,7 +68,7 @@ class Node:
     async def end(self) -> None:
         self.stop.set()
         await asyncio.wait_for(self.task, 10)
-        await asyncio.to_thread(self.desk.close)
+        await asyncio.to_thread(self.eviction_client.close)
 
     @property
     def held(self) -> bool:

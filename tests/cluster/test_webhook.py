@@ -318,7 +318,7 @@ async def test_once_the_api_server_is_heard_again_what_is_known_is_fresh_though_
     async with DoorToApi(access, name="test") as api:
         world = World(api)
         following = asyncio.create_task(world.run())
-        await world.heard()
+        await world.known()
         assert not world.trouble
         way.close()
         await until(lambda: world.trouble)

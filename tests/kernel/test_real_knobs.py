@@ -140,7 +140,7 @@ def test_bursts_are_taken_and_all_is_given_back(groups: Groups, kernel: CgroupKe
     batch = pod_of("2-be", "BestEffort", Resources(batch_cpu_milli=500, batch_mem_bytes=64 * MIB))
     node = Node(groups, kernel, service, batch)
     bought = ("cpu_shares", "cfs_quota_us", "mem_limit_bytes")
-    shares = 512 if groups.version == 1 else kernel.as_told("cpu_shares", 512)
+    shares = 512 if groups.version == 1 else kernel.as_reads_back("cpu_shares", 512)
 
     assert [node.held(f"pod/1-ls{inside}", "cfs_burst_us") for inside in ("", "/main")] == [[25_000], [25_000]]
     assert node.held("pod/2-be/main", *bought) == node.held("pod/2-be", *bought) == [shares, 50_000, 64 * MIB]
@@ -200,7 +200,7 @@ def test_an_idle_pod_yields_to_its_siblings_and_gets_its_weight_back(groups: Gro
     assert {one.result for one in node.outcomes()} == {"applied"}
     node.agent.policy(msgspec.structs.replace(ON, version="on"))
     node.pass_s(30)
-    shares = 512 if groups.version == 1 else kernel.as_told("cpu_shares", 512)
+    shares = 512 if groups.version == 1 else kernel.as_reads_back("cpu_shares", 512)
     assert node.held("pod/1-be", "cpu_idle", "cpu_shares") == [0, shares]
     node.agent.policy(OFF)
     node.pass_s(3)

@@ -282,7 +282,7 @@ async def test_a_node_is_as_the_log_tells_and_stays_so_without_it(
 
     with VirtualNode(tmp_path) as node:
         await put(where, policy_record(), inventory_record(2, pool="mixed"))
-        async with agent_of(node, where, tmp_path, told=True):
+        async with agent_of(node, where, tmp_path, from_kafka=True):
             await until(lambda: _ends(pools, "mixed"))
             removed = Out(topic=INVENTORY.name, key=NODE.encode(), value=None)
             await put(where, inventory_record(1, pool="of an older bridge"), removed)
@@ -295,7 +295,7 @@ async def test_a_node_is_as_the_log_tells_and_stays_so_without_it(
         assert "of an older bridge" not in await pools()
         embedded_broker.forget()
         embedded_broker.apply_topics(PARTITIONS)
-        async with agent_of(node, where, tmp_path, told=True):
+        async with agent_of(node, where, tmp_path, from_kafka=True):
             await until(samples_come(where))
         assert set(await pools()) == {"batch"}, "what was told is kept"
 

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import pytest
 from prometheus_client import REGISTRY
 
-from slacktide.agents.wallet import Wallet
+from slacktide.agents.credit_account import CreditAccount
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import EvictionCredit
@@ -63,13 +63,13 @@ async def lives(bootstrap: str, sender: Sender) -> None:
         await asyncio.sleep(0.5)
 
 
-async def listen(reader: NodeReader, wallet: Wallet, heard: list[EvictionCredit]) -> None:
+async def listen(reader: NodeReader, credit_account: CreditAccount, heard: list[EvictionCredit]) -> None:
     """Hear as an agent does."""
     while True:
         read = await reader.read()
         for record in read.credits:
             heard.append(decode(record.value, EvictionCredit))
-            wallet.receive(heard[-1], time.monotonic_ns() - round(read.credit_age_s * 1e9))
+            credit_account.receive(heard[-1], time.monotonic_ns() - round(read.credit_age_s * 1e9))
 
 
 def process(bootstrap: str) -> subprocess.Popen[bytes]:
@@ -87,24 +87,28 @@ async def test_another_takes_over_with_a_higher_epoch_and_the_nodes_lease_goes_o
     await sender.connect([CREDIT.name, METRIC.name, POLICY.name])
     policy = policy_record(BUDGET)
     await sender.send([Out(topic=POLICY.name, key=policy.key, value=policy.value)])
-    reader, wallet, heard = NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50), Wallet(BOOT), []
+    reader, credit_account, heard = (
+        NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50),
+        CreditAccount(BOOT),
+        [],
+    )
     await reader.connect()
     earlier = EvictionCredit(node=NODE, boot_id=BOOT, epoch=7, number=3, granted=1, ttl_ms=12_000)
     stop = asyncio.Event()
     settings = GovernorSettings(bootstrap=Cluster(where), session_timeout_ms=SESSION_MS)
     second = govern(Governor("second"), settings, stop, lambda: time.time_ns() // 1_000_000)
-    async with beside(lives(where, sender), listen(reader, wallet, heard)):
+    async with beside(lives(where, sender), listen(reader, credit_account, heard)):
         await sender.send([Out(topic=CREDIT.name, key=NODE.encode(), value=encode(earlier))])
         first = process(where)
         try:
-            await until(lambda: wallet.epoch > 7, "the first governs")
-            epoch = wallet.epoch
+            await until(lambda: credit_account.epoch > 7, "the first governs")
+            epoch = credit_account.epoch
             async with beside(second):
                 await asyncio.sleep(1)
-                assert wallet.epoch == epoch, "a candidate that joins waits"
+                assert credit_account.epoch == epoch, "a candidate that joins waits"
                 first.kill()
-                await until(lambda: wallet.epoch > epoch, "the second governs")
-                assert wallet.ready(time.monotonic_ns(), "batch"), "without a gap"
+                await until(lambda: credit_account.epoch > epoch, "the second governs")
+                assert credit_account.ready(time.monotonic_ns(), "batch"), "without a gap"
         finally:
             first.kill()
             first.wait()
@@ -119,7 +123,7 @@ async def test_another_takes_over_with_a_higher_epoch_and_the_nodes_lease_goes_o
 
 async def test_a_log_that_was_made_anew_is_governed_anew(embedded_broker: EmbeddedBroker) -> None:
     """An agent that outlived it takes the new leases, too: their epoch is higher than all it has heard of."""
-    where, wallet, stop = embedded_broker.bootstrap, Wallet(BOOT), asyncio.Event()
+    where, credit_account, stop = embedded_broker.bootstrap, CreditAccount(BOOT), asyncio.Event()
     policy = policy_record(EvictionBudget(interval_s=5, lease_s=3))
     settings = GovernorSettings(bootstrap=Cluster(where), session_timeout_ms=SESSION_MS)
     governing = govern(Governor("first"), settings, stop, lambda: time.time_ns() // 1_000_000)
@@ -131,10 +135,10 @@ async def test_a_log_that_was_made_anew_is_governed_anew(embedded_broker: Embedd
             await sender.connect([CREDIT.name, METRIC.name, POLICY.name])
             await sender.send([Out(topic=POLICY.name, key=policy.key, value=policy.value)])
             await reader.connect()
-            epoch = wallet.epoch
-            async with beside(lives(where, sender), listen(reader, wallet, heard)):
-                await until(lambda: wallet.epoch > epoch, "it is governed")  # noqa: B023
-                assert wallet.ready(time.monotonic_ns(), "batch")
+            epoch = credit_account.epoch
+            async with beside(lives(where, sender), listen(reader, credit_account, heard)):
+                await until(lambda: credit_account.epoch > epoch, "it is governed")  # noqa: B023
+                assert credit_account.ready(time.monotonic_ns(), "batch")
             await reader.close()
             await sender.close()
             if life == 0:
@@ -143,7 +147,7 @@ async def test_a_log_that_was_made_anew_is_governed_anew(embedded_broker: Embedd
 
 async def test_forged_outcomes_end_no_term_and_use_up_no_budget(embedded_broker: EmbeddedBroker) -> None:
     """An epoch of 2**53, a total of 2**53, a later boot, and nodes that do not exist."""
-    where, stop, wallet = embedded_broker.bootstrap, asyncio.Event(), Wallet(BOOT)
+    where, stop, credit_account = embedded_broker.bootstrap, asyncio.Event(), CreditAccount(BOOT)
     embedded_broker.apply_topics(4)
     policy = policy_record(EvictionBudget(cluster_max=2, node_max=2, interval_s=60, lease_s=3))
     settings = GovernorSettings(bootstrap=Cluster(where), session_timeout_ms=SESSION_MS)
@@ -159,14 +163,14 @@ async def test_forged_outcomes_end_no_term_and_use_up_no_budget(embedded_broker:
     reader, heard = NodeReader(Cluster(where), NODE, client_id="agent", fetch_wait_ms=50), []
     await reader.connect()
     governing = govern(Governor("first"), settings, stop, lambda: time.time_ns() // 1_000_000)
-    async with beside(governing, lives(where, sender), listen(reader, wallet, heard)):
-        await until(lambda: wallet.ready(time.monotonic_ns(), "batch"), "it is granted")
+    async with beside(governing, lives(where, sender), listen(reader, credit_account, heard)):
+        await until(lambda: credit_account.ready(time.monotonic_ns(), "batch"), "it is granted")
         for _ in range(3):
             await sender.send([Out(topic=OUTCOME.name, key=one.key, value=one.value) for one in forged])
             await asyncio.sleep(0.5)
         begun = len(heard)
         await until(lambda: len(heard) > begun + 1, "the lease is renewed")
-        assert wallet.ready(time.monotonic_ns(), "batch")
+        assert credit_account.ready(time.monotonic_ns(), "batch")
     await reader.close()
     await sender.close()
 

@@ -81,7 +81,7 @@ def test_the_threshold_and_what_fixed_the_limit_are_as_the_rule_had_them() -> No
         told = {"node": "thresholds", "boot_id": "000000000001-00000000", "seq": 1, "command_id": "c"}
         told |= {"rule": "cpu_suppress", "target": "besteffort", "origin": "stream", "result": "applied"}
         told |= {"policy_version": "v", "observed_ms": 0, "acted_ms": 0, "age_ms": 0}
-        metrics.heard(msgspec.convert(told | outcome, NodeOutcome))
+        metrics.concluded(msgspec.convert(told | outcome, NodeOutcome))
         return CPU.labels("thresholds", "threshold")._value.get()
 
     assert threshold(bound="target", terms={"ceiling_milli": 5_200}) == 5_200

@@ -67,13 +67,15 @@ def test_each_answer_means_one_thing(given: Answer, verdict: str) -> None:
     reply = reply_of(WISH, given)
 
     assert (reply.uid, reply.verdict) == ("uid-1", verdict)
-    assert reply.said.startswith(f"{given.status} ")
+    assert reply.message.startswith(f"{given.status} ")
 
 
 def test_what_the_server_said_is_told_with_its_causes() -> None:
     body = {"message": BUDGET, "details": {"causes": [{"reason": "DisruptionBudget", "message": "x needs 1, has 1"}]}}
 
-    assert reply_of(WISH, Answer(status=429, body=json.dumps(body).encode())).said == f"429 {BUDGET} x needs 1, has 1"
+    assert (
+        reply_of(WISH, Answer(status=429, body=json.dumps(body).encode())).message == f"429 {BUDGET} x needs 1, has 1"
+    )
 
 
 def test_an_eviction_names_the_very_pod_and_never_asks_for_no_grace() -> None:
@@ -122,14 +124,14 @@ def test_of_a_rule_whose_terms_are_not_known_the_event_says_the_rest() -> None:
 
 
 def reply(verdict: str, **more: object) -> Reply:
-    return Reply(**{"uid": "uid-1", "verdict": verdict, "said": "so"} | more)  # type: ignore[arg-type]
+    return Reply(**{"uid": "uid-1", "verdict": verdict, "message": "so"} | more)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("trouble", ["forbidden", "fenced", "overloaded", "away"])
 def test_a_server_in_trouble_is_left_alone_for_longer_and_longer(trouble: str) -> None:
     patience, now_ns, waits = Patience(random=lambda: 1.0), 0, []
     for _ in range(8):
-        patience.heard(reply(trouble), now_ns)
+        patience.replied(reply(trouble), now_ns)
         began_ns = now_ns
         while patience.refuses("another", now_ns, asking=False):
             now_ns += SECOND_NS
@@ -137,16 +139,16 @@ def test_a_server_in_trouble_is_left_alone_for_longer_and_longer(trouble: str) -
 
     assert waits == [1, 2, 4, 8, 16, BACKOFF_S_MAX, BACKOFF_S_MAX, BACKOFF_S_MAX]
     assert patience.refuses("another", now_ns, asking=True), "one at a time"
-    patience.heard(reply("evicted"), now_ns)
+    patience.replied(reply("evicted"), now_ns)
     assert patience.refuses("another", now_ns, asking=True) == ""
-    patience.heard(reply(trouble), now_ns)
+    patience.replied(reply(trouble), now_ns)
     assert not patience.refuses("another", now_ns + SECOND_NS, asking=False), "and is trusted again"
 
 
 def test_many_replies_of_one_moment_are_one_trouble() -> None:
     patience = Patience(random=lambda: 1.0)
     for _ in range(5):
-        patience.heard(reply("away"), 0)
+        patience.replied(reply("away"), 0)
 
     assert patience.refuses("another", SECOND_NS - 1, asking=False)
     assert not patience.refuses("another", SECOND_NS, asking=False)
@@ -154,7 +156,7 @@ def test_many_replies_of_one_moment_are_one_trouble() -> None:
 
 def test_a_server_that_says_when_to_come_back_is_asked_no_sooner() -> None:
     patience = Patience(random=lambda: 1.0)
-    patience.heard(reply("overloaded", retry_after_s=7), 0)
+    patience.replied(reply("overloaded", retry_after_s=7), 0)
 
     assert patience.refuses("another", 7 * SECOND_NS - 1, asking=False) == "the API server is overloaded: so"
     assert not patience.refuses("another", 7 * SECOND_NS, asking=False)
@@ -162,7 +164,7 @@ def test_a_server_that_says_when_to_come_back_is_asked_no_sooner() -> None:
 
 def test_a_pod_that_is_kept_is_no_trouble_of_anybody_elses() -> None:
     patience = Patience(random=lambda: 1.0)
-    patience.heard(reply("kept"), 0)
+    patience.replied(reply("kept"), 0)
 
     assert patience.kept(0) == ["uid-1"]
     assert patience.refuses("uid-1", 0, asking=False) == "the API server keeps it: so"

@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from slacktide.agents.credit_account import NO_CREDIT
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.evict.eviction_api import Reply, Wish
 from slacktide.agents.node.spool import DiskSpool, MemorySpool, Spool
-from slacktide.agents.wallet import NO_CREDIT
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine
@@ -72,13 +72,13 @@ class Cluster:
         if there:
             self.granted.append(wish.uid)
             self.machine.terminate_pod(wish.uid)
-        self._waiting.append(Reply(uid=wish.uid, verdict="evicted" if there else "gone", said="so"))
+        self._waiting.append(Reply(uid=wish.uid, verdict="evicted" if there else "gone", message="so"))
 
     def replies(self) -> list[Reply]:
         replies, self._waiting = self._waiting, []
         return replies
 
-    def tell(self, outcome: NodeOutcome) -> None:
+    def report(self, outcome: NodeOutcome) -> None:
         """Nobody looks at Events here."""
 
 
@@ -398,7 +398,7 @@ def test_a_dry_run_says_whom_it_would_evict_and_does_nothing() -> None:
     bench.ticks(2)
 
     assert [one.result for one in bench.of_pods()] == ["dry-run"] * 4
-    assert (len(bench.machine.pods), bench.agent.wallet.spent) == (4, 0)
+    assert (len(bench.machine.pods), bench.agent.credit_account.spent) == (4, 0)
     assert bench.best_effort.frozen() == frozenset()
 
 
@@ -412,7 +412,7 @@ def test_only_best_effort_pods_end_whatever_is_asked(monkeypatch: pytest.MonkeyP
     bench.tick()
 
     assert "ls" in bench.machine.pods
-    assert bench.agent.wallet.spent == 0
+    assert bench.agent.credit_account.spent == 0
     (outcome,) = of(bench, "ls")
     assert outcome.result == "refused"
     assert outcome.reason.endswith("not a best-effort pod's group: never touched")
@@ -429,8 +429,8 @@ class Crashing:
         self.left = steps
         acts = [(bench.spool, name) for name in ("intend", "conclude")]
         acts += [(bench.best_effort, name) for name in ("terminate", "kill", "freeze", "thaw")]
-        acts += [(bench.agent.wallet, name) for name in ("spend", "reserve", "settle")]
-        acts += [(bench.cluster, name) for name in ("ask", "tell") if bench.cluster is not None]
+        acts += [(bench.agent.credit_account, name) for name in ("spend", "reserve", "settle")]
+        acts += [(bench.cluster, name) for name in ("ask", "report") if bench.cluster is not None]
         for owner, name in acts:
             setattr(owner, name, self._stepping(getattr(owner, name)))
 

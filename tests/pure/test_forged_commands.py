@@ -137,7 +137,7 @@ class Life:
             facts=FACTS,
             pods=[LS, *self.batch],
             settings=AgentSettings(),
-            heard=self.heard.append,
+            concluded=self.heard.append,
         )
         self.agent.start()
         lease = EvictionCredit(node=NODE, boot_id=BOOT, epoch=1, number=1, granted=10**6, ttl_ms=10**9)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 import pytest
 
-from slacktide.agents.wallet import Wallet
+from slacktide.agents.credit_account import CreditAccount
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.credit import DESCHEDULER, EvictionCredit
 from slacktide.schemas.dead_letter import DeadLetter
@@ -359,16 +359,16 @@ def test_an_outcome_under_another_nodes_key_is_a_dead_letter() -> None:
 def test_the_last_epoch_there_can_be_ends_nothing() -> None:
     """The credit topic is the governor's own; what stands there by mistake must not end evictions for good."""
     last = lease("z", epoch=2**53, number=2**53)
-    wallet = Wallet(BOOT)
-    wallet.receive(msgspec.structs.replace(last, boot_id="another"), since_ns=0)
+    credit_account = CreditAccount(BOOT)
+    credit_account.receive(msgspec.structs.replace(last, boot_id="another"), since_ns=0)
     for number in range(2):
         term = Term(known=[credit_record(last)])
         term.live("a")
         [said] = term.tick()
         term.receive(credit_record(said))
         assert not term.governor.deposed
-        wallet.receive(said, since_ns=0)
-        assert wallet.ready(1, "x"), f"governor {number}"
+        credit_account.receive(said, since_ns=0)
+        assert credit_account.ready(1, "x"), f"governor {number}"
 
 
 def test_its_own_leases_read_back_change_nothing() -> None:

@@ -136,7 +136,7 @@ def test_what_was_put_is_held_as_told(tree, kernel) -> None:
         key = KnobKey(group, knob)
         kernel.put(key, value)
         if value is not None or tree.version == 2:  # a plain file keeps -1, a kernel of v1 tells a large number
-            assert kernel.held([key]).values == {key: kernel.as_told(knob, value)}
+            assert kernel.held([key]).values == {key: kernel.as_reads_back(knob, value)}
 
 
 def test_protections_are_a_matter_of_v2_and_v1_says_so(tree, kernel) -> None:

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE
-from slacktide.agents.node.cgroup.knob_files import FILES, as_told
+from slacktide.agents.node.cgroup.knob_files import FILES, as_reads_back
 from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.deploy.cli.virtual import knobs, texts
 from slacktide.deploy.cli.virtual.machine import Machine
@@ -62,4 +62,4 @@ def test_the_model_holds_each_knob_that_its_version_has(knob: Knob, version: int
     assert set(KNOBS[knob].files(version)) <= shown.keys() & set(texts.CONTROL[version])
     if knob in FILES[version]:
         knobs.write(machine, group.path, knob, KNOBS[knob].low)
-        assert knobs.read(machine, group.path, knob) == as_told(knob, KNOBS[knob].low, version)
+        assert knobs.read(machine, group.path, knob) == as_reads_back(knob, KNOBS[knob].low, version)

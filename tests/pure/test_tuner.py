@@ -107,7 +107,7 @@ class Bench:
 def test_pods_get_what_their_spec_bought_and_each_act_says_so(version) -> None:
     bench = Bench(version)
 
-    assert bench.held(*BE_KEYS) == {key: bench.kernel.as_told(key.knob, value) for key, value in BE_KEYS.items()}
+    assert bench.held(*BE_KEYS) == {key: bench.kernel.as_reads_back(key.knob, value) for key, value in BE_KEYS.items()}
     done = {(one.target, one.knob.knob): one for one in bench.outcomes()}
     assert done.keys() == set(BE_KEYS)
     quota = done["pod/be", "cfs_quota_us"]

@@ -88,8 +88,8 @@ class WatchedKernel:
     def put(self, key: KnobKey, value: int | None) -> None:
         self._inner.put(key, value)
 
-    def as_told(self, knob: Knob, value: int | None) -> int | None:
-        return self._inner.as_told(knob, value)
+    def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
+        return self._inner.as_reads_back(knob, value)
 
     def hold(self, limits: Limits) -> None:
         node = self._node

@@ -152,7 +152,7 @@ class Node:
         agent, log = self.agent, self.world.log
         assert agent is not None
         self.log_away = not log.up
-        agent.wallet.log_is(away=self.log_away, now_ns=self.clock.mono_ns())
+        agent.credit_account.log_is(away=self.log_away, now_ns=self.clock.mono_ns())
         if self.log_away:
             return
         since_ms, self._credit_read_ms = self._credit_read_ms, self.world.timeline.now_ms

@@ -8,6 +8,7 @@ import msgspec
 
 from sim import check_budget
 from sim.world import Parts
+from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node import verdict
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.agent import NodeAgent
@@ -16,7 +17,6 @@ from slacktide.agents.node.evict.victims import Victims
 from slacktide.agents.node.protocol import Protocol
 from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.spool import MemorySpool
-from slacktide.agents.wallet import Wallet
 from slacktide.deploy.cli.virtual.best_effort import VirtualBestEffort
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.schemas.allocatable import NodeAllocatable
@@ -114,7 +114,7 @@ def test_a_guard_whose_deadline_begins_anew_with_each_sample(monkeypatch, compla
 
 
 def test_a_guard_that_never_hands_back(monkeypatch, complaint):
-    monkeypatch.setattr(Protocol, "_hear", lambda self, taken, now_ns: None)
+    monkeypatch.setattr(Protocol, "_count_answer", lambda self, taken, now_ns: None)
 
     said = complaint()
     assert "the stream is not in charge" in said or "not the stream decides" in said
@@ -226,7 +226,7 @@ def test_a_rule_that_knows_no_cool_down(monkeypatch, complaint):
 
 
 def test_an_agent_that_evicts_on_credit_that_it_has_not(monkeypatch, complaint):
-    monkeypatch.setattr(Wallet, "ready", lambda self, now_ns, namespace: True)
+    monkeypatch.setattr(CreditAccount, "ready", lambda self, now_ns, namespace: True)
 
     said = complaint()
     assert "evicts without credit" in said or "evicts on a lease that is over" in said

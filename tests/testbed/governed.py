@@ -1,4 +1,4 @@
-"""A small cluster under a governor, in virtual time: real wallets, a real governor, and a log that loses and delays."""
+"""A small cluster under a governor, in virtual time: real credit accounts, a real governor, a lossy log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from slacktide.agents.wallet import NO_CREDIT, Wallet
+from slacktide.agents.credit_account import NO_CREDIT, CreditAccount
 from slacktide.schemas.codec import decode, encode
 from slacktide.schemas.credit import EvictionCredit
 from slacktide.schemas.metric import NodeMetric, Use
@@ -66,7 +66,7 @@ class Agent:
 
     name: str
     boots: int = 1
-    wallet: Wallet = field(default_factory=lambda: Wallet("000000000001-x"))
+    credit_account: CreditAccount = field(default_factory=lambda: CreditAccount("000000000001-x"))
 
     @property
     def boot_id(self) -> str:
@@ -74,7 +74,7 @@ class Agent:
 
     def reboot(self) -> None:
         self.boots += 1
-        self.wallet = Wallet(self.boot_id)
+        self.credit_account = CreditAccount(self.boot_id)
 
 
 class Cluster:
@@ -112,12 +112,14 @@ class Cluster:
     def evict(self, agent: Agent, namespace: str) -> bool:
         """The node is pressed: a pod goes if it may, else it says that it would."""
         now_ns = self.now_ms * 1_000_000
-        done = agent.wallet.ready(now_ns, namespace)
+        done = agent.credit_account.ready(now_ns, namespace)
         if done:
-            agent.wallet.spend(now_ns)
+            agent.credit_account.spend(now_ns)
             self.evictions.append((self.now_ms, agent.name, namespace))
-        wallet = agent.wallet
-        record = outcome_record(agent.name, agent.boot_id, wallet.spent, namespace, done=done, epoch=wallet.epoch)
+        credit_account = agent.credit_account
+        record = outcome_record(
+            agent.name, agent.boot_id, credit_account.spent, namespace, done=done, epoch=credit_account.epoch
+        )
         if self._random.random() >= self._faults:
             self._append(record)
         elif self._random.random() < 0.5:
@@ -168,7 +170,7 @@ class Cluster:
         due = [one for one in self._coming if one[0] <= self.now_ms]
         self._coming = [one for one in self._coming if one[0] > self.now_ms]
         for at_ms, agent, lease in due:
-            agent.wallet.receive(lease, since_ns=at_ms * 1_000_000)
+            agent.credit_account.receive(lease, since_ns=at_ms * 1_000_000)
         late = [record for at_ms, record in self._late if at_ms <= self.now_ms]
         self._late = [one for one in self._late if one[0] > self.now_ms]
         for record in late:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from slacktide.agents.clock import Clock
-from slacktide.agents.wallet import Wallet
+from slacktide.agents.credit_account import CreditAccount
 from slacktide.schemas.codec import decode
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.credit import DESCHEDULER, EvictionCredit
@@ -35,7 +35,7 @@ class Account:
     def __init__(self, bootstrap: Cluster, epoch: int, lay_aside: LayAside, clock: Clock) -> None:
         self.boot_id = f"{epoch:012}-bridge"
         """Of the account: a later one is higher."""
-        self._wallet = Wallet(self.boot_id)
+        self._credit_account = CreditAccount(self.boot_id)
         reader = TailReader(bootstrap, (CREDIT.name,), client_id="slacktide-bridge-credit")
         self._following = Following(reader, away="no pod is descheduled", clock=clock)
         self._lay_aside = lay_aside
@@ -51,7 +51,7 @@ class Account:
     @property
     def spent(self) -> Spent:
         """Of all that was granted."""
-        return Spent(evictions=self._wallet.spent, epoch=self._wallet.epoch)
+        return Spent(evictions=self._credit_account.spent, epoch=self._credit_account.epoch)
 
     async def run(self) -> None:
         """Read credit, for ever."""
@@ -59,15 +59,15 @@ class Account:
 
     def ready(self, namespace: str) -> bool:
         """Whether a pod of the namespace may go now."""
-        return self._wallet.ready(self._clock.mono_ns(), namespace)
+        return self._credit_account.ready(self._clock.mono_ns(), namespace)
 
     def reserve(self) -> None:
         """A pod may go: the API server is being asked."""
-        self._wallet.reserve(self._clock.mono_ns())
+        self._credit_account.reserve(self._clock.mono_ns())
 
     def settle(self, *, goes: bool) -> None:
         """The answer is known: whether it goes; one that may have gone goes."""
-        self._wallet.settle(goes=goes)
+        self._credit_account.settle(goes=goes)
 
     def _begun(self) -> None:
         self._read_ns = self._clock.mono_ns()
@@ -76,7 +76,7 @@ class Account:
         for record in records:
             if record.key == DESCHEDULER.encode() and record.value is not None:
                 try:
-                    self._wallet.receive(decode(record.value, EvictionCredit), self._read_ns)
+                    self._credit_account.receive(decode(record.value, EvictionCredit), self._read_ns)
                 except Exception as exc:  # noqa: BLE001 - one record stops nothing
                     self._lay_aside(record, failure("count credit", exc))
         self._read_ns = round(now_s * 1e9)

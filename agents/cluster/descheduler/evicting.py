@@ -189,7 +189,7 @@ def _out(outcome: NodeOutcome, topic: str) -> Out:
 
 def _text_of(refused: ApiRefusedError) -> str:
     """Which budget keeps a pod stands among the causes."""
-    messages = [refused.said, *(cause.message for cause in refused.causes if cause.message not in refused.said)]
+    messages = [refused.message, *(cause.message for cause in refused.causes if cause.message not in refused.message)]
     return " ".join([str(refused.status), *filter(None, messages)])
 
 

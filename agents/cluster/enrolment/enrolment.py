@@ -13,7 +13,7 @@ from slacktide.agents.cluster.certificate.rotation import Terms
 from slacktide.agents.cluster.certificate.tls import Tls
 from slacktide.agents.cluster.enrolment import metrics
 from slacktide.agents.cluster.enrolment.bundle import PublishedBundle
-from slacktide.agents.cluster.enrolment.desk import Desk, NoKeyError
+from slacktide.agents.cluster.enrolment.issuer import Issuer, NoKeyError
 from slacktide.agents.cluster.enrolment.review import NotAnAgentError
 from slacktide.agents.cluster.enrolment.ring import Ring
 from slacktide.agents.cluster.enrolment.server import Reply, serving
@@ -73,7 +73,7 @@ class Enrolment:
         place = SecretPlace(namespace=namespace, name=SECRET, component="bridge")
         self._ring = ring
         self._keeper = Keeper(api, place, PublishedBundle(api, namespace, CONFIG_MAP), terms, now_ms)
-        self._desk = Desk(api, namespace, ring.keys, now_ms)
+        self._issuer = Issuer(api, namespace, ring.keys, now_ms)
 
     async def run(self) -> None:
         """Serve until cancelled."""
@@ -110,7 +110,7 @@ class Enrolment:
     async def _answer(self, token: str) -> Reply:
         """Refusals name no token; what was wrong with it stands in this log."""
         try:
-            enrolled = await self._desk.enrol(token)
+            enrolled = await self._issuer.enrol(token)
         except NotAnAgentError as exc:
             metrics.ENROLMENTS.labels("refused").inc()
             log.warning("an enrolment was refused", extra={"why": str(exc)})

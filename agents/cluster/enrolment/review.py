@@ -1,4 +1,4 @@
-"""PURE: what the API server says of a token, and whether an agent of some node has shown it."""
+"""PURE: what the API server reports of a token, and whether an agent of some node has shown it."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Bound:
     """To what a token is bound."""
 
     node: str
-    """"": the API server does not say it, as before Kubernetes 1.30; the pod says it."""
+    """"": the API server does not report it, as before Kubernetes 1.30; the pod has it."""
     pod: str
     pod_uid: str
 

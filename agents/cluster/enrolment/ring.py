@@ -73,7 +73,7 @@ class Ring:
             log.info("cluster keys read", extra={"key_ids": [key.id for key in keys]})
 
     async def _fill(self, version: str) -> None:
-        """The other replica may be quicker: the next look tells."""
+        """The other replica may be quicker: the next look shows it."""
         key = base64.b64encode(secrets.token_bytes(SECRET_BYTES_MIN))
         body = {"metadata": {"resourceVersion": version}, "data": {CURRENT: base64.b64encode(key).decode()}}
         try:

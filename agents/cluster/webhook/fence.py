@@ -2,7 +2,7 @@
 
 The bridge, which deschedules, may evict a best-effort pod of any node.
 
-Role-based access control cannot say this: it lets an agent evict every pod or none. The API server puts into a token
+RBAC cannot express this: it lets an agent evict every pod or none. The API server puts into a token
 that is bound to a pod which node that pod is on (Kubernetes 1.30 and newer); no agent can claim another one.
 """
 
@@ -29,7 +29,7 @@ class Refusal:
 
     why: Why
     status: Status
-    """For the caller: what is wrong, and what to do. It tells nothing of the pod that the caller did not name."""
+    """For the caller: what is wrong, and what to do. It reveals nothing of the pod that the caller did not name."""
     found: str = ""
     """What the pod is instead, for the webhook's own log."""
 

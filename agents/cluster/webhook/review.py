@@ -21,7 +21,7 @@ class UserInfo(msgspec.Struct, frozen=True, gc=False):
 
     username: str = ""
     extra: dict[str, list[str]] | None = None
-    """What a token says beside the name: which pod it was made for, and on which node that is."""
+    """What a token holds beside the name: which pod it was made for, and on which node that is."""
 
 
 class Request(msgspec.Struct, frozen=True, rename="camel"):

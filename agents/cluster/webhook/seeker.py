@@ -70,7 +70,7 @@ class Seeker:
         self._now_ms = now_ms
 
     async def look(self) -> None:
-        """Once: list, compare, tell.
+        """Once: list, compare, report.
 
         Raises:
             ApiError: the pods cannot be listed; what was found before stays.

@@ -32,7 +32,7 @@ SECRET = "slacktide-webhook-tls"  # noqa: S105 - its name
 CONFIGURATION = "slacktide"
 SYSTEM_NAMESPACE = "kube-system"
 DRAIN_S = 3.0
-"""From being told to stop to not listening: API servers and Services hear of it meanwhile."""
+"""From the stop signal to not listening: API servers and Services notice it meanwhile."""
 BEAT_S = 1.0
 
 
@@ -121,7 +121,7 @@ class _Webhook:
                 raise error
 
     async def _first_tls(self, stop: asyncio.Event) -> Tls | None:
-        """Wait for the first certificate; None: told to stop before there was one."""
+        """Wait for the first certificate; None: stopped before there was one."""
         while not stop.is_set():
             try:
                 return Tls(await self._pair(), CERTIFICATE_UNTIL.set, self._settings.clients)
@@ -148,7 +148,7 @@ class _Webhook:
 
     async def _seek(self) -> None:
         """Look for missed pods, for ever."""
-        await self._world.heard()
+        await self._world.known()
         while True:
             try:
                 if not self._world.lacking:
@@ -163,7 +163,7 @@ class _Webhook:
 
     async def _report(self) -> None:
         """Keep health and figures current, for ever."""
-        await self._world.heard()
+        await self._world.known()
         self._health.not_ready = ""
         while True:
             troubles = (

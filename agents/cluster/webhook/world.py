@@ -33,20 +33,20 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 LOOK_UP_S = 1.0
-"""A namespace may be so new that nothing was heard of it: it is asked for, within what an admission may take."""
+"""A namespace may be so new that the watch has not shown it: it is read, within what an admission may take."""
 
 
 class Followed(Generic[T]):
-    """The objects of one kind, by name, as they were last heard of."""
+    """The objects of one kind, by name, as they were last read."""
 
     def __init__(self, resource: Resource, read: Callable[[Mapping[str, Any]], T]) -> None:
         self.objects: dict[str, T] = {}
-        self.heard = asyncio.Event()
+        self.known = asyncio.Event()
         """Set once it is known what there is, or that it cannot be known for now."""
         self.whole = False
         """Whether it was ever known what there is."""
         self.trouble = ""
-        """Why nothing is heard at present; "" where all is well."""
+        """Why nothing is read at present; "" where all is well."""
         self.unusable: set[str] = set()
         self._resource = resource
         self._read = read
@@ -72,10 +72,10 @@ class Followed(Generic[T]):
                         self.trouble = ""
                     case Over():
                         self.trouble = ""
-                self.heard.set()
+                self.known.set()
 
     def take(self, item: Mapping[str, Any]) -> None:
-        """The object is like this now; one that cannot be read is for nothing, and said."""
+        """The object is like this now; one that cannot be read is ignored, and logged."""
         name = str(item["metadata"]["name"])
         self._forget(name)
         try:
@@ -111,10 +111,10 @@ class World:
             for one in self._all:
                 following.create_task(one.run(self._api))
 
-    async def heard(self) -> None:
+    async def known(self) -> None:
         """Wait until each is known, or known to be unknown."""
         for one in self._all:
-            await one.heard.wait()
+            await one.known.wait()
 
     @property
     def lacking(self) -> str:
@@ -140,7 +140,7 @@ class World:
         return found.labels
 
     def count(self) -> None:
-        """Tell how many profiles there are, and how many of them are for no pod."""
+        """Count how many profiles there are, and how many of them are for no pod."""
         invalid = sum(_is_invalid(one.profile) for one in self.profiles.objects.values())
         PROFILES.labels("usable").set(len(self.profiles.objects) - invalid)
         PROFILES.labels("unusable").set(invalid + len(self.profiles.unusable))

@@ -106,7 +106,7 @@ class Ahead:
         if self._use is not None and (used_ns := self._use.cpu_ns()) is not None:
             self._rise.sampled(now_ns, used_ns)
 
-    def heard(self, outcome: NodeOutcome) -> None:
+    def concluded(self, outcome: NodeOutcome) -> None:
         """Something came of a sample."""
         if took_back(outcome):
             for pace in self._paces.values():

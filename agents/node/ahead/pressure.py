@@ -1,4 +1,4 @@
-"""Which pressure tells that latency-sensitive pods stall, and waiting on all of it while groups come and go.
+"""Which pressure shows that latency-sensitive pods stall, and waiting on all of it while groups come and go.
 
 Never watched is a group that best-effort pods are in: a process that its quota holds back counts as stalled, so
 with best-effort pods held back such a group, and the node, are under pressure all the time.
@@ -27,7 +27,7 @@ NO_GROUPS = "no pressure of groups here, and the node's counts best-effort pods 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PressureFile:
-    """A file in which the kernel tells of stalls."""
+    """A file in which the kernel reports stalls."""
 
     kind: Kind
     path: str
@@ -43,7 +43,7 @@ class Waited:
 
 
 def pressure_files(hierarchy: Hierarchy, proc_mount: Path) -> list[PressureFile]:
-    """Of the groups that hold latency-sensitive pods; where groups tell nothing, the node's, but for CPU."""
+    """Of the groups that hold latency-sensitive pods; where groups report nothing, the node's, but for CPU."""
     groups = [] if hierarchy.unified is None else list(stalling_groups(hierarchy.unified, hierarchy))
     if not groups:
         return [PressureFile(kind="memory", path=f"{proc_mount}/pressure/memory")]
@@ -59,7 +59,7 @@ class PressureWatch:
         self._triggers: dict[PressureFile, Trigger] = {}
         self._refused: set[PressureFile] = set()
         self._there: list[PressureFile] | None = None
-        self._said: set[tuple[Kind, str]] = set()
+        self._reported: set[tuple[Kind, str]] = set()
 
     def look(self) -> bool:
         """Bring what is waited on to what is there: groups are made, removed and made again.
@@ -76,7 +76,7 @@ class PressureWatch:
             self._forget(file)
         self._refused &= set(there)
         for kind in sorted(set(KINDS) - {file.kind for file in there}):
-            self._say(kind, NO_GROUPS)
+            self._report_once(kind, NO_GROUPS)
         for file in there:
             if file not in self._triggers and file not in self._refused:
                 self._wait_on(file)
@@ -106,11 +106,11 @@ class PressureWatch:
             if isinstance(error, FileNotFoundError) and not os.path.isdir(os.path.dirname(file.path)):  # noqa: PTH112, PTH120
                 return  # its group went just now
             self._refused.add(file)
-            self._say(file.kind, error.strerror or str(error))
+            self._report_once(file.kind, error.strerror or str(error))
 
-    def _say(self, kind: Kind, why: str) -> None:
-        if (kind, why) not in self._said:
-            self._said.add((kind, why))
+    def _report_once(self, kind: Kind, why: str) -> None:
+        if (kind, why) not in self._reported:
+            self._reported.add((kind, why))
             log.warning("no trigger for %s pressure", kind, extra={"why": why})
 
     def _forget(self, file: PressureFile) -> None:

@@ -11,7 +11,7 @@ from slacktide.agents.node.cgroup.apply import Holder
 from slacktide.agents.node.cgroup.containers import container_groups
 from slacktide.agents.node.cgroup.files import read_once
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED, Hierarchy
-from slacktide.agents.node.cgroup.knob_files import FILES, KnobFile, as_told
+from slacktide.agents.node.cgroup.knob_files import FILES, KnobFile, as_reads_back
 from slacktide.agents.node.cgroup.knobs import Knobs
 from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.agents.node.cgroup.plan import (
@@ -97,9 +97,9 @@ class GroupKnobs:
         if key.knob == "cpu_idle" and value == 0:  # the kernel gives back its own default weight, not the kubelet's
             self.put(KnobKey(key.group, "cpu_shares"), SHARES_MIN)
 
-    def as_told(self, knob: Knob, value: int | None) -> int | None:
+    def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
         """What ``held`` says of a knob once this was put."""
-        return as_told(knob, value, self._hierarchy.version)
+        return as_reads_back(knob, value, self._hierarchy.version)
 
     def _place(self, group: str) -> Place | None:
         """Where it is, as long as it is there: looking for it costs more than reading its knobs."""
@@ -198,11 +198,11 @@ class GroupKnobs:
         if not isinstance(error, FileNotFoundError):
             return why_of(error)
         controller = KNOBS[knob].controller
-        told = f"no file {Path(error.filename).name}"
+        why = f"no file {Path(error.filename).name}"
         if self._hierarchy.version == 1:
-            return told
+            return why
         try:
             handed_on = controller.encode() in self._text(place, controller, "cgroup.controllers").split()
         except OSError:
-            return told
-        return told if handed_on else f"{told}: the {controller} controller is not handed on to the group"
+            return why
+        return why if handed_on else f"{why}: the {controller} controller is not handed on to the group"

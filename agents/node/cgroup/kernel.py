@@ -149,9 +149,9 @@ class CgroupKernel:
         """
         self._groups.put(key, value)
 
-    def as_told(self, knob: Knob, value: int | None) -> int | None:
+    def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
         """What ``held`` says of a knob once this was put."""
-        return self._groups.as_told(knob, value)
+        return self._groups.as_reads_back(knob, value)
 
     def pod_group(self, uid: str) -> PurePosixPath | None:
         """A pod's group as of the last reading, in whichever tier, relative to each root; None: it had none."""

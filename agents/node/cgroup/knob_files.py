@@ -33,7 +33,7 @@ def shares_of(weight: int) -> int:
     return SHARES_MIN + max(0, weight - 1) * 262_142 // 9_999
 
 
-def as_told(knob: Knob, value: int | None, version: int) -> int | None:
+def as_reads_back(knob: Knob, value: int | None, version: int) -> int | None:
     """What a kernel shows once this was written: weights are coarser on v2, memory comes in pages."""
     unit = KNOBS[knob].unit
     if value is None:

@@ -95,7 +95,7 @@ def _rise(what: _What, before: int | None, now: int | None, missing: list[Missin
     if now is None:  # its reader has said why
         return None
     if before is None or now < before:
-        missing.append(Missing(what=_said(what), why=NO_PREVIOUS if before is None else RESET))
+        missing.append(Missing(what=_name_of(what), why=NO_PREVIOUS if before is None else RESET))
         return None
     return now - before
 
@@ -107,11 +107,11 @@ def _milli(what: _What, before: int | None, now: int | None, interval_ns: int, m
         return None
     milli = round(cpu_ns * 1000 / interval_ns)
     if milli > _CPU_MILLI_MAX:
-        missing.append(Missing(what=_said(what), why=f"implausible: {milli} millicores"))
+        missing.append(Missing(what=_name_of(what), why=f"implausible: {milli} millicores"))
         return None
     return milli
 
 
-def _said(what: _What) -> str:
+def _name_of(what: _What) -> str:
     uid, counter = what
     return f"pod {uid} {counter}" if uid else f"node {counter}"

@@ -117,7 +117,7 @@ class CpuTime:
         self._time_in_stat = unified
         self._cpuacct = None if unified or cpuacct is None else kept(hierarchy, cpuacct, group, "cpuacct.usage", room)
         self._text: bytes | None = None
-        self._told: tuple[int | None, int | None, int | None] = (None, None, None)
+        self._parsed: tuple[int | None, int | None, int | None] = (None, None, None)
 
     def read(self, notes: Notes) -> PodCounters:
         """What it has counted since the group was made."""
@@ -144,13 +144,13 @@ class CpuTime:
 
     def _figures(self, text: bytes) -> tuple[int | None, int | None, int | None]:
         if text == self._text:  # as on v1 of every group without a limit
-            return self._told
+            return self._parsed
         if self._time_in_stat:
-            self._told = _USAGE_USEC(text) * 1000, _PERIODS_V2(text), _THROTTLED_V2(text)
+            self._parsed = _USAGE_USEC(text) * 1000, _PERIODS_V2(text), _THROTTLED_V2(text)
         else:
-            self._told = None, _PERIODS(text), _THROTTLED(text)
+            self._parsed = None, _PERIODS(text), _THROTTLED(text)
         self._text = text
-        return self._told
+        return self._parsed
 
 
 def kept(hierarchy: Hierarchy, root: Path, group: str, name: str, room: Room) -> KeptFile:

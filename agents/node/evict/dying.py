@@ -1,4 +1,4 @@
-"""What follows after a pod was asked to end: grace, SIGKILL, and again. Pure: told what is seen, says what is due.
+"""What follows after a pod was asked to end: grace, SIGKILL, and again. Pure: takes what is seen, gives what is due.
 
 Of a pod that was evicted through the API the kubelet takes care: it is only watched.
 """

@@ -1,4 +1,4 @@
-"""The Eviction API in words: what is asked of it, what its answers mean, and the Event that tells of it. Pure.
+"""The Eviction API in words: what is asked of it, what its answers mean, and the Event about it. Pure.
 
 Reading: kubernetes v1.34, pkg/registry/core/pod/storage/eviction.go; staging apiserver, endpoints/filters
 (maxinflight, priority-and-fairness) and admission/plugin/webhook/errors.
@@ -20,14 +20,14 @@ from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
 
 CONTROLLER = "slacktide.io/agent"
-"""Who tells, in an Event."""
+"""The reporting controller of an Event."""
 NOTE_MAX, NAME_MAX = 1_024, 253
 Verdict = Literal["evicted", "gone", "kept", "forbidden", "fenced", "overloaded", "away"]
 """What came of asking for a pod.
 
 evicted: it is on its way out. gone: there is no such pod any more. kept: this one may not go now, others may.
 forbidden: this agent may evict nobody. fenced: whoever watches over evictions does not answer. overloaded, away: so
-does the server itself; only after ``away`` is it not known whether it has heard.
+does the server itself; only after ``away`` is it not known whether it received the request.
 """
 WORDS: dict[Verdict, str] = {
     "gone": "there is no such pod any more",
@@ -56,10 +56,10 @@ class Reply:
 
     uid: str
     verdict: Verdict
-    said: str
+    message: str
     """By the server, or of it."""
     retry_after_s: int | None = None
-    heard: bool = True
+    reached: bool = True
     """False: it certainly has not been asked for."""
 
 
@@ -101,11 +101,11 @@ def reply_of(wish: Wish, answer: Answer) -> Reply:
     """What an answer means."""
     status = _status_of(answer)
     causes = [] if status.details is None else status.details.causes or []
-    said = _said(answer, status, causes)
+    message = _message_of(answer, status, causes)
     return Reply(
         uid=wish.uid,
         verdict=_verdict(answer.status, status.message, [cause.reason for cause in causes]),
-        said=f"{answer.status} {said}",
+        message=f"{answer.status} {message}",
         retry_after_s=answer.retry_after_s,
     )
 
@@ -117,7 +117,7 @@ def _verdict(status: int, message: str, causes: list[str]) -> Verdict:
     if status == 404 or (status == 409 and (denied or "precondition" in message)):
         return "gone"
     if status == 429:
-        # Only this cause says that a PodDisruptionBudget keeps the pod; else the server is busy.
+        # Only this cause means that a PodDisruptionBudget keeps the pod; else the server is busy.
         return "kept" if "DisruptionBudget" in causes else "overloaded"
     if status < 500:
         # For what the pod is, by the webhook or by its budgets, or for who asks.
@@ -135,9 +135,9 @@ def _status_of(answer: Answer) -> _Status:
         return _Status()
 
 
-def _said(answer: Answer, status: _Status, causes: list[_Cause]) -> str:
-    told = [status.message, *(cause.message for cause in causes if cause.message not in status.message)]
-    return " ".join(filter(None, told)) or answer.words
+def _message_of(answer: Answer, status: _Status, causes: list[_Cause]) -> str:
+    messages = [status.message, *(cause.message for cause in causes if cause.message not in status.message)]
+    return " ".join(filter(None, messages)) or answer.words
 
 
 def event_path_of(namespace: str) -> str:
@@ -151,7 +151,7 @@ def _quoted(name: str) -> str:
 
 
 def event_of(outcome: NodeOutcome) -> dict[str, object]:
-    """An Event on the pod: rule, threshold, observed value, command. Told twice it is one, for it has the act's id."""
+    """An Event on the pod: rule, threshold, observed value, command. Created twice it is one: it has the act's id."""
     pod = outcome.pod
     assert pod is not None
     return _event(

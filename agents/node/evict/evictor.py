@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from slacktide.agents.credit_account import NO_CREDIT, CreditAccount
 from slacktide.agents.node.acts import begun_on, cause_of, ends_or_stops, pod_of
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.be_cpu import BeCpuHistory
@@ -23,7 +24,6 @@ from slacktide.agents.node.kernel import Reading
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Paced, Refusals
 from slacktide.agents.node.reporter import Reporter
-from slacktide.agents.wallet import NO_CREDIT, Wallet
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result, Spent
@@ -38,7 +38,7 @@ THROUGH_API = "through the Eviction API"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Doors:
-    """Where an eviction acts, and where it is said."""
+    """Where an eviction acts, and where it is reported."""
 
     best_effort: BestEffortPods
     actuator: Actuator
@@ -52,9 +52,9 @@ class Doors:
 class Evictor:
     """The one place that ends best-effort pods."""
 
-    def __init__(self, doors: Doors, wallet: Wallet, *, grace_ms_max: int, dry_run: bool) -> None:
+    def __init__(self, doors: Doors, credit_account: CreditAccount, *, grace_ms_max: int, dry_run: bool) -> None:
         self._doors = doors
-        self._wallet = wallet
+        self._credit_account = credit_account
         self._grace_ms_max = grace_ms_max
         self._dry_run = dry_run
         self._victims = Victims(doors.best_effort, doors.actuator, doors.reporter, doors.mono_ns)
@@ -119,16 +119,16 @@ class Evictor:
         self._holdback.look()
 
     def settle(self) -> None:
-        """Hear what the API server replied, if there is one."""
+        """Read the replies of the API server, if there is one."""
         if self._requests is None:
             return
-        for asked in self._requests.settle(self._wallet):
+        for asked in self._requests.settle(self._credit_account):
             begin = asked.begin
             self._holdback.release(pod_of(begin))
             self._victims.follow(begin, asked.grace_ms, asked.taken)
             if begin.result == "applied":
                 self._cool(begin.rule)
-                self._requests.tell(self._doors.reporter.dated(begin, asked.taken))
+                self._requests.report(self._doors.reporter.dated(begin, asked.taken))
 
     def saw(self, reading: Reading, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> None:
         """The kernel was read: what best-effort pods got is remembered."""
@@ -151,7 +151,7 @@ class Evictor:
             if self._on_its_way(victim.pod.uid) or not self._there(outcome, taken):
                 continue
             if self._dry_run:
-                self._say(msgspec.structs.replace(outcome, result="dry-run"), taken)
+                self._conclude(msgspec.structs.replace(outcome, result="dry-run"), taken)
             elif victim.rule in self._rehearsed:
                 rehearsed.append((BY_POLICY, outcome))
             elif why := self._refuses(victim):
@@ -183,7 +183,7 @@ class Evictor:
         pod, requests = victim.pod, self._requests
         if requests is not None and not self._by_cgroup(victim) and (why := requests.refuses(pod.uid)):
             return why
-        return "" if self._wallet.ready(self._doors.mono_ns(), pod.namespace) else NO_CREDIT
+        return "" if self._credit_account.ready(self._doors.mono_ns(), pod.namespace) else NO_CREDIT
 
     def _by_cgroup(self, victim: Eviction) -> bool:
         """Whether a pod ends without the API server: there is none, or it is away and the policy lets us."""
@@ -195,7 +195,9 @@ class Evictor:
 
     def _begun(self, victim: Eviction, taken: Taken, origin: Origin, reason: str) -> NodeOutcome:
         begun = begun_on(victim.pod, cause_of(victim, taken, origin, reason), self._doors.reporter)
-        return msgspec.structs.replace(begun, spent=Spent(evictions=self._wallet.spent, epoch=self._wallet.epoch))
+        return msgspec.structs.replace(
+            begun, spent=Spent(evictions=self._credit_account.spent, epoch=self._credit_account.epoch)
+        )
 
     def _there(self, outcome: NodeOutcome, taken: Taken) -> bool:
         """Whether there is anybody who could go; asked of the node itself, whatever a message claims."""
@@ -209,7 +211,7 @@ class Evictor:
         return False
 
     def _evict(self, victim: Eviction, outcome: NodeOutcome, taken: Taken) -> str:
-        """Let a pod go; why it is held back all the same, for nobody may hear."""
+        """Let a pod go; why it is held back all the same: nobody may read the signal."""
         grace_ms = min(victim.pod.grace_s * 1_000, self._grace_ms_max)
         requests = self._requests
         if requests is not None and not self._by_cgroup(victim):
@@ -217,19 +219,19 @@ class Evictor:
             self._ask(requests, victim.pod, outcome, taken)
             return trouble
         begin = self._meant(outcome, f"SIGTERM, and SIGKILL after {grace_ms} ms")
-        self._victims.begin(begin, grace_ms, taken, lambda: self._wallet.spend(self._doors.mono_ns()))
+        self._victims.begin(begin, grace_ms, taken, lambda: self._credit_account.spend(self._doors.mono_ns()))
         self._holdback.evicted(victim.pod.uid)
         self._cool(victim.rule)
         if requests is not None:
-            requests.tell(self._doors.reporter.dated(begin, taken))
+            requests.report(self._doors.reporter.dated(begin, taken))
         return ""
 
     def _ask(self, requests: Requests, pod: Pod, outcome: NodeOutcome, taken: Taken) -> None:
-        """Ask the API server for a pod; what comes of it, ``settle`` says."""
+        """Ask the API server for a pod; ``settle`` returns what comes of it."""
         wish, grace_ms = self._wish(pod)
         begin = self._meant(outcome, f"{THROUGH_API}, {grace_ms} ms to end")
         self._doors.actuator.intend(self._doors.reporter.dated(begin, taken))
-        self._wallet.reserve(self._doors.mono_ns())
+        self._credit_account.reserve(self._doors.mono_ns())
         requests.ask(wish, begin, grace_ms, taken)
 
     def _wish(self, pod: Pod) -> tuple[Wish, int]:
@@ -253,12 +255,12 @@ class Evictor:
         self._requests.ask(wish, begin, grace_ms, None)
 
     def _meant(self, outcome: NodeOutcome, done: str) -> NodeOutcome:
-        """What will be said of a pod if it goes."""
+        """The outcome of a pod if it goes."""
         return msgspec.structs.replace(
             outcome,
             result="applied",
             reason=f"{outcome.reason}; {done}" if outcome.reason else done,
-            spent=Spent(evictions=self._wallet.spent + 1, epoch=self._wallet.epoch),
+            spent=Spent(evictions=self._credit_account.spent + 1, epoch=self._credit_account.epoch),
         )
 
     def _cool(self, rule: str) -> None:
@@ -275,7 +277,7 @@ class Evictor:
             kind = outcome.rule, outcome.pod.namespace, why
             count = self._paced.count(kind, self._doors.mono_ns())
             if count:
-                self._say(msgspec.structs.replace(outcome, result=result, reason=why, count=count), taken)
+                self._conclude(msgspec.structs.replace(outcome, result=result, reason=why, count=count), taken)
 
-    def _say(self, outcome: NodeOutcome, taken: Taken) -> None:
+    def _conclude(self, outcome: NodeOutcome, taken: Taken) -> None:
         self._doors.actuator.conclude(self._doors.reporter.dated(outcome, taken))

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from slacktide.agents.credit_account import NO_CREDIT
 from slacktide.agents.node.acts import begun_on, cause_of, pod_of, sub_act
 from slacktide.agents.node.actuator import Act, Actuator
 from slacktide.agents.node.evict.best_effort import BestEffortPods
@@ -19,7 +20,6 @@ from slacktide.agents.node.evict.restraint import Move, Restraint
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.refusals import Refusals
 from slacktide.agents.node.reporter import Reporter
-from slacktide.agents.wallet import NO_CREDIT
 from slacktide.schemas.errors import CgroupError
 from slacktide.schemas.outcome import NodeOutcome, Origin, Result
 from slacktide.streams.decisions.cpu_suppress import TARGET
@@ -34,7 +34,7 @@ class _Frozen:
     """A pod that stands still by our doing."""
 
     thawed: NodeOutcome
-    """What will be said when it goes on."""
+    """The outcome when it goes on."""
     taken: Taken | None
     """None: of an earlier run."""
 
@@ -79,7 +79,7 @@ class Holdback:
         self._restraint = Restraint()
         self._frozen: dict[str, _Frozen] = {}
         self._throttle: tuple[Eviction, Wanted] | None = None
-        self._said_trouble = False
+        self._reported_trouble = False
 
     @property
     def frozen(self) -> int:
@@ -154,15 +154,15 @@ class Holdback:
         self._throttle = victim, wanted
         self._actuator.cap_us = QUOTA_US_MIN
         self._restraint.did(Move("throttle"), self._mono_ns())
-        self._say_limits(victim, wanted, "throttled", _to_evict(first))
+        self._report_limits(victim, wanted, "throttled", _to_evict(first))
 
     def _lift(self, why: str) -> None:
         assert self._throttle is not None
         self._actuator.cap_us = None
         self._restraint.did(Move("lift"), self._mono_ns())
-        self._say_limits(*self._throttle, "lifted", why)
+        self._report_limits(*self._throttle, "lifted", why)
 
-    def _say_limits(self, victim: Eviction, wanted: Wanted, bound: str, reason: str) -> None:
+    def _report_limits(self, victim: Eviction, wanted: Wanted, bound: str, reason: str) -> None:
         cause = cause_of(victim, wanted.taken, wanted.origin, reason, bound=bound)
         outcome = sub_act(self._reporter.begun(cause, TARGET), bound)
         limits = self._actuator.decided or self._actuator.limits
@@ -184,10 +184,12 @@ class Holdback:
         decided = begun_on(victim.pod, cause, self._reporter)
         frozen = msgspec.structs.replace(sub_act(decided, FROZEN), result="applied")
         if trouble := self._best_effort.freeze_trouble:
-            self._say_once(msgspec.structs.replace(frozen, result="failed", reason=trouble), taken)
+            self._report_once(msgspec.structs.replace(frozen, result="failed", reason=trouble), taken)
         elif uid in self._frozen_now():
             self._restraint.cannot(uid)
-            self._say(msgspec.structs.replace(frozen, result="unchanged", reason="somebody else has frozen it"), taken)
+            self._report(
+                msgspec.structs.replace(frozen, result="unchanged", reason="somebody else has frozen it"), taken
+            )
         else:
             thawed = msgspec.structs.replace(sub_act(decided, THAWED), bound=THAWED)
             self._actuator.intend(self._reporter.dated(thawed, taken))
@@ -199,18 +201,18 @@ class Holdback:
             stopped = self._best_effort.freeze(uid)
         except CgroupError as exc:
             self._restraint.cannot(uid)
-            self._say(msgspec.structs.replace(frozen, result="failed", reason=str(exc)), known.taken)
+            self._report(msgspec.structs.replace(frozen, result="failed", reason=str(exc)), known.taken)
             self._thaw(uid, "it could not be frozen")
             return
         reason = frozen.reason if stopped else f"{frozen.reason}; a process stops as soon as the kernel lets it"
-        self._say(msgspec.structs.replace(frozen, reason=reason), known.taken)
+        self._report(msgspec.structs.replace(frozen, reason=reason), known.taken)
 
     def _froze(self, uid: str, known: _Frozen) -> None:
         self._frozen[uid] = known
         self._restraint.did(Move("freeze", uid), self._mono_ns())
 
     def _thaw(self, uid: str, why: str) -> None:
-        """Let a pod go on; where the kernel refuses it is tried again, and said once a second."""
+        """Let a pod go on; where the kernel refuses it is tried again, and reported once a second."""
         try:
             stood = uid in self._best_effort.frozen()
             self._best_effort.thaw(uid)
@@ -224,7 +226,7 @@ class Holdback:
     def _let_go(self, uid: str, result: Result, why: str) -> None:
         known = self._frozen.pop(uid)
         self._restraint.did(Move("thaw", uid), self._mono_ns())
-        self._say(msgspec.structs.replace(known.thawed, result=result, reason=why), known.taken)
+        self._report(msgspec.structs.replace(known.thawed, result=result, reason=why), known.taken)
 
     def _gone(self, uid: str) -> bool:
         try:
@@ -238,13 +240,13 @@ class Holdback:
         except CgroupError:
             return frozenset()
 
-    def _say(self, outcome: NodeOutcome, taken: Taken | None) -> None:
+    def _report(self, outcome: NodeOutcome, taken: Taken | None) -> None:
         self._actuator.conclude(self._reporter.dated(outcome, taken))
 
-    def _say_once(self, outcome: NodeOutcome, taken: Taken) -> None:
-        if not self._said_trouble:
-            self._said_trouble = True
-            self._say(outcome, taken)
+    def _report_once(self, outcome: NodeOutcome, taken: Taken) -> None:
+        if not self._reported_trouble:
+            self._reported_trouble = True
+            self._report(outcome, taken)
 
 
 def _to_evict(starved: Starved) -> str:

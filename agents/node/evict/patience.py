@@ -19,7 +19,7 @@ _TROUBLES = frozenset({"forbidden", "fenced", "overloaded", "away"})
 
 
 class Patience:
-    """Told each reply, says whom not to ask for now, and why."""
+    """Takes each reply; gives whom not to ask for now, and why."""
 
     def __init__(self, random: Callable[[], float] | None = None) -> None:
         self.away = False
@@ -30,22 +30,22 @@ class Patience:
         self._backoff = Backoff(BACKOFF_S, BACKOFF_S_MAX, random=random)
         self._kept: dict[str, tuple[int, str]] = {}
 
-    def heard(self, reply: Reply, now_ns: int) -> None:
+    def replied(self, reply: Reply, now_ns: int) -> None:
         """A reply came."""
-        said = f"{WORDS.get(reply.verdict, '')}: {reply.said}"
+        why = f"{WORDS.get(reply.verdict, '')}: {reply.message}"
         self.away = reply.verdict == "away"
         if reply.verdict not in _TROUBLES:
             self.why, self._until_ns = "", 0
             self._backoff.reset()
         else:
-            self.why = said
+            self.why = why
             asked_s = reply.retry_after_s or 0
             if now_ns >= self._until_ns:  # else it was asked at the same time as the last one
                 self._until_ns = now_ns + round(self._backoff.next_s() * SECOND_NS)
             self._until_ns = max(self._until_ns, now_ns + asked_s * SECOND_NS)
         if reply.verdict == "kept":
             wait_s = max(KEPT_S, reply.retry_after_s or 0)
-            self._kept[reply.uid] = now_ns + wait_s * SECOND_NS, said
+            self._kept[reply.uid] = now_ns + wait_s * SECOND_NS, why
 
     def refuses(self, uid: str, now_ns: int, *, asking: bool) -> str:
         """Why not to ask for a pod now; "": ask.

@@ -8,13 +8,13 @@ from typing import Protocol
 
 import msgspec
 
+from slacktide.agents.credit_account import CreditAccount
 from slacktide.agents.node.actuator import Actuator
 from slacktide.agents.node.evict.eviction_api import WORDS, Reply, Verdict, Wish
 from slacktide.agents.node.evict.patience import ANSWER_NS, Patience
 from slacktide.agents.node.evict.victims import INTERRUPTED
 from slacktide.agents.node.protocol import Taken
 from slacktide.agents.node.reporter import Reporter
-from slacktide.agents.wallet import Wallet
 from slacktide.schemas.outcome import NodeOutcome, Result, Spent
 
 UNANSWERED = "the API server has not answered yet"
@@ -29,7 +29,7 @@ _RESULTS: dict[Verdict, Result] = {
 
 
 class Clerk(Protocol):
-    """Asks and tells the API server, and is never waited for."""
+    """Requests evictions and creates Events, and is never waited for."""
 
     def ask(self, wish: Wish) -> None:
         """Have a pod evicted; the reply comes later, and certainly."""
@@ -37,7 +37,7 @@ class Clerk(Protocol):
     def replies(self) -> list[Reply]:
         """Those that came since the last call."""
 
-    def tell(self, outcome: NodeOutcome) -> None:
+    def report(self, outcome: NodeOutcome) -> None:
         """Put an Event on the pod of an outcome, now or when the server is back."""
 
 
@@ -46,7 +46,7 @@ class Asked:
     """One pod that the API server was asked to evict."""
 
     begin: NodeOutcome
-    """What is to be said of it when it goes; it stands as an intent."""
+    """Its outcome when it goes; it stands as an intent."""
     grace_ms: int
     """How long the kubelet will let it end by itself."""
     taken: Taken | None
@@ -105,15 +105,15 @@ class Requests:
         self._asked[wish.uid] = Asked(begin=begin, grace_ms=grace_ms, taken=taken, asked_ns=self._mono_ns())
         self._clerk.ask(wish)
 
-    def tell(self, outcome: NodeOutcome) -> None:
+    def report(self, outcome: NodeOutcome) -> None:
         """Put an Event on the pod of an outcome."""
-        self._clerk.tell(outcome)
+        self._clerk.report(outcome)
 
-    def settle(self, wallet: Wallet) -> Sequence[Asked]:
-        """Hear the replies, and say what came of those who do not go.
+    def settle(self, credit_account: CreditAccount) -> Sequence[Asked]:
+        """Read the replies, and report those who do not go.
 
         Args:
-            wallet: where credit was reserved for them.
+            credit_account: where credit was reserved for them.
 
         Returns:
             Those who go, by this or by somebody else's doing.
@@ -121,8 +121,8 @@ class Requests:
         """
         going = []
         for reply in self._clerk.replies():
-            self._patience.heard(reply, self._mono_ns())
-            asked = _settled(self._asked.pop(reply.uid), reply, wallet)
+            self._patience.replied(reply, self._mono_ns())
+            asked = _settled(self._asked.pop(reply.uid), reply, credit_account)
             if reply.verdict in {"evicted", "gone"}:
                 going.append(asked)
             else:
@@ -130,14 +130,14 @@ class Requests:
         return going
 
 
-def _settled(asked: Asked, reply: Reply, wallet: Wallet) -> Asked:
-    """As it is known now. Credit goes with who goes, and with who may have: a server that is away may have heard."""
-    begin, said = asked.begin, f"{WORDS.get(reply.verdict, '')}: {reply.said}"
-    if asked.taken is None:  # an earlier run's, which may have been heard
-        said = f"{INTERRUPTED}: {said}"
+def _settled(asked: Asked, reply: Reply, credit_account: CreditAccount) -> Asked:
+    """As it is known now. Credit goes with who goes or may go: an unavailable server may have received the request."""
+    begin, why = asked.begin, f"{WORDS.get(reply.verdict, '')}: {reply.message}"
+    if asked.taken is None:  # an earlier run's, which may have been received
+        why = f"{INTERRUPTED}: {why}"
     else:
-        wallet.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.heard))
-        begin = msgspec.structs.replace(begin, spent=Spent(evictions=wallet.spent, epoch=wallet.epoch))
+        credit_account.settle(goes=reply.verdict == "evicted" or (reply.verdict == "away" and reply.reached))
+        begin = msgspec.structs.replace(begin, spent=Spent(evictions=credit_account.spent, epoch=credit_account.epoch))
     if reply.verdict != "evicted":
-        begin = msgspec.structs.replace(begin, result=_RESULTS[reply.verdict], reason=said)
+        begin = msgspec.structs.replace(begin, result=_RESULTS[reply.verdict], reason=why)
     return replace(asked, begin=begin)

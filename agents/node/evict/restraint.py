@@ -25,7 +25,7 @@ class Move:
 
 
 class Restraint:
-    """Told what was wanted and what was done, says what is due."""
+    """Takes what was wanted and what was done; gives what is due."""
 
     def __init__(self) -> None:
         self.frozen: list[str] = []

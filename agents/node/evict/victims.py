@@ -24,7 +24,7 @@ ENDED = "ended"
 """The bound of a pod's second outcome, as long as it is not known how it ends."""
 INTERRUPTED = "the agent stopped in the midst of it"
 BY_KUBELET = "evicted through the API: the kubelet ends it"
-"""What an intent of an end says where that is so, for the next start."""
+"""The reason of an intent of an end where that is so, for the next start."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class _Victim:
 
     dying: Dying
     end: NodeOutcome
-    """What will be said when it is gone."""
+    """The outcome when it is gone."""
     taken: Taken | None
     """None: of an earlier run."""
     stuck: bool = False
@@ -89,7 +89,7 @@ class Victims:
         """Ask a pod to go.
 
         Args:
-            begin: what is to be said of it.
+            begin: its outcome.
             grace_ms: how long it has to end by itself.
             taken: the sample that it follows from.
             spend: takes the credit.
@@ -107,7 +107,7 @@ class Victims:
         """A pod goes, for it was evicted through the API, or somebody has deleted it before.
 
         Args:
-            begin: what is to be said of it; it stands as an intent.
+            begin: its outcome; it stands as an intent.
             grace_ms: how long the kubelet lets it end by itself.
             taken: the sample that it follows from; None: of an earlier run.
 
@@ -129,7 +129,7 @@ class Victims:
                 del self._victims[uid]
                 self._conclude_end(victim)
             elif not victim.stuck and victim.dying.stuck(self._mono_ns()):
-                self._say_stuck(victim, processes)
+                self._report_stuck(victim, processes)
 
     def _asked(self, begin: NodeOutcome) -> NodeOutcome:
         try:
@@ -179,7 +179,7 @@ class Victims:
         )
         self._actuator.conclude(self._reporter.dated(end, victim.taken))
 
-    def _say_stuck(self, victim: _Victim, processes: int | None) -> None:
+    def _report_stuck(self, victim: _Victim, processes: int | None) -> None:
         victim.stuck = True
         left = "its processes cannot be counted" if processes is None else f"{processes} processes are left"
         when, why = "SIGKILL", victim.trouble or "they wait for the kernel, or are started again"
@@ -192,6 +192,6 @@ class Victims:
 
 
 def _end_of(begin: NodeOutcome, grace_ms: int) -> NodeOutcome:
-    """What is meant to be said of a pod's end."""
+    """The intended outcome of a pod's end."""
     terms = {"grace_ms": grace_ms}
     return msgspec.structs.replace(sub_act(begin, ENDED), bound=ENDED, reason="", terms=terms, spent=None)

@@ -1,6 +1,6 @@
 """Sets knobs of groups, and sees which hold something else than is wanted of them.
 
-A knob is only ever given back where this agent has set it. What a kernel lacks is said once and never tried again.
+A knob is only ever given back where this agent has set it. What a kernel lacks is reported once and never tried again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ FIGHT = "fight"
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
-    """Something that is said with the next outcomes: about a knob that nothing was written to."""
+class _Remark:
+    """Something that is reported with the next outcomes: about a knob that nothing was written to."""
 
     key: KnobKey
     held: int | None
@@ -73,9 +73,9 @@ class Tuner:
         self._wanted: Mapping[KnobKey, WantedSetting] = {}
         self._drift: dict[KnobKey, int | None] = {}
         self._lacking: dict[KnobKey, str] = {}
-        self._lacks_said: set[Knob] = set()
+        self._lacks_reported: set[Knob] = set()
         self._rehearsed: dict[KnobKey, tuple[int | None, int | None]] = {}
-        self._say: list[_Said] = []
+        self._remarks: list[_Remark] = []
         self._now_ns = 0
         self._interrupted: list[NodeOutcome] = []
 
@@ -90,7 +90,7 @@ class Tuner:
         return bool(self._tuned.keys)
 
     def start(self) -> None:
-        """What the last run began and did not end is told once the kernel was read."""
+        """What the last run began and did not end is reported once the kernel was read."""
         self._interrupted = [one for one in self._actuator.interrupted() if one.knob is not None]
 
     def drift(self, facts: NodeFacts, pods: Sequence[Pod], policy: Policy, now_ns: int) -> list[Drift]:
@@ -107,10 +107,10 @@ class Tuner:
         return [Drift(group=key.group, knob=key.knob, held=self._drift[key]) for key in due[:DRIFT_MAX]]
 
     def carry_out(self, settings: Sequence[WantedSetting], taken: Taken, origin: Origin, reason: str) -> None:
-        """Set them, and say what came of it; with it what else there is to say."""
-        for one in self._say:
-            self._actuator.conclude(self._dated(self._saying(one, taken), taken))
-        self._say = []
+        """Set them, and report the outcomes, with the remarks that wait."""
+        for one in self._remarks:
+            self._actuator.conclude(self._dated(self._outcome_of(one, taken), taken))
+        self._remarks = []
         due = [one for one in settings if self._may(one)]
         if not due:
             return
@@ -160,16 +160,16 @@ class Tuner:
         for key, value in held.values.items():
             self._lacking.pop(key, None)
             one = self._wish(key)
-            if one is None or self._kernel.as_told(key.knob, one.value) == value:
+            if one is None or self._kernel.as_reads_back(key.knob, one.value) == value:
                 self._drift.pop(key, None)
                 self._standoff.calm(key, self._now_ns)
             else:
                 self._drift[key] = value
         for key, why in held.lacking.items():
             self._lacking[key] = why
-            if key.knob not in self._lacks_said:
-                self._lacks_said.add(key.knob)
-                self._say.append(_Said(key, None, LACKING, f"the kernel lacks {key.knob}: {why}"))
+            if key.knob not in self._lacks_reported:
+                self._lacks_reported.add(key.knob)
+                self._remarks.append(_Remark(key, None, LACKING, f"the kernel lacks {key.knob}: {why}"))
 
     def _due(self, key: KnobKey, held: int | None, now_ns: int) -> bool:
         """Whether it is time to set it, where it can be at all."""
@@ -179,15 +179,15 @@ class Tuner:
         move = self._standoff.sees(key, held, now_ns)
         if move == "fight":
             why = f"{key.knob} of {key.group} is set to {_shown(held)} again by somebody else: left alone for a while"
-            self._say.append(_Said(key, held, FIGHT, why))
+            self._remarks.append(_Remark(key, held, FIGHT, why))
         return move == "set"
 
     def _set(self, one: WantedSetting, taken: Taken, origin: Origin, reason: str) -> KnobKey | None:
         """Set one knob. Returns its key where it is given back."""
         key = KnobKey(one.group, one.knob)
         before = self._kernel.held([key]).values
-        told = self._kernel.as_told(one.knob, one.value)
-        if key not in before or before[key] == told:
+        target = self._kernel.as_reads_back(one.knob, one.value)
+        if key not in before or before[key] == target:
             self._drift.pop(key, None)
             return key if key in before and one.rule == RELEASED else None
         cause = Cause(taken=taken, origin=origin, rule=one.rule, reason=reason, bound=one.bound, terms=one.terms)
@@ -217,7 +217,7 @@ class Tuner:
         except CgroupError as error:
             failure = str(error)
         after = self._kernel.held([key]).values.get(key)
-        if not failure and after != self._kernel.as_told(key.knob, value):
+        if not failure and after != self._kernel.as_reads_back(key.knob, value):
             failure = f"reads back {_shown(after)} after {_shown(value)} was written"
         return failure, after
 
@@ -238,7 +238,7 @@ class Tuner:
             assert change is not None
             key = KnobKey(intent.target, change.knob)
             held = self._kernel.held([key]).values
-            done = key in held and held[key] == self._kernel.as_told(key.knob, change.after)
+            done = key in held and held[key] == self._kernel.as_reads_back(key.knob, change.after)
             settled = self._changed(intent, held.get(key))
             reason = "the agent stopped during the act; read back at its next start"
             result = "applied" if done else "failed"
@@ -263,7 +263,7 @@ class Tuner:
             return ended
         return msgspec.structs.replace(ended, pod=PodName(namespace=pod.namespace, name=pod.name))
 
-    def _saying(self, one: _Said, taken: Taken) -> NodeOutcome:
+    def _outcome_of(self, one: _Remark, taken: Taken) -> NodeOutcome:
         wish = self._wish(one.key)
         cause = Cause(taken=taken, origin="agent", rule=wish.rule if wish else RELEASED, bound=one.bound)
         result = "failed" if one.bound == LACKING else "refused"

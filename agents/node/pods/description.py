@@ -17,7 +17,7 @@ class Description(Protocol):
 
     value: Described
     refused: str
-    """Why what is said now is not in force; "" where it is."""
+    """Why the source as it is now is not in force; "" where it is."""
 
     @property
     def unlisted(self) -> str:
@@ -31,7 +31,7 @@ class Description(Protocol):
         """Look anew; may block.
 
         Returns:
-            Whether there is something to tell: a new ``value``, or a change of ``refused``.
+            Whether something changed: a new ``value``, or a change of ``refused``.
 
         """
 
@@ -44,23 +44,23 @@ class Lister(Protocol):
 
     @property
     def refused(self) -> str:
-        """Why what one was told to go by is not in force; "" where it is."""
+        """Why the configuration is not in force; "" where it is."""
 
     def look(self) -> Listed:
         """The pods as they are now; may block.
 
         Raises:
-            SlacktideError: they cannot be told.
+            SlacktideError: they cannot be listed.
 
         """
 
 
-class Told:
-    """A node as the log tells of it, where it does: Kubernetes' view of it. Its pods are another's to tell.
+class PublishedNode:
+    """A node as Kafka has it, where it does: Kubernetes' view of it. Its pods come from another source.
 
     Args:
-        other: the pods, and the node until the log has told of it.
-        last: what the log told an earlier run; None: nothing.
+        other: the pods, and the node until Kafka has it.
+        last: what an earlier run read from Kafka; None: nothing.
 
     """
 
@@ -82,17 +82,17 @@ class Told:
 
     @property
     def facts(self) -> NodeFacts | None:
-        """What the log told of the node; None: nothing yet."""
+        """What Kafka has of the node; None: nothing yet."""
         return self._facts
 
     def poll(self) -> bool:
         """Look at the pods anew."""
-        told = self._other.poll()
+        changed = self._other.poll()
         self.value, self.refused = self._joined(), self._other.refused
-        return told
+        return changed
 
-    def tell(self, facts: NodeFacts) -> bool:
-        """The log tells that the node is so; whether that is news."""
+    def take(self, facts: NodeFacts) -> bool:
+        """Take the facts from Kafka over; whether they are new."""
         if facts == self._facts:
             return False
         self._facts = facts
@@ -113,7 +113,7 @@ class Joined:
         last: pods that were last good, from an earlier run; None: nothing.
 
     Raises:
-        SlacktideError: the pods cannot be told, and there is nothing good to begin with.
+        SlacktideError: the pods cannot be listed, and there is nothing good to begin with.
 
     """
 
@@ -130,7 +130,7 @@ class Joined:
         except SlacktideError as exc:
             if last is None:
                 raise
-            self.unlisted = self._said(exc)
+            self.unlisted = self._text_of(exc)
         self.value = self._joined()
         self.refused = self._refused()
 
@@ -140,7 +140,7 @@ class Joined:
         try:
             self._listed, self.unlisted = self._lister.look(), ""
         except SlacktideError as exc:
-            self.unlisted = self._said(exc)
+            self.unlisted = self._text_of(exc)
         before = self.value, self.refused
         self.value, self.refused = self._joined(), self._refused()
         return (self.value, self.refused) != before
@@ -153,5 +153,5 @@ class Joined:
     def _refused(self) -> str:
         return "\n".join(filter(None, (self._file.refused, self._lister.refused, self.unlisted)))
 
-    def _said(self, exc: SlacktideError) -> str:
+    def _text_of(self, exc: SlacktideError) -> str:
         return f"{exc}\nthe last good list, of {len(self._listed.pods)} pods, stays in force"

@@ -77,8 +77,8 @@ class Docker:
         try:
             answer = ask(connection, Request(path=path, headers={"Accept": "application/json"}))
         except (HttpError, OSError) as exc:
-            said = exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
-            raise DockerError(f"Docker at {self.path}: {said}") from exc
+            why = exc.strerror or str(exc) if isinstance(exc, OSError) else str(exc)
+            raise DockerError(f"Docker at {self.path}: {why}") from exc
         finally:
             connection.close()
         if answer.status == 404:

@@ -101,53 +101,53 @@ class HostPods:
         """What runs now. While Docker is away, the containers that were known stay as long as their groups do."""
         self._file.poll()
         self.remarks, self._docker_away = [], False
-        said = self._file.value
-        if said.by_label:
-            self._ask_docker(said.docker_socket)
-        held = list(self._held(said))
-        units = list(self._units(said))
-        others = [*units, *self._containers_elsewhere(said, [unit.group for unit in units])]
-        self._remark_unmatched(said, {one.workload for one in (*held, *others)})
+        config = self._file.value
+        if config.by_label:
+            self._ask_docker(config.docker_socket)
+        held = list(self._held(config))
+        units = list(self._units(config))
+        others = [*units, *self._containers_elsewhere(config, [unit.group for unit in units])]
+        self._remark_unmatched(config, {one.workload for one in (*held, *others)})
         self._layout.others = {one.uid: one.group for one in others}
         pods = [*(one.pod(held=True) for one in held), *(one.pod(held=False) for one in others)]
         notes = tuple(f"{self.where}: {one.what}: {one.why}; {one.advice}" for one in self.remarks)
         return Listed(pods=pods, notes=notes)
 
-    def _held(self, said: HostWorkloads) -> Iterator[Match]:
+    def _held(self, config: HostWorkloads) -> Iterator[Match]:
         """Whatever lies in the best-effort group is best-effort."""
         try:
             groups = {uid: PurePosixPath(group) for uid, group in self._hierarchy.pod_groups(BEST_EFFORT)}
         except OSError:
-            self._remark(f"bestEffort {said.best_effort}", "no such group now", "nothing is held back before it is")
+            self._remark(f"bestEffort {config.best_effort}", "no such group now", "nothing is held back before it is")
             return
         for uid, group in groups.items():
             container = self._containers.get(uid)
-            workload = next((one for one in said.workloads if _fits(one, group, container)), None)
+            workload = next((one for one in config.workloads if _fits(one, group, container)), None)
             if workload is not None and workload.qos != BE:
-                where = f"{container.name if container else group} lies in {said.best_effort}"
+                where = f"{container.name if container else group} lies in {config.best_effort}"
                 self._remark(str(workload), where, f"it is held back, {workload.qos} or not")
             yield Match(uid=uid, group=group, workload=workload, container=container)
 
-    def _units(self, said: HostWorkloads) -> Iterator[Match]:
+    def _units(self, config: HostWorkloads) -> Iterator[Match]:
         """Groups that are named, outside the best-effort group."""
-        for one in said.workloads:
-            if one.group is None or said.holds(one.group) or not self._is_there(one.group):
+        for one in config.workloads:
+            if one.group is None or config.holds(one.group) or not self._is_there(one.group):
                 continue
-            self._remark_not_held(said, one, str(one.group))
+            self._remark_not_held(config, one, str(one.group))
             yield Match(uid=uid_of(one.group), group=one.group, workload=one, container=None)
 
-    def _containers_elsewhere(self, said: HostWorkloads, units: list[PurePosixPath]) -> Iterator[Match]:
+    def _containers_elsewhere(self, config: HostWorkloads, units: list[PurePosixPath]) -> Iterator[Match]:
         """Containers with a label that is named, outside the best-effort group."""
         for container in self._containers.values():
-            workload = next((one for one in said.workloads if one.fits(container.labels)), None)
+            workload = next((one for one in config.workloads if one.fits(container.labels)), None)
             group = self._groups.get(container.id)
-            if workload is None or group is None or said.holds(group) or not self._is_there(group):
+            if workload is None or group is None or config.holds(group) or not self._is_there(group):
                 continue
             unit = next((unit for unit in units if group.is_relative_to(unit)), None)
             if unit is not None:
                 self._remark(str(workload), f"{container.name} lies in slice {unit}", "it counts there, and not twice")
                 continue
-            self._remark_not_held(said, workload, container.name)
+            self._remark_not_held(config, workload, container.name)
             yield Match(uid=container.id, group=group, workload=workload, container=container)
 
     def _ask_docker(self, socket: str) -> None:
@@ -169,13 +169,13 @@ class HostPods:
     def _is_there(self, group: PurePosixPath) -> bool:
         return (self._hierarchy.cpu / group).is_dir()
 
-    def _remark_not_held(self, said: HostWorkloads, workload: Workload, name: str) -> None:
+    def _remark_not_held(self, config: HostWorkloads, workload: Workload, name: str) -> None:
         if workload.qos == BE:
-            why = f"{name} lies outside {said.best_effort}"
-            self._remark(str(workload), why, f"it counts as LS, and is not held back; run it in {said.best_effort}")
+            why = f"{name} lies outside {config.best_effort}"
+            self._remark(str(workload), why, f"it counts as LS, and is not held back; run it in {config.best_effort}")
 
-    def _remark_unmatched(self, said: HostWorkloads, matched: set[Workload | None]) -> None:
-        for one in said.workloads:
+    def _remark_unmatched(self, config: HostWorkloads, matched: set[Workload | None]) -> None:
+        for one in config.workloads:
             if one not in matched and not (one.label and self._docker_away):
                 self._remark(str(one), *_ABSENT_LABEL if one.label else _ABSENT_GROUP)
 

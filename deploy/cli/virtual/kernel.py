@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from slacktide.agents.node.cgroup.knob_files import as_told
+from slacktide.agents.node.cgroup.knob_files import as_reads_back
 from slacktide.agents.node.cgroup.plan import PERIOD_FILE, Bandwidth, Clipped, Plan, plan_own_v1, plan_v1
 from slacktide.agents.node.cgroup.plan_cpuset import plan_cpuset_v1, plan_cpuset_v2
 from slacktide.agents.node.kernel import Held, Reading
@@ -134,9 +134,9 @@ class VirtualKernel:
         else:
             self.machine.set_quota(str(place.path), value)
 
-    def as_told(self, knob: Knob, value: int | None) -> int | None:
+    def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
         """What ``held`` says of a knob once this was put."""
-        return as_told(knob, value, self.machine.version)
+        return as_reads_back(knob, value, self.machine.version)
 
     def _own(self, path: PurePosixPath) -> Bandwidth:
         """What a group holds, or held before it was cut to fit."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 
 from slacktide.agents.node.cgroup.hierarchy import BEST_EFFORT, BURSTABLE, GUARANTEED
-from slacktide.agents.node.cgroup.knob_files import FILES, KnobFile, as_told, shares_of, weight_of
+from slacktide.agents.node.cgroup.knob_files import FILES, KnobFile, as_reads_back, shares_of, weight_of
 from slacktide.agents.node.cgroup.permitted import Place, refusal
 from slacktide.deploy.cli.virtual.containers import only_container
 from slacktide.deploy.cli.virtual.machine import PARENT_OF_QOS, Machine
@@ -83,4 +83,4 @@ def write(machine: Machine, path: str, knob: Knob, value: int | None) -> None:
     elif knob == "cfs_burst_us":
         machine.set_burst(path, value or 0)
     else:
-        machine.groups[path].knobs[knob] = as_told(knob, value, machine.version)
+        machine.groups[path].knobs[knob] = as_reads_back(knob, value, machine.version)

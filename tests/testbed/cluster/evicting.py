@@ -12,7 +12,7 @@ from typing import Any
 from slacktide.agents.https import Access
 from slacktide.agents.node.agent import AgentSettings, NodeAgent
 from slacktide.agents.node.apiserver import ApiServer as Door
-from slacktide.agents.node.evict.desk import Desk
+from slacktide.agents.node.evict.eviction_client import EvictionClient
 from slacktide.agents.node.spool import MemorySpool
 from slacktide.deploy.cli.virtual.kernel import VirtualKernel
 from slacktide.deploy.cli.virtual.machine import Machine
@@ -95,7 +95,7 @@ class EvictingNode:
         )
         self.boots = 0
         self._stirred = threading.Event()
-        self._desks: list[Desk] = []
+        self._clients: list[EvictionClient] = []
 
     def run(self, name: str, *, priority: int = 5_000, mem_bytes: int = GIB, **parts: Any) -> str:
         """A best-effort pod, in the API server and on the node; its uid."""
@@ -116,8 +116,10 @@ class EvictingNode:
         """A new agent; the node and the spool are as the last one left them."""
         self.boots += 1
         boot_id = f"{self.boots:012d}-0badcafe"
-        desk = Desk(Door(Access(url=self.url, token=self.token, ca=self.server.ca)), self._stirred.set)
-        self._desks.append(desk)
+        eviction_client = EvictionClient(
+            Door(Access(url=self.url, token=self.token, ca=self.server.ca)), self._stirred.set
+        )
+        self._clients.append(eviction_client)
         capacity = Resources(cpu_milli=4_000, mem_bytes=8 * GIB)
         self.agent = NodeAgent(
             node=self.name,
@@ -129,7 +131,7 @@ class EvictingNode:
             facts=NodeFacts(name=self.name, capacity=capacity, allocatable=capacity),
             pods=self.pods,
             settings=AgentSettings(**settings),  # type: ignore[arg-type]
-            clerk=desk,
+            clerk=eviction_client,
         )
         self.agent.start()
         lease = EvictionCredit(node=self.name, boot_id=boot_id, epoch=1, number=1, granted=credit, ttl_ms=10**9)
@@ -190,12 +192,12 @@ class EvictingNode:
 
     def crash(self) -> None:
         """The agent's process is gone."""
-        self._desks[-1].close()
+        self._clients[-1].close()
 
     def close(self) -> None:
         """Let go of the API server."""
-        for desk in self._desks:
-            desk.close()
+        for eviction_client in self._clients:
+            eviction_client.close()
 
 
 def events_on(server: ApiServer, namespace: str, uid: str) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Asks the API server for evictions, and tells it of them, on a thread of its own: the agent never waits for either."""
+"""Requests evictions and creates Events at the API server, on a thread of its own: the agent never waits for either."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ from slacktide.schemas.outcome import NodeOutcome
 log = logging.getLogger(__name__)
 
 EVENTS_MAX = 100
-"""Of an outage the last ones are told; all of it is in the log."""
+"""After an outage the last ones are created; Kafka has all outcomes."""
 EVENT_RETRY_S = 5.0
 CLOSE_S = 1.0
 
 
-class Desk:
+class EvictionClient:
     """Takes wishes and Events in, gives replies out. Its methods never wait but ``close``, for a moment.
 
     Args:
         server: the API server; nobody else asks over it.
-        stir: called on the desk's thread as soon as there is a reply.
+        stir: called on its thread as soon as there is a reply.
 
     """
 
@@ -70,7 +70,7 @@ class Desk:
             self._replies.clear()
         return found
 
-    def tell(self, outcome: NodeOutcome) -> None:
+    def report(self, outcome: NodeOutcome) -> None:
         """Put an Event on the pod of an outcome, now or when the server is back."""
         assert outcome.pod is not None
         self._due(outcome.pod.namespace, outcome.pod.name, event_of(outcome))
@@ -111,7 +111,7 @@ class Desk:
             if wish is not None:
                 self._grant(wish)
             elif event is not None:
-                pause_s = None if self._told(event) else EVENT_RETRY_S
+                pause_s = None if self._created(event) else EVENT_RETRY_S
         self._server.close()
 
     def _grant(self, wish: Wish) -> None:
@@ -119,27 +119,27 @@ class Desk:
             replies = [reply_of(wish, self._server.post(path_of(wish), body_of(wish)))]
         except HttpError as exc:
             verdict: Verdict = "forbidden" if isinstance(exc, CredentialsError) else "away"
-            heard = not isinstance(exc, UnreachedError)
-            replies = [Reply(uid=wish.uid, verdict=verdict, said=str(exc), heard=heard)]
+            reached = not isinstance(exc, UnreachedError)
+            replies = [Reply(uid=wish.uid, verdict=verdict, message=str(exc), reached=reached)]
             # Whoever waits behind it would wait in vain as long.
             with self._changed:
                 behind, self._wishes = self._wishes, deque()
-            replies += [Reply(uid=one.uid, verdict=verdict, said=str(exc), heard=False) for one in behind]
-        self._say(wish, replies[0])
+            replies += [Reply(uid=one.uid, verdict=verdict, message=str(exc), reached=False) for one in behind]
+        self._log_trouble(wish, replies[0])
         with self._changed:
             self._replies.extend(replies)
         self.stir()
 
-    def _say(self, wish: Wish, reply: Reply) -> None:
+    def _log_trouble(self, wish: Wish, reply: Reply) -> None:
         """Each new trouble once."""
         before, self._trouble = self._trouble, WORDS.get(reply.verdict, "")
         if self._trouble and self._trouble != before:
-            log.warning("pod %s/%s is not evicted: %s: %s", wish.namespace, wish.name, self._trouble, reply.said)
+            log.warning("pod %s/%s is not evicted: %s: %s", wish.namespace, wish.name, self._trouble, reply.message)
         elif before and not self._trouble:
             log.info("the API server evicts again")
 
-    def _told(self, event: tuple[str, str, dict[str, object]]) -> bool:
-        """Whether an Event is settled: told, told before, or refused for good."""
+    def _created(self, event: tuple[str, str, dict[str, object]]) -> bool:
+        """Whether an Event is settled: created, created before, or refused for good."""
         namespace, name, body = event
         try:
             answer = self._server.post(event_path_of(namespace), body)

@@ -1,24 +1,24 @@
-"""How many pods this boot of the node may still evict, as the governor's leases say. Pure: told, then asked."""
+"""How many pods this boot of the node may still evict, by the governor's leases. Pure: its callers read the leases."""
 
 from __future__ import annotations
 
 from slacktide.schemas.bounds import COUNT_MAX
 from slacktide.schemas.credit import NO_CREDIT, EvictionCredit
 
-__all__ = ["NO_CREDIT", "Wallet"]
+__all__ = ["NO_CREDIT", "CreditAccount"]
 
 LAST = (COUNT_MAX, COUNT_MAX)
 """Nothing can be higher: should it ever be written, the order of arrival decides from there on."""
 
 
-class Wallet:
+class CreditAccount:
     """The lease in force, and what was spent of it. Whoever evicts asks ``ready`` for each pod, then spends."""
 
     def __init__(self, boot_id: str) -> None:
         self.spent = 0
         """Evictions since the agent's start."""
         self.epoch = 0
-        """The highest of a governor that was heard of."""
+        """The highest epoch of a governor that was read."""
         self._boot_id = boot_id
         self._reserved = 0
         self._newest = (0, -1)
@@ -42,14 +42,14 @@ class Wallet:
         self._newest = (credit.epoch, credit.number)
         self.epoch = credit.epoch
         if credit.boot_id == self._boot_id:
-            # One bad record may have told the governor of more evictions than there were: they are none to be made.
+            # A bad record may report more evictions to the governor than there were; they give no credit.
             self._granted = min(credit.granted, self.spent + credit.granted - credit.spent)
             self._spared = frozenset(credit.spared_namespaces)
             self._until_ns = since_ns + credit.ttl_ms * 1_000_000
             self._outlasted = False
 
     def log_is(self, *, away: bool, now_ns: int) -> None:
-        """Whether the log can be used, at each look: what cannot be renewed now may outlast its time."""
+        """Whether Kafka can be used, at each look: what cannot be renewed now may outlast its time."""
         if not away:
             self._away_since_ns = None
         elif self._away_since_ns is None:
@@ -62,21 +62,21 @@ class Wallet:
         return now_ns < self._until_ns or self._outlasts
 
     def spend(self, now_ns: int) -> None:
-        """A pod goes; to be said before it is asked to go."""
+        """A pod goes; call this before it is asked to go."""
         self.spent += 1
         self._outlasted = self._outlasted or now_ns >= self._until_ns
 
     def reserve(self, now_ns: int) -> None:
-        """A pod may go, which somebody else says: till then nobody else goes for it, and nobody is told of it."""
+        """A pod may go, which somebody else decides: until then its credit is held, and not reported as spent."""
         self._reserved += 1
         self._outlasted = self._outlasted or now_ns >= self._until_ns
 
     def settle(self, *, goes: bool) -> None:
-        """It is said whether a pod goes for which credit was reserved; one that may have gone goes."""
+        """The answer is known: whether a pod goes for which credit was reserved; one that may have gone goes."""
         self._reserved -= 1
         self.spent += goes
 
     @property
     def _outlasts(self) -> bool:
-        """A lease that was good when the log went away stays good for one eviction until it is back."""
+        """A lease that was good when Kafka became unavailable stays good for one eviction until it is back."""
         return self._away_since_ns is not None and self._away_since_ns < self._until_ns and not self._outlasted

@@ -33,7 +33,7 @@ class _Pod(msgspec.Struct, frozen=True, kw_only=True):
     spec: _Spec = _Spec()
 
 
-class Desk:
+class Issuer:
     """Enrols agents.
 
     Args:
