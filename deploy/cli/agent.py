@@ -210,7 +210,7 @@ async def _run(settings: AgentCommandSettings, stop: asyncio.Event, health: Heal
     inventory = settings.inventory
     if inventory is None:
         inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
-        log.warning("%s", machine.said(settings.node_name, settings.lister))
+        log.warning("%s", machine.description(settings.node_name, settings.lister))
     settings.state_folder.mkdir(parents=True, exist_ok=True)
     hierarchy, host = pod_lists.groups_of(settings)
     kernel = CgroupKernel(

@@ -10,7 +10,7 @@ DONE = frozenset({"applied", "dry-run"})
 
 
 class FirstDecisions:
-    """Told each outcome; says the first that acted, and the first that the stream decided."""
+    """Takes each outcome; reports the first that acted, and the first that the stream decided."""
 
     def __init__(self, started_ms: int) -> None:
         self._started_ms = started_ms
@@ -19,11 +19,11 @@ class FirstDecisions:
 
     @property
     def complete(self) -> bool:
-        """Nothing is left to say."""
+        """Nothing is left to report."""
         return self._acted and self._streamed
 
-    def told(self, outcome: NodeOutcome) -> str:
-        """What to say about an outcome of the limit, "" for nothing."""
+    def line_of(self, outcome: NodeOutcome) -> str:
+        """The line about an outcome of the limit; "": none."""
         if not outcome.about_limit:
             return ""
         acted = not self._acted and outcome.result in DONE and outcome.origin != "agent"

@@ -58,15 +58,15 @@ class LogSide:
         await create_topics(self._bootstrap)
 
     async def first_decisions(self, since_ms: int) -> AsyncGenerator[str, None]:
-        """What there is to say of the node's first outcomes from ``since_ms`` on, then ends."""
+        """Lines about the node's first outcomes from ``since_ms`` on, then ends."""
         first, backoff = FirstDecisions(since_ms), Backoff(RETRY_S, RETRY_MAX_S)
         while True:
             try:
                 reading = read_topic(self._bootstrap, OUTCOME.name, since_ms=since_ms, follow=True, key=self._node)
                 async with aclosing(reading):
                     async for record in reading:
-                        if said := _told(first, record):
-                            yield said
+                        if line := _line_of(first, record):
+                            yield line
                         if first.complete:
                             return
             except LogError as exc:
@@ -74,8 +74,8 @@ class LogSide:
                 await asyncio.sleep(backoff.next_s())
 
 
-def _told(first: FirstDecisions, record: Record) -> str:
+def _line_of(first: FirstDecisions, record: Record) -> str:
     try:
-        return first.told(decode(record.value, NodeOutcome))
+        return first.line_of(decode(record.value, NodeOutcome))
     except BadMessageError:
         return ""

@@ -66,6 +66,6 @@ def _json(process: str, record: logging.LogRecord, trace: str, fields: dict[str,
 def _human(process: str, record: logging.LogRecord, trace: str, fields: dict[str, object]) -> str:
     when = datetime.fromtimestamp(record.created).astimezone().strftime("%H:%M:%S")
     level = "" if record.levelno <= logging.INFO else f"{record.levelname.lower()}: "
-    said = "".join(f" {name}={value}" for name, value in fields.items())
-    line = printable(f"{when} {process:<6} {level}{record.getMessage()}{said}", keep="")
+    text = "".join(f" {name}={value}" for name, value in fields.items())
+    line = printable(f"{when} {process:<6} {level}{record.getMessage()}{text}", keep="")
     return line + (f"\n{printable(trace)}" if trace else "")

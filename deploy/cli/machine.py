@@ -22,7 +22,7 @@ def node_item(node: str, proc_mount: Path = Path("/proc")) -> dict[str, Any]:
         proc_mount: /proc.
 
     Raises:
-        MachineError: the machine does not tell its memory.
+        MachineError: the memory of the machine cannot be read.
 
     """
     amounts = {"cpu": str(os.cpu_count() or 1), "memory": f"{_mem_kib(proc_mount / 'meminfo')}Ki"}
@@ -41,7 +41,7 @@ def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path
         The file, as ``--inventory`` takes it.
 
     Raises:
-        MachineError: the machine does not tell its memory, or the folder takes no file.
+        MachineError: the memory of the machine cannot be read, or the folder takes no file.
 
     """
     text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [node_item(node, proc_mount)]}, indent=2)
@@ -58,8 +58,8 @@ def inventory(node: str, folder: Path, proc_mount: Path = Path("/proc")) -> Path
     return file
 
 
-def said(node: str, lister: str = "") -> str:
-    """For whoever starts without an inventory; ``lister`` tells the pods, if anybody does."""
+def description(node: str, lister: str = "") -> str:
+    """For whoever starts without an inventory; ``lister`` lists the pods, if anybody does."""
     machine = f"no --inventory: node {node} is this machine with all its CPUs and memory"
     if lister:
         return f"{machine}; its pods are those of {lister}"

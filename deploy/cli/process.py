@@ -96,7 +96,7 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
     async def main() -> bool:
         stop = asyncio.Event()
         for name in (signal.SIGTERM, signal.SIGINT):
-            asyncio.get_running_loop().add_signal_handler(name, _told, name, stop)
+            asyncio.get_running_loop().add_signal_handler(name, _on_signal, name, stop)
         try:
             await work(stop)
         except SlacktideError as exc:
@@ -119,7 +119,7 @@ def until_stopped(work: Callable[[asyncio.Event], Coroutine[Any, Any, None]]) ->
         raise SystemExit(1)
 
 
-def _told(name: signal.Signals, stop: asyncio.Event) -> None:
+def _on_signal(name: signal.Signals, stop: asyncio.Event) -> None:
     if stop.is_set():
         log.warning("second stop signal: exiting immediately", extra={"signal": name.name})
         os._exit(128 + name)

@@ -30,7 +30,7 @@ class ShadowFile:
 
     async def follow(self) -> None:
         """Look each second whether the file changed; a bad change is told and leaves the last good one."""
-        self._tell()
+        self._report()
         while True:
             await asyncio.sleep(LOOK_S)
             if not self._file.poll():
@@ -39,9 +39,9 @@ class ShadowFile:
                 log.warning("%s", self._file.refused)
             if self._file.value.policy.version != self.shadow.policy.version:
                 self.shadow.policy = self._file.value.policy
-                self._tell()
+                self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         log.info(
             "a shadow decides beside",
             extra={"policy": str(self._file.path), "version": self.shadow.policy.version},

@@ -69,7 +69,7 @@ def _differences(topic: Topic, state: TopicState, replication: int) -> list[Chan
     return found
 
 
-def said(found: Sequence[Change]) -> str:
+def plan_text(found: Sequence[Change]) -> str:
     """The plan as lines, and its sum."""
     if not found:
         return "nothing to do: the cluster has every topic as in the table of topics"

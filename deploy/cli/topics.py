@@ -15,7 +15,7 @@ from slacktide.deploy.cli import acl, export, settings, strimzi
 from slacktide.deploy.cli.group import Group
 from slacktide.deploy.cli.records import json_line, line, sample_lines, topic_named
 from slacktide.deploy.cli.text import Duration, Name, count, show, table
-from slacktide.deploy.cli.topic_plan import Change, changes, said
+from slacktide.deploy.cli.topic_plan import Change, changes, plan_text
 from slacktide.schemas.access import STREAM_GROUP
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import LogError
@@ -53,7 +53,7 @@ def plan(bootstrap: Cluster) -> None:
     Exit code 0: no difference; 2: something differs; 1: Kafka could not be read.
     """
     found = asyncio.run(_changes(bootstrap))
-    show(said(found))
+    show(plan_text(found))
     if found:
         raise SystemExit(PENDING)
 
@@ -66,7 +66,7 @@ def apply(bootstrap: Cluster) -> None:
     The partition count and replication of existing topics stay. The command reports where they differ.
     """
     found = asyncio.run(_apply(bootstrap))
-    show(said(found))
+    show(plan_text(found))
 
 
 async def _changes(bootstrap: Cluster) -> list[Change]:

@@ -169,7 +169,7 @@ class Stack:
         inventory = settings.inventory
         if inventory is None:
             inventory = machine.inventory(settings.node_name, settings.state_folder, settings.proc_mount)
-            log.warning("%s", machine.said(settings.node_name, settings.lister))
+            log.warning("%s", machine.description(settings.node_name, settings.lister))
         itself = partial(machine.node_item, settings.node_name, settings.proc_mount)
         files = OperatorFiles(settings.policy, inventory, settings.node_name, settings.state_folder, machine=itself)
         bootstrap = await self._bootstrap()
@@ -182,7 +182,7 @@ class Stack:
             from slacktide.deploy.cli.log_side import LogSide  # noqa: PLC0415
 
             side = LogSide(bootstrap, settings.node_name, "open")
-            work = [*also, _until(stop), side.publish(files, stop, self._health), self._tell(side)]
+            work = [*also, _until(stop), side.publish(files, stop, self._health), self._log_first_decisions(side)]
             work += [self._keep_broker(self._broker, side)] if self._broker is not None else []
             self._beside = [asyncio.create_task(one) for one in work]
             done, _ = await asyncio.wait([*self._keeping, *self._beside], return_when=asyncio.FIRST_COMPLETED)
@@ -207,14 +207,14 @@ class Stack:
         log.info("%s", READERS)
         return self._broker.bootstrap
 
-    async def _tell(self, side: LogSide) -> None:
+    async def _log_first_decisions(self, side: LogSide) -> None:
         """Say when all parts are ready, and what came first of it."""
         await asyncio.gather(*(part.ready.wait() for part in self._parts))
         while self._health.not_ready:  # noqa: ASYNC110 - a plain value, filled by the publisher
             await asyncio.sleep(0.05)
         log.info("ready in %.1f s", (self._clock.mono_ns() - self._started_ns) / 1e9)
-        async for said in side.first_decisions(self._started_ms):
-            log.info("%s", said)
+        async for line in side.first_decisions(self._started_ms):
+            log.info("%s", line)
         await asyncio.Event().wait()
 
     async def _keep_broker(self, broker: EmbeddedBroker, side: LogSide) -> None:

@@ -48,19 +48,19 @@ def looks(passes: Sequence[Logged[DeschedulingPass]], namespace: str, name: str)
 
 
 def descheduling_findings(
-    told: Looks | None, node: str, asked_ms: int, span_ms: int, *, wanted: bool
+    looks: Looks | None, node: str, asked_ms: int, span_ms: int, *, wanted: bool
 ) -> Iterator[Finding]:
     """What they come to.
 
     Args:
-        told: of the passes.
+        looks: at the passes.
         node: the pod's; "": it is on none.
-        asked_ms: now, by the log's clock.
+        asked_ms: now, by the clock of Kafka.
         span_ms: how far back passes were read.
         wanted: whether the policy asks for any.
 
     """
-    if told is None:
+    if looks is None:
         if wanted:
             yield Finding(
                 name="descheduling.silent",
@@ -69,10 +69,10 @@ def descheduling_findings(
                 advice="does a bridge lead, and is it ready? It passes over the cluster each intervalSeconds",
             )
         return
-    if told.chose is not None:
-        yield _chosen(*told.chose, asked_ms)
+    if looks.chose is not None:
+        yield _chosen(*looks.chose, asked_ms)
     elif node:
-        text = f"{_named(told.last, asked_ms)} did not choose it: {_why_not(told.last.body, node)}"
+        text = f"{_named(looks.last, asked_ms)} did not choose it: {_why_not(looks.last.body, node)}"
         yield Finding(name="descheduling.stays", severity="ok", text=text)
 
 

@@ -36,7 +36,7 @@ class Figures:
     """Credits, renewals not counted, by the last tick."""
     outstanding: int
     spent: int
-    """Evictions heard of that count."""
+    """Evictions reported that count."""
     budget: int
     """How many may count, of all nodes."""
     waiting: int
@@ -59,7 +59,7 @@ class Governor:
         self._writer = Writer(f"governor/{name}")
         self._judge = judge or ByKeys()
         self._unproven = Unproven(self._writer)
-        self._heard = (0, 0)
+        self._highest = (0, 0)
         """The highest epoch that the credit topic holds, and its highest number."""
         self._number = 0
         self._namesake = False
@@ -68,7 +68,7 @@ class Governor:
         self._sure_ms = 0
         self._nodes: dict[str, Node] = {}
         self._coverage = Coverage()
-        self._hears = {
+        self._readers = {
             POLICY.name: self._policy,
             METRIC.name: self._metric,
             OUTCOME.name: self._outcome,
@@ -83,15 +83,15 @@ class Governor:
     @property
     def deposed(self) -> bool:
         """Another one governs: begin a new term."""
-        return self._namesake or self._heard[0] > self.epoch
+        return self._namesake or self._highest[0] > self.epoch
 
     @property
     def send_ms(self) -> int:
-        """In what time a lease must be in the log: half of what is counted on for its way to the node."""
+        """In what time a lease must be in Kafka: half of what is counted on for its way to the node."""
         return self.in_force.eviction_budget.lease_s * 1_000 // 6
 
     def read_back_ms(self) -> int:
-        """How far the log is to be read back before a term: beyond it nothing counts any more."""
+        """How far the topics are read back before a term: beyond it nothing counts any more."""
         budget = self.in_force.eviction_budget
         return budget.interval_s * 1_000 + certain_ms(budget.lease_s * 1_000) + CLOCKS_MS
 
@@ -132,7 +132,7 @@ class Governor:
         outs: list[Out] = []
         for record in records:
             try:
-                self._hears[record.topic](record, outs, now_ms)
+                self._readers[record.topic](record, outs, now_ms)
             except Exception as exc:  # noqa: BLE001 - one record's: the next one is read
                 outs.append(self._writer.dead(record, failure("govern", exc), record.timestamp_ms))
         return outs
@@ -143,10 +143,10 @@ class Governor:
         By the wall clock it is above those of a topic that was lost, too: agents may have outlived it. Where the
         highest epoch there can be was written, the term continues its numbers.
         """
-        self.epoch = min(max(self._heard[0] + 1, wall_ms // 1_000), COUNT_MAX)
-        if self.epoch == self._heard[0]:
-            self._number = max(self._number, self._heard[1])
-        self._heard, self._namesake = (self.epoch, self._number), False
+        self.epoch = min(max(self._highest[0] + 1, wall_ms // 1_000), COUNT_MAX)
+        if self.epoch == self._highest[0]:
+            self._number = max(self._number, self._highest[1])
+        self._highest, self._namesake = (self.epoch, self._number), False
 
     def tick(self, now_ms: int, wall_ms: int) -> list[Out]:
         """Grant and renew what is due.
@@ -231,7 +231,7 @@ class Governor:
         node = self._nodes.get(outcome.node)
         ledger = None if node is None else node.ledger_at(outcome.boot_id)
         if node is None or ledger is None:
-            return  # only metrics and leases tell of nodes and boots: an outcome is what an agent claims
+            return  # only metrics and leases show nodes and boots: an outcome is what an agent claims
         namespace = outcome.pod.namespace if outcome.pod is not None else ""
         ledger.saw(spent.evictions, now_ms, done=namespace if outcome.pod and outcome.result in SPENDS else None)
         if (outcome.result, outcome.reason) == ("refused", NO_CREDIT) and ledger is node.ledger:
@@ -256,7 +256,7 @@ class Governor:
         except BadMessageError as exc:
             outs.append(self._writer.dead(record, str(exc), record.timestamp_ms))
             return None
-        self._heard = max(self._heard, (lease.epoch, lease.number))
+        self._highest = max(self._highest, (lease.epoch, lease.number))
         node, ledger = self._known(lease.node, lease.boot_id, now_ms)
         return None if ledger is None else (node, ledger, lease)
 

@@ -22,7 +22,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """Evictions that were heard of."""
+    """Evictions that were reported."""
 
     at_ms: int
     """When: they were made before that, so that they count for no shorter than they must."""
@@ -36,7 +36,7 @@ class Ledger:
     def __init__(self, boot_id: str) -> None:
         self.boot_id = boot_id
         self.spent: int | None = None
-        """The highest total that was heard; None: none yet."""
+        """The highest total that was reported; None: none yet."""
         self.leases: list[Lease] = []
         self.seen: deque[Seen] = deque()
         self.granted_max = 0
@@ -49,7 +49,7 @@ class Ledger:
 
     @property
     def seen_count(self) -> int:
-        """Evictions heard of that count."""
+        """Evictions reported that count."""
         return sum(one.count for one in self.seen)
 
     @property
@@ -58,7 +58,7 @@ class Ledger:
         return not self.leases and not self.seen
 
     def outstanding(self, namespace: str | None = None) -> int:
-        """Evictions, in the namespace if one is named, that were not heard of: made, or still to be made."""
+        """Evictions, in the namespace if one is named, that were not reported: made, or still to be made."""
         return max(0, max((one.granted for one in self._open_to(namespace)), default=0) - self.total)
 
     def lease(self, granted: int, spared: frozenset[str], over_ms: int) -> None:
@@ -76,7 +76,7 @@ class Ledger:
         Args:
             total: since the boot's start; one that is no higher than before tells nothing, and what is over all that
                 was granted does not count.
-            now_ms: when that was heard.
+            now_ms: when that was reported.
             done: the namespace, where this very outcome is of an eviction that was made.
 
         """

@@ -12,7 +12,7 @@ GONE_MS = 30_000
 ASKED_MS = 5_000
 """So long a refusal for want of credit asks for one: agents repeat it each second."""
 AGAIN_MS = 2_000
-"""A node that asks so long after it was granted has not heard of it: it is said again."""
+"""A node that asks so long after it was granted has not read it: it is published again."""
 
 NAMESPACES_MAX = 100
 """For so many a node may ask at a time: more are no node's victims of one moment."""
@@ -20,7 +20,7 @@ NAMESPACES_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Held:
-    """The lease that a node goes by, if it has heard of it."""
+    """The lease that a node goes by, if it has read it."""
 
     granted: int
     spared: frozenset[str]
@@ -79,7 +79,7 @@ class Node:
             self.waits_since_ms = self.waits_since_ms if self.asked else None
 
     def lives(self, now_ms: int) -> bool:
-        """Whether it was heard of lately."""
+        """Whether its figures were read lately."""
         return bool(self.asked) or (self.received_ms is not None and now_ms - self.received_ms < GONE_MS)
 
     def counts(self, now_ms: int) -> bool:
@@ -110,7 +110,7 @@ class Node:
         return max(self.ledger.total + 1, 0 if self.held is None else self.held.granted)
 
     def wants(self) -> bool:
-        """Whether it asks for what it was not granted, or has not heard of."""
+        """Whether it asks for what it was not granted, or has not read."""
         held = self.held
         if not self.asked or held is None or not self.holds:
             return bool(self.asked)

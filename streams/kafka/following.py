@@ -39,17 +39,17 @@ class Following:
 
     def __init__(self, reader: TailReader, *, away: str, clock: Monotonic) -> None:
         self.trouble = NOTHING_YET
-        """Why nothing is heard; "" where it is."""
+        """Why nothing is read; "" where it is."""
         self._reader = reader
         self._away = away
         self._clock = clock
 
-    async def run(self, begun: Callable[[], None], heard: Callable[[list[Record], float], Awaitable[None]]) -> None:
+    async def run(self, begun: Callable[[], None], receive: Callable[[list[Record], float], Awaitable[None]]) -> None:
         """For ever.
 
         Args:
-            begun: called after each connection: what was heard before may be out of date.
-            heard: takes what was read, and when, in monotonic seconds.
+            begun: called after each connection: what was read before may be out of date.
+            receive: takes what was read, and when, in monotonic seconds.
 
         """
         backoff = Backoff(RETRY_S, RETRY_MAX_S)
@@ -62,7 +62,7 @@ class Following:
                         log.info("the topics are read")
                     self.trouble = ""
                     backoff.reset()
-                    await self._read(heard)
+                    await self._read(receive)
                 except LogError as exc:
                     if self.trouble in ("", NOTHING_YET):
                         log.warning("Kafka is unreachable: %s", self._away, extra={"why": str(exc)})
@@ -71,7 +71,7 @@ class Following:
         finally:
             await self._reader.close()
 
-    async def _read(self, heard: Callable[[list[Record], float], Awaitable[None]]) -> None:
+    async def _read(self, receive: Callable[[list[Record], float], Awaitable[None]]) -> None:
         """Until this process has paused.
 
         Raises:
@@ -85,4 +85,4 @@ class Following:
             if now_s > looked_s + PAUSED_S:
                 return
             looked_s = now_s
-            await heard(records, now_s)
+            await receive(records, now_s)

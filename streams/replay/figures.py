@@ -23,7 +23,7 @@ from slacktide.streams.replay.policies import Policies
 from slacktide.streams.replay.unsettled import Unsettled
 
 WAIT_MS = 5_000
-"""How much later recorded figures are looked at: by then a takeover that stands behind them has been heard of."""
+"""How much later recorded figures are looked at: by then a takeover that stands behind them has been read."""
 KEPT_MS = 60_000
 LONGEST_MS = 30 * 60_000
 EVER_MS = 1 << 60
@@ -43,7 +43,7 @@ Key = tuple[str, str, str, int]
 
 
 class Figures:
-    """Told what the replay publishes and what was recorded; shows what differs."""
+    """Takes what the replay publishes and what was recorded; shows what differs."""
 
     def __init__(self, policies: Policies, unsettled: Unsettled, report: Callable[[Difference], None]) -> None:
         self.counts: Counter[str] = Counter()
@@ -54,7 +54,7 @@ class Figures:
         self._order: deque[tuple[int, Key]] = deque()
         self._waiting: deque[Record] = deque()
 
-    def said(self, out: Out, at_ms: int) -> None:
+    def published(self, out: Out, at_ms: int) -> None:
         """The replay's worker publishes."""
         if out.value is not None:
             which = _which.decode(out.value)

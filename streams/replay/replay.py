@@ -222,7 +222,7 @@ class Replay:
                 if its.sample is not None:
                     answers[its.sample.topic, its.sample.partition, its.sample.offset] = its, out
             elif out.topic in {METRIC.name, ALLOCATABLE.name}:
-                self._figures.said(out, now_ms)
+                self._figures.published(out, now_ms)
         for record in records:
             self._answers.remember(record)
             self._answers.sample(record, answers.get((*record.place, record.offset)))

@@ -126,7 +126,7 @@ async def test_while_the_log_was_away_others_could_not_tell_whom_they_were_asked
     unasked._bootstrap = embedded_broker.cluster
     await until(lambda: not unasked.trouble)
     others = Placements(embedded_broker.cluster, clock.wall_ms)
-    others.say(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=clock.wall_ms(), asked=1, passed=1))
+    others.publish(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=clock.wall_ms(), asked=1, passed=1))
     await others.close()
     await asyncio.sleep(SETTLED_S + 3)
 
@@ -142,7 +142,7 @@ async def test_a_pod_that_waited_for_its_volumes_was_asked_about_long_before_it_
     embedded_broker.apply_topics(1)
     view, clock = View(PlacementArgs()), SystemClock()
     others = Placements(embedded_broker.cluster, clock.wall_ms)
-    others.say(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=clock.wall_ms(), asked=1, passed=1))
+    others.publish(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=clock.wall_ms(), asked=1, passed=1))
     await others.close()
     asked = datetime.now(UTC)
     bound = (asked + timedelta(minutes=5)).isoformat()
@@ -165,7 +165,7 @@ async def test_a_pod_that_all_nodes_refused_was_not_placed_by_the_extender(embed
     pods = []
     for uid, passed in (("waited", 0), ("placed", 1)):
         now_ms = clock.wall_ms()
-        others.say(PodPlacement(pod_uid=uid, namespace="n", name=uid, decided_ms=now_ms, asked=1, passed=passed))
+        others.publish(PodPlacement(pod_uid=uid, namespace="n", name=uid, decided_ms=now_ms, asked=1, passed=passed))
         since = {"type": "PodScheduled", "status": "True", "lastTransitionTime": datetime.now(UTC).isoformat()}
         metadata = {"name": uid, "namespace": "n", "uid": uid}
         pods.append(seen({"metadata": metadata, "spec": {"nodeName": "a"}, "status": {"conditions": [since]}}))
@@ -191,7 +191,7 @@ async def test_an_extender_that_starts_in_the_middle_of_a_burst_counts_what_was_
     def place(name: str, node: str) -> None:
         best = [RankedNode(node=node, level=10, score_permille=1, bound="scored")] if node else []
         now_ms, passed = clock.wall_ms(), len(best)
-        others.say(
+        others.publish(
             PodPlacement(
                 pod_uid=f"uid-{name}", namespace="n", name=name, decided_ms=now_ms, asked=1, passed=passed, best=best
             )

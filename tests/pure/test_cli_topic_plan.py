@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from slacktide.deploy.cli.topic_plan import changes, said
+from slacktide.deploy.cli.topic_plan import changes, plan_text
 from slacktide.schemas.topics import POLICY, SAMPLE, TOPICS, Topic
 from slacktide.streams.kafka import TopicState
 
@@ -28,14 +28,14 @@ def test_a_cluster_that_has_all_as_asked_needs_nothing() -> None:
     there = {topic.name: as_asked(topic) for topic in TOPICS}
 
     assert changes(TOPICS, there, 3) == []
-    assert said([]) == "nothing to do: the cluster has every topic as in the table of topics"
+    assert plan_text([]) == "nothing to do: the cluster has every topic as in the table of topics"
 
 
 def test_an_empty_cluster_needs_every_topic() -> None:
     found = changes(TOPICS, {}, 3)
 
     assert [(change.topic, change.kind) for change in found] == [(topic.name, "create") for topic in TOPICS]
-    assert said(found).splitlines()[0] == (
+    assert plan_text(found).splitlines()[0] == (
         "+ slacktide.node.sample.v1: 12 partitions, replication 3, "
         "cleanup.policy=delete message.timestamp.type=LogAppendTime min.insync.replicas=2 retention.ms=172800000"
     )
@@ -71,7 +71,7 @@ def test_what_cannot_be_changed_in_place_is_said_and_left(there: dict[str, int],
 
     assert found.kind == "differs"
     assert found.text.startswith(text)
-    assert said([found]).splitlines()[-1] == "0 to create, 0 to change, 1 that differ and stay"
+    assert plan_text([found]).splitlines()[-1] == "0 to create, 0 to change, 1 that differ and stay"
 
 
 def test_a_broker_that_tells_no_settings_is_believed() -> None:

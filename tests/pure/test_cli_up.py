@@ -51,7 +51,7 @@ def outcome(origin: str, result: str, before: Limits | None = UNLIMITED, after: 
 
 def told(*outcomes: NodeOutcome) -> list[str]:
     first = FirstDecisions(STARTED_MS)
-    return [said for each in outcomes if (said := first.told(each))]
+    return [said for each in outcomes if (said := first.line_of(each))]
 
 
 def test_the_first_act_is_said_once_with_who_decided_and_what_changed() -> None:

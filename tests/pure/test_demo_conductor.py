@@ -93,7 +93,7 @@ class Loop:
         self.trouble = ""
         self._deaf = deaf
         self._seq = 0
-        self.conductor = Conductor(self.world, self.story, Hurried(), say=self.say, trouble=lambda: self.trouble)
+        self.conductor = Conductor(self.world, self.story, Hurried(), publish=self.say, trouble=lambda: self.trouble)
 
     def say(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
         self.said.append(suppress)

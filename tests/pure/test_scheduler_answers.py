@@ -281,7 +281,7 @@ def test_of_a_pod_that_waits_what_did_not_change_is_told_once_a_minute() -> None
     def say(at_ms: int, *reasons: str) -> int:
         before = len(placements._waiting)
         refused = [RefusingNodes(reason=reason, count=1, nodes=["a"]) for reason in reasons]
-        placements.say(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=at_ms, asked=2,
+        placements.publish(PodPlacement(pod_uid="u", namespace="n", name="p", decided_ms=at_ms, asked=2,
                                     passed=2 - len(refused), refused=refused))  # fmt: skip
         return len(placements._waiting) - before
 
@@ -298,7 +298,7 @@ def test_of_thousands_that_wait_it_is_told_no_more_often() -> None:
     refused = [RefusingNodes(reason="stale", count=1, nodes=["a"])]
     for at_ms in (1, 20_000):
         for number in range(2_000):
-            placements.say(PodPlacement(pod_uid=f"u{number}", namespace="n", name="p", decided_ms=at_ms, asked=1,
+            placements.publish(PodPlacement(pod_uid=f"u{number}", namespace="n", name="p", decided_ms=at_ms, asked=1,
                                         passed=0, refused=refused))  # fmt: skip
     assert len(placements._waiting) == 2_000
 

@@ -55,7 +55,7 @@ class Account:
 
     async def run(self) -> None:
         """Read credit, for ever."""
-        await self._following.run(self._begun, self._heard)
+        await self._following.run(self._begun, self._receive)
 
     def ready(self, namespace: str) -> bool:
         """Whether a pod of the namespace may go now."""
@@ -72,7 +72,7 @@ class Account:
     def _begun(self) -> None:
         self._read_ns = self._clock.mono_ns()
 
-    async def _heard(self, records: list[Record], now_s: float) -> None:
+    async def _receive(self, records: list[Record], now_s: float) -> None:
         for record in records:
             if record.key == DESCHEDULER.encode() and record.value is not None:
                 try:

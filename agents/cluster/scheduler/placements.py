@@ -46,7 +46,7 @@ class Placements:
         self._letters = Letters()
         self._waits: OrderedDict[str, tuple[object, int]] = OrderedDict()
 
-    def say(self, placement: PodPlacement) -> None:
+    def publish(self, placement: PodPlacement) -> None:
         """A pod was judged."""
         if self._is_published(placement):
             return

@@ -71,7 +71,7 @@ class _Scheduler:
         self._placements = Placements(settings.bootstrap, clock.wall_ms)
         self._reader = TopicReader(settings.bootstrap, self._view, settings.args, self._placements.lay_aside, clock)
         self._pods = PodSource(self._view, clock)
-        self._answers = Answers(self._view, self._placements.say, clock)
+        self._answers = Answers(self._view, self._placements.publish, clock)
         self._sent = Sent(
             settings.bootstrap,
             self._view,

@@ -111,7 +111,7 @@ class Calculation:
         try:
             case = self._decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            return _failed(_name_in(line), _said(exc))
+            return _failed(_name_in(line), _text_of(exc))
         try:
             calculated = self._calculate(case.input)
             return Answered(case.name, calculated, self._written(case.name, calculated))
@@ -138,7 +138,7 @@ def _name_in(line: str | bytes) -> str | None:
         return None
 
 
-def _said(exc: Exception) -> str:
+def _text_of(exc: Exception) -> str:
     """Msgspec's words, with the field's path in front: ``input.node.capacity.cpu_milli: Expected ...``."""
     what, at, path = str(exc).rpartition(" - at `")
     if not at:

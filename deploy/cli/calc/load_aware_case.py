@@ -188,7 +188,7 @@ class GivenArgs(GivenThresholds, frozen=True, kw_only=True):
     def args(self) -> LoadAwareArgs:
         """As the core takes it."""
         weights, aggregated = self.resource_weights, self.aggregated or GivenAggregated()
-        said: dict[str, Any] = {
+        given: dict[str, Any] = {
             "filter_expired": self.filter_expired_node_metrics,
             "expiration_s": self.node_metric_expiration_seconds,
             "schedule_when_expired": self.enable_schedule_when_node_metrics_expired,
@@ -206,7 +206,7 @@ class GivenArgs(GivenThresholds, frozen=True, kw_only=True):
             "free_class_enable": self.free_class_enable,
         }
         return LoadAwareArgs(
-            thresholds=self.thresholds, **{name: value for name, value in said.items() if value is not None}
+            thresholds=self.thresholds, **{name: value for name, value in given.items() if value is not None}
         )
 
 

@@ -145,8 +145,8 @@ class NodeCase(Given, frozen=True, kw_only=True):
     def colocation(self) -> Colocation:
         """The strategy in force on the node, by its annotation and labels."""
         given = self.strategy or GivenStrategy()
-        said = {field: getattr(given, name) for name, field in _FIELDS.items()}
-        colocation = Colocation(**{field: value for field, value in said.items() if value is not None})
+        fields = {field: getattr(given, name) for name, field in _FIELDS.items()}
+        colocation = Colocation(**{field: value for field, value in fields.items() if value is not None})
         return overlaid(colocation, self.node.annotations or {}, self.node.labels or {})[0]
 
 

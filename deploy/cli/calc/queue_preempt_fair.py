@@ -27,5 +27,5 @@ def calculate(given: Input) -> Calculated:
     strategies = given.preemption_strategies or STRATEGIES
     chosen = fair_targets(preemptor, policies, [one for _, one in holders], usage, strategies)
     because = Because(of="targets", bound="found" if chosen else "none", terms={"target_count": len(chosen)})
-    told = [{"name": names[one.holder.queued.uid], "reason": one.reason} for one in chosen]
-    return Calculated(output={"targets": told}, because=[because])
+    targets = [{"name": names[one.holder.queued.uid], "reason": one.reason} for one in chosen]
+    return Calculated(output={"targets": targets}, because=[because])

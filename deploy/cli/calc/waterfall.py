@@ -35,7 +35,7 @@ def block(because: Because) -> str:
             bar = _bar(before, level, scale)
         elif signs and name == list(because.terms)[-1]:
             bar = _bar(0, value, scale)
-        rows.append(f"    {sign} {name:<{name_width}}  {_said(name, value):>22}  {bar}".rstrip())
+        rows.append(f"    {sign} {name:<{name_width}}  {_text_of(name, value):>22}  {bar}".rstrip())
     return "\n".join(rows)
 
 
@@ -47,7 +47,7 @@ def _bar(start: float, end: float, scale: float) -> str:
     return " " * low + ("█" if end >= start else "░") * (high - low)
 
 
-def _said(name: str, value: float) -> str:
+def _text_of(name: str, value: float) -> str:
     if name.endswith("_bytes"):
         return f"{value / GIB:,.2f} GiB"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.3f}"

@@ -26,7 +26,7 @@ DRAIN_S = 0.8
 STEADY_S = 3_600.0
 
 
-class Say(Protocol):
+class Publish(Protocol):
     """Publishes inventory and policy."""
 
     def __call__(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
@@ -36,14 +36,16 @@ class Say(Protocol):
 class Conductor:
     """Runs the conditions in order; its figures can be asked for at any time."""
 
-    def __init__(self, world: World, story: Story, clock: Clock, *, say: Say, trouble: Callable[[], str]) -> None:
+    def __init__(
+        self, world: World, story: Story, clock: Clock, *, publish: Publish, trouble: Callable[[], str]
+    ) -> None:
         """Lead a world.
 
         Args:
             world: not opened yet.
-            story: what the topics tell.
+            story: what the topics hold.
             clock: the machine's.
-            say: publishes the pods, and whether the policy limits best-effort work.
+            publish: publishes the pods, and whether the policy limits best-effort work.
             trouble: of the stack: what ended that should run, or "".
 
         """
@@ -53,7 +55,7 @@ class Conductor:
         self.ledger = Ledger(clock.wall_ms() - clock.mono_ns() / 1e6)
         self._world = world
         self._story = story
-        self._say = say
+        self._publish = publish
         self._clock = clock
         self._trouble = trouble
 
@@ -90,7 +92,7 @@ class Conductor:
         self._story.condition = condition.name
         self._play({name: steady(STEADY_S) for name in self._world.nodes}, condition.seed)
         await self._world.enter(condition.batch)
-        self._say(self._world.pods(), suppress=condition.limited)
+        self._publish(self._world.pods(), suppress=condition.limited)
         await self._pass(condition.settle_s)
         await self._wait(lambda: self._unsettled(condition), SETTLED_WITHIN_S)
 

@@ -35,8 +35,8 @@ async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
     """
     key = nodes[0] if len(nodes) == 1 else None
     readers = [
-        asyncio.create_task(_follow(bootstrap, topic, tell, key), name=f"reads {topic.name}")
-        for topic, tell in (
+        asyncio.create_task(_follow(bootstrap, topic, take, key), name=f"reads {topic.name}")
+        for topic, take in (
             *((topic, _samples(story.sample)) for topic in SAMPLES),
             (COMMAND, _decoded(COMMAND, story.command)),
             (OUTCOME, _decoded(OUTCOME, story.outcome)),
@@ -51,27 +51,27 @@ async def feed(bootstrap: Cluster, story: Story, nodes: Sequence[str]) -> None:
         await asyncio.gather(*readers, return_exceptions=True)
 
 
-async def _follow(bootstrap: Cluster, topic: Topic, tell: Callable[[Record], None], key: str | None) -> None:
+async def _follow(bootstrap: Cluster, topic: Topic, take: Callable[[Record], None], key: str | None) -> None:
     async with aclosing(read_topic(bootstrap, topic.name, follow=True, key=key)) as records:
         async for record in records:
             if record.value is not None:
-                tell(record)
+                take(record)
 
 
-def _samples(tell: Callable[[NodeSample], None]) -> Callable[[Record], None]:
+def _samples(take: Callable[[NodeSample], None]) -> Callable[[Record], None]:
     """In either form."""
-    rows, in_rows = Rows(), _decoded(SAMPLE, tell)
+    rows, in_rows = Rows(), _decoded(SAMPLE, take)
     return lambda record: in_rows(rows.of(record))
 
 
-def _decoded(topic: Topic, tell: Callable[[M], None]) -> Callable[[Record], None]:
+def _decoded(topic: Topic, take: Callable[[M], None]) -> Callable[[Record], None]:
     kind: type[M] = topic.message  # type: ignore[assignment] # the table pairs them
 
-    def told(record: Record) -> None:
+    def take_record(record: Record) -> None:
         try:
             message = decode(record.value, kind)
         except BadMessageError:  # the worker has put it among the dead letters
             return
-        tell(message)
+        take(message)
 
-    return told
+    return take_record

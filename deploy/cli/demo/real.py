@@ -159,7 +159,7 @@ class RealWorld:
         arguments = [sys.executable, "-m", ls_worker.__name__, "calibrate"]
         process = tied.popen(arguments, stdout=subprocess.PIPE)
         assert process.stdout is not None
-        with process.stdout as said:
+        with process.stdout as output:
             try:
                 async with asyncio.timeout(CALIBRATION_S_MAX):
                     code = await tied.ended(process)
@@ -169,7 +169,7 @@ class RealWorld:
                 raise DemoError(f"a request's work could not be measured within {CALIBRATION_S_MAX:g} s") from None
             if code:
                 raise DemoError(f"the service's worker did not start: exit code {code}")
-            return int(said.read())
+            return int(output.read())
 
     def _lines(self, worker: subprocess.Popen[bytes]) -> list[list[tuple[float, float]]]:
         assert worker.stdout is not None

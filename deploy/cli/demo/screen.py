@@ -32,7 +32,7 @@ class Screen(Protocol):
     def show(self, frame: Frame) -> None:
         """Show a frame."""
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """After the end: one line."""
 
     def summary(self, report: Report, world: World) -> None:
@@ -50,7 +50,7 @@ class PlainScreen:
     every_s = 1.0
 
     def __init__(self) -> None:
-        self._said = False
+        self._begun = False
 
     def __enter__(self) -> Self:
         return self
@@ -61,13 +61,13 @@ class PlainScreen:
         pass
 
     def show(self, frame: Frame) -> None:
-        """One line; before the first, what the whole is."""
-        if not self._said:
+        """One line; before the first, a line about the whole."""
+        if not self._begun:
             click.echo(f"slacktide demo: {frame.mode}: {frame.why}; takes about {frame.takes_s:.0f} s")
-            self._said = True
+            self._begun = True
         click.echo(plain_line(frame))
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """As it is."""
         click.echo(f"slacktide demo: {text}")
 
@@ -106,7 +106,7 @@ class LiveScreen:
         """Draw it."""
         self._live.update(View(frame), refresh=True)
 
-    def say(self, text: str) -> None:
+    def note(self, text: str) -> None:
         """Quietly."""
         self._console.print(f"  [dim]{text}[/]", highlight=False)
 

@@ -73,11 +73,11 @@ class Session:
     async def _run(self, folder: Path) -> str:
         stop = asyncio.get_running_loop().create_future()
         for name in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            asyncio.get_running_loop().add_signal_handler(name, _tell, stop, name)
+            asyncio.get_running_loop().add_signal_handler(name, _stop_by, stop, name)
         world = choose(self._wish.virtual_nodes, folder)
         stack = Stack(folder, self._clock)
         story = Story(batch_uids(world.nodes, world.machine.capacity_milli))
-        conductor = Conductor(world, story, self._clock, say=stack.say, trouble=stack.trouble)
+        conductor = Conductor(world, story, self._clock, publish=stack.publish, trouble=stack.trouble)
         screen = screen_of(plain=self._wish.plain)
         failure = ""
         try:
@@ -94,7 +94,7 @@ class Session:
             await world.close()
         report = conductor.report()
         if stop.done() and not stop.cancelled():
-            screen.say(f"stopped by {stop.result().name}: these are the figures so far")
+            screen.note(f"stopped by {stop.result().name}: these are the figures so far")
         screen.summary(report, world)
         if self._wish.report is not None:
             self._wish.report.write_bytes(as_json(report))
@@ -167,7 +167,7 @@ def sweep(folder: Path) -> None:
             continue
 
 
-def _tell(stop: asyncio.Future[signal.Signals], name: signal.Signals) -> None:
+def _stop_by(stop: asyncio.Future[signal.Signals], name: signal.Signals) -> None:
     if not stop.done():
         stop.set_result(name)
 

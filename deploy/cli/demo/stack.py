@@ -93,7 +93,7 @@ class Stack:
             now_ms=self._clock.wall_ms,
             node_source="open",
         )
-        self.say(world.pods(), suppress=False)
+        self.publish(world.pods(), suppress=False)
         self._publishing = asyncio.create_task(self._publisher.run(self._stop), name="publisher")
         worker = [
             main.__name__, "stream", "--bootstrap", str(self.bootstrap), "--fetch-wait-ms", str(FETCH_WAIT_MS),
@@ -103,8 +103,8 @@ class Stack:
         for command in world.agent_commands(self.bootstrap, self._inventory):
             self._parts.append(Part("agent", command, self._folder))
 
-    def say(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
-        """Let policy and inventory say this: in the operator's files, and at once in the log."""
+    def publish(self, pods: Sequence[DemoPod], *, suppress: bool) -> None:
+        """Publish policy and inventory: in the operator's files, and at once in Kafka."""
         assert self._publisher is not None
         assert self._machine is not None
         policy = policy_yaml(suppress=suppress)

@@ -112,22 +112,22 @@ def _title(frame: Frame) -> Runs:
 def _state(frame: Frame, width: int) -> Runs:
     """The condition now running, time left, how far the whole is, who decides."""
     condition, by = frame.condition, frame.node_story.in_charge
-    said: list[Run] = [(f" {frame.stage or 'starting'}", STRONG)]
+    state: list[Run] = [(f" {frame.stage or 'starting'}", STRONG)]
     if condition is not None:
-        said = [
+        state = [
             (f" {TITLES[condition.name]} ", f"bold {chart.RIBBON[condition.name][1]}"),
             (f" {frame.stage or f'{max(0.0, frame.left_s):.0f} s left'}", STRONG),
             (f", block {condition.block + 1} of {BLOCKS}", ""),
         ]
         meaning = f": {condition.meaning}"
-        said += [(meaning, DIM)] if width >= PANEL_FROM else []
+        state += [(meaning, DIM)] if width >= PANEL_FROM else []
     decider: list[Run] = [("decided by ", ""), (by or "nobody yet", f"bold {BY.get(by, DIM)}"), (" ", "")]
-    room = width - _length(said) - _length(decider)
+    room = width - _length(state) - _length(decider)
     bar = min(24, room - 4)
     if bar > 4:
         full = round(bar * frame.done_part)
-        said += [("  ", ""), ("━" * full, chart.GOOD), ("━" * (bar - full), "#3a3a3a")]
-    return [*said, (" " * max(1, width - _length(said) - _length(decider)), ""), *decider]
+        state += [("  ", ""), ("━" * full, chart.GOOD), ("━" * (bar - full), "#3a3a3a")]
+    return [*state, (" " * max(1, width - _length(state) - _length(decider)), ""), *decider]
 
 
 def _chart(frame: Frame, width: int, rows: int) -> list[Runs]:
@@ -158,8 +158,8 @@ def _latency_colour(part: float) -> str:
 
 
 def _decisions(frame: Frame, count: int) -> list[Runs]:
-    told = [_decision(line, many=len(frame.story.nodes) > 1) for line in frame.story.lines(count)]
-    return told or [[(" none yet", DIM)]]
+    lines = [_decision(line, many=len(frame.story.nodes) > 1) for line in frame.story.lines(count)]
+    return lines or [[(" none yet", DIM)]]
 
 
 def _decision(line: Line, *, many: bool) -> Runs:

@@ -1,4 +1,4 @@
-"""PURE: may an agent evict, tell of it, and list its node's pods, by the cluster's word?"""
+"""PURE: may an agent evict, create Events, and list its node's pods, by the cluster's answer?"""
 
 from __future__ import annotations
 
@@ -62,9 +62,9 @@ def _evictions(facts: ApiFacts) -> Finding:
 def _events(facts: ApiFacts) -> Finding:
     check = "api.right-to-tell"
     if facts.rights[EVENTS]:
-        return good(check, f"may {_said(EVENTS)}", _said(EVENTS))
+        return good(check, f"may {_text_of(EVENTS)}", _text_of(EVENTS))
     advice = f"without, kubectl describe pod shows no reason; {_GRANT} {_rule(EVENTS)}"
-    return warned(check, f"may not {_said(EVENTS)}", _said(EVENTS), advice)
+    return warned(check, f"may not {_text_of(EVENTS)}", _text_of(EVENTS), advice)
 
 
 def _kubelet(facts: ApiFacts) -> Finding:
@@ -76,17 +76,17 @@ def _kubelet(facts: ApiFacts) -> Finding:
         "pods): deploy/kubernetes/components/kubelet-before-1.33 grants it, if you want to"
     )
     if facts.rights[KUBELET_PROXY]:
-        return good(check, f"may {_said(KUBELET_PROXY)}", _said(KUBELET_PROXY))
-    return failed(check, f"may not {_said(KUBELET_PROXY)}", _said(KUBELET_PROXY), advice)
+        return good(check, f"may {_text_of(KUBELET_PROXY)}", _text_of(KUBELET_PROXY))
+    return failed(check, f"may not {_text_of(KUBELET_PROXY)}", _text_of(KUBELET_PROXY), advice)
 
 
 def _right(facts: ApiFacts, right: ApiRight, check: str, why: str) -> Finding:
     if facts.rights[right]:
-        return good(check, f"may {_said(right)}", _said(right))
-    return failed(check, f"may not {_said(right)}", _said(right), f"{why}; {_GRANT} {_rule(right)}")
+        return good(check, f"may {_text_of(right)}", _text_of(right))
+    return failed(check, f"may not {_text_of(right)}", _text_of(right), f"{why}; {_GRANT} {_rule(right)}")
 
 
-def _said(right: ApiRight) -> str:
+def _text_of(right: ApiRight) -> str:
     return f"{right.verb} {_resource(right)}"
 
 

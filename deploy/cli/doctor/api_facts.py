@@ -72,9 +72,9 @@ def token_facts(token: str) -> TokenFacts:
         claims = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Claims)
     except (IndexError, binascii.Error, ValueError, msgspec.MsgspecError, RecursionError):
         return TokenFacts(pod="", node="")
-    said = claims.kubernetes
+    bound = claims.kubernetes
     return TokenFacts(
-        pod=f"{said.namespace}/{said.pod.name}" if said.pod else "", node=said.node.name if said.node else ""
+        pod=f"{bound.namespace}/{bound.pod.name}" if bound.pod else "", node=bound.node.name if bound.node else ""
     )
 
 

@@ -60,8 +60,8 @@ def node(name: str, bootstrap: Cluster, since: int, output: str) -> None:
     """
     from slacktide.deploy.cli.explain.node_text import node_text  # noqa: PLC0415
 
-    told = asyncio.run(_node(name, bootstrap, since))
-    click.echo(as_json(told)) if output == "json" else show(node_text(told))
+    explanation = asyncio.run(_node(name, bootstrap, since))
+    click.echo(as_json(explanation)) if output == "json" else show(node_text(explanation))
 
 
 async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
@@ -77,8 +77,8 @@ async def _node(name: str, bootstrap: Cluster, since: int) -> NodeExplanation:
         if not found.known:
             names = await log.node_names()
             raise NotFoundError(f"{bootstrap}: no topic has a record of a node {name}; {near(name, names)}")
-    told = explain_node(found, now_ms)
-    return replace(told, findings=[*told.findings, *shortened(read.short)])
+    explanation = explain_node(found, now_ms)
+    return replace(explanation, findings=[*explanation.findings, *shortened(read.short)])
 
 
 @command.command(epilog="Example: slacktide explain pod jobs/etl-x2lqp --file pod.yaml --bootstrap kafka-1:9092")
@@ -107,8 +107,8 @@ def pod(name: str, bootstrap: Cluster, since: int, file: Path | None, output: st
     from slacktide.deploy.cli.explain.pod_text import pod_text  # noqa: PLC0415
 
     namespace, short = _parts(name)
-    told = asyncio.run(_pod(namespace, short, bootstrap, since, file))
-    click.echo(as_json(told)) if output == "json" else show(pod_text(told))
+    explanation = asyncio.run(_pod(namespace, short, bootstrap, since, file))
+    click.echo(as_json(explanation)) if output == "json" else show(pod_text(explanation))
 
 
 async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: Path | None) -> PodExplanation:
@@ -120,8 +120,8 @@ async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: 
     now_ms = SystemClock().wall_ms()
     async with opened(bootstrap, now_ms) as log:
         found, short = await pod_log(log, namespace, name, since)
-    told = explain_pod(found, namespace, name, wish, now_ms)
-    if told is None:
+    explanation = explain_pod(found, namespace, name, wish, now_ms)
+    if explanation is None:
         metrics = [log.metric.body for log in found.nodes if log.metric is not None]
         names = {f"{one.namespace}/{one.name}" for metric in metrics for one in metric.pods if one.name}
         raise NotFoundError(
@@ -130,7 +130,7 @@ async def _pod(namespace: str, name: str, bootstrap: Cluster, since: int, file: 
             f"{near(f'{namespace}/{name}', names)}. One that is on no node is known from a file alone: "
             f"kubectl get pod -n {namespace} {name} -o yaml | slacktide explain pod {namespace}/{name} --file -"
         )
-    return replace(told, findings=[*told.findings, *shortened(short)])
+    return replace(explanation, findings=[*explanation.findings, *shortened(short)])
 
 
 @command.command(epilog="Example: slacktide explain job jobs/etl --bootstrap kafka-1:9092")
@@ -147,8 +147,8 @@ def job(name: str, bootstrap: Cluster, output: str) -> None:
     """
     from slacktide.deploy.cli.explain.job_text import job_text  # noqa: PLC0415
 
-    told = asyncio.run(_job(*_parts(name), bootstrap))
-    click.echo(as_json(told)) if output == "json" else show(job_text(told))
+    explanation = asyncio.run(_job(*_parts(name), bootstrap))
+    click.echo(as_json(explanation)) if output == "json" else show(job_text(explanation))
 
 
 async def _job(namespace: str, name: str, bootstrap: Cluster) -> JobExplanation:
@@ -181,6 +181,6 @@ def _wish(file: Path, namespace: str, name: str) -> Wish:
     return wish_of(load_yaml(given), str(given), namespace, name)
 
 
-def as_json(told: object) -> str:
+def as_json(explanation: object) -> str:
     """One object."""
-    return msgspec.json.format(msgspec.json.encode(told), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(explanation), indent=2).decode()

@@ -199,8 +199,8 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
         on, nodes = await _listed(log, namespace, name), await _with_pods(log, nodes)
     outcomes = await log.pod_outcomes(log.now_ms - span_ms)
     acts = logged(outcomes.records, OUTCOME, NodeOutcome)
-    told = await log.placements(name, log.now_ms - span_ms)
-    placement = last_placement(logged(told.records, PLACEMENT, PodPlacement), namespace, name)
+    placements = await log.placements(name, log.now_ms - span_ms)
+    placement = last_placement(logged(placements.records, PLACEMENT, PodPlacement), namespace, name)
     passes = await log.passes(log.now_ms - span_ms)
     missed = await log.missed(name, log.now_ms - MISSED_MS)
     found = PodLog(
@@ -212,7 +212,7 @@ async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[Po
         missed=_missed(logged(missed.records, MISSED_POD, MissedPod), namespace, name),
         looks=looks(logged(passes.records, DESCHEDULING, DeschedulingPass), namespace, name),
     )
-    return found, [*outcomes.short, *told.short, *passes.short]
+    return found, [*outcomes.short, *placements.short, *passes.short]
 
 
 def _names(records: Sequence[Record]) -> set[str]:

@@ -26,12 +26,16 @@ from slacktide.streams.explain.selling import amount, resource_name
 _TITLES = {"set": "last set"}
 
 
-def node_text(told: NodeExplanation) -> str:
+def node_text(explanation: NodeExplanation) -> str:
     """All of it."""
-    policy = f"policy {told.policy_version} ({told.policy_place})" if told.policy_version else "no policy"
-    parts = [f"node {told.node}, {policy}", findings_text(told.findings), _chain(told.steps)]
-    if told.figures:
-        parts.append("\n".join(["what it sells:", *(_figure(figure) for figure in told.figures)]))
+    policy = (
+        f"policy {explanation.policy_version} ({explanation.policy_place})"
+        if explanation.policy_version
+        else "no policy"
+    )
+    parts = [f"node {explanation.node}, {policy}", findings_text(explanation.findings), _chain(explanation.steps)]
+    if explanation.figures:
+        parts.append("\n".join(["what it sells:", *(_figure(figure) for figure in explanation.figures)]))
     return "\n\n".join(parts)
 
 
@@ -46,8 +50,8 @@ def _chain(steps: Sequence[Step]) -> str:
 
 def _step(step: Step) -> Iterator[str]:
     yield f"{_TITLES.get(step.name, step.name):<12} {age(step.age_ms):<12}  {step.place}"
-    tell: Callable[[Any], Iterator[str]] = _TELL[type(step.record)]
-    for line in tell(step.record):
+    lines_of: Callable[[Any], Iterator[str]] = _LINES[type(step.record)]
+    for line in lines_of(step.record):
         for part in wrap(line, WIDTH - 4, break_long_words=False, break_on_hyphens=False, subsequent_indent="  "):
             yield f"    {part}"
     yield f"    of: {', '.join(_input(one) for one in step.inputs)}"
@@ -140,7 +144,7 @@ def _pressure(bound: str, terms: Terms) -> Iterator[str]:
         yield text
 
 
-_TELL: dict[type, Callable[[Any], Iterator[str]]] = {
+_LINES: dict[type, Callable[[Any], Iterator[str]]] = {
     NodeSample: _sample,
     NodeMetric: _window,
     NodeAllocatable: _allocatable,

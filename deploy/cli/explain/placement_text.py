@@ -25,11 +25,14 @@ HEAD = (
 UNITS = {"milli": "cpu_milli", "bytes": "mem_bytes"}
 
 
-def placement_text(said: Logged[PodPlacement], asked_ms: int) -> str:
+def placement_text(placement: Logged[PodPlacement], asked_ms: int) -> str:
     """Who refused it and why, and how the best of the others were ranked."""
-    body = said.body
+    body = placement.body
     when = age(max(0, asked_ms - body.decided_ms))
-    head = f"asked for by a scheduler {when}: of {count(body.asked, 'node')} {body.passed} would take it ({said.place})"
+    head = (
+        f"asked for by a scheduler {when}: "
+        f"of {count(body.asked, 'node')} {body.passed} would take it ({placement.place})"
+    )
     lines = [head, *(line for one in body.refused for line in _refusing(one))]
     if body.best:
         lines.append(table(HEAD, [tuple(_row(one)) for one in body.best]))

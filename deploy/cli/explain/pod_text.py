@@ -13,32 +13,32 @@ from slacktide.streams.explain.placement import NodeRoom, Room
 from slacktide.streams.explain.pod import PodExplanation
 from slacktide.streams.explain.selling import amount, resource_name
 
-NODES_TOLD = 20
-EVICTIONS_TOLD = 20
+NODES_SHOWN = 20
+EVICTIONS_SHOWN = 20
 
 
-def pod_text(told: PodExplanation) -> str:
+def pod_text(explanation: PodExplanation) -> str:
     """All of it."""
-    parts = ["\n".join(_head(told)), findings_text(told.findings)]
-    if told.rooms:
-        parts.append(_rooms(told.rooms))
-    if told.placement is not None:
-        parts.append(placement_text(told.placement, told.asked_ms))
-    if told.evictions:
-        parts.append(_evictions(told.evictions))
+    parts = ["\n".join(_head(explanation)), findings_text(explanation.findings)]
+    if explanation.rooms:
+        parts.append(_rooms(explanation.rooms))
+    if explanation.placement is not None:
+        parts.append(placement_text(explanation.placement, explanation.asked_ms))
+    if explanation.evictions:
+        parts.append(_evictions(explanation.evictions))
     return "\n\n".join(parts)
 
 
-def _head(told: PodExplanation) -> Iterator[str]:
-    placed = told.placement is not None and told.placement.body.passed
+def _head(explanation: PodExplanation) -> Iterator[str]:
+    placed = explanation.placement is not None and explanation.placement.body.passed
     nowhere = "on no node with figures" if placed else "on no node"
-    where = f"on node {told.node}" if told.node else nowhere
-    of_class = f", {told.qos}, {told.priority_class}" if told.qos else ""
-    yield f"pod {told.namespace}/{told.name}, {where}{of_class}"
-    if told.requests is not None and told.limits is not None:
-        place = "" if told.pod_place is None else f" ({told.pod_place})"
-        yield f"  requests {_resources(told.requests)}; limits {_resources(told.limits)}{place}"
-    run = told.running
+    where = f"on node {explanation.node}" if explanation.node else nowhere
+    of_class = f", {explanation.qos}, {explanation.priority_class}" if explanation.qos else ""
+    yield f"pod {explanation.namespace}/{explanation.name}, {where}{of_class}"
+    if explanation.requests is not None and explanation.limits is not None:
+        place = "" if explanation.pod_place is None else f" ({explanation.pod_place})"
+        yield f"  requests {_resources(explanation.requests)}; limits {_resources(explanation.limits)}{place}"
+    run = explanation.running
     if run is not None:
         cpu, mem = amount(run.use.cpu_milli, "cpu_milli"), amount(run.use.mem_bytes, "mem_bytes")
         covered = f"{run.covered_ms / 1000:.0f} of {run.window_ms / 1000:.0f} s"
@@ -56,10 +56,10 @@ def _rooms(rooms: Sequence[NodeRoom]) -> str:
     head = ["NODE", *(f"{resource_name(room.of).upper()} LEFT/SOLD" for room in rooms[0].rooms), "FITS", "WHY NOT"]
     rows = [
         (one.node, *(_room(room) for room in one.rooms), "yes" if one.fits else "no", _why(one))
-        for one in ranked[:NODES_TOLD]
+        for one in ranked[:NODES_SHOWN]
     ]
     asked = ", ".join(f"{resource_name(room.of)} {amount(room.asked, room.of)}" for room in rooms[0].rooms)
-    more = f"\nand {count(len(rooms) - NODES_TOLD, 'node')} more" if len(rooms) > NODES_TOLD else ""
+    more = f"\nand {count(len(rooms) - NODES_SHOWN, 'node')} more" if len(rooms) > NODES_SHOWN else ""
     return f"asked for: {asked or 'nothing'}\n{table(head, rows)}{more}"
 
 
@@ -89,10 +89,10 @@ def _evictions(found: Sequence[Eviction]) -> str:
             str(one.spent) if one.done and one.spent is not None else "-",
             ", ".join(f"{place.partition}:{place.offset}" for place in one.places),
         )
-        for one in found[:EVICTIONS_TOLD]
+        for one in found[:EVICTIONS_SHOWN]
     ]
     head = ("WHEN", "POD", "NODE", "RULE", "OBSERVED", "WHAT CAME OF IT", "CREDIT SPENT", "OUTCOMES")
-    more = f"\nand {len(found) - EVICTIONS_TOLD} more" if len(found) > EVICTIONS_TOLD else ""
+    more = f"\nand {len(found) - EVICTIONS_SHOWN} more" if len(found) > EVICTIONS_SHOWN else ""
     return f"evictions, the newest first:\n{table(head, rows)}{more}"
 
 

@@ -118,13 +118,13 @@ class _Reading:
         )
         from slacktide.streams.kafka import WHOLE, Tail, places_of, present  # noqa: PLC0415
 
-        said = [topic.name for topic in (*SAMPLES, COMMAND, SHADOW_COMMAND)]
+        topics = [topic.name for topic in (*SAMPLES, COMMAND, SHADOW_COMMAND)]
         sold = [topic.name for topic in (ALLOCATABLE, SHADOW_ALLOCATABLE)]
-        partitions = await present(self._bootstrap, [*said, *sold])
+        partitions = await present(self._bootstrap, [*topics, *sold])
         self._from_ms = SystemClock().wall_ms() - since_ms
         self.covered_s = since_ms / 1_000
         async with Tail(self._bootstrap, FETCH_WAIT_MS) as tail:
-            since = dict.fromkeys(said, self._from_ms) | dict.fromkeys(sold, WHOLE)
+            since = dict.fromkeys(topics, self._from_ms) | dict.fromkeys(sold, WHOLE)
             for record in (await tail.read(places_of(partitions, since))).records:
                 self._take(record)
             await self._follow(tail, follow_ms, draw)

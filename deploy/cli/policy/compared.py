@@ -69,7 +69,7 @@ def all_found(compared: Comparison) -> tuple[Found, list[Found]]:
 def as_json(compared: Comparison) -> str:
     """One JSON object."""
     whole, each = all_found(compared)
-    said = {
+    result = {
         "policies": [
             {"real": real, "shadow": shadow, "samples": samples}
             for (real, shadow), samples in compared.versions.most_common()
@@ -78,7 +78,7 @@ def as_json(compared: Comparison) -> str:
         "all": asdict(whole),
         "nodes": [asdict(one) for one in each],
     }
-    return msgspec.json.format(msgspec.json.encode(said), indent=2).decode()
+    return msgspec.json.format(msgspec.json.encode(result), indent=2).decode()
 
 
 def shown(compared: Comparison, waited_s: float) -> str:

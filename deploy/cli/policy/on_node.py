@@ -150,7 +150,7 @@ def _quiet(row: FeatureRow) -> bool:
 
 def _collapsed(rows: list[Row]) -> Iterator[Row]:
     """One row for a part of which every field has its default, such as all that a QoS class may have."""
-    told: set[str] = set()
+    seen: set[str] = set()
     default = str(DEFAULT_SOURCE)
     for row in rows:
         names = row.field.split(".")
@@ -158,8 +158,8 @@ def _collapsed(rows: list[Row]) -> Iterator[Row]:
             part = ".".join(names[:depth]) + "."
             below = [other for other in rows if other.field.startswith(part)]
             if len(below) > 1 and all(other.source == default for other in below):
-                if part not in told:
-                    told.add(part)
+                if part not in seen:
+                    seen.add(part)
                     yield Row(field=f"{part}*", value="(defaults)", source=default)
                 break
         else:

@@ -54,7 +54,7 @@ def command(file: Path | None, *, bootstrap: Cluster | None, output: str, **aske
     from slacktide.deploy.cli.replay import report  # noqa: PLC0415 - loads the streams: not for --help
 
     result = _asked(file, bootstrap, **asked)
-    click.echo(msgspec.json.encode(result)) if output == "json" else show(report.told(result))
+    click.echo(msgspec.json.encode(result)) if output == "json" else show(report.text_of(result))
     if not report.fine(result):
         raise click.exceptions.Exit(1)
 

@@ -50,13 +50,13 @@ class Plan:
 
     def begin(self) -> _Run:
         """Nothing is read yet."""
-        told = Policies(self.policies)
+        policies = Policies(self.policies)
         if self.grid:
-            trials = Trials(told, self.grid, line_pct=self.line_pct, since_ms=self.since_ms, nodes=self.nodes)
+            trials = Trials(policies, self.grid, line_pct=self.line_pct, since_ms=self.since_ms, nodes=self.nodes)
             return _Run(self.policies, trials)
         if self.other is None:
-            return _Run(self.policies, Replay(told, since_ms=self.since_ms, nodes=self.nodes, kept=self.kept))
-        return _Run(self.policies, WhatIf(told, self.other, since_ms=self.since_ms, nodes=self.nodes))
+            return _Run(self.policies, Replay(policies, since_ms=self.since_ms, nodes=self.nodes, kept=self.kept))
+        return _Run(self.policies, WhatIf(policies, self.other, since_ms=self.since_ms, nodes=self.nodes))
 
 
 class _Run:

@@ -15,7 +15,7 @@ FIELDS_MAX = 12
 """Of one difference."""
 
 
-def told(result: Result | Change) -> str:
+def text_of(result: Result | Change) -> str:
     """What a replay came to."""
     return _compared(result) if isinstance(result, Result) else _changed(result)
 
@@ -85,8 +85,8 @@ def _policies(number: int) -> str:
 
 
 def _counts(counts: Mapping[str, int]) -> str:
-    said = [f"{number} {how}" for how, number in sorted(counts.items()) if number]
-    return "; ".join(said) or "none"
+    counted = [f"{number} {how}" for how, number in sorted(counts.items()) if number]
+    return "; ".join(counted) or "none"
 
 
 def _changed(change: Change) -> str:

@@ -116,21 +116,21 @@ class Projection:
         return texts.cpuset_of(self._written[self._file(group, "cpuset.cpus")])
 
     def _take_over(self, group: Group) -> CgroupError | None:
-        said = {name: self._written[self._file(group, name)] for name in self._control}
+        values = {name: self._written[self._file(group, name)] for name in self._control}
         try:
             if self.machine.version == 1:
-                quota_us, period_us = texts.quota_of_v1(said["cpu.cfs_quota_us"], said["cpu.cfs_period_us"])
-                weight = said["cpu.shares"]
+                quota_us, period_us = texts.quota_of_v1(values["cpu.cfs_quota_us"], values["cpu.cfs_period_us"])
+                weight = values["cpu.shares"]
             else:
-                quota_us, period_us = texts.quota_of_v2(said["cpu.max"], group.period_us)
-                weight = said["cpu.weight"]
+                quota_us, period_us = texts.quota_of_v2(values["cpu.max"], group.period_us)
+                weight = values["cpu.weight"]
             self.machine.set_quota(group.path, quota_us, period_us)
             cpus = self._cpuset_asked(group)
             if cpus is not None:
                 self.machine.set_cpusets({group.path: cpus})
             self.machine.set_weight(group.path, texts.number(weight))
             for knob, file in plain(self.machine.version).items():
-                write(self.machine, group.path, knob, file.read(said[file.name].encode()))
+                write(self.machine, group.path, knob, file.read(values[file.name].encode()))
         except CgroupError as error:
             return error
         except ValueError as error:
