@@ -89,4 +89,4 @@ class Kernel(Protocol):
         """
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """What ``held`` says of a knob once this was put: kernels round."""
+        """What ``held`` gives for a knob once this was put: kernels round."""

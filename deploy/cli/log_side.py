@@ -1,4 +1,4 @@
-"""The stack's dealings with the log: topics made, the operator's files published, first decisions heard."""
+"""The stack's use of Kafka: creates topics, publishes the operator's files, reads first decisions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class LogSide:
                 log.info("topics created", extra={"topics": len(created)})
 
     async def publish(self, files: OperatorFiles, stop: asyncio.Event, health: Health) -> None:
-        """Keep the log told what the files say."""
+        """Keep Kafka up to date with the files."""
         await self.apply_topics()
         publisher = Publisher(
             self._bootstrap,

@@ -58,7 +58,7 @@ class ProcessSettings(LogSettings):
 
 
 def run(name: str, settings: ProcessSettings, work: Work) -> None:
-    """Run ``work`` with logs and endpoints until it returns or the process is told to stop.
+    """Run ``work`` with logs and endpoints until it returns or the process is signalled to stop.
 
     Args:
         name: of the process, in its logs.

@@ -29,7 +29,7 @@ class ShadowFile:
         self.shadow = Shadow(worker_name, self._file.value.policy)
 
     async def follow(self) -> None:
-        """Look each second whether the file changed; a bad change is told and leaves the last good one."""
+        """Look each second whether the file changed; a bad change is logged and leaves the last good one."""
         self._report()
         while True:
             await asyncio.sleep(LOOK_S)

@@ -48,7 +48,7 @@ def _creation(topic: Topic, replication: int, brokers: int) -> Change:
 
 def _differences(topic: Topic, state: TopicState, replication: int) -> list[Change]:
     found = []
-    # A setting that the broker does not tell is taken as agreed: it could not be checked after a change either.
+    # A setting that the broker does not report is taken as agreed: it could not be checked after a change either.
     config = {
         name: value
         for name, value in topic.config(state.replication).items()

@@ -139,7 +139,7 @@ class Stack:
         self._beside: list[asyncio.Task[None]] = []
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Run until told to stop.
+        """Run until ``stop`` is set.
 
         Raises:
             SlacktideError: a file does not validate, there are no control groups, or a part does not start.

@@ -29,7 +29,7 @@ STOPPED = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Looks:
-    """What passes said lately."""
+    """The latest passes."""
 
     last: Logged[DeschedulingPass]
     chose: tuple[Logged[DeschedulingPass], Victim] | None

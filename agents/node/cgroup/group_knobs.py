@@ -98,7 +98,7 @@ class GroupKnobs:
             self.put(KnobKey(key.group, "cpu_shares"), SHARES_MIN)
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """What ``held`` says of a knob once this was put."""
+        """What ``held`` gives for a knob once this was put."""
         return as_reads_back(knob, value, self._hierarchy.version)
 
     def _place(self, group: str) -> Place | None:

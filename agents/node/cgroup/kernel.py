@@ -150,7 +150,7 @@ class CgroupKernel:
         self._groups.put(key, value)
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """What ``held`` says of a knob once this was put."""
+        """What ``held`` gives for a knob once this was put."""
         return self._groups.as_reads_back(knob, value)
 
     def pod_group(self, uid: str) -> PurePosixPath | None:

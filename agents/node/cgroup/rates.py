@@ -92,7 +92,7 @@ def _pod(uid: str, before: PodCounters | None, now: PodCounters, interval_ns: in
 
 
 def _rise(what: _What, before: int | None, now: int | None, missing: list[Missing]) -> int | None:
-    if now is None:  # its reader has said why
+    if now is None:  # its reader has reported why
         return None
     if before is None or now < before:
         missing.append(Missing(what=_name_of(what), why=NO_PREVIOUS if before is None else RESET))

@@ -45,7 +45,7 @@ class Notes:
 
 
 def why_of(error: OSError | ValueError) -> str:
-    """The reason as a report says it: the name that a search finds, then the words."""
+    """The reason as a report has it: the name that a search finds, then the words."""
     if isinstance(error, OSError) and error.errno is not None:
         return f"{errno.errorcode.get(error.errno, error.errno)} ({os.strerror(error.errno)})"
     return str(error)
@@ -154,7 +154,7 @@ class CpuTime:
 
 
 def kept(hierarchy: Hierarchy, root: Path, group: str, name: str, room: Room) -> KeptFile:
-    """A file of a group, by a name that says which."""
+    """A file of a group, by its full name."""
     path = f"{root}/{group}/{name}"
     return KeptFile(path, os.path.relpath(path, hierarchy.mount), room)
 

@@ -63,7 +63,7 @@ class BeCpuHistory:
         self._spans[-1].add(self._current, max(1, now_ns - before_ns))
 
     def window(self, threshold: ResourceThreshold) -> BeCpuWindow | None:
-        """The last while, up to the last reading; None where no rule asks for it or that reading says nothing."""
+        """The last while, up to the last reading; None where no rule asks for it or that reading is empty."""
         window_s = _asked_s(threshold)
         width_s = -(-window_s // SPANS_MAX)
         if width_s != self._width_s:

@@ -29,7 +29,7 @@ class BestEffortPods(Protocol):
         """
 
     def kill(self, uid: str) -> None:
-        """End a pod's processes now. Some may need a moment: ``processes`` tells.
+        """End a pod's processes now. Some may need a moment: see ``processes``.
 
         Raises:
             CgroupError: as in ``processes``, or the kernel refused.

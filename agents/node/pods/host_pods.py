@@ -36,7 +36,7 @@ class Match:
     uid: str
     group: PurePosixPath
     workload: Workload | None
-    """The entry that says more of it; None: it only lies in the best-effort group."""
+    """The entry that describes it; None: it only lies in the best-effort group."""
     container: DockerContainer | None
     """Whose group it is; None: a unit's."""
 
@@ -188,7 +188,7 @@ def _fits(workload: Workload, group: PurePosixPath, container: DockerContainer |
 
 
 def _group_of(file: Path, container_id: str) -> PurePosixPath | None:
-    """A container's group from /proc/PID/cgroup, relative to each hierarchy; None: it cannot be told.
+    """A container's group from /proc/PID/cgroup, relative to each hierarchy; None: it cannot be read.
 
     A process may have moved on to a group within (an init system in the container): the container's own is meant.
     """

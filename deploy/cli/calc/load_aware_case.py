@@ -1,4 +1,4 @@
-"""What the load-aware cases share: a pod and what is said of it, a report, the settings."""
+"""What the load-aware cases share: a pod and its settings, a report, the settings."""
 
 from __future__ import annotations
 

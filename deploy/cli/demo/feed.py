@@ -1,4 +1,4 @@
-"""What the topics say, told to the story as it comes."""
+"""Feeds the records of the topics into the story as they come."""
 
 from __future__ import annotations
 

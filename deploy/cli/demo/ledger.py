@@ -1,4 +1,4 @@
-"""What was measured of each condition, and the figures that follow. Pure: told instants, asked figures."""
+"""What was measured of each condition, and the figures that follow. Pure: takes instants, gives figures."""
 
 from __future__ import annotations
 

@@ -122,7 +122,7 @@ class RealWorld:
         return [self._service, *self._batch]
 
     def play(self, loads: Mapping[str, Load], seed: int, start_s: float) -> None:
-        """Tell the workers; they look a few times a second."""
+        """Pass it to the workers; they look a few times a second."""
         load = loads[self.nodes[0]]
         rates = load.rates(self.machine.capacity_milli, self._cpus)
         new = self._play.with_suffix(".new")
@@ -130,7 +130,7 @@ class RealWorld:
         new.replace(self._play)
 
     def served(self) -> list[Served]:
-        """Read what the workers said."""
+        """Read the output of the workers."""
         return [Served(*request) for worker in self._workers for line in self._lines(worker) for request in line]
 
     def used(self) -> Used:

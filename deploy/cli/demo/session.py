@@ -60,7 +60,7 @@ class Session:
         self._plan = conditions(wish.seconds) if plan is None else plan
 
     def run(self) -> str:
-        """Run to the end, or to Ctrl-C; says in one sentence why the loop did not close, or ""."""
+        """Run to the end, or to Ctrl-C; returns in one sentence why the loop did not close, or ""."""
         sweep(Path(tempfile.gettempdir()))
         with (
             tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder,
@@ -154,7 +154,7 @@ class Session:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what demos that were killed left there: the process id in the name tells whose it was."""
+    """Remove what demos that were killed left there: the process id in the name shows whose it was."""
     for left in folder.glob(f"{FOLDER}*-*"):
         pid = left.name.removeprefix(FOLDER).partition("-")[0]
         if not pid.isdigit():

@@ -66,7 +66,7 @@ def gather(access: Access) -> ApiFacts | NoApi:
 
 
 def token_facts(token: str) -> TokenFacts:
-    """What a ServiceAccount's token says of itself; whether it is true is the API server's to say."""
+    """The claims of a ServiceAccount's token; only the API server can confirm them."""
     try:
         body = token.split(".")[1]
         claims = msgspec.json.decode(base64.urlsafe_b64decode(body + "=" * (-len(body) % 4)), type=_Claims)

@@ -1,4 +1,4 @@
-"""Which part of the log tells of a node, of all nodes, of evictions: read within seconds, and changing nothing."""
+"""Which records belong to a node, to all nodes, to evictions: read within seconds, and changing nothing."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ class Log:
         return read.records
 
     async def placements(self, name: str, since_ms: int) -> Read:
-        """What schedulers were told of pods of this name, since that time."""
+        """Placements of pods of this name, since that time."""
         named = f'"name":"{name}"'.encode()
         return await self.tail.read(self._all((PLACEMENT,), since_ms), lambda record: named in (record.value or b""))
 
@@ -160,7 +160,7 @@ class Log:
 
 
 async def node_logs(log: Log) -> list[NodeLog]:
-    """What tells of each node now: latest figures and limits, without samples.
+    """Records of each node now: latest figures and limits, without samples.
 
     Raises:
         LogError: it cannot be read.
@@ -177,7 +177,7 @@ async def node_logs(log: Log) -> list[NodeLog]:
 
 
 async def pod_log(log: Log, namespace: str, name: str, span_ms: int) -> tuple[PodLog, list[Place]]:
-    """What tells of a pod: all nodes' figures, its node's newest samples, how it was placed, what was done to pods.
+    """Records of a pod: all nodes' figures, its node's newest samples, how it was placed, what was done to pods.
 
     Raises:
         LogError: it cannot be read.
@@ -227,7 +227,7 @@ def _missed(found: Iterable[Logged[MissedPod]], namespace: str, name: str) -> Mi
 
 
 async def _listed(log: Log, namespace: str, name: str) -> NodeLog | None:
-    """The node whose newest pod list has the pod although no figures tell of it: it is about to start there, say."""
+    """The node whose newest pod list has the pod although no figures have it: it starts soon."""
     for node in sorted(await log.listing(name)):
         found = node_log(node, await log.keyframes([node]))
         if any((pod.namespace, pod.name) == (namespace, name) for pod in found.pods):
@@ -236,7 +236,7 @@ async def _listed(log: Log, namespace: str, name: str) -> NodeLog | None:
 
 
 async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:
-    """With what runs there, where no score says how much of a node is asked for."""
+    """With what runs there, where no score has how much of a node is asked for."""
     unsaid = [one.node for one in nodes if one.score is None]
     if not unsaid:
         return list(nodes)
@@ -245,7 +245,7 @@ async def _with_pods(log: Log, nodes: Sequence[NodeLog]) -> list[NodeLog]:
 
 
 def shortened(places: Iterable[Place]) -> list[Finding]:
-    """What was too much to be read, said."""
+    """What was too much to be read."""
     return [
         Finding(
             name="log.short",

@@ -1,4 +1,4 @@
-"""What a scheduler was told of a pod, for a terminal."""
+"""The placement of a pod, for a terminal."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ class InVain:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All that is to be told of a node."""
+    """All that is shown of a node."""
 
     node: str
     version: str
@@ -124,7 +124,7 @@ def _features(found: Effective) -> Iterator[FeatureRow]:
 
 
 def shown(found: Report, *, changed: bool = False) -> str:
-    """For people: a table of fields (``changed``: those that a layer says), one of features, what is in vain."""
+    """For people: a table of fields (``changed``: those that a layer sets), one of features, what is in vain."""
     rows = [row for row in _collapsed(found.fields) if not changed or row.source != str(DEFAULT_SOURCE)]
     fields = [(row.field, value_text(row.value), row.source) for row in rows]
     features = [(row.feature, row.state, row.why) for row in found.features if not _quiet(row)]

@@ -1,4 +1,4 @@
-"""A long trace shared out by partition among processes: what is said of one partition depends on no other."""
+"""A long trace shared out by partition among processes: the result of one partition depends on no other."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Projection:
         return self.cgroup_mount / hierarchy / group.path / name
 
     def _asks(self, group: Group) -> bool:
-        """Whether a control file says something else than was last seen there. An emptied one is about to be filled."""
+        """Whether a control file holds something new. An emptied one is about to be filled."""
         differ = False
         for name in self._control:
             text = _read(self._file(group, name))

@@ -135,7 +135,7 @@ class VirtualKernel:
             self.machine.set_quota(str(place.path), value)
 
     def as_reads_back(self, knob: Knob, value: int | None) -> int | None:
-        """What ``held`` says of a knob once this was put."""
+        """What ``held`` gives for a knob once this was put."""
         return as_reads_back(knob, value, self.machine.version)
 
     def _own(self, path: PurePosixPath) -> Bandwidth:
