@@ -52,6 +52,8 @@ KUBELET_OF_ZONES = {
 """Besides, where the guest has several NUMA zones: zone 0 alone has CPU and memory for the system and for eviction."""
 GUEST_WAIT_S = 240.0
 """Beside other work the guest may be many times slower than the machine."""
+ADMISSIONS_MAX = 3
+"""A kubelet may see the Node's batch resources later than the API server shows them: then it rejects the pod."""
 LOOPBACK = {"cniVersion": "0.4.0", "name": "loopback", "plugins": [{"type": "loopback"}]}
 """All pods are on the host's network; without a configuration the node is not Ready."""
 M = TypeVar("M", bound=Message)
@@ -198,7 +200,16 @@ class GuestNode(ApiServer):
         bought = {"requests": amounts, "limits": amounts}
         self._sold_milli += cpu_milli
         self.wait(lambda: self._batch_cpu_milli() >= self._sold_milli, f"{self._sold_milli}m of batch CPU")
-        return self.run(namespace, name, *command, labels={"koordinator.sh/qosClass": "BE"}, resources=bought)
+        for _ in range(ADMISSIONS_MAX):
+            uid = self.run(namespace, name, *command, labels={"koordinator.sh/qosClass": "BE"}, resources=bought)
+            self.wait(lambda: self._pod(namespace, name)["status"]["phase"] != "Pending", f"pod {name} is admitted")
+            if self._pod(namespace, name)["status"]["phase"] != "Failed":
+                return uid
+            self.delete(f"/api/v1/namespaces/{namespace}/pods/{name}")
+        raise AssertionError(f"the kubelet admits no pod {name}")
+
+    def _pod(self, namespace: str, name: str) -> Json:
+        return self.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
 
     def _batch_cpu_milli(self) -> int:
         allocatable = self.get(f"/api/v1/nodes/{NODE}")["status"]["allocatable"]
