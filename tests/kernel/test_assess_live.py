@@ -1,0 +1,90 @@
+"""`slacktide assess` on a live Prometheus agrees with what Slacktide itself published of the same node and time."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from kernel.groups import CONTAINER, V1, Groups, on
+from kernel.test_real_foretold import DUTY
+from kernel.test_stack_on_real_kernel import BATCH, BUSY_LONG, NODE, SERVICE, inventory
+from slacktide.schemas.allocatable import NodeAllocatable
+from slacktide.schemas.codec import decode
+from slacktide.schemas.topics import ALLOCATABLE
+from slacktide.streams.replay.lines import header_of, records_of
+from slacktide.streams.rows import SAMPLE_NAMES, Rows
+from testbed.exporter import ExportedPod, Exporter
+from testbed.one_machine import SLACKTIDE, Up, policy
+from testbed.recorded_cluster import prometheus
+
+CPUS = 64
+"""What the node is described with: there is always something left to sell."""
+SERVICE_MILLI = 400
+RECORDED_S, WINDOW_S = 40, 20
+SOLD_CORES, USED_CORES = 0.5, 0.05
+"""How far both may be from each other: their windows begin and end at different moments."""
+
+
+@on(V1)
+@pytest.mark.timeout(180)
+def test_it_reports_what_slacktide_published(groups: Groups, tmp_path: Path) -> None:
+    (groups.cpu.parent / "cpu.shares").write_text("262144")  # other work on this machine is not what is measured
+    groups.start(groups.add_pod("burstable", SERVICE), DUTY.format(milli=SERVICE_MILLI))
+    groups.start(groups.add_pod("besteffort", BATCH), BUSY_LONG)
+    amounts = {"cpu": str(CPUS), "memory": str(psutil.virtual_memory().total)}
+    described = inventory()
+    described["items"][0]["status"] = {"capacity": amounts, "allocatable": amounts}
+    for name, content in {"inventory": described, "policy": policy()}.items():
+        (tmp_path / f"{name}.yaml").write_text(json.dumps(content))
+    files = [part for name in ("inventory", "policy") for part in (f"--{name}", str(tmp_path / f"{name}.yaml"))]
+    pods = [
+        ExportedPod(name="service", group=f"{groups.kubepods}/burstable/pod{SERVICE}/{CONTAINER}", cpu_request=0.5),
+        ExportedPod(
+            name="batch", group=f"{groups.kubepods}/besteffort/pod{BATCH}/{CONTAINER}", priority_class="koord-batch"
+        ),
+    ]
+    with (
+        Exporter(NODE, CPUS, int(amounts["memory"]), pods) as exporter,
+        Up(tmp_path, "--node-name", NODE, "--kubepods", groups.kubepods, *files) as up,
+        prometheus(tmp_path, None, scraped=exporter.address) as url,
+    ):
+        up.wait_said("by the stream", within_s=60)
+        begun_ms = time.time_ns() // 1_000_000
+        time.sleep(RECORDED_S)
+        assessed = _slacktide(
+            "assess", "--prometheus", url, "--since", f"{RECORDED_S - WINDOW_S}s", "--step", "5s",
+            "--window", f"{WINDOW_S}s", "--policy", tmp_path / "policy.yaml", "--output", "json",
+        )  # fmt: skip
+        _slacktide("topics", "export", tmp_path / "live.jsonl", "--bootstrap", up.bootstrap)
+    sold, used = _published(tmp_path / "live.jsonl", begun_ms + WINDOW_S * 1_000)
+    cluster = json.loads(assessed)["cluster"]
+
+    assert cluster["cpu"]["p50"] == pytest.approx(sold, abs=SOLD_CORES)
+    assert cluster["used_cores"] == pytest.approx(used, abs=USED_CORES)
+
+
+def _slacktide(*arguments: str | Path) -> str:
+    done = subprocess.run([SLACKTIDE, *map(str, arguments)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def _published(file: Path, since_ms: int) -> tuple[float, float]:
+    """Cores on sale, the median, and cores that the service used, the mean."""
+    sold, used, rows = [], [], Rows()
+    with file.open("rb") as lines:
+        header = header_of(lines.readline(), str(file))
+        for record in records_of(lines, str(file), topics=header.topics):
+            if record.topic in SAMPLE_NAMES:
+                sample = rows.sample(record)
+                if record.timestamp_ms >= since_ms:
+                    used += [use.cpu_milli or 0 for use in sample.pod_use if use.uid == SERVICE]
+            elif record.topic == ALLOCATABLE.name and record.value and record.timestamp_ms >= since_ms:
+                sold.append((decode(record.value, NodeAllocatable).batch_cpu_milli or 0) / 1_000)
+    return statistics.median(sold), statistics.fmean(used) / 1_000
