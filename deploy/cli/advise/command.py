@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -11,9 +10,9 @@ import msgspec
 
 from slacktide.agents.files import load_yaml
 from slacktide.deploy.cli import settings
-from slacktide.deploy.cli.moment import Moment, MomentType
-from slacktide.deploy.cli.replay.command import one_source
-from slacktide.deploy.cli.text import Name, show
+from slacktide.deploy.cli.moment import Moment
+from slacktide.deploy.cli.replay.options import jobs_option, one_source, trace_options
+from slacktide.deploy.cli.text import show
 from slacktide.schemas import policy as policies
 from slacktide.schemas.connection import Cluster
 from slacktide.schemas.errors import ConfigError, Finding, SlacktideError
@@ -46,11 +45,7 @@ class Percents(click.ParamType):
 
 
 @click.command(epilog="Example: slacktide advise day.jsonl.gz --svg advice.svg")
-@click.argument("file", required=False, type=settings.file())
-@settings.option("--bootstrap", type=settings.Kafka(), help="Read a live log instead of a file.")
-@click.option("--since", type=MomentType(), help="From then on, or so long before the end.")
-@click.option("--until", type=MomentType(), help="Before then, or so long before the end.")
-@click.option("--node", "nodes", type=Name(), multiple=True, help="Only this node; again for more.")
+@trace_options
 @click.option("--policy", type=settings.file(), help="Vary this ConfigMap instead of the newest recorded policy.")
 @click.option("--suppress", type=Percents(), help=f"Values of {SUPPRESS} to try.  [default: 45,50,...,85]")
 @click.option("--mem-evict", type=Percents(), help=f"Values of {EVICT} to try.  [default: the policy's own]")
@@ -64,13 +59,7 @@ class Percents(click.ParamType):
     help="Use of a node, in percent of its CPU, above which latency-sensitive pods count as at risk.",
 )
 @click.option("--svg", type=settings.file(), help="Also write the picture to this file.")
-@click.option(
-    "--jobs",
-    type=click.IntRange(1),
-    default=lambda: len(os.sched_getaffinity(0)),
-    show_default="CPUs of this machine",
-    help="Processes among which a long trace is shared out, by partition.",
-)
+@jobs_option
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def command(  # noqa: PLR0913 - one argument per option
     file: Path | None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 import threading
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -343,7 +343,7 @@ class History:
         kept = self._kept(node, at_ms, topics)
         if not kept:
             return None
-        policies = self._last_entries(POLICY.name, at_ms)
+        policies = self._entries(POLICY.name, 0, at_ms)
         asked_ms = max(record.timestamp_ms for record in kept)
         shown = [
             msgspec.structs.replace(one, topic=ALLOCATABLE.name) if one.topic == SHADOW_ALLOCATABLE.name else one
@@ -388,15 +388,13 @@ class History:
         for topic in topics:
             seen: set[int] = set()
             minute = before.get(topic)
-            wants_more = topic not in found or (topic in SAMPLE_NAMES and not any(map(_is_keyframe, found[topic])))
-            while wants_more and minute is not None and minute not in seen:
+            while _wanted(topic, found) and minute is not None and minute not in seen:
                 seen.add(minute)
                 rows = self._all("SELECT records FROM kept WHERE key = ?", number << 32 | minute)
                 if not rows:
                     break
                 block = unpack_kept(rows[0][0])
                 self._sort(found, (one for one in block.records if one.timestamp_ms <= at_ms), (topic,))
-                wants_more = topic not in found or (topic in SAMPLE_NAMES and not any(map(_is_keyframe, found[topic])))
                 minute = block.before.get(topic)
 
     def _sort(self, found: dict[str, list[Record]], records: Iterable[Record], topics: Sequence[str]) -> None:
@@ -491,7 +489,7 @@ class History:
 
     def policy_at(self, at_ms: int) -> PolicyAt | None:
         """The policy in force; None: none was recorded."""
-        found, refused = policy_of(self._last_entries(POLICY.name, at_ms))
+        found, refused = policy_of(self._entries(POLICY.name, 0, at_ms))
         return None if found is None else PolicyAt(policy=found.body, place=found.place, refused=refused)
 
     # What is live alone.
@@ -508,13 +506,6 @@ class History:
         found = [_record(blob) for (blob,) in self._all(asked, topic, from_ms, to_ms)]
         live = (one.record for one in self._live_entries())
         return found + [one for one in live if one.topic == topic and from_ms <= one.timestamp_ms <= to_ms]
-
-    def _last_entries(self, topic: str, at_ms: int) -> list[Record]:
-        asked = "SELECT record FROM entry WHERE topic = ? AND at_ms <= ? ORDER BY at_ms"
-        found = [_record(blob) for (blob,) in self._all(asked, topic, at_ms)]
-        live = (one.record for one in self._live_entries())
-        found += [one for one in live if one.topic == topic and one.timestamp_ms <= at_ms]
-        return found
 
     def _live_entries(self) -> list[Entry]:
         live = self._recorder()
@@ -636,6 +627,11 @@ def _tuple(record: Record) -> tuple[str, int, int]:
 def _is_keyframe(record: Record) -> bool:
     value = record.value or b""
     return b'"pods":' in value and b'"facts":' in value
+
+
+def _wanted(topic: str, found: Mapping[str, Sequence[Record]]) -> bool:
+    """Whether nothing of a topic is found, or no keyframe of its samples."""
+    return topic not in found or (topic in SAMPLE_NAMES and not any(map(_is_keyframe, found[topic])))
 
 
 def _globbed(text: str) -> str:
