@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from slacktide.deploy.console.history.gathered import Gathered
 from slacktide.deploy.console.history.node_figures import ORIGINS, SEVERITIES
-from slacktide.deploy.console.history.points import AT, COLUMNS, POINTS, STEPS_S, Block, folded, point, unpack
+from slacktide.deploy.console.history.pod_events import events_of, is_named
+from slacktide.deploy.console.history.points import AT, POINTS, STEPS_S, point, unpack
 from slacktide.deploy.console.history.recorder import TICK_MS, Entry, Recorder
 from slacktide.deploy.console.history.store import (
     NODE_BITS,
@@ -40,34 +40,21 @@ from slacktide.deploy.console.history.view import (
     TopicRate,
 )
 from slacktide.schemas.codec import decode
-from slacktide.schemas.descheduling import DeschedulingPass, Victim
-from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.headers import traceparent
-from slacktide.schemas.knob import uid_of
-from slacktide.schemas.message import Message
-from slacktide.schemas.missed_pod import MissedPod
-from slacktide.schemas.outcome import NodeOutcome, PodName
-from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.tick import WorkerTick
 from slacktide.schemas.topics import (
     ALLOCATABLE,
     COMMAND,
     DEAD_LETTER,
-    DESCHEDULING,
     INVENTORY,
     METRIC,
-    MISSED_POD,
     OUTCOME,
-    PLACEMENT,
     POLICY,
     SAMPLES,
     SHADOW_ALLOCATABLE,
     TICK,
     Topic,
 )
-from slacktide.streams.audit.acts import what
-from slacktide.streams.decisions.evict_observed import observed
-from slacktide.streams.explain.evidence import Place, place_of
 from slacktide.streams.explain.node import explain_node
 from slacktide.streams.explain.node_log import node_log, policy_of
 from slacktide.streams.kafka import partition_of
@@ -80,7 +67,6 @@ POD_MS = 24 * 3_600_000
 LAG_MIN = 1_000
 """Records: below it a worker keeps up."""
 MANY = 1 << 62
-_Named = PodName | PodPlacement | MissedPod | Victim
 _RANK = {one: -SEVERITIES.index(one) for one in SEVERITIES}
 _EXPLAINING = (
     *(one.name for one in SAMPLES),
@@ -300,7 +286,7 @@ class History:
                 break
             first = coarser
         each_s = -(-wanted_s // first) * first
-        gathered = _Gathered(node, from_s // each_s * each_s, to_s, each_s)
+        gathered = Gathered(node, from_s // each_s * each_s, to_s, each_s)
         covered_s = gathered.from_s
         for step_s in reversed(STEPS_S[: STEPS_S.index(first) + 1]):
             if number is not None:
@@ -314,7 +300,7 @@ class History:
                 gathered.add(block, 1, begin, max(gathered.from_s, stored_s))
         return gathered.series()
 
-    def _gather(self, gathered: _Gathered, number: int, step_s: int, from_s: int, to_s: int) -> int:
+    def _gather(self, gathered: Gathered, number: int, step_s: int, from_s: int, to_s: int) -> int:
         """Add the blocks of one resolution; the time up to which there are some."""
         span_s = step_s * POINTS
         begins = range(from_s // span_s * span_s, to_s, span_s)
@@ -423,9 +409,9 @@ class History:
             "WHERE (pod.name = ? OR pod.name GLOB ?) AND pod.at_ms >= ? AND pod.at_ms < ? ORDER BY pod.at_ms"
         )
         known = [_record(blob) for (blob,) in self._all(asked, pod, f"{_globbed(pod)}/*", from_ms, to_ms)]
-        live = [one.record for one in self._live_entries() if any(_names(name, pod) for name in one.names)]
+        live = [one.record for one in self._live_entries() if any(is_named(name, pod) for name in one.names)]
         known += [one for one in live if from_ms <= one.timestamp_ms < to_ms]
-        return [event for record in known for event in _events(record, pod)]
+        return [event for record in known for event in events_of(record, pod)]
 
     def pods(self, at_ms: int, most: int = 1_000) -> Sequence[str]:
         """NAMESPACE/NAME of pods of which something is kept near a moment (a day before it)."""
@@ -558,54 +544,6 @@ def _of_node(row: NodeRow) -> Iterator[Problem]:
         yield Problem(severity=row.severity, name=name, node=row.node, text=row.why, place=row.places.get(kind))
 
 
-class _Gathered:
-    """Points of one node folded into equal spans."""
-
-    def __init__(self, node: str, from_s: int, to_s: int, each_s: int) -> None:
-        self.from_s = from_s
-        self._node, self._to_s, self._each_s = node, to_s, each_s
-        count = -(-(to_s - from_s) // each_s)
-        self._columns = [array("q", [NONE]) * count for _ in COLUMNS]
-
-    def add(self, block: Block, step_s: int, begin_s: int, from_s: int) -> None:
-        """Fold in a block's points from some time on."""
-        spans = list(self._spans(block[0], step_s, begin_s, from_s))
-        of = AT[step_s]
-        for one, column in zip(COLUMNS, self._columns, strict=True):
-            source = block[of[one.name if step_s > 1 else one.of]]
-            if source.count(NONE) == POINTS:
-                continue
-            for place, slot, behind in spans:
-                if behind == slot + 1 and column[place] == NONE:
-                    column[place] = source[slot]
-                else:
-                    column[place] = folded(one.how, array("q", (column[place], *source[slot:behind])))
-
-    def _spans(self, present: array[int], step_s: int, begin_s: int, from_s: int) -> Iterator[tuple[int, int, int]]:
-        """Which points of a block, first and behind the last, belong to which point here."""
-        slot, last = max(0, -(-(from_s - begin_s) // step_s)), min(POINTS, -(-(self._to_s - begin_s) // step_s))
-        while slot < last:
-            place = (begin_s + slot * step_s - self.from_s) // self._each_s
-            end_s = self.from_s + (place + 1) * self._each_s
-            behind = min(last, max(slot + 1, -(-(end_s - begin_s) // step_s)))
-            if place >= 0 and any(one > 0 for one in present[slot:behind]):
-                yield place, slot, behind
-            slot = behind
-
-    def series(self) -> Series:
-        """Those that hold something."""
-        there = [place for place, present in enumerate(self._columns[0]) if present > 0]
-        return Series(
-            node=self._node,
-            step_ms=self._each_s * 1_000,
-            at_ms=array("q", ((self.from_s + place * self._each_s) * 1_000 for place in there)),
-            columns={
-                one.name: array("q", (column[place] for place in there))
-                for one, column in zip(COLUMNS, self._columns, strict=True)
-            },
-        )
-
-
 def _coarser(step_s: int) -> int:
     """The next resolution; 0: there is none."""
     return next((one for one in STEPS_S if one > step_s), 0)
@@ -636,38 +574,3 @@ def _wanted(topic: str, found: Mapping[str, Sequence[Record]]) -> bool:
 
 def _globbed(text: str) -> str:
     return "".join(f"[{one}]" if one in "*?[" else one for one in text)
-
-
-def _names(name: str, pod: str) -> bool:
-    return name == pod or name.startswith(f"{pod}/")
-
-
-def _events(record: Record, pod: str) -> Iterator[PodEvent]:
-    """What one record reports of the pods that are meant."""
-    place = place_of(record)
-    with suppress(BadMessageError):
-        if record.topic == OUTCOME.name:
-            act = decode(record.value, NodeOutcome)
-            text = ", ".join(one for one in (act.rule, act.reason, observed(act.terms)) if one)
-            if act.pod is not None:
-                yield _event(place, act, what(act), act.pod, uid=uid_of(act.target), node=act.node, text=text)
-        elif record.topic == PLACEMENT.name:
-            placed = decode(record.value, PodPlacement)
-            text = f"{placed.passed} of {placed.asked} nodes would take it"
-            kind = "placed" if placed.passed else "refused"
-            yield _event(place, placed, kind, placed, uid=placed.pod_uid, text=text)
-        elif record.topic == MISSED_POD.name:
-            missed = decode(record.value, MissedPod)
-            text = "created while the webhook was away"
-            yield _event(place, missed, "missed", missed, uid=missed.pod_uid, text=text)
-        elif record.topic == DESCHEDULING.name:
-            victims = decode(record.value, DeschedulingPass).victims
-            for one in (one for one in victims if _names(f"{one.namespace}/{one.name}", pod)):
-                yield _event(place, one, "descheduled", one, node=one.node, text=observed(one.terms))
-
-
-def _event(
-    place: Place, body: Message, kind: str, pod: _Named, *, uid: str = "", node: str = "", text: str
-) -> PodEvent:
-    return PodEvent(at_ms=place.logged_ms, kind=kind, namespace=pod.namespace, name=pod.name, uid=uid, node=node,
-                    text=text, place=place, body=body)  # fmt: skip
