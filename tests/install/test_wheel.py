@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -20,6 +21,7 @@ ROOT = Path(__file__).parents[2]
 UV = Path(sys.executable).with_name("uv")
 NOT_COPIED = shutil.ignore_patterns(".venv", ".*_cache", "__pycache__", "site", "dist", ".hypothesis", ".git")
 ROOMS = ("agents", "deploy", "schemas", "streams")
+TEST = re.compile(r"(^|/)(tests?|conftest|test_\w+|\w+_test)(/|\.py$)")
 
 
 def run(*command: str | Path, cwd: Path) -> str:
@@ -110,7 +112,7 @@ def test_the_wheel_carries_nothing_else(wheel: Path) -> None:
 
     assert rooms == set(ROOMS)
     assert all(top == "slacktide" or top.endswith(".dist-info") for top in tops)
-    assert not [name for name in names(wheel) if "test" in name or name.endswith((".pyc", ".log"))]
+    assert not [name for name in names(wheel) if TEST.search(name) or name.endswith((".pyc", ".log"))]
 
 
 @pytest.mark.parametrize("target", ["wheel", "sdist"])
