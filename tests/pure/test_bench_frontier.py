@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import random
+import socketserver
+import statistics
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing
 
 import pytest
-from bench.frontier import load, picture
+from bench.frontier import generator, load, picture
 from bench.frontier.conditions import AGAIN, ALONE, CONDITIONS, Condition
 from bench.frontier.measure import rows
 from bench.frontier.records import Phase, append, bucket, detectable, quantile_ms, ratio, read
@@ -100,3 +106,51 @@ def test_all_that_was_measured_is_in_table_and_picture() -> None:
     assert [row.figure for row in rows(phases)] == [f"nginx beside spin: {one.name}" for one in CONDITIONS]
     drawn = picture.picture(phases)
     assert all(one.name in drawn for one in CONDITIONS if one.name not in {ALONE, AGAIN})
+
+
+class Service(socketserver.ThreadingTCPServer):
+    """Answers each request of one byte with ten, while it is well."""
+
+    daemon_threads = True
+    health = "well"
+
+
+class Handler(socketserver.BaseRequestHandler):
+    server: Service
+
+    def handle(self) -> None:
+        while self.request.recv(1):
+            if self.server.health == "closes":
+                return
+            if self.server.health == "well":
+                self.request.sendall(b"x" * 10)
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    with Service(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_a_service_that_closes_connections_ends_the_measurement(service: Service) -> None:
+    """Else its closed connection is readable for ever, and the generator takes a CPU from those it measures."""
+    with closing(generator.Generator(service.server_address[1], b"r")) as made:
+        service.health = "closes"
+        with pytest.raises(ConnectionError, match="closed a connection"):
+            made.play(time.monotonic(), 1, [[0.2, 100.0]])
+
+
+def test_requests_given_up_do_not_hold_connections_of_the_next_play(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(generator, "GIVE_UP_S", 0.1)
+    with closing(generator.Generator(service.server_address[1], b"r")) as made:
+        service.health = "silent"
+        asked = made.play(time.monotonic(), 1, [[0.2, 400.0]])
+        service.health = "well"
+        again = made.play(time.monotonic(), 1, [[0.2, 400.0]])
+
+    assert len(asked) == len(again) > generator.CONNECTIONS
+    assert statistics.median(latency_ms for _, latency_ms in again) < min(latency_ms for _, latency_ms in asked)

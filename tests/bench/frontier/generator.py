@@ -28,13 +28,16 @@ class Generator:
     """Some connections to one service, and what is due on them."""
 
     def __init__(self, port: int, request: bytes) -> None:
-        self._request = request
-        self._free = [socket.create_connection(("127.0.0.1", port)) for _ in range(CONNECTIONS)]
-        for one in self._free:
-            one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._port, self._request = port, request
+        self._free = [self._connected() for _ in range(CONNECTIONS)]
         self._length = self._learn(self._free[0])
         self._busy: dict[socket.socket, tuple[float, int]] = {}
         """When the request arrived, and how many bytes of its answer are missing."""
+
+    def _connected(self) -> socket.socket:
+        one = socket.create_connection(("127.0.0.1", self._port))
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return one
 
     def _learn(self, one: socket.socket) -> int:
         one.sendall(self._request)
@@ -62,11 +65,28 @@ class Generator:
             for one in select.select(list(self._busy), [], [], max(0.0, until_s))[0]:
                 served += self._read(one, start_s)
         late_s = time.monotonic() - start_s
-        return served + [(at_s, (late_s - at_s) * 1000) for at_s in [*waiting, *(at for at, _ in self._busy.values())]]
+        unanswered = [*waiting, *(at for at, _ in self._busy.values())]
+        self._replace_busy()
+        return served + [(at_s, (late_s - at_s) * 1000) for at_s in unanswered]
+
+    def close(self) -> None:
+        """Close all connections."""
+        for one in [*self._free, *self._busy]:
+            one.close()
+
+    def _replace_busy(self) -> None:
+        """A late answer must not pass for that of the next play's request."""
+        for one in self._busy:
+            one.close()
+            self._free.append(self._connected())
+        self._busy.clear()
 
     def _read(self, one: socket.socket, start_s: float) -> list[tuple[float, float]]:
         arrived_s, missing = self._busy[one]
-        missing -= len(one.recv(1 << 20))
+        got = one.recv(1 << 20)
+        if not got:
+            raise ConnectionError("the service closed a connection; it must keep idle ones for a whole run")
+        missing -= len(got)
         if missing > 0:
             self._busy[one] = arrived_s, missing
             return []

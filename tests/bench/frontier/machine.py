@@ -174,7 +174,10 @@ class Served:
         self._generator.stdin.flush()
 
     def _read(self) -> None:
-        self._answer = json.loads(self._generator.stdout.readline())
+        line = self._generator.stdout.readline()
+        if not line:
+            raise CannotRunError(f"{self._service.name}: the load generator ended, exit code {self._generator.wait()}")
+        self._answer = json.loads(line)
 
     def phase(self, block: int, condition: Condition, kind: str, seconds: float) -> Phase:
         """Measure one condition; equal blocks have equal arrivals."""

@@ -16,7 +16,7 @@ from bench.frontier.conditions import AGAIN, ALONE, CONDITIONS
 from bench.frontier.records import Phase, ratio, read
 
 WIDTH, HEIGHT, LEFT, TOP, BOTTOM, ACROSS = 420, 300, 54, 34, 40, 2
-RATIOS = (0.5, 1, 2, 4, 8)
+RATIOS = (0.25, 0.5, 1, 2, 4, 8)
 COLOURS = {"no": "#6b7280", "weights": "#b45309", "quota": "#1d4ed8", "pressure": "#047857", "CPU": "#7c3aed"}
 """By the first word of a condition; those without batch work are black."""
 STYLE = (

@@ -44,6 +44,7 @@ def nginx(port: int, folder: Path) -> list[str]:
         f"daemon off; user root; worker_processes auto; pid {folder}/pid; error_log {folder}/error.log;\n"
         "events { worker_connections 128; }\n"
         "http { access_log off; default_type text/html; gzip on; gzip_comp_level 6; keepalive_requests 100000000;\n"
+        "  keepalive_timeout 1d; client_header_timeout 1d;\n"
         f"  client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};\n"
         f"  uwsgi_temp_path {folder}; scgi_temp_path {folder};\n"
         f"  server {{ listen 127.0.0.1:{port}; root {folder}; }} }}\n"
@@ -71,6 +72,7 @@ def demo(port: int, _: Path) -> list[str]:
 
 SERVICES = (
     Service(name="nginx", program="nginx", command=nginx, request=HTTP),
+    Service(name="demo", program=sys.executable, command=demo, request="x"),
     Service(
         name="redis",
         program="redis-server",
@@ -78,7 +80,6 @@ SERVICES = (
         request=f"*3\\r\\n$4\\r\\nEVAL\\r\\n${len(REDIS)}\\r\\n{REDIS}\\r\\n$1\\r\\n0\\r\\n",
     ),
     Service(name="threads", program=sys.executable, command=threads, request=HTTP),
-    Service(name="demo", program=sys.executable, command=demo, request="x"),
 )
 
 
