@@ -282,6 +282,21 @@ def test_the_hooks_are_such_as_an_api_server_takes(api_server: ApiServer) -> Non
     ]
 
 
+def test_the_preflight_tries_the_login_of_each_secret_that_a_part_reads() -> None:
+    [job] = [each for each in hooks(SECURED) if each["kind"] == "Job" and "preflight" in each["metadata"]["name"]]
+    logins = {one["secret"]["secretName"] for one in volumes(job) if one["name"].startswith("login-")}
+    parts = {one["secret"]["secretName"] for each in by_key(rendered(SECURED)).values() for one in volumes(each)}
+
+    assert "--kafka-logins" in containers(job)[0]["command"]
+    assert logins == {name for name in parts if name.startswith("slacktide-kafka-")}
+
+
+def volumes(each: Json) -> list[Json]:
+    """Of Secrets that a workload mounts."""
+    found = each.get("spec", {}).get("template", {}).get("spec", {}).get("volumes", [])
+    return [one for one in found if "secret" in one]
+
+
 def test_the_preflight_has_the_rights_that_its_checks_take(api_server: ApiServer) -> None:
     made = [each for each in hooks(PLAIN) if each["metadata"]["name"] == "slacktide-preflight"]
     if SYSTEM not in api_server.kubectl("get", "namespace", "-o", "name"):

@@ -16,6 +16,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import GroupAuthorizationFailedError, TopicAuthorizationFailedError
 from click.testing import CliRunner
 
+from slacktide.deploy.cli.doctor import login_facts
+from slacktide.deploy.cli.doctor.log_checks import login_findings
 from slacktide.deploy.cli.log_side import LogSide
 from slacktide.deploy.cli.main import cli
 from slacktide.deploy.cli.operator_files import OperatorFiles
@@ -242,3 +244,40 @@ async def test_a_worker_that_may_not_join_its_group_names_the_right_and_joins_on
             ready = partial(asyncio.to_thread, worker.ask, "ready")
             await soon(ready, "the error", enough=lambda said: "GroupAuthorizationFailedError" in said, part=worker)
         await asyncio.to_thread(worker.wait_ready)
+
+
+async def test_the_preflight_tries_each_parts_login_with_the_files_of_its_secret(
+    granted: GuardedKafka, tmp_path: Path
+) -> None:
+    user = granted.as_user("slacktide-agent") | {"ssl.ca.location": f"{login_facts.MOUNTED}/ca.crt"}
+    token = granted.with_token() | {"ssl.ca.location": f"{login_facts.MOUNTED}/ca.crt"}
+    given = {
+        "agent": user,
+        "stream": user | {"sasl.username": "slacktide-webhook"},
+        "topics": user | {"sasl.password": "wrong"},
+        "bridge": token,
+        "webhook": None,
+        "reader": user,
+    }
+    for part, lines in given.items():
+        (tmp_path / part).mkdir()
+        (tmp_path / part / "ca.crt").write_bytes(granted.certificates.ca.read_bytes())
+        if lines is not None:
+            file = tmp_path / part / login_facts.FILE
+            file.touch(0o600)
+            file.write_text("".join(f"{key}={value}\n" for key, value in lines.items()))
+    facts = await login_facts.gather(granted.login, tmp_path)
+    found = {one.check.removeprefix("log.login-"): one for one in login_findings(facts)}
+
+    assert {part: one.verdict for part, one in found.items()} == {
+        "agent": "ok",
+        "stream": "failed",
+        "bridge": "warning",
+        "webhook": "failed",
+        "topics": "failed",
+    }
+    assert "SCRAM-SHA-512 as slacktide-webhook: no right to slacktide.dead-letter.v1, " in found["stream"].found
+    assert found["stream"].advice == "grant what slacktide topics acl stream prints"
+    assert "No such file or directory" in found["webhook"].found
+    assert "Secret slacktide-kafka-webhook" in found["webhook"].advice
+    assert "login as slacktide-agent by SCRAM-SHA-512 refused" in found["topics"].found

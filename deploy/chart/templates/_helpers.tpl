@@ -41,8 +41,16 @@ slacktide-kafka.slacktide-system.svc:9092
 {{- end }}
 
 {{/* A pod that looks, as a hook; of a dict with root and command, kafka where it asks Kafka, and account where it asks the
-API server. It names Kafka itself: before an installation there is no ConfigMap yet. */}}
+API server, and logins where it tries those of all parts. It names Kafka itself: before an installation there is no
+ConfigMap yet. */}}
 {{- define "slacktide.hookPod" -}}
+{{- $logins := list }}
+{{- if .logins }}
+{{- $logins = list "agent" "bridge" "stream" "topics" "webhook" }}
+{{- if .root.Values.scheduler.enabled }}
+{{- $logins = append $logins "scheduler" }}
+{{- end }}
+{{- end -}}
 restartPolicy: Never
 automountServiceAccountToken: {{ hasKey . "account" }}
 {{- with .account }}
@@ -78,9 +86,16 @@ containers:
 {{- if include "slacktide.secured" .root }}
   volumeMounts:
   - {name: kafka, mountPath: /etc/slacktide/kafka, readOnly: true}
+{{- range $logins }}
+  - {name: login-{{ . }}, mountPath: /etc/slacktide/logins/{{ . }}, readOnly: true}
+{{- end }}
 volumes:
 - name: kafka
   # Without the Secret the command ends at once, and names the file that it lacks.
   secret: {secretName: slacktide-kafka-topics, defaultMode: 0440, optional: true}
+{{- range $logins }}
+- name: login-{{ . }}
+  secret: {secretName: slacktide-kafka-{{ . }}, defaultMode: 0440, optional: true}
+{{- end }}
 {{- end }}
 {{- end }}

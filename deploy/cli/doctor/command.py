@@ -22,7 +22,7 @@ from slacktide.deploy.cli.doctor.cgroup_checks import cgroup_findings, writable
 from slacktide.deploy.cli.doctor.cluster_checks import cluster_findings
 from slacktide.deploy.cli.doctor.finding import Finding, ready
 from slacktide.deploy.cli.doctor.host_checks import host_findings
-from slacktide.deploy.cli.doctor.log_checks import log_findings
+from slacktide.deploy.cli.doctor.log_checks import log_findings, login_findings
 from slacktide.deploy.cli.doctor.machine_checks import machine_findings
 from slacktide.deploy.cli.doctor.policy_checks import policy_findings
 from slacktide.deploy.cli.doctor.preflight_checks import preflight_findings
@@ -61,6 +61,12 @@ class DoctorSettings:
     )
     kubelet_insecure: bool = setting(
         "With --cluster: accept kubelets' own certificates, as agents with this option do.", default=False
+    )
+    kafka_logins: Path | None = setting(
+        "With --cluster and --bootstrap: also try the login of each part. The folder has one for each, such as agent, "
+        "with what the part has at /etc/slacktide/kafka.",
+        folder(),
+        default=None,
     )
     policy: Path | None = setting(
         "File with a policy. Doctor lists its fields that have no effect on this machine.", file(), default=None
@@ -119,6 +125,8 @@ def _findings(settings: DoctorSettings) -> Iterator[Finding]:
     yield from _of_cluster(settings.kubeconfig, kubelet_insecure=settings.kubelet_insecure)
     if settings.bootstrap is not None:
         yield from _of_log(settings.bootstrap, to_create=True)
+        if settings.kafka_logins is not None:
+            yield from _of_logins(settings.bootstrap, settings.kafka_logins)
 
 
 def _of_machine(settings: DoctorSettings) -> Iterator[Finding]:
@@ -161,6 +169,12 @@ def _of_log(bootstrap: Cluster, *, to_create: bool = False) -> Iterator[Finding]
     from slacktide.deploy.cli.doctor import log_facts  # noqa: PLC0415 - loads Kafka: not for --help
 
     yield from log_findings(asyncio.run(log_facts.gather(bootstrap, to_create=to_create)))
+
+
+def _of_logins(bootstrap: Cluster, logins: Path) -> Iterator[Finding]:
+    from slacktide.deploy.cli.doctor import login_facts  # noqa: PLC0415 - loads Kafka: not for --help
+
+    yield from login_findings(asyncio.run(login_facts.gather(bootstrap.addresses, logins)))
 
 
 def _policy(path: Path) -> Parsed | ConfigError:

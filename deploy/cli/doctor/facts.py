@@ -10,7 +10,7 @@ from typing import Literal
 from slacktide.agents.node.ahead.pressure import Kind
 from slacktide.agents.node.pods.host_pods import Remark
 from slacktide.deploy.cli.topic_plan import Change
-from slacktide.schemas.connection import Cluster
+from slacktide.schemas.connection import Cluster, Security
 
 ControllerState = Literal["absent", "not handed on", "usable"]
 """``not handed on``: the machine has it, the best-effort group does not."""
@@ -145,6 +145,21 @@ class NoLog:
 
     bootstrap: Cluster
     trouble: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoginFacts:
+    """One part's login to Kafka."""
+
+    part: str
+    security: Security | None = None
+    """None: its file cannot be read."""
+    tried: bool = True
+    """False: it logs in with a token that only its pod has."""
+    trouble: str = ""
+    """Why it could not log in; "": it could."""
+    hidden: Sequence[str] = ()
+    """Topics of the part of which this login may not know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from slacktide.deploy.cli.doctor.facts import LogFacts, Newest, NoLog
-from slacktide.deploy.cli.doctor.finding import Finding, failed, good, warned
+from slacktide.deploy.cli.doctor.facts import LogFacts, LoginFacts, Newest, NoLog
+from slacktide.deploy.cli.doctor.finding import Finding, failed, good, some, warned
 from slacktide.deploy.cli.text import count
 from slacktide.schemas.connection import options
 from slacktide.schemas.topics import STAMPED, TIMESTAMP_TYPE
@@ -41,6 +41,22 @@ def log_findings(facts: LogFacts | NoLog) -> Iterator[Finding]:
         yield _batch_size(facts)
     if facts.newest is not None:
         yield _skew(facts.newest, facts.now_ms)
+
+
+def login_findings(facts: Sequence[LoginFacts]) -> Iterator[Finding]:
+    """Whether each part can log in, and has rights to its topics."""
+    for one in facts:
+        check, needed = f"log.login-{one.part}", "a login with rights to the part's topics"
+        if one.trouble:
+            advice = f"correct kafka.conf in the Secret slacktide-kafka-{one.part} (docs/secured-kafka.md)"
+            yield failed(check, one.trouble, needed, advice)
+        elif not one.tried:
+            yield warned(check, "not tried: it needs a token", needed, f"only the pod of {one.part} has this token")
+        elif one.hidden:
+            advice = f"grant what slacktide topics acl {one.part} prints"
+            yield failed(check, f"{one.security}: no right to {some(one.hidden)}", needed, advice)
+        else:
+            yield good(check, str(one.security), needed)
 
 
 def _broker(facts: LogFacts) -> Finding:

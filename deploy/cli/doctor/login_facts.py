@@ -1,0 +1,52 @@
+"""Each part's login to Kafka, tried with the part's own file. Nothing is written to Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+from slacktide.deploy.cli.doctor.facts import LoginFacts
+from slacktide.schemas.access import ADMINISTRATOR, IN_THE_LOOP, Part
+from slacktide.schemas.connection import Cluster, Security, parse
+from slacktide.schemas.errors import ConfigError, LogError
+from slacktide.streams.kafka.connecting import tls
+from slacktide.streams.kafka.probe import hidden_topics
+
+FILE = "kafka.conf"
+MOUNTED = "/etc/slacktide/kafka"
+"""Where each part has the folder with its file, and what the file names there."""
+
+
+async def gather(addresses: str, folder: Path) -> list[LoginFacts]:
+    """Try each part that has a folder of its name here, all at once.
+
+    Args:
+        addresses: of Kafka brokers.
+        folder: its folders hold what each part has at ``/etc/slacktide/kafka``.
+
+    """
+    there = [part for part in (*IN_THE_LOOP, ADMINISTRATOR) if (folder / part.name).is_dir()]
+    return await asyncio.gather(*(_login(addresses, folder / part.name, part) for part in there))
+
+
+async def _login(addresses: str, folder: Path, part: Part) -> LoginFacts:
+    try:
+        security = _security(folder)
+        if security.token_url:
+            return LoginFacts(part=part.name, security=security, tried=False)
+        names = dict.fromkeys(topic.name for topic in (*part.reads, *part.writes))
+        hidden = await hidden_topics(Cluster(addresses, security), list(names))
+    except (ConfigError, LogError) as exc:
+        return LoginFacts(part=part.name, trouble=str(exc))
+    except OSError as exc:
+        return LoginFacts(part=part.name, trouble=f"{folder / FILE}: {exc.strerror}")
+    return LoginFacts(part=part.name, security=security, hidden=hidden)
+
+
+def _security(folder: Path) -> Security:
+    """As the part reads it, with the files that it names looked for here."""
+    text = (folder / FILE).read_text(errors="replace").replace(f"{MOUNTED}/", f"{folder}/")
+    security = parse(text, str(folder / FILE), {})
+    if security.encrypted:
+        tls(security)
+    return security
