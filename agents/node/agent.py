@@ -35,7 +35,7 @@ from slacktide.schemas.inventory import NodeFacts, Pod
 from slacktide.schemas.knob_table import Knob
 from slacktide.schemas.outcome import NodeOutcome, Origin
 from slacktide.schemas.policy import Policy
-from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.policy.effective import cpu_burst_on, resource_threshold_on
 from slacktide.schemas.sample import KEYFRAME_MS, LsPressure, NodeSample
 from slacktide.streams.decisions.cpu_suppress import RULE, TARGET, UNLIMITED, Decision, lifted
 from slacktide.streams.decisions.node_burst import handed_back
@@ -128,6 +128,7 @@ class NodeAgent:
         self._bursts = Bursts(node=node, boot_id=boot_id, kernel=kernel)
         self._suspended = ""
         self._bursts_held = False
+        self._bursts_rehearsed = False
 
     @property
     def in_charge(self) -> Origin:
@@ -397,6 +398,7 @@ class NodeAgent:
         else:
             self._perform(act, taken)
         self._evictor.carry_out(evict, taken, act.origin, reason)
+        self._rehearse_bursts(taken)
         self._tuner.carry_out(settings, taken, act.origin, reason)
 
     def _rehearse(self, act: Act, taken: Taken) -> None:
@@ -407,6 +409,12 @@ class NodeAgent:
         self._perform(
             replace(act, reason=f"{act.reason}; {BY_POLICY}" if act.reason else BY_POLICY), taken, dry_run=True
         )
+
+    def _rehearse_bursts(self, taken: Taken) -> None:
+        """What bursts raised before the policy made them a dry run goes back once."""
+        before, self._bursts_rehearsed = self._bursts_rehearsed, cpu_burst_on(self._policy, taken.facts).dry_run
+        if self._bursts_rehearsed and not before:
+            self._hand_bursts_back(taken, BY_POLICY)
 
     def _perform(self, act: Act, taken: Taken, *, dry_run: bool = False) -> None:
         cause = Cause(

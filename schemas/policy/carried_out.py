@@ -10,6 +10,7 @@ CARRIED_OUT = frozenset(
         "MidResource",
         "MidResource (static)",
         "ResourceSync",
+        "BEIsolation",
         "BECPUSuppress",
         "BECPUSuppress (cpuset)",
         "BEMemoryEvict",

@@ -96,6 +96,7 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="FreeResource", strategy="colocation", fields=("free_class_enable",), lacks=lacks.colocated(lacks.free)
     ),
+    Feature(name="BEIsolation", strategy="colocation", fields=("isolation_dry_run",), lacks=lacks.colocated()),
     Feature(
         name="BECPUSuppress",
         strategy="resource_threshold",
@@ -117,7 +118,13 @@ _NODE: tuple[Feature, ...] = (
     Feature(
         name="BEMemoryEvict",
         strategy="resource_threshold",
-        fields=("mem_evict_threshold_pct", "mem_evict_lower_pct", "mem_evict_fallback", "mem_evict_dry_run"),
+        fields=(
+            "mem_evict_threshold_pct",
+            "mem_evict_lower_pct",
+            "mem_evict_fallback",
+            "mem_evict_dry_run",
+            "evict_notice_s",
+        ),
         lacks=lacks.thresholded(lacks.memory_used),
     ),
     Feature(
@@ -129,6 +136,7 @@ _NODE: tuple[Feature, ...] = (
             "evict_enabled_priority_threshold",
             "mem_evict_fallback",
             "mem_evict_dry_run",
+            "evict_notice_s",
         ),
         lacks=lacks.thresholded(lacks.memory_evict),
     ),
@@ -141,6 +149,7 @@ _NODE: tuple[Feature, ...] = (
             "allocatable_evict_priority_threshold",
             "mem_evict_fallback",
             "mem_evict_dry_run",
+            "evict_notice_s",
         ),
         lacks=lacks.thresholded(lacks.memory_allocatable),
     ),
@@ -154,6 +163,7 @@ _NODE: tuple[Feature, ...] = (
             "cpu_evict_policy",
             "cpu_evict_time_window_s",
             "cpu_evict_dry_run",
+            "evict_notice_s",
         ),
         lacks=lacks.thresholded(lacks.satisfaction),
     ),
@@ -166,6 +176,7 @@ _NODE: tuple[Feature, ...] = (
             "evict_enabled_priority_threshold",
             "cpu_evict_time_window_s",
             "cpu_evict_dry_run",
+            "evict_notice_s",
         ),
         lacks=lacks.thresholded(lacks.cpu_evict),
     ),
@@ -177,6 +188,7 @@ _NODE: tuple[Feature, ...] = (
             "cpu_allocatable_evict_lower_pct",
             "allocatable_evict_priority_threshold",
             "cpu_evict_dry_run",
+            "evict_notice_s",
         ),
         lacks=lacks.thresholded(lacks.cpu_allocatable),
     ),
@@ -186,11 +198,11 @@ _NODE: tuple[Feature, ...] = (
         fields=("sub_priority_enable",),
         lacks=lacks.thresholded(lacks.sub_priority),
     ),
-    Feature(name="CPUBurst", strategy="cpu_burst", fields=("cpu_burst_pct", "policy"), lacks=lacks.burst),
+    Feature(name="CPUBurst", strategy="cpu_burst", fields=("cpu_burst_pct", "policy", "dry_run"), lacks=lacks.burst),
     Feature(
         name="CFSQuotaBurst",
         strategy="cpu_burst",
-        fields=("cfs_quota_burst_pct", "cfs_quota_burst_period_s", "share_pool_threshold_pct", "policy"),
+        fields=("cfs_quota_burst_pct", "cfs_quota_burst_period_s", "share_pool_threshold_pct", "policy", "dry_run"),
         lacks=lacks.quota_burst,
     ),
     Feature(
@@ -232,10 +244,16 @@ def _qos_of(name: str) -> tuple[Feature, ...]:
 
     cpu, mem = f"{name}.cpu", f"{name}.mem"
     return (
-        feature("CPUQOS", (f"{cpu}.group_identity",), lacks.cpu_qos(cpu, "groupIdentity"), "policies.cpu"),
-        feature("CPUQOS idle", (f"{cpu}.sched_idle",), lacks.idle(cpu), "policies.cpu"),
-        feature("CPUQOS core scheduling", (f"{cpu}.core_expeller",), lacks.cpu_qos(cpu, "coreSched"), "policies.cpu"),
-        feature("MemoryQOS", tuple(f"{mem}.{field}" for field in MEMORY_QOS), lacks.qos_part(mem)),
+        feature("CPUQOS", (f"{cpu}.group_identity",), lacks.cpu_qos(cpu, "groupIdentity"), "policies.cpu", "dry_run"),
+        feature("CPUQOS idle", (f"{cpu}.sched_idle",), lacks.idle(cpu), "policies.cpu", "dry_run"),
+        feature(
+            "CPUQOS core scheduling",
+            (f"{cpu}.core_expeller",),
+            lacks.cpu_qos(cpu, "coreSched"),
+            "policies.cpu",
+            "dry_run",
+        ),
+        feature("MemoryQOS", tuple(f"{mem}.{field}" for field in MEMORY_QOS), lacks.qos_part(mem), "dry_run"),
         feature("MemoryQOS watermarks and OOM", fields("mem", MemoryQos, "priority", *MEMORY_QOS), lacks.qos_part(mem)),
         feature("MemoryQOS kill priority", (f"{mem}.priority",), lacks.kill_priority(mem)),
         feature("BlkIOQOS", fields("blkio", BlkioQos), lacks.qos_part(f"{name}.blkio")),

@@ -38,6 +38,7 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         **FIELDS,
         "midColdStartSeconds": "mid_cold_start_s",
         "midSafetyMarginPercent": "mid_safety_margin_pct",
+        "isolationDryRun": "isolation_dry_run",
         "freeClassEnable": "free_class_enable",
     },
     AggregatePolicy: {"durations": "durations_s"},
@@ -68,6 +69,7 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "cpuSuppressDryRun": "cpu_suppress_dry_run",
         "memoryEvictDryRun": "mem_evict_dry_run",
         "cpuEvictDryRun": "cpu_evict_dry_run",
+        "evictNoticeSeconds": "evict_notice_s",
     },
     CpuBurst: {
         "policy": "policy",
@@ -75,6 +77,7 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "cfsQuotaBurstPercent": "cfs_quota_burst_pct",
         "cfsQuotaBurstPeriodSeconds": "cfs_quota_burst_period_s",
         "sharePoolThresholdPercent": "share_pool_threshold_pct",
+        "dryRun": "dry_run",
     },
     EvictionBudget: {
         "clusterMax": "cluster_max",
@@ -112,6 +115,7 @@ NAMES: Mapping[type[Message], Mapping[str, str]] = {
         "beClass": "be",
         "systemClass": "system",
         "cgroupRoot": "root",
+        "dryRun": "dry_run",
     },
     QosPolicies: {"cpuPolicy": "cpu", "netQOSPolicy": "net"},
     QosClass: {

@@ -174,3 +174,5 @@ class ResourceQos(Message, frozen=True, kw_only=True):
     system: QosClass = QosClass()
     root: QosClass = QosClass()
     """The root cgroup, where block devices are modelled."""
+    dry_run: bool = False
+    """Slacktide's own: decide and record these settings, and do not carry them out."""

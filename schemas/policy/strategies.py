@@ -14,6 +14,7 @@ from slacktide.schemas.bounds import CPUS_MAX, INT32_MAX, Int32, Percent, Second
 from slacktide.schemas.message import Message
 
 WINDOW_S_MAX = 86_400
+NOTICE_S_MAX = 300
 CalculatePolicy = Literal["usage", "request", "maxUsageRequest"]
 SuppressPolicy = Literal["cpuset", "cfsQuota"]
 SuppressSignal = Literal["usage", "pressure", "both"]
@@ -76,6 +77,8 @@ class Colocation(Message, frozen=True, kw_only=True):
     """Slacktide's own: a production pod is predicted once it has samples of so much time."""
     mid_safety_margin_pct: Percent = 10
     """Slacktide's own: predicted peaks are raised by so many percent."""
+    isolation_dry_run: bool = False
+    """Slacktide's own: record what best-effort pods' limits by their spec would be, and set none."""
     free_class_enable: bool = False
     """Slacktide's own: koord-free is a class that is sold what is idle, and goes first."""
 
@@ -137,6 +140,8 @@ class ResourceThreshold(Message, frozen=True, kw_only=True):
     """Slacktide's own: decide and record evictions for memory, and do not carry them out."""
     cpu_evict_dry_run: bool = False
     """Slacktide's own: decide and record evictions for CPU, and do not carry them out."""
+    evict_notice_s: Annotated[int, msgspec.Meta(ge=0, le=NOTICE_S_MAX)] = 0
+    """Slacktide's own: announce an eviction in a record and an Event so long before; 0: evict at once."""
 
 
 class CpuBurst(Message, frozen=True, kw_only=True):
@@ -152,3 +157,5 @@ class CpuBurst(Message, frozen=True, kw_only=True):
     """Longest time at the burst ceiling; -1: no limit."""
     share_pool_threshold_pct: Percent = 50
     """Use of the CPUs shared by LS and BE pods from which no quota is raised."""
+    dry_run: bool = False
+    """Slacktide's own: decide and record bursts, and do not carry them out."""

@@ -7,6 +7,8 @@ from slacktide.streams.decisions.node_evict import CPU_RULES, MEMORY_RULES
 
 HOLDS = frozenset({"throttled", "lifted", "frozen", "thawed"})
 """Bounds of the acts that hold best-effort pods back, and of those that end it."""
+NOTICE = "notice"
+"""Bound of what announces an eviction, and of each wait for it."""
 ENDS = frozenset({"ended", "killed", "stuck"})
 """Bounds of how an evicted pod went."""
 

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 
 from slacktide.schemas.credit import NO_CREDIT
 from slacktide.schemas.message import Terms
-from slacktide.schemas.outcome import NodeOutcome
-from slacktide.streams.decisions.audited import ENDS
+from slacktide.schemas.outcome import NodeOutcome, PodName
+from slacktide.streams.decisions.audited import ENDS, NOTICE
 from slacktide.streams.decisions.evict_observed import observed
 from slacktide.streams.explain.evidence import Finding, Logged, Place
 
 _SUFFIX = re.compile(r"(.+)-(?:[bcdfghjklmnpqrstvwxz2456789]{5}|[0-9]+)")
 """What controllers put behind their own name: five letters of Kubernetes' alphabet for such, or a number."""
 OFTEN = 3
+NOTICE_OVER_MS = 30_000
+"""So long after its time a notice is still shown: then it has lapsed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +125,25 @@ def eviction_findings(found: Sequence[Eviction], name: str, span_ms: int) -> Ite
         )
     if not done:
         yield Finding(name="evicted", severity="ok", text=f"no eviction of it {span} that was looked through")
+
+
+def notice_findings(
+    outcomes: Iterable[Logged[NodeOutcome]], namespace: str, name: str, asked_ms: int
+) -> Iterator[Finding]:
+    """Whether the pod was given notice of an eviction that is still ahead."""
+    own = [one.body for one in outcomes if one.body.pod == PodName(namespace=namespace, name=name)]
+    last = max((one for one in own if one.bound == NOTICE), key=lambda one: one.acted_ms, default=None)
+    if last is None or any(one.spent is not None and one.acted_ms >= last.acted_ms for one in own):
+        return
+    due_ms = last.acted_ms + int(last.terms.get("left_s", 0)) * 1_000 - asked_ms
+    if due_ms > -NOTICE_OVER_MS:
+        yield Finding(
+            name="eviction.notice",
+            severity="warning",
+            text=f"notice by {last.rule}: evicted in {max(0, due_ms) / 1000:.0f} s, if the rule still selects it then; "
+            f"{observed(last.terms)}",
+            advice="save progress now (evictNoticeSeconds)",
+        )
 
 
 def _advice(rules: Counter[str]) -> str:

@@ -12,7 +12,7 @@ from slacktide.schemas.outcome import NodeOutcome
 from slacktide.schemas.placement import PodPlacement
 from slacktide.schemas.qos import effective_priority_class, effective_qos
 from slacktide.streams.explain.descheduling import Looks, descheduling_findings
-from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of
+from slacktide.streams.explain.evictions import Eviction, eviction_findings, evictions_of, notice_findings
 from slacktide.streams.explain.evidence import Finding, Logged, Place
 from slacktide.streams.explain.forecast import pod_forecast_findings
 from slacktide.streams.explain.held import held_findings, is_throttled
@@ -141,6 +141,7 @@ def explain_pod(log: PodLog, namespace: str, name: str, wish: Wish | None, asked
     if waits and wish is not None and wish.unserved and log.placement is None:
         findings.append(unserved(wish))
     findings += eviction_findings(evictions, name, log.span_ms)
+    findings += notice_findings(log.outcomes, namespace, name, asked_ms)
     wanted = any(one.policy is not None and one.policy.body.descheduling.wanted for one in log.nodes)
     findings += descheduling_findings(log.looks, node, asked_ms, log.span_ms, wanted=wanted)
     findings += missed_findings(log.missed)

@@ -6,14 +6,19 @@ import json
 
 import msgspec
 import pytest
-from pure import test_agent, test_evictor
+from pure import test_agent, test_agent_bursts, test_evictor, test_tuner
 
 from slacktide.agents.node.evict.evictor import BY_POLICY
+from slacktide.schemas.knob import KnobKey
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
+from slacktide.schemas.policy.message import versioned
+from slacktide.schemas.policy.strategies import CpuBurst
 from slacktide.schemas.sample import Limits
 from testbed.policies import policy_from
 
+DRY_RUN = {"dryRun": True}
+BURST_DRY = versioned(Policy(version="", cpu_burst=CpuBurst(policy="cfsQuotaBurstOnly", dry_run=True)))
 DRY = msgspec.structs.replace(
     test_agent.ON,
     version="dry",
@@ -104,3 +109,62 @@ def test_a_policy_that_says_nothing_of_dry_runs_keeps_its_version() -> None:
     assert policy_from(threshold={"clusterStrategy": {"enable": True, "memoryEvictDryRun": True}}).version != (
         policy_from(threshold=said).version
     )
+
+
+QOS_ON = {"policies": {"cpuPolicy": "podIdle"}, "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}}}
+
+
+def settings_of(bench: test_tuner.Bench) -> set[tuple[str, str]]:
+    return {(one.rule, one.result) for one in bench.outcomes()}
+
+
+def test_the_limits_of_a_pods_spec_are_reported_once_and_not_set() -> None:
+    bench = test_tuner.Bench(policy=policy_from(colocation={"enable": True, "isolationDryRun": True}))
+    bench.pass_s(30)
+
+    assert bench.held(*test_tuner.BE_KEYS) == dict(zip(test_tuner.BE_KEYS, (2, None, None), strict=True))
+    assert settings_of(bench) == {("BEIsolation", "dry-run")}
+    assert len(bench.outcomes()) == len(test_tuner.BE_KEYS)
+    assert bench.outcomes()[0].reason.endswith(BY_POLICY)
+    assert bench.agent.holds_nothing
+    assert bench.samples[-1].drift == []
+
+
+def test_settings_go_back_when_they_become_a_dry_run_and_return_after_it() -> None:
+    bench = test_tuner.Bench()
+    acting = bench.held(*test_tuner.BE_KEYS)
+    bench.agent.policy(policy_from(colocation={"enable": True, "isolationDryRun": True}))
+    bench.pass_s(15)
+    dry = bench.held(*test_tuner.BE_KEYS)
+    bench.agent.policy(test_tuner.ON)
+    bench.pass_s(15)
+
+    assert dry == dict(zip(test_tuner.BE_KEYS, (2, None, None), strict=True))
+    assert settings_of(bench) == {("BEIsolation", "applied"), ("released", "applied"), ("BEIsolation", "dry-run")}
+    assert bench.held(*test_tuner.BE_KEYS) == acting
+
+
+def test_one_kind_of_settings_rehearses_and_the_others_act() -> None:
+    bench = test_tuner.Bench(policy=policy_from(colocation={"enable": True}, qos={"clusterStrategy": QOS_ON | DRY_RUN}))
+    bench.pass_s(15)
+
+    assert settings_of(bench) == {("BEIsolation", "applied"), ("CPUQOS idle (beClass)", "dry-run")}
+    idle = KnobKey("pod/be", "cpu_idle")
+    assert bench.held(idle, *test_tuner.BE_KEYS)[idle] == 0
+    shares = KnobKey("pod/be", "cpu_shares")
+    weight = bench.kernel.as_reads_back("cpu_shares", test_tuner.BE_KEYS[shares])
+    assert bench.held(shares) == {shares: weight}, "only an idle group takes no weight"
+
+
+def test_a_quota_that_a_burst_raised_goes_back_and_further_raises_are_reported() -> None:
+    bench = test_agent_bursts.Bench()
+    for _ in range(3):
+        bench.agent.answered(test_agent_bursts.answer_to(bench.throttled()))
+    raised = bench.group.quota_us
+    bench.agent.policy(BURST_DRY)
+    for _ in range(6):
+        bench.agent.answered(test_agent_bursts.answer_to(bench.tick(), policy=BURST_DRY))
+
+    assert raised > test_agent_bursts.LIMIT.cpu_milli * 100
+    assert bench.group.quota_us == test_agent_bursts.LIMIT.cpu_milli * 100
+    assert "dry-run" in {one.result for _, one in bench.spool.pending(1_000) if one.knob is not None}

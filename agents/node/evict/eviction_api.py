@@ -18,9 +18,12 @@ from slacktide.agents.node.acts import reason_of
 from slacktide.schemas.inventory import Pod
 from slacktide.schemas.knob import uid_of
 from slacktide.schemas.outcome import NodeOutcome
+from slacktide.streams.decisions.audited import NOTICE
 
 CONTROLLER = "slacktide.io/agent"
 """The reporting controller of an Event."""
+NOTICED = "EvictionNotice"
+"""The reason of an Event that announces an eviction; else it is the rule."""
 NOTE_MAX, NAME_MAX = 1_024, 253
 Verdict = Literal["evicted", "gone", "kept", "forbidden", "fenced", "overloaded", "away"]
 """What came of asking for a pod.
@@ -158,7 +161,7 @@ def event_of(outcome: NodeOutcome) -> dict[str, object]:
         Pod(uid=uid_of(outcome.target), namespace=pod.namespace, name=pod.name),
         node=outcome.node,
         id_=outcome.command_id,
-        reason=outcome.rule,
+        reason=NOTICED if outcome.bound == NOTICE else outcome.rule,
         action="Evict",
         note=reason_of(outcome),
         by=f"; decided by the {outcome.origin}, command {outcome.command_id}",

@@ -17,6 +17,7 @@ from slacktide.agents.node.evict.be_cpu import BeCpuHistory
 from slacktide.agents.node.evict.best_effort import BestEffortPods
 from slacktide.agents.node.evict.eviction_api import Wish
 from slacktide.agents.node.evict.holdback import THAWED, Holdback, Starved, Wanted
+from slacktide.agents.node.evict.notices import Notices
 from slacktide.agents.node.evict.requests import Clerk, Requests
 from slacktide.agents.node.evict.standing import Standing
 from slacktide.agents.node.evict.victims import INTERRUPTED, Victims
@@ -30,10 +31,12 @@ from slacktide.schemas.outcome import NodeOutcome, Origin, Result, Spent
 from slacktide.schemas.policy import Policy
 from slacktide.schemas.policy.effective import resource_threshold_on
 from slacktide.schemas.sample import BeCpuWindow, EvictState
+from slacktide.streams.decisions.audited import NOTICE
 from slacktide.streams.decisions.node_evict import CPU_RULES, MEMORY_RULES, Eviction
 
 BY_POLICY = "dry run, by the policy"
 THROUGH_API = "through the Eviction API"
+SECOND_NS = 1_000_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,6 +76,8 @@ class Evictor:
         self._may_kill = False
         self._suspended = ""
         self._rehearsed: frozenset[str] = frozenset()
+        self._notice_s = 0
+        self._notices = Notices()
         self._paced = Paced()
         self._mem_ns: int | None = None
         # A node that has just come up is busy: by CPU nobody goes at once.
@@ -136,6 +141,7 @@ class Evictor:
         threshold = resource_threshold_on(policy, facts)
         self._window = self._be_cpu.window(threshold)
         self._may_kill = threshold.mem_evict_fallback == "kill"
+        self._notice_s = threshold.evict_notice_s
         self._rehearsed = (MEMORY_RULES if threshold.mem_evict_dry_run else frozenset()) | (
             CPU_RULES if threshold.cpu_evict_dry_run else frozenset()
         )
@@ -154,6 +160,8 @@ class Evictor:
                 self._conclude(msgspec.structs.replace(outcome, result="dry-run"), taken)
             elif victim.rule in self._rehearsed:
                 rehearsed.append((BY_POLICY, outcome))
+            elif left_ns := self._left_ns(victim):
+                self._notify(outcome, left_ns, taken)
             elif why := self._refuses(victim):
                 starved.append(Starved(victim=victim, why=why))
                 refused.append((why, outcome))
@@ -177,6 +185,26 @@ class Evictor:
 
     def _on_its_way(self, uid: str) -> bool:
         return uid in self._victims or (self._requests is not None and self._requests.open(uid))
+
+    def _left_ns(self, victim: Eviction) -> int:
+        notice_ns = self._notice_s * SECOND_NS
+        return self._notices.left_ns(victim.pod.uid, notice_ns, self._doors.mono_ns()) if notice_ns else 0
+
+    def _notify(self, outcome: NodeOutcome, left_ns: int, taken: Taken) -> None:
+        """Report an eviction ahead: each pod at once, with an Event, and then that pods wait, once a second."""
+        assert outcome.pod is not None
+        begins = left_ns == self._notice_s * SECOND_NS
+        left_s = -(-left_ns // SECOND_NS)
+        kind = outcome.rule, outcome.pod.namespace, NOTICE
+        if not begins and not self._paced.count(kind, self._doors.mono_ns()):
+            return
+        why = f"evicted in {left_s} s, if a rule still selects it then"
+        terms = outcome.terms | {"notice_s": self._notice_s, "left_s": left_s}
+        reason = f"{outcome.reason}; {why}" if outcome.reason else why
+        notice = msgspec.structs.replace(outcome, bound=NOTICE, reason=reason, terms=terms, spent=None)
+        self._conclude(notice, taken)
+        if begins and self._requests is not None:
+            self._requests.report(self._doors.reporter.dated(notice, taken))
 
     def _refuses(self, victim: Eviction) -> str:
         """Why a pod cannot go now; "": it can."""

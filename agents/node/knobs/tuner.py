@@ -12,7 +12,9 @@ from dataclasses import dataclass
 import msgspec
 
 from slacktide.agents.node.actuator import Actuator
+from slacktide.agents.node.evict.evictor import BY_POLICY
 from slacktide.agents.node.kernel import Held, Kernel
+from slacktide.agents.node.knobs.rehearsed import family_of, rehearsed
 from slacktide.agents.node.knobs.standoff import Standoff
 from slacktide.agents.node.knobs.tuned import Tuned
 from slacktide.agents.node.knobs.watched_knobs import WatchedKnobs
@@ -75,6 +77,8 @@ class Tuner:
         self._lacking: dict[KnobKey, str] = {}
         self._lacks_reported: set[Knob] = set()
         self._rehearsed: dict[KnobKey, tuple[int | None, int | None]] = {}
+        self._dry_families: frozenset[str] = frozenset()
+        """Of rules that the policy makes a dry run."""
         self._remarks: list[_Remark] = []
         self._now_ns = 0
         self._interrupted: list[NodeOutcome] = []
@@ -98,6 +102,7 @@ class Tuner:
         self._now_ns = now_ns
         if self._basis is None or not self._basis.same(facts, pods, policy):
             self._basis = _Basis(facts, pods, policy)
+            self._dry_families = rehearsed(facts, policy)
             self._want(wanted(facts, pods, policy), pods)
         if not self._wanted and not self._tuned.keys and not self._interrupted:
             return []
@@ -111,11 +116,11 @@ class Tuner:
         for one in self._remarks:
             self._actuator.conclude(self._dated(self._outcome_of(one, taken), taken))
         self._remarks = []
-        due = [one for one in settings if self._may(one)]
+        due = [self._unless_dry(one) for one in settings if self._may(one)]
         if not due:
             return
-        if not self._dry_run:
-            self._tuned.add(KnobKey(one.group, one.knob) for one in due if self._gives_back(one))
+        done = [one for one in due if not self._rehearses(one, origin)]
+        self._tuned.add(KnobKey(one.group, one.knob) for one in done if self._gives_back(one))
         given_back = [key for one in due if (key := self._set(one, taken, origin, reason)) is not None]
         self._tuned.drop(given_back)
 
@@ -140,7 +145,11 @@ class Tuner:
         fresh = self._watched.watch(keys, self._known, {key.group for key in changed})
         self._standoff.forget(lambda key: key.group in fresh or key in changed)
         self._drift = {key: held for key, held in self._drift.items() if self._wish(key) is not None}
-        self._rehearsed = {key: seen for key, seen in self._rehearsed.items() if key in by_key}
+        self._rehearsed = {
+            key: seen
+            for key, seen in self._rehearsed.items()
+            if key in by_key and self._rehearses(by_key[key], "stream")
+        }
         self._lacking = {key: why for key, why in self._lacking.items() if key in by_key}
 
     def _wish(self, key: KnobKey) -> WantedSetting | None:
@@ -149,9 +158,12 @@ class Tuner:
         The kernel takes no weight of an idle group; where it has no ``cpu.idle``, the weight stands.
         """
         idle = KnobKey(key.group, "cpu_idle")
-        if key.knob == "cpu_shares" and idle not in self._lacking and (one := self._wanted.get(idle)) and one.value:
+        idles = self._wanted.get(idle)
+        if key.knob == "cpu_shares" and idle not in self._lacking and idles and idles.value and not self._is_dry(idles):
             return None
         one = self._wanted.get(key)
+        if one is not None and key in self._tuned.keys and self._is_dry(one):
+            return released(key, self._known)
         return one if one is not None or key not in self._tuned.keys else released(key, self._known)
 
     def _compare(self, held: Held) -> None:
@@ -192,11 +204,12 @@ class Tuner:
             return key if key in before and one.rule == RELEASED else None
         cause = Cause(taken=taken, origin=origin, rule=one.rule, reason=reason, bound=one.bound, terms=one.terms)
         outcome = self._begun(cause, key, before[key])
-        if self._dry_run:
+        if self._rehearses(one, origin):
             if self._rehearsed.get(key) == (before[key], one.value):
                 return None
             self._rehearsed[key] = before[key], one.value
-            self._actuator.conclude(self._dated(self._named(outcome, "dry-run", reason, one.value), taken))
+            why = reason if self._dry_run else "; ".join(filter(None, (reason, BY_POLICY)))
+            self._actuator.conclude(self._dated(self._named(outcome, "dry-run", why, one.value), taken))
             return None
         self._actuator.intend(self._changed(outcome, one.value))
         failure, after = self._put(key, one.value)
@@ -220,6 +233,19 @@ class Tuner:
         if not failure and after != self._kernel.as_reads_back(key.knob, value):
             failure = f"reads back {_shown(after)} after {_shown(value)} was written"
         return failure, after
+
+    def _is_dry(self, one: WantedSetting) -> bool:
+        return family_of(one.rule) in self._dry_families
+
+    def _rehearses(self, one: WantedSetting, origin: Origin) -> bool:
+        """Whether it is only reported. What the agent gives back by itself is carried out."""
+        return self._dry_run or (origin != "agent" and self._is_dry(one))
+
+    def _unless_dry(self, one: WantedSetting) -> WantedSetting:
+        """A setting; if its rule became a dry run after it was set, what the knob goes back to."""
+        key = KnobKey(one.group, one.knob)
+        back = released(key, self._known) if self._is_dry(one) and key in self._tuned.keys else None
+        return one if back is None else back
 
     def _may(self, one: WantedSetting) -> bool:
         """Whether it is ours to set, and the kernel did not refuse it just now."""
