@@ -63,6 +63,7 @@ class System:
         worker_options: Sequence[str] = (),
         agent_options: Sequence[str] = (),
         agent_program: Sequence[str] = (SLACKTIDE,),
+        worker_program: Sequence[str] = (SLACKTIDE,),
     ) -> None:
         self.bootstrap = bootstrap
         self._hosts = hosts or {}
@@ -70,7 +71,7 @@ class System:
         """Up to then all samples were seen to be answered."""
         self._states: dict[str, Path] = {}
         self._worker_options, self._agent_options = worker_options, agent_options
-        self._agent_program = agent_program
+        self._agent_program, self._worker_program = agent_program, worker_program
         self.temporary = folder / "tmp"
         """Where parts make what is temporary."""
         self.temporary.mkdir()
@@ -103,7 +104,7 @@ class System:
 
     def _worker(self, folder: Path, name: str) -> Part:
         arguments = ["stream", "--bootstrap", self.bootstrap, "--worker-name", name]
-        return self._part(name, folder, [*arguments, *self._worker_options])
+        return self._part(name, folder, [*arguments, *self._worker_options], self._worker_program)
 
     def _agent(self, folder: Path, node: VirtualNode) -> Part:
         name = f"agent-{node.name}"
@@ -112,7 +113,7 @@ class System:
         arguments += ["--fetch-wait-ms", "50", *self._agent_options]
         return self._part(name, folder, arguments, self._agent_program)
 
-    def _part(self, name: str, folder: Path, arguments: Sequence[str], program: Sequence[str] = (SLACKTIDE,)) -> Part:
+    def _part(self, name: str, folder: Path, arguments: Sequence[str], program: Sequence[str]) -> Part:
         host = self._hosts.get(name, HERE)
         prefix = [*host.prefix, "env", f"TMPDIR={self.temporary}"]
         return Part(name, folder, arguments, program=program, prefix=prefix, inside=host.inside)

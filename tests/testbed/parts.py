@@ -55,7 +55,9 @@ class Part:
         self._inside = inside
         self.port = free_port()
         endpoints = ["--metrics-port", str(self.port), "--log-format", "json"]
-        self._command = [*prefix, *program, *arguments, *endpoints]
+        self.program, self.arguments = tuple(program), [*arguments, *endpoints]
+        """Of its next start."""
+        self._prefix = tuple(prefix)
         self._child: subprocess.Popen[bytes] | None = None
 
     @property
@@ -77,7 +79,7 @@ class Part:
     def start(self) -> None:
         """Start it, unless it runs."""
         if not self.running:
-            self._child = spawn(self._command, self.log)
+            self._child = spawn([*self._prefix, *self.program, *self.arguments], self.log)
             self.starts += 1
 
     def kill(self) -> None:

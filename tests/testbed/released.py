@@ -1,0 +1,59 @@
+"""A released version as users had it: its wheel, built from its commit, in an environment of its own."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+import sysconfig
+import tarfile
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+COMMITS = {"0.1.0": "01e31310822cb69f1586f94fd37160df7c1a7f00"}
+LAST = "0.1.0"
+"""The version from which users upgrade to this one."""
+PACKAGED = ("agents", "deploy", "schemas", "streams", "pyproject.toml", "README.md", "LICENSE")
+UV = str(Path(sys.executable).with_name("uv"))
+
+
+def tree(version: str, folder: Path) -> Path:
+    """Unpack what that version was built from, into a folder of its name.
+
+    Raises:
+        AssertionError: its commit is not in this clone.
+
+    """
+    found = subprocess.run(
+        ["git", "archive", "--format=tar", COMMITS[version], *PACKAGED], cwd=ROOT, capture_output=True, check=False
+    )
+    assert found.returncode == 0, f"{found.stderr.decode()}Version {version} is missing: run git fetch --unshallow"
+    with tarfile.open(fileobj=io.BytesIO(found.stdout)) as archive:
+        archive.extractall(folder / version, filter="data")
+    return folder / version
+
+
+def wheel(version: str, folder: Path) -> Path:
+    """Build its wheel."""
+    _run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", "dist", cwd=tree(version, folder))
+    (built,) = (folder / version / "dist").iterdir()
+    return built
+
+
+def program(version: str, folder: Path) -> tuple[str, ...]:
+    """Install it beside the dependencies that are here, and return its command."""
+    venv = folder / "venv"
+    _run(UV, "venv", "--quiet", "--python", sys.executable, str(venv), cwd=folder)
+    built = str(wheel(version, folder))
+    _run(UV, "pip", "install", "--quiet", "--no-deps", "--python", str(venv / "bin/python"), built, cwd=folder)
+    # Of a folder that is named here only its packages are found, and not the checkout that an editable install names.
+    (site,) = (venv / "lib").glob("python*/site-packages")
+    (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return (str(venv / "bin/slacktide"),)
+
+
+def _run(*command: str, cwd: Path) -> None:
+    bare = {key: value for key, value in os.environ.items() if key not in {"PYTHONPATH", "VIRTUAL_ENV"}}
+    done = subprocess.run(command, cwd=cwd, env=bare, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{command}:\n{done.stdout}{done.stderr}"
