@@ -258,6 +258,16 @@ def test_an_upgrade_renews_crds_and_leaves_what_the_parts_filled_in(installed: A
     assert installed.get(secret)["data"] == {"current": "a2V5"}
 
 
+def test_it_takes_over_what_kubectl_applied_where_it_is_asked_to(server: ApiServer) -> None:
+    server.kubectl("apply", "-k", str(CHART.parent / "kubernetes"))
+    with pytest.raises(HelmError, match="cannot be imported into the current release"):
+        install(server, {"kafka": KAFKA}, "--no-hooks")
+    install(server, {"kafka": KAFKA}, "--no-hooks", "--take-ownership", "--install", how="upgrade")
+    agent = server.get(f"/apis/apps/v1/namespaces/{SYSTEM}/daemonsets/slacktide-agent")
+
+    assert agent["metadata"]["annotations"]["meta.helm.sh/release-name"] == RELEASE
+
+
 def columns(server: ApiServer) -> list[str]:
     crd = server.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/nodemetrics.slo.koordinator.sh")
     return [one["name"] for one in crd["spec"]["versions"][0]["additionalPrinterColumns"]]
