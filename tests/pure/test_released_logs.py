@@ -15,7 +15,7 @@ from slacktide.schemas.topics import COMMAND
 
 RELEASED = Path(__file__).parents[1] / "replay/released"
 LOGS = sorted(RELEASED.glob("*.jsonl.gz"))
-NAMED: dict[str, dict[str, str]] = {"0.1.0": {}}
+NAMED: dict[str, dict[str, str]] = {"0.1.0": {}, "0.2.0": {}}
 """Of each version, the fields of bodies that this version decides otherwise, and why: as the changelog has it."""
 
 
