@@ -28,6 +28,8 @@ class RankedNode(Message, frozen=True, kw_only=True):
     bound: str
     """``scored``, or why it attracts nothing."""
     terms: Terms = {}
+    zones: str = ""
+    """In words: the NUMA zones that the pod would get, what is free there before and after, and what is reserved."""
 
 
 class PodPlacement(Message, frozen=True, kw_only=True):

@@ -27,9 +27,9 @@ from slacktide.streams.decisions.numa.placement import (
     ZonesRefusal,
     zones_refusal,
     zones_score,
-    zones_terms,
 )
 from slacktide.streams.decisions.numa.score import Strategy
+from slacktide.streams.decisions.numa.zones_given import ZonesGiven, zones_given, zones_terms
 
 Tier = Literal["", "batch", "mid"]
 LEAVES = ("mem_over_line", "evicting")
@@ -183,11 +183,15 @@ class Ranked(NamedTuple):
         return terms | self._numa_terms | {"score_permille": self.score_permille}
 
     @property
-    def _numa_terms(self) -> Terms:
+    def zones(self) -> ZonesGiven | None:
+        """The NUMA zones that the pod would get there; None: zones are not asked, or not known."""
         zones, pod = self.willing.node.zones, self.zoned
-        if zones is None or pod is None:
-            return {}
-        terms = zones_terms(pod, zones, self.args.numa_strategy)
+        return None if zones is None or pod is None else zones_given(pod, zones, self.args.numa_strategy)
+
+    @property
+    def _numa_terms(self) -> Terms:
+        given = self.zones
+        terms = {} if given is None else zones_terms(given)
         if self.willing.numa_score is not None:
             terms |= {"numa_score": self.willing.numa_score, "numa_weight": self.args.numa_weight}
         return terms

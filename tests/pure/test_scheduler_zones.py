@@ -165,7 +165,7 @@ def test_a_refusal_names_the_zone_the_need_what_is_free_and_whose_reservation_co
 
     assert asked.refused(manifest("second"), "a") == (
         "numa_over_reserved: closest is node a: pod requests cpu 6000m, zone 0 has 2000m free of 8000m; "
-        "reserved for default/first until its zones show them"
+        "reserved for default/first (cpu 6000m memory 128Mi) until its zones show them"
     )
     assert asked.refused(manifest("large", cpu="9"), "a") == (
         "numa_no_zone:cpu: closest is node a: pod requests cpu 9000m, zone 0 has 2000m free of 8000m"
@@ -387,7 +387,32 @@ def test_explain_shows_the_zone_with_what_is_free_there_before_and_after() -> No
     asked.place(manifest("second"), "a")
     shown = placement_text(Logged(body=asked.told[-1], place=None), asked_ms=asked.clock.wall_ms())  # type: ignore[arg-type]
     assert (
-        "a: zone 0: 6000m free, 0m with it; NUMA score 94 x 1; counting 1 pod that its zones do not show yet" in shown
+        "a: container main requests cpu 6000m memory 128Mi, zone 0; "
+        "zone 0: cpu 6000m free, 0m with it, memory 16256Mi free, 16256Mi with it; "
+        "reserved for default/first (cpu 1000m memory 128Mi) until its zones show them; NUMA score 94 x 1" in shown
+    )
+
+
+def test_explain_shows_what_the_kubelet_admits_and_does_not_align() -> None:
+    asked = Asked(record("a", zone(0, 4_000), zone(1, 3_000), policy="best-effort"))
+    asked.place(manifest(), "a")
+    assert asked.told[-1].best[0].zones == ("would not be aligned: pod requests cpu 6000m, zone 0 has 4000m free")
+
+
+def test_explain_shows_what_zones_do_not_count_and_what_the_kubelet_may_refuse() -> None:
+    def container(name: str, cpu: str) -> dict[str, Any]:
+        return {"name": name, "resources": {"limits": {"cpu": cpu}, "requests": {"cpu": cpu}}}
+
+    asked = Asked(record("a", zone(0, 8_000), zone(1, 8_000)))
+    small, big = container("small", "2"), container("big", "8")
+    pod = manifest(containers=[small, big], initContainers=[container("init", "4")], overhead={"cpu": "100m"})
+    pod["status"]["qosClass"] = "Guaranteed"
+    asked.place(pod, "a")
+    assert asked.told[-1].best[0].zones == (
+        "container small requests cpu 2000m, zone 0; container big requests cpu 8000m, zone 1; "
+        "zone 0: cpu 8000m free, 6000m with it; zone 1: cpu 8000m free, 0m with it; "
+        "the kubelet refuses big if it gives on an init container's CPUs, which are in other zones; "
+        "overhead cpu 100m counts in no zone"
     )
 
 

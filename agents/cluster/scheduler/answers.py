@@ -19,6 +19,7 @@ from slacktide.agents.cluster.scheduler.pod import SeenPod, seen
 from slacktide.agents.cluster.scheduler.refusals import worded
 from slacktide.agents.cluster.scheduler.view import View
 from slacktide.agents.cluster.scheduler.waiting import Waiting
+from slacktide.agents.cluster.scheduler.zone_words import given_zones
 from slacktide.schemas.errors import BadMessageError
 from slacktide.schemas.placement import PodPlacement, RankedNode, RefusingNodes
 from slacktide.streams.decisions.pod_placement import Choice
@@ -222,6 +223,7 @@ def _placement(asked: SeenPod, choice: Choice, now_ms: int) -> PodPlacement:
                 score_permille=one.score_permille,
                 bound=one.bound,
                 terms=one.terms,
+                zones="" if (given := one.zones) is None else given_zones(given),
             )
             for one in choice.best(NAMED)
         ],

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from slacktide.agents.cluster.scheduler.own_thresholds import ANNOTATION
+from slacktide.agents.cluster.scheduler.zone_words import lacking_zones
 from slacktide.schemas.policy.placement import KEY
 from slacktide.schemas.zones import ZONES_STALE_S
 from slacktide.streams.decisions.load_aware_args import RESOURCES
 from slacktide.streams.decisions.load_aware_filter import Check
-from slacktide.streams.decisions.numa.one_zone import Lack
-from slacktide.streams.decisions.numa.placement import STALE, UNREAD, ZonesRefusal
-from slacktide.streams.decisions.numa.resource import CPU, is_memory
+from slacktide.streams.decisions.numa.placement import STALE, UNREAD
 from slacktide.streams.decisions.pod_placement import Asking, Refusal
 
 WORDS = {
@@ -28,7 +27,6 @@ WORDS = {
 }
 """Of reasons that no user knows."""
 _MIB = 2**20
-RESERVED_NAMED = 3
 PERCENT = " percent"
 """A kube-scheduler takes a refusal for a format when it makes an event of it: the sign itself would garble the text."""
 
@@ -60,7 +58,7 @@ def _text(pod: Asking, refused: Mapping[str, Refusal]) -> str:
         return f"{first.reason}: pod requests {asks}, at most {left} is left"
     lacking = {node: one.zones for node, one in refused.items() if one.zones is not None and one.zones.lacks}
     if lacking:
-        return f"{first.reason}: {_in_zones(lacking)}"
+        return f"{first.reason}: {lacking_zones(lacking)}"
     return WORDS.get(first.reason, first.reason)
 
 
@@ -84,33 +82,6 @@ def _over(pod: Asking, first: Refusal, checks: Sequence[Check]) -> str:
         f"over {where} {first.key}.{name} {limit.threshold_pct}{PERCENT}: node uses {uses}{PERCENT}, "
         f"pod counts {_amount(limit.resource, counts)} ({share})"
     )
-
-
-def _in_zones(lacking: Mapping[str, ZonesRefusal]) -> str:
-    """What the pod asks of zones, the node whose zones come closest, and whose reservations count there."""
-    node = min(lacking, key=lambda one: (-lacking[one].lacks[0].free, one))
-    refusal = lacking[node]
-    text = "; ".join(_of_zone(lack, before) for lack, before in zip(refusal.lacks, refusal.free_before, strict=True))
-    if refusal.reservations:
-        names = [one.name for one in refusal.reservations[:RESERVED_NAMED]]
-        more = len(refusal.reservations) - len(names)
-        text += f"; reserved for {', '.join(names)}{f' and {more} more' if more else ''} until its zones show them"
-    return f"closest is node {node}: {text}"
-
-
-def _of_zone(lack: Lack, before: int) -> str:
-    asks = f"pod requests {lack.resource} {_named(lack.resource, lack.asked)}"
-    if lack.best_zone is None:
-        return f"{asks}, which no zone lists"
-    free = f"zone {lack.best_zone} has {_named(lack.resource, lack.free)} free"
-    return f"{asks}, {free}" + (f" of {_named(lack.resource, before)}" if before != lack.free else "")
-
-
-def _named(resource: str, amount: int) -> str:
-    """As Kubernetes writes it; of devices the count."""
-    if resource == CPU:
-        return f"{amount}m"
-    return f"{amount // _MIB}Mi" if is_memory(resource) else str(amount)
 
 
 def _range(percents: Iterable[int]) -> str:

@@ -36,7 +36,7 @@ def placement_text(placement: Logged[PodPlacement], asked_ms: int) -> str:
     lines = [head, *(line for one in body.refused for line in _refusing(one))]
     if body.best:
         lines.append(table(HEAD, [tuple(_row(one)) for one in body.best]))
-        lines += [f"  {one.node}: {zones}" for one in body.best if (zones := _zones(one.terms))]
+        lines += [f"  {one.node}: {zones}" for one in body.best if (zones := _zones(one))]
     return "\n".join(lines)
 
 
@@ -56,19 +56,11 @@ def _row(one: RankedNode) -> Iterator[str]:
     yield from (_pair(terms, "left", "most_left", unit) for unit in UNITS)
 
 
-def _zones(terms: Terms) -> str:
-    """The NUMA zones that the pod would get, CPU free there before and after, and what is reserved; "": none count."""
-    if "zone_count" not in terms and "numa_score" not in terms:
-        return ""
-    free = {name.removesuffix("_free_milli"): milli for name, milli in terms.items() if name.endswith("_free_milli")}
-    parts = [
-        f"{name.replace('_', ' ')}: {milli}m free, {terms[f'{name}_left_milli']}m with it"
-        for name, milli in free.items()
-    ]
-    if "numa_score" in terms:
-        parts.append(f"NUMA score {terms['numa_score']} x {terms['numa_weight']}")
-    if terms.get("reserved_pods"):
-        parts.append(f"counting {count(int(terms['reserved_pods']), 'pod')} that its zones do not show yet")
+def _zones(one: RankedNode) -> str:
+    """The NUMA zones that the pod would get, and how well they suit it; "": none count."""
+    parts = [one.zones] if one.zones else []
+    if "numa_score" in one.terms:
+        parts.append(f"NUMA score {one.terms['numa_score']} x {one.terms['numa_weight']}")
     return "; ".join(parts)
 
 

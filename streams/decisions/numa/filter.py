@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from slacktide.streams.decisions.numa.charged import charged, places_of
 from slacktide.streams.decisions.numa.one_zone import Lack, lack_of, not_on_node, one_zone
-from slacktide.streams.decisions.numa.pod import Kind, Pod, Step, steps
+from slacktide.streams.decisions.numa.pod import Kind, Pod, Step, exclusive_cpu_milli, steps
 from slacktide.streams.decisions.numa.policy_admit import policy_admit
-from slacktide.streams.decisions.numa.resource import BATCH, Amounts, is_affine, is_native
+from slacktide.streams.decisions.numa.resource import BATCH, CPU, Amounts, is_affine, is_native
 from slacktide.streams.decisions.numa.topology import Kubelet, Zone
 
 NOT_FRESH = "invalid node topology data"
@@ -140,7 +140,7 @@ def _corrected(pod: Pod, node: Node) -> Filtered:
     moved: list[str] = []
     wanted = list(steps(pod, node.kubelet.scope, corrected=True))
     for step in wanted:
-        answer = _corrected_answer(step.request, zones, pod, node)
+        answer = _corrected_answer(step, zones, pod, node)
         if answer.lacks:
             fits = node.kubelet.policy == "best-effort"
             return Filtered(fits=fits, failure=_failure(step, answer.lacks), placed=placed)
@@ -155,15 +155,17 @@ def _corrected(pod: Pod, node: Node) -> Filtered:
     return Filtered(fits=True, placed=placed, moved=moved, not_charged={} if whole_pod else pod.overhead)
 
 
-def _corrected_answer(request: Amounts, zones: Sequence[Zone], pod: Pod, node: Node) -> _Answer:
+def _corrected_answer(step: Step, zones: Sequence[Zone], pod: Pod, node: Node) -> _Answer:
     """By the kubelet's own rule, unless its managers are unknown and one zone has to hold all."""
-    kubelet = node.kubelet
+    kubelet, request = node.kubelet, step.request
     known = kubelet.cpu_static is not None and kubelet.memory_static is not None
     if kubelet.policy == "single-numa-node" and not known:
         return _in_one_zone(request, zones, pod, node, anywhere=BATCH)
     missing = tuple(sorted(not_on_node(request, node.allocatable)))
     if missing:
         return _Answer((), {}, missing)
+    if step.kind == "pod" and CPU in request and pod.pod_level is None:
+        request = {**request, CPU: exclusive_cpu_milli(pod)}
     admission = policy_admit(request, zones, kubelet, guaranteed=pod.guaranteed, corrected=True)
     held = {name: amount for group in admission.groups for name, amount in group.items()}
     refused = () if admission.preferred else sorted(held)

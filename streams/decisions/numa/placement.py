@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from slacktide.schemas.message import Terms
 from slacktide.schemas.zones import NodeZones, ZoneResources
-from slacktide.streams.decisions.numa.charged import charged, places_of
 from slacktide.streams.decisions.numa.filter import Filtered, Node, numa_filter
 from slacktide.streams.decisions.numa.one_zone import Lack
-from slacktide.streams.decisions.numa.pod import Pod, steps
+from slacktide.streams.decisions.numa.pod import Pod
 from slacktide.streams.decisions.numa.resource import CPU, MEMORY, Amounts, is_native
 from slacktide.streams.decisions.numa.score import Strategy, numa_score
 from slacktide.streams.decisions.numa.topology import Kubelet, Zone
@@ -166,22 +164,9 @@ def zones_score(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> int |
     return 0 if view.stale or not view.recorded else _answer(pod, view, strategy).score
 
 
-def zones_terms(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> Terms:
-    """The zones that the kubelet would give, with what is free there before and after; what counts as reserved."""
-    if view.stale or not view.recorded:
-        return {}
-    filtered = _answer(pod, view, strategy).filtered
-    zones: Sequence[Zone] = view.zones
-    requests = {step.container: step.request for step in steps(pod.pod, view.kubelet.scope, corrected=True)}
-    for placed in filtered.placed:
-        zones = charged(requests[placed.container], zones, places_of(placed.zones, zones))
-    given = {one for placed in filtered.placed for one in placed.zones}
-    terms: Terms = {"zone_count": len(given)}
-    for before, after in zip(view.zones, zones, strict=True):
-        if before.id in given and CPU in before.available:
-            terms[f"zone_{before.id}_free_milli"] = before.available[CPU]
-            terms[f"zone_{before.id}_left_milli"] = after.available[CPU]
-    return terms | {"reserved_pods": len(view.reservations)}
+def filtered(pod: ZonedPod, view: NodeZonesView, strategy: Strategy) -> Filtered:
+    """Which zones each part of the pod would get, or why the kubelet does not align it."""
+    return _answer(pod, view, strategy).filtered
 
 
 @lru_cache(maxsize=ANSWERS_MAX)

@@ -6,12 +6,12 @@ Reading: scheduler-plugins 903da7df, pkg/util/resource.go and pkg/noderesourceto
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Literal, NamedTuple
 
 from slacktide.schemas import pod_resources
-from slacktide.streams.decisions.numa.resource import Amounts
+from slacktide.streams.decisions.numa.resource import CPU, Amounts, whole_cpus
 from slacktide.streams.decisions.numa.topology import Scope
 
 Qos = Literal["Guaranteed", "Burstable", "BestEffort"]
@@ -87,6 +87,21 @@ def corrected_request(pod: Pod) -> dict[str, int]:
         pod_level=None if pod.pod_level is None else _container(Container(name="", requests=pod.pod_level)),
     )
     return {name: int(amount) for name, amount in pod_resources.requests_of(needs).items()}
+
+
+def exclusive_cpu_milli(pod: Pod) -> int:
+    """CPU that the kubelet's static manager gives to containers for themselves, of a Guaranteed pod.
+
+    It adds up containers with whole cores alone, and no overhead: kubernetes v1.34.4, cpumanager/policy_static.go,
+    podGuaranteedCPUs.
+    """
+    whole = replace(pod, containers=list(map(_whole, pod.containers)), inits=list(map(_whole, pod.inits)), overhead={})
+    return corrected_request(whole).get(CPU, 0)
+
+
+def _whole(one: Container) -> Container:
+    requests = {name: amount for name, amount in one.requests.items() if name != CPU or whole_cpus(amount)}
+    return replace(one, requests=requests)
 
 
 def _container(one: Container) -> pod_resources.Container:

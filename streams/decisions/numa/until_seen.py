@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from slacktide.streams.decisions.numa.pod import Pod, corrected_request
+from slacktide.streams.decisions.numa.pod import Pod, corrected_request, exclusive_cpu_milli
 from slacktide.streams.decisions.numa.reservations import Passthrough, SeenPod, Topology, View, view_of
-from slacktide.streams.decisions.numa.resource import Amounts, is_affine
+from slacktide.streams.decisions.numa.resource import CPU, Amounts, is_affine
 
 
 def reserved_request(pod: Pod) -> dict[str, int]:
-    """What the kubelet will pin of a zone: CPU and memory only of a Guaranteed pod."""
-    request = corrected_request(pod).items()
-    return {name: amount for name, amount in request if pod.guaranteed or not is_affine(name)}
+    """What the kubelet will pin of a zone: whole CPUs and memory only of a Guaranteed pod."""
+    request = corrected_request(pod)
+    if CPU in request and pod.pod_level is None:
+        request[CPU] = exclusive_cpu_milli(pod)
+    return {name: amount for name, amount in request.items() if amount and (pod.guaranteed or not is_affine(name))}
 
 
 class UntilSeen(Passthrough):

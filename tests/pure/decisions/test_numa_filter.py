@@ -191,6 +191,17 @@ def test_where_the_managers_are_known_a_fraction_of_a_core_needs_no_zone_and_hol
     assert zones_of(corrected(pod({"cpu": 1500}, {"cpu": 1000}), node(*where, **KNOWN))) == [(0, 1), (0,)]
 
 
+def test_in_pod_scope_the_cpu_manager_counts_containers_with_whole_cores_alone() -> None:
+    """A fraction of a core beside them, or overhead, makes the sum no fraction that needs no zone."""
+    small = node(zone(0, 1000), zone(1, 1000), scope="pod", **KNOWN)
+
+    assert not corrected(pod({"cpu": 2000}, {"cpu": 500}), small).fits
+    assert not corrected(pod({"cpu": 2000}, overhead={"cpu": 100}), small).fits
+    assert zones_of(corrected(pod({"cpu": 1000}, {"cpu": 500}), small)) == [(0,)]
+    assert zones_of(corrected(pod(*[{"cpu": 500}] * 4), small)) == [(0, 1)]
+    assert not corrected(pod({"cpu": 500}, pod_level={"cpu": 2000}), small).fits
+
+
 def test_where_the_managers_are_known_a_zone_without_cpus_serves_a_burstable_pod() -> None:
     one = pod({"cpu": 500, GPU: 1}, qos="Burstable")
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from slacktide.schemas.zones import NodeZones, Zone, ZoneDistance, ZoneResources
+from slacktide.schemas.zones import Zone, ZoneDistance, ZoneResources
 from slacktide.streams.decisions.numa.one_zone import Lack
 from slacktide.streams.decisions.numa.placement import (
     NodeZonesView,
@@ -20,46 +19,13 @@ from slacktide.streams.decisions.numa.placement import (
     zoned,
     zones_refusal,
     zones_score,
-    zones_terms,
 )
 from slacktide.streams.decisions.numa.pod import Container, Pod
 from slacktide.streams.decisions.numa.topology import Kubelet
 from testbed.numa_nodes import GPU, REQUESTS, as_read, init, pod
+from testbed.zone_views import asks, record, view, zone
 
 LEAST = "LeastNUMANodes"
-
-
-def zone(
-    number: int, cpu: int | None, left: int | None = None, *, mem: int | None = 64, gpu: int | None = None
-) -> Zone:
-    """``left``: millicores that no pod holds; None: all. Memory is in bytes, and all of it is left."""
-    devices = {} if gpu is None else {GPU: gpu}
-    return Zone(
-        id=number,
-        allocatable=ZoneResources(cpu_milli=cpu, mem_bytes=mem, devices=devices),
-        available=ZoneResources(cpu_milli=cpu if left is None else left, mem_bytes=mem, devices=devices),
-        distances=[ZoneDistance(zone=number, distance=10), ZoneDistance(zone=number + 1, distance=21)],
-    )
-
-
-def record(*zones: Zone, **said: Any) -> NodeZones:
-    known = {"policy": "single-numa-node", "scope": "container", "cpu_static": True, "memory_static": False}
-    known |= {"node": "a", "boot_id": "1-a", "seq": 1, "observed_ms": 1, "zones": list(zones)}
-    return NodeZones(**{**known, **said})  # type: ignore[arg-type]
-
-
-def view(*zones: Zone, reserved: Sequence[int] = (), stale: bool = False, **said: Any) -> NodeZonesView:
-    """``reserved``: millicores of each pod that was placed since; the first is called p0."""
-    found = view_of_zones(record(*zones, **said))
-    assert found is not None
-    held = [Reservation(f"p{number}", {"cpu": milli}) for number, milli in enumerate(reserved)]
-    return found.less(held, stale=stale)
-
-
-def asks(cpu: int, **more: int) -> ZonedPod:
-    found = zoned(pod({"cpu": cpu, **more}))
-    assert found is not None
-    return found
 
 
 def refused(one: ZonedPod, node: NodeZonesView) -> str:
@@ -264,41 +230,6 @@ def test_nodes_that_take_no_pod_score_nothing_and_pods_that_are_not_pinned_have_
     burstable = zoned(pod({GPU: 1}, qos="Burstable"))
     assert burstable is not None
     assert zones_score(burstable, view(zone(0, 8_000, gpu=1)), LEAST) is None
-
-
-def test_the_terms_show_the_zones_that_the_kubelet_would_give() -> None:
-    node = view(zone(0, 8_000, 1_000), zone(2, 8_000), zone(3, None), zone(4, 8_000), reserved=[500])
-
-    assert zones_terms(asks(3_000), node, LEAST) == {
-        "zone_count": 1, "zone_2_free_milli": 7_500, "zone_2_left_milli": 4_500, "reserved_pods": 1
-    }  # fmt: skip
-    two = zoned(pod({"cpu": 5_000}, {"cpu": 4_000}))
-    assert two is not None
-    assert zones_terms(two, node, LEAST) == {
-        "zone_count": 2, "zone_2_free_milli": 7_500, "zone_2_left_milli": 2_500, "zone_4_free_milli": 7_500,
-        "zone_4_left_milli": 3_500, "reserved_pods": 1,
-    }  # fmt: skip
-
-
-def test_the_terms_of_a_pod_as_a_whole_charge_all_of_it() -> None:
-    two = zoned(pod({"cpu": 3_000}, {"cpu": 2_000}, inits=[init({"cpu": 1_000}, sidecar=True)]))
-    assert two is not None
-
-    assert zones_terms(two, view(zone(0, 8_000), scope="pod"), LEAST) == {
-        "zone_count": 1, "zone_0_free_milli": 8_000, "zone_0_left_milli": 2_000, "reserved_pods": 0
-    }  # fmt: skip
-    assert zones_terms(two, view(zone(0, 8_000)), LEAST)["zone_0_left_milli"] == 2_000
-
-
-def test_a_zone_without_cpus_is_counted_and_has_no_millicores() -> None:
-    burstable = zoned(pod({GPU: 1}, qos="Burstable"))
-    assert burstable is not None
-    assert zones_terms(burstable, view(zone(1, None, gpu=1)), LEAST) == {"zone_count": 1, "reserved_pods": 0}
-
-
-def test_zones_that_are_not_known_have_no_terms() -> None:
-    assert zones_terms(asks(1_000), view(), LEAST) == {}
-    assert zones_terms(asks(1_000), view(zone(0, 8_000), stale=True), LEAST) == {}
 
 
 @given(REQUESTS, st.lists(st.integers(0, 8_000), min_size=1, max_size=3), st.lists(st.integers(0, 4_000), max_size=3))

@@ -2,7 +2,15 @@
 
 from hypothesis import given
 
-from slacktide.streams.decisions.numa.pod import Container, Pod, Step, corrected_request, effective_request, steps
+from slacktide.streams.decisions.numa.pod import (
+    Container,
+    Pod,
+    Step,
+    corrected_request,
+    effective_request,
+    exclusive_cpu_milli,
+    steps,
+)
 from testbed.numa_nodes import GPU, as_read, init, pod, pods
 
 
@@ -31,6 +39,13 @@ def test_pod_level_requests_replace_those_of_containers() -> None:
     assert corrected_request(one) == {"cpu": 4000, GPU: 1}
     assert list(steps(one, "container", corrected=True)) == [Step("pod", None, {"cpu": 4000, GPU: 1})]
     assert list(steps(one, "container")) == [Step("app", "a", {"cpu": 1000, GPU: 1})]
+
+
+def test_the_cpu_manager_adds_up_containers_with_whole_cores_and_no_overhead() -> None:
+    app, sidecar = {"cpu": 2000}, init({"cpu": 1000}, sidecar=True)
+    assert exclusive_cpu_milli(pod(app, {"cpu": 1500}, {"memory": 3}, overhead={"cpu": 250})) == 2000
+    assert exclusive_cpu_milli(pod(app, inits=[sidecar, init({"cpu": 4000}), init({"cpu": 9500})])) == 5000
+    assert exclusive_cpu_milli(pod({"cpu": 500}, {"cpu": 500})) == 0
 
 
 def test_in_container_scope_init_containers_come_first() -> None:

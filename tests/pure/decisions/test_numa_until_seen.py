@@ -98,6 +98,9 @@ def test_only_what_the_kubelet_pins_is_charged() -> None:
     assert one.view("n1").zones == {name: {"cpu": 8000, "memory": 8} for name in ("node-0", "node-1")}
     one.reserve("n1", seen("sidecar", {"cpu": 1000}, inits=[init({"cpu": 2000}, sidecar=True)]))
     assert cpus(one) == [5000, 5000]
+    one.reserve("n1", seen("parts", {"cpu": 500}))
+    one.reserve("n1", seen("level", {"cpu": 500}, pod_level={"cpu": 1000}))
+    assert cpus(one) == [4000, 4000]
 
 
 @given(st.lists(st.tuples(st.sampled_from(["reserve", "record", "gone"]), st.sampled_from("abcd"))))
