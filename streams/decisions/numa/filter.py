@@ -164,7 +164,7 @@ def _corrected_answer(step: Step, zones: Sequence[Zone], pod: Pod, node: Node) -
     missing = tuple(sorted(not_on_node(request, node.allocatable)))
     if missing:
         return _Answer((), {}, missing)
-    if step.kind == "pod" and CPU in request and pod.pod_level is None:
+    if step.kind == "pod":
         request = {**request, CPU: exclusive_cpu_milli(pod)}
     admission = policy_admit(request, zones, kubelet, guaranteed=pod.guaranteed, corrected=True)
     held = {name: amount for group in admission.groups for name, amount in group.items()}

@@ -14,9 +14,7 @@ from slacktide.streams.decisions.numa.resource import CPU, Amounts, is_affine
 
 def reserved_request(pod: Pod) -> dict[str, int]:
     """What the kubelet will pin of a zone: whole CPUs and memory only of a Guaranteed pod."""
-    request = corrected_request(pod)
-    if CPU in request and pod.pod_level is None:
-        request[CPU] = exclusive_cpu_milli(pod)
+    request = corrected_request(pod) | {CPU: exclusive_cpu_milli(pod)}
     return {name: amount for name, amount in request.items() if amount and (pod.guaranteed or not is_affine(name))}
 
 
